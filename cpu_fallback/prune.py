@@ -1,0 +1,96 @@
+"""Score one query over one segment without its hopeless tiles; the same candidates as exhaustive scoring.
+
+The bound of a tile is the sum of its terms' largest contributions there (A017, per tile). The most promising tiles are
+scored first; their k-th score is a threshold that most other tiles cannot reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.index import TILE_BITS, TileBounds, ranges
+from ..engine.plan import SegmentPlan
+
+Integers = npt.NDArray[np.int64]
+
+TILE = 1 << TILE_BITS
+
+# Fewer postings than this are summed faster than their tiles are looked through.
+MIN_POSTINGS = 1 << 17
+# Tiles scored first, unless k asks for more.
+MIN_TILES = 16
+
+
+def worth_pruning(part: SegmentPlan, terms: Sequence[int]) -> bool:
+    """Whether pruning is expected to beat exhaustive scoring for a query of these distinct terms."""
+    return int((part.ends[terms] - part.starts[terms]).sum()) >= MIN_POSTINGS
+
+
+def score_pruned(
+    part: SegmentPlan,
+    terms: Sequence[int],
+    multiplicities: Sequence[int],
+    k: int,
+    floor: int,
+    passing: npt.NDArray[np.bool_] | None,
+) -> tuple[Integers, Integers]:
+    """(documents ascending, scores) of all that can be among the k best and score at least `floor` (at least 1).
+
+    `passing` [documents] is the query's filter. The contributions must not be signed.
+    """
+    lists = [
+        (part.contributions.tile_bounds(int(part.positions[term])), multiplicity)
+        for term, multiplicity in zip(terms, multiplicities, strict=True)
+        if part.positions[term] >= 0
+    ]
+    tiles = -(-part.segment.size // TILE)
+    bounds = np.zeros(tiles, dtype=np.int64)
+    for own, multiplicity in lists:
+        bounds[own.tiles] += own.maxima * np.int64(multiplicity)
+    first = max(MIN_TILES, 2 * k)
+    if first >= tiles:
+        return _score_tiles(part, lists, np.flatnonzero(bounds >= floor), tiles, floor, passing)
+    promising = np.argpartition(bounds, tiles - first)[tiles - first :]
+    promising.sort()
+    documents, scores = _score_tiles(part, lists, promising, tiles, floor, passing)
+    if len(scores) >= k:
+        floor = max(floor, int(np.partition(scores, len(scores) - k)[len(scores) - k]))
+        kept = scores >= floor
+        documents, scores = documents[kept], scores[kept]
+    bounds[promising] = 0
+    rest_documents, rest_scores = _score_tiles(part, lists, np.flatnonzero(bounds >= floor), tiles, floor, passing)
+    documents = np.concatenate([documents, rest_documents])
+    scores = np.concatenate([scores, rest_scores])
+    order = np.argsort(documents)
+    return documents[order], scores[order]
+
+
+def _score_tiles(
+    part: SegmentPlan,
+    lists: Sequence[tuple[TileBounds, int]],
+    chosen: Integers,
+    tiles: int,
+    floor: int,
+    passing: npt.NDArray[np.bool_] | None,
+) -> tuple[Integers, Integers]:
+    """(documents, scores) of the matching documents of the chosen tiles (ascending) that reach the floor."""
+    sums = np.zeros(len(chosen) * TILE, dtype=np.int64)
+    slot_of = np.full(tiles, -1, dtype=np.int64)
+    slot_of[chosen] = np.arange(len(chosen))
+    for own, multiplicity in lists:
+        slots = slot_of[own.tiles]
+        entered = np.flatnonzero(slots >= 0)
+        lengths = own.starts[entered + 1] - own.starts[entered]
+        where = ranges(own.starts[entered], lengths)
+        place = np.repeat(slots[entered] << TILE_BITS, lengths) + (part.segment.documents[where] & (TILE - 1))
+        sums[place] += part.contributions.quanta[where] * np.int64(multiplicity)
+    place = np.flatnonzero(sums >= floor)
+    documents = (chosen[place >> TILE_BITS] << TILE_BITS) + (place & (TILE - 1))
+    scores = sums[place]
+    if passing is not None:
+        kept = passing[documents]
+        documents, scores = documents[kept], scores[kept]
+    return documents, scores

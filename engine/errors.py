@@ -1,0 +1,80 @@
+"""What can go wrong, named.
+
+Every error a caller can cause derives from `FanrankError` and also from the built-in class a Python user would
+catch (`ValueError`, `OSError`, `ImportError`). The message says what was wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class FanrankError(Exception):
+    """Base of every error that fanrank raises on purpose."""
+
+
+class ParameterError(FanrankError, ValueError):
+    """A parameter of the engine or of a call is out of range or of the wrong type."""
+
+
+class RecordError(FanrankError, ValueError):
+    """A record cannot be taken: a missing or mistyped field, or a line that is not JSON.
+
+    `where` names the place (``records.jsonl:51234`` or ``record 17``); `record_id` is the id when it is known.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None, record_id: str | None = None) -> None:
+        self.message = message
+        self.where = where
+        self.record_id = record_id
+        place = ", ".join(part for part in (where, None if record_id is None else f"id {record_id!r}") if part)
+        super().__init__(f"{place}: {message}" if place else message)
+
+    def at(self, where: str) -> RecordError:
+        """The same error with its place, unless it has one."""
+        return self if self.where else type(self)(self.message, where=where, record_id=self.record_id)
+
+
+class DuplicateIdError(RecordError):
+    """A record's id is already live in its namespace, or stands twice in one batch."""
+
+
+class UnknownIdError(FanrankError, LookupError):
+    """No live record of the namespace has this id."""
+
+
+class QueryError(FanrankError, ValueError):
+    """A query cannot be run: a wrong type, a negative k, or a filter on an unknown column."""
+
+
+class DatasetError(FanrankError, ValueError):
+    """An evaluation dataset is missing a file or does not have the upstream layout."""
+
+
+class BackendUnavailableError(FanrankError, RuntimeError):
+    """The requested backend cannot serve on this machine; the message says why."""
+
+
+class MissingExtraError(FanrankError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; run: pip install 'fanrank[{extra}]'")
+
+
+class StorageError(FanrankError, OSError):
+    """A file or directory cannot be read or written."""
+
+
+class IndexFileError(StorageError):
+    """A saved index cannot be used. The subclasses say why."""
+
+
+class ForeignIndexError(IndexFileError):
+    """The directory is not a fanrank index."""
+
+
+class NewerFormatError(IndexFileError):
+    """The index was written by a newer fanrank, in a format that this one does not know."""
+
+
+class DamagedIndexError(IndexFileError):
+    """A file of the index is missing, truncated or altered."""

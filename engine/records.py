@@ -1,0 +1,331 @@
+"""The nouns of the engine: what goes in (`Record`), what is asked (`Query`), what comes out (`Hits`).
+
+Sources: SPEC A001 and A002 (record), B003 (predicate, type, entities), A062 (the query carries its own time).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import MissingExtraError, QueryError, RecordError, StorageError
+
+if TYPE_CHECKING:
+    from .explain import Explanation
+
+T = TypeVar("T")
+
+DEFAULT_K = 10
+
+CATEGORIES = ("role", "session", "agent", "tool", "type")
+"""Metadata columns that hold strings; the ones a `Query.filter` may name."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One memory: text with the metadata that an agent framework has at hand.
+
+    Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC; `importance` lies in [0, 1];
+    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is carried along and
+    not interpreted. Raises `RecordError` for a value of the wrong type or out of range.
+    """
+
+    id: str
+    text: str
+    namespace: str = ""
+    role: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+    type: str | None = None
+    time: float | None = None
+    importance: float | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise RecordError(f"'id' must be a non-empty string, not {self.id!r}")
+        if not isinstance(self.text, str):
+            raise RecordError(f"'text' must be a string, not {type(self.text).__name__}", record_id=self.id)
+        self._check_encodable("id", self.id)
+        for name in ("namespace", *CATEGORIES):
+            value = getattr(self, name)
+            if value is None and name != "namespace":
+                continue
+            if not isinstance(value, str):
+                raise RecordError(f"{name!r} must be a string, not {type(value).__name__}", record_id=self.id)
+            self._check_encodable(name, value)
+        if self.time is not None:
+            self._check_number("time", self.time, "seconds since 1970-01-01 UTC")
+        if self.importance is not None:
+            self._check_number("importance", self.importance, "a number in [0, 1]")
+            if not 0.0 <= self.importance <= 1.0:
+                raise RecordError(f"'importance' must lie in [0, 1], not {self.importance!r}", record_id=self.id)
+        for name in ("fields", "extra"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise RecordError(f"{name!r} must be a mapping", record_id=self.id)
+        for name, value in self.fields.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise RecordError(f"text field {name!r} must be a string", record_id=self.id)
+
+    def _check_encodable(self, name: str, value: str) -> None:
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise RecordError(
+                f"{name!r} holds a lone surrogate at character {error.start}, which no file can store; "
+                f"repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
+                record_id=None if name == "id" else self.id,
+            ) from None
+
+    def _check_number(self, name: str, value: object, unit: str) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise RecordError(f"{name!r} must be {unit}, not {value!r}", record_id=self.id)
+        if not math.isfinite(value):
+            raise RecordError(f"{name!r} must be finite, not {value!r}", record_id=self.id)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """A record from a JSON-like mapping.
+
+        ``_id`` is read as ``id`` (BEIR), `time` may also be an ISO 8601 string (UTC where it names no zone), and
+        unknown keys go to `extra`. Raises `RecordError`.
+        """
+        if not isinstance(data, Mapping):
+            raise RecordError(f"a record must be a JSON object, not {type(data).__name__}")
+        values: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        for key, value in data.items():
+            if key in _RECORD_FIELDS:
+                values[key] = value
+            else:
+                extra[key] = value
+        if "id" not in values and "_id" in extra:
+            values["id"] = extra.pop("_id")
+        known_id = values.get("id") if isinstance(values.get("id"), str) else None
+        for name in ("id", "text"):
+            if name not in values:
+                raise RecordError(f"{name!r} is missing", record_id=known_id)
+        if isinstance(values.get("time"), str):
+            values["time"] = _parse_time(values["time"], known_id)
+        for name in ("fields", "extra"):
+            if values.get(name) is None:
+                values.pop(name, None)
+        if extra:
+            carried = values.get("extra", {})
+            if not isinstance(carried, Mapping):
+                raise RecordError("'extra' must be a mapping", record_id=known_id)
+            values["extra"] = {**carried, **extra}
+        return cls(**values)
+
+
+_RECORD_FIELDS = frozenset(Record.__dataclass_fields__)
+
+
+def _parse_time(text: str, record_id: str | None) -> float:
+    try:
+        # Python 3.10's parser knows no trailing Z.
+        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+    except ValueError:
+        raise RecordError(f"'time' is not an ISO 8601 date: {text!r}", record_id=record_id) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return moment.timestamp()
+
+
+def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """``(place, parse(object))`` for each line of a JSON lines file; `place` is ``file:line``, blank lines skipped.
+
+    Raises `RecordError` naming file and line for a line that is not UTF-8 or not JSON, and adds the place to a
+    `RecordError` that `parse` raises; `StorageError` if the file cannot be read.
+    """
+    path = Path(path)
+    try:
+        handle = path.open("rb")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+    with handle:
+        for number, line in enumerate(handle, 1):
+            if not line.strip():
+                continue
+            where = f"{path.name}:{number}"
+            try:
+                data = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError as error:
+                raise RecordError(f"not UTF-8 at byte {error.start}", where=where) from None
+            except ValueError as error:
+                raise RecordError(f"not JSON: {error}", where=where) from None
+            except RecursionError:
+                raise RecordError("not usable JSON: nested too deeply", where=where) from None
+            try:
+                parsed = parse(data)
+            except RecordError as error:
+                raise error.at(where) from None
+            yield where, parsed
+
+
+def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """The records of a JSON lines file, one object a line, read as they are consumed. Raises as `read_json_lines`."""
+    for _, record in read_json_lines(path, Record.from_dict):
+        yield record
+
+
+@dataclass(frozen=True)
+class Query:
+    """One lookup.
+
+    `text` is analysed with the engine's analyzer; `terms`, if given, are used as they stand (pre-analysed; a term
+    repeated counts as often as it stands). `k` overrides the batch's k. `now` is the query's own time in seconds
+    (A062), for strategies that look at age. `filter` maps a metadata column (role, session, agent, tool, type) to
+    the value or the values that a hit must have; it is applied before selection (A003), so a filtered query returns
+    its k best among the records that pass. Raises `QueryError`.
+    """
+
+    text: str = ""
+    k: int | None = None
+    now: float | None = None
+    filter: Mapping[str, str | Iterable[str | None] | None] | None = None
+    namespace: str = ""
+    terms: Sequence[str] | None = None
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise QueryError(f"a query's text must be a string, not {type(self.text).__name__}")
+        if self.k is not None:
+            check_k(self.k)
+        if self.terms is not None and (
+            isinstance(self.terms, str) or not all(isinstance(term, str) for term in self.terms)
+        ):
+            raise QueryError("a query's terms must be a sequence of strings")
+        if self.now is not None and not (
+            isinstance(self.now, (int, float)) and not isinstance(self.now, bool) and math.isfinite(self.now)
+        ):
+            raise QueryError(f"a query's 'now' must be finite seconds since 1970-01-01 UTC, not {self.now!r}")
+        for name in self.filter or ():
+            if name not in CATEGORIES:
+                raise QueryError(f"no column {name!r} to filter on; there are: {', '.join(CATEGORIES)}")
+
+
+def check_k(k: object) -> int:
+    """`k` as an int, or `QueryError` if it is no integer or negative."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise QueryError(f"k must be an integer, not {k!r}")
+    if k < 0:
+        raise QueryError(f"k must be 0 or more, not {k}")
+    return int(k)
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """The answer to a batch of B queries as arrays of shape [B, k].
+
+    Row b holds `counts[b]` hits in order of score, highest first, equal scores in order of document number (older
+    first); the rest of the row is padding: score ``-inf``, document -1, id ``None``.
+    """
+
+    scores: npt.NDArray[np.float64]  # [B, k]
+    documents: npt.NDArray[np.int64]  # [B, k] document numbers in the query's namespace
+    counts: npt.NDArray[np.int32]  # [B]
+    queries: tuple[Query, ...]
+    backend: str
+    resolver: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]] = field(repr=False)
+    explainer: Callable[[int, str], Explanation] = field(repr=False)
+
+    @cached_property
+    def ids(self) -> npt.NDArray[np.object_]:
+        """[B, k] record ids (str) or None; resolved when first asked for."""
+        return self.resolver(self.documents)
+
+    def __len__(self) -> int:
+        """The number of queries in the batch."""
+        return len(self.counts)
+
+    def __getitem__(self, query: int) -> list[tuple[str, float]]:
+        """The hits of one query as ``(id, score)`` pairs, best first."""
+        count = int(self.counts[query])
+        return list(zip(self.ids[query, :count].tolist(), self.scores[query, :count].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[list[tuple[str, float]]]:
+        return (self[query] for query in range(len(self)))
+
+    def query_ids(self) -> list[str]:
+        """The id of each query, or its position in the batch where it has none."""
+        return [str(number) if query.id is None else query.id for number, query in enumerate(self.queries)]
+
+    def to_run(self) -> dict[str, dict[str, float]]:
+        """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx)."""
+        return {name: dict(hits) for name, hits in zip(self.query_ids(), self, strict=True)}
+
+    def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
+        """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are printed exactly (`repr`).
+
+        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry.
+        """
+        for name, hits in zip(self.query_ids(), self, strict=True):
+            for rank, (record, score) in enumerate(hits, 1):
+                for value in (name, record):
+                    if not value or value.split() != [value]:
+                        raise QueryError(f"id {value!r} is empty or holds white space; a TREC run cannot carry it")
+                yield f"{name} Q0 {record} {rank} {score!r} {tag}"
+
+    def _columns(self) -> dict[str, Any]:
+        present = np.arange(self.scores.shape[1]) < self.counts[:, None]
+        rows, ranks = np.nonzero(present)
+        names = np.array(self.query_ids(), dtype=object)
+        return {
+            "query": names[rows] if len(names) else names,
+            "rank": ranks.astype(np.int64) + 1,
+            "id": self.ids[present],
+            "score": self.scores[present],
+        }
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtraError("pandas", "tables") from None
+        return pd.DataFrame(self._columns())
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit."""
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise MissingExtraError("pyarrow", "tables") from None
+        columns = self._columns()
+        return pa.table(
+            {
+                "query": pa.array(columns["query"], pa.string()),
+                "rank": pa.array(columns["rank"], pa.int64()),
+                "id": pa.array(columns["id"], pa.string()),
+                "score": pa.array(columns["score"], pa.float64()),
+            }
+        )
+
+    def to_torch(self) -> tuple[Any, Any, Any]:
+        """``(scores, documents, counts)`` as torch tensors that share memory with the arrays."""
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("torch", "gpu") from None
+        return torch.from_numpy(self.scores), torch.from_numpy(self.documents), torch.from_numpy(self.counts)
+
+    def explain(self, query: int, document: str) -> Explanation:
+        """How the record with id `document` scored for the query at this position, term by term.
+
+        Computed against the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
+        """
+        return self.explainer(query, document)

@@ -1,0 +1,39 @@
+"""English stop words: three published lists, restated."""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LUCENE_ENGLISH = _words(
+    """
+    a an and are as at be but by for if in into is it no not of on or such that the their then there these they
+    this to was will with
+    """
+)
+"""The 33 words of Lucene's EnglishAnalyzer."""
+
+NLTK_ENGLISH = _words(
+    """
+    i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him
+    his himself she she's her hers herself it it's its itself they them their theirs themselves what which who
+    whom this that that'll these those am is are was were be been being have has had having do does did doing a
+    an the and but if or because as until while of at by for with about against between into through during
+    before after above below to from up down in out on off over under again further then once here there when
+    where why how all any both each few more most other some such no nor not only own same so than too very s t
+    can will just don don't should should've now d ll m o re ve y ain aren aren't couldn couldn't didn didn't
+    doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't
+    shan shan't shouldn shouldn't wasn wasn't weren weren't won won't wouldn wouldn't
+    """
+)
+"""The 179 words of NLTK's English list (later NLTK releases list more)."""
+
+OPSEM = _words(
+    """
+    the and for with from this that what where when how why who are you was have has had do does did is it be
+    been an as we me my i your yours our of to on in at by or if but not a so all any no yes
+    """
+)
+"""The 51 words that the LoCoMo protocol of SPEC R10 bans."""

@@ -1,0 +1,132 @@
+"""Strings to small integers: index terms, and the values of metadata columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .text import Analyzer
+
+DROPPED = -1
+"""The id of a token that the analyzer drops (a stop word)."""
+
+
+class Vocabulary:
+    """An append-only numbering of distinct strings, from 0. One writer at a time; readers need no lock."""
+
+    def __init__(self, strings: Iterable[str] = ()) -> None:
+        self.strings: list[str] = list(strings)
+        self.ids: dict[str, int] = {string: number for number, string in enumerate(self.strings)}
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def add(self, string: str) -> int:
+        """The number of `string`, a new one if it has none."""
+        number = self.ids.setdefault(string, len(self.strings))
+        if number == len(self.strings):
+            self.strings.append(string)
+        return number
+
+    def truncate(self, size: int) -> None:
+        """Forget all strings numbered `size` or more."""
+        for string in self.strings[size:]:
+            del self.ids[string]
+        del self.strings[size:]
+
+    def sort_from(self, start: int) -> npt.NDArray[np.int32]:
+        """Renumber the strings from `start` on alphabetically (A013); the new number of each old one, from `start`."""
+        old = self.strings[start:]
+        order = sorted(range(len(old)), key=old.__getitem__)
+        renumbered = np.empty(len(old), dtype=np.int32)
+        renumbered[order] = np.arange(start, start + len(old), dtype=np.int32)
+        self.strings[start:] = [old[position] for position in order]
+        for number in range(start, len(self.strings)):
+            self.ids[self.strings[number]] = number
+        return renumbered
+
+
+class _TokenIds(dict[str, int]):
+    """Raw token -> term id, so that analysing a token is one dictionary look-up; a miss normalises and numbers it."""
+
+    def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._analyzer = analyzer
+        self._vocabulary = vocabulary
+
+    def __missing__(self, token: str) -> int:
+        term = self._analyzer.normalize(token)
+        number = DROPPED if term is None else self._vocabulary.add(term)
+        self[token] = number
+        return number
+
+
+class Encoder:
+    """Texts to term ids, for one analyzer and one vocabulary."""
+
+    # 120 bytes an entry: at most about 250 MB of raw spellings.
+    MAX_CACHED_TOKENS = 1 << 21
+
+    def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
+        self.analyzer = analyzer
+        self.vocabulary = vocabulary
+        self._token_ids = _TokenIds(analyzer, vocabulary)
+
+    def encode_documents(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """All kept tokens as ``(term ids [tokens], document of each [tokens])``; new terms enter the vocabulary.
+
+        Terms that are new in this call are numbered alphabetically among themselves, whatever the order of the texts.
+        """
+        if len(self._token_ids) > self.MAX_CACHED_TOKENS:
+            self._token_ids.clear()
+        before, cached = len(self.vocabulary), len(self._token_ids)
+        tokenize, number_of = self.analyzer.tokenize, self._token_ids.__getitem__
+        numbers: list[int] = []
+        ends = np.empty(len(texts), dtype=np.int64)
+        try:
+            for position, text in enumerate(texts):
+                numbers.extend(map(number_of, tokenize(text)))
+                ends[position] = len(numbers)
+            terms = np.array(numbers, dtype=np.int32)
+            if len(self.vocabulary) > before:
+                renumbered = self.vocabulary.sort_from(before)
+                new = terms >= before
+                terms[new] = renumbered[terms[new] - before]
+        except BaseException:
+            self.forget(before)
+            raise
+        if len(self.vocabulary) > before:
+            fresh = list(self._token_ids)[cached:]
+            for token in fresh:
+                number = self._token_ids[token]
+                if number >= before:
+                    self._token_ids[token] = int(renumbered[number - before])
+        documents = np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(ends, prepend=0))
+        kept = terms != DROPPED
+        return terms[kept], documents[kept]
+
+    def forget(self, size: int) -> None:
+        """Undo additions: keep only the vocabulary's first `size` terms."""
+        self.vocabulary.truncate(size)
+        self._token_ids.clear()
+
+    def encode_query(self, text: str) -> list[int]:
+        """The ids of a text's terms in order, repeats kept; terms that no document holds are left out."""
+        known = self._token_ids.get
+        ids = self.vocabulary.ids
+        terms: list[int] = []
+        for token in self.analyzer.tokenize(text):
+            number = known(token)
+            if number is None:
+                term = self.analyzer.normalize(token)
+                number = DROPPED if term is None else ids.get(term, DROPPED)
+            if number != DROPPED:
+                terms.append(number)
+        return terms
+
+    def encode_terms(self, terms: Iterable[str]) -> list[int]:
+        """The ids of pre-analysed terms in order; terms that no document holds are left out."""
+        ids = self.vocabulary.ids
+        return [ids[term] for term in terms if term in ids]

@@ -1,0 +1,309 @@
+"""One answer: every road gives the oracle's documents, scores and order, with tolerance zero."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.cpu_fallback import prune, select
+from fanrank.engine import index
+from fanrank.engine import search as search_module
+from fanrank.engine.bm25 import METHODS, SCALE
+from fanrank.engine.oracle import Oracle
+
+TERMS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7"]
+
+terms = st.sampled_from(TERMS)
+# Few distinct terms and short documents: ties, empty documents and terms in every document are common.
+document = st.lists(terms, max_size=6)
+corpus = st.lists(document, max_size=40)
+query = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=6)
+queries = st.lists(query, min_size=1, max_size=6)
+
+
+@st.composite
+def parameters(draw: st.DrawFn) -> dict[str, object]:
+    return {
+        "method": draw(st.sampled_from(METHODS)),
+        "k1": draw(st.sampled_from([0.0, 0.9, 1.2, 1.5])),
+        "b": draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])),
+        "query_tf": draw(st.sampled_from(["count", "unique"])),
+    }
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shrink every tile, group, chunk and segment, so that small corpora cross all their borders."""
+    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(prune, "TILE_BITS", 2)
+    monkeypatch.setattr(prune, "TILE", 4)
+    monkeypatch.setattr(prune, "MIN_TILES", 2)
+    monkeypatch.setattr(select, "MIN_GROUPS", 3)
+    monkeypatch.setattr(select, "GROUPS_PER_K", 2)
+    monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
+    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 16)
+
+
+def build(documents: list[list[str]], **options: object) -> fr.Engine:
+    return fr.Engine.from_records(records(documents), analyzer="minimal", **options)
+
+
+def records(documents: list[list[str]], start: int = 0) -> list[fr.Record]:
+    return [fr.Record(f"r{number}", " ".join(terms)) for number, terms in enumerate(documents, start)]
+
+
+def oracle(documents: list[list[str]], **options: object) -> Oracle:
+    delta = fr.BM25(method=str(options.get("method", "lucene"))).delta
+    return Oracle([[terms] for terms in documents], **{"delta": delta, **options})  # type: ignore[arg-type]
+
+
+def answer(hits: fr.Hits) -> list[list[tuple[int, int]]]:
+    """The hits as the oracle's (document, quanta) pairs, after checking shapes, dtypes, padding and ids."""
+    b, k = hits.scores.shape
+    assert hits.scores.dtype == np.float64
+    assert hits.documents.dtype == np.int64
+    assert hits.counts.dtype == np.int32
+    assert hits.documents.shape == hits.ids.shape == (b, k)
+    assert hits.counts.shape == (b,)
+    rows = []
+    for row in range(b):
+        count = int(hits.counts[row])
+        assert (hits.documents[row, count:] == -1).all()
+        assert (hits.scores[row, count:] == -np.inf).all()
+        assert all(i is None for i in hits.ids[row, count:])
+        quanta = hits.scores[row, :count] * SCALE
+        assert (quanta == np.rint(quanta)).all()
+        rows.append(list(zip(hits.documents[row, :count].tolist(), quanta.astype(int).tolist(), strict=True)))
+    return rows
+
+
+def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
+    """Every way of asking that must not change the answer."""
+    for strategy, threads in itertools.product(("exhaustive", "pruned", "auto"), (1, 3)):
+        yield f"{strategy}, {threads} threads", answer(engine.search(batch, k, strategy=strategy, threads=threads))
+    yield "one by one", [row for q in batch for row in answer(engine.search([q], k))]
+    reversed_rows = answer(engine.search(batch[::-1], k))
+    yield "other neighbours", reversed_rows[::-1]
+    shuffled = [fr.Query(terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
+    yield "other term order", answer(engine.search(shuffled, k))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpus, queries, st.integers(0, 45), parameters())
+def test_every_road_equals_the_oracle(
+    documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]
+) -> None:
+    expected = [oracle(documents, **options).search(q, k) for q in batch]
+    engine = build(documents, **options)
+    for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
+        assert got == expected, road
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpus, queries, st.lists(st.integers(0, 40), max_size=6), parameters())
+def test_growing_equals_built_at_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    documents: list[list[str]],
+    batch: list[list[str]],
+    cuts: list[int],
+    options: dict[str, object],
+) -> None:
+    expected = [oracle(documents, **options).search(q, 7) for q in batch]
+    engine = build([], **options)
+    borders = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
+    for start, end in itertools.pairwise(borders):
+        engine.add(records(documents[start:end], start))
+        engine.search(batch, 3)  # contributions derived for an epoch that the next add ends
+    assert answer(engine.search(batch, 7)) == expected
+    path = tmp_path_factory.mktemp("index")
+    engine.save(path)
+    loaded = fr.Engine.load(path)
+    assert loaded.stats() == engine.stats()
+    assert answer(loaded.search(batch, 7)) == expected
+    assert answer(loaded.search(batch, 7, strategy="pruned")) == expected
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40), queries, st.integers(1, 12))
+def test_filters_apply_before_selection(
+    documents: list[tuple[list[str], str | None]], batch: list[list[str]], k: int
+) -> None:
+    engine = fr.Engine.from_records(
+        [fr.Record(str(n), " ".join(t), session=s) for n, (t, s) in enumerate(documents)], analyzer="minimal"
+    )
+    plain = oracle([t for t, _ in documents])
+    for wanted in ("s", None, ["s", None], "nobody", []):
+        accepted = {wanted} if wanted is None or isinstance(wanted, str) else set(wanted)
+        expected = [plain.search(q, k, [s in accepted for _, s in documents]) for q in batch]
+        asked = [fr.Query(terms=tuple(q), filter={"session": wanted}) for q in batch]
+        for road, got in roads(engine, asked, k):
+            if road != "other term order":
+                assert got == expected, (wanted, road)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(document, st.sampled_from("xyz")), max_size=40),
+    st.lists(st.tuples(query, st.sampled_from("xyzw"))),
+)
+def test_namespaces_are_apart_in_one_batch(
+    documents: list[tuple[list[str], str]], batch: list[tuple[list[str], str]]
+) -> None:
+    engine = fr.Engine.from_records(
+        [fr.Record(str(n), " ".join(t), namespace=s) for n, (t, s) in enumerate(documents)], analyzer="minimal"
+    )
+    hits = engine.search([fr.Query(terms=tuple(q), namespace=s) for q, s in batch], 5)
+    for row, (q, s) in enumerate(batch):
+        own = [(str(n), t) for n, (t, other) in enumerate(documents) if other == s]
+        expected = oracle([t for _, t in own]).search(q, 5)
+        assert answer(hits)[row] == expected
+        assert [i for i, _ in hits[row]] == [own[d][0] for d, _ in expected]
+
+
+field_document = st.tuples(document, document)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(field_document, max_size=20), queries, parameters(), st.sampled_from([(1.0, 4.0), (2.5, 0.5), (3.0,)]))
+def test_fields(
+    documents: list[tuple[list[str], list[str]]],
+    batch: list[list[str]],
+    options: dict[str, object],
+    weights: tuple[float, ...],
+) -> None:
+    names = ("text", "predicate")[: len(weights)]
+    engine = fr.Engine.from_records(
+        [fr.Record(str(n), " ".join(t), fields={"predicate": " ".join(p)}) for n, (t, p) in enumerate(documents)],
+        analyzer="minimal",
+        fields=dict(zip(names, weights, strict=True)),
+        **options,
+    )
+    delta = engine.bm25.delta
+    plain = Oracle([d[: len(weights)] for d in documents], weights=weights, delta=delta, **options)  # type: ignore[arg-type]
+    expected = [plain.search(q, 6) for q in batch]
+    for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], 6):
+        assert got == expected, road
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpus, query, parameters())
+def test_explanations_add_up_exactly(documents: list[list[str]], asked: list[str], options: dict[str, object]) -> None:
+    engine = build(documents, **options)
+    hits = engine.search([asked], max(len(documents), 1))
+    plain = oracle(documents, **options)
+    found = dict(hits[0])
+    for number in range(len(documents)):
+        explanation = hits.explain(0, f"r{number}")
+        score = plain.score(asked, number)
+        assert explanation.matched == (score is not None)
+        assert explanation.quanta == (score or 0)
+        assert sum(term.score for term in explanation.terms) == explanation.score
+        assert found.get(f"r{number}") == (explanation.score if explanation.matched else None)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300])
+@pytest.mark.parametrize("k", [1, 10, 1024])
+def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
+    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 256)
+    rng = random.Random(size)
+    documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
+    batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
+    expected = [oracle(documents).search(q, k) for q in batch]
+    for road, got in roads(build(documents), [fr.Query(terms=tuple(q)) for q in batch], k):
+        assert got == expected, road
+
+
+def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unshrunk tiles, groups and chunks, with a corpus that has several of each."""
+    monkeypatch.undo()
+    rng = random.Random(7)
+    weights = [1.0 / (rank + 1) for rank in range(200)]
+    words = [f"w{rank}" for rank in range(200)]
+    documents = [rng.choices(words, weights, k=rng.randrange(12)) for _ in range(3000)]
+    batch = [rng.choices(words, weights, k=rng.randrange(1, 8)) for _ in range(20)]
+    plain = oracle(documents)
+    engine = build(documents)
+    for k in (1, 10, 100):
+        expected = [plain.search(q, k) for q in batch]
+        for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
+            assert got == expected, (k, road)
+
+
+@pytest.mark.parametrize("method", ["lucene", "robertson"])
+def test_scores_beyond_int32_take_the_wide_path(method: str) -> None:
+    documents = [["a1", "b2"], ["a1"], ["b2"], [], ["c3", "a1"], ["c3"], ["d4"], ["e5"]]
+    batch = [["c3"] * 9000 + ["a1"], ["a1"], ["c3"] * 3000 + ["b2"] * 3000]
+    plain = oracle(documents, method=method)
+    expected = [plain.search(q, 4) for q in batch]
+    assert max(score for row in expected for _, score in row) >= 1 << 31
+    for road, got in roads(build(documents, method=method), [fr.Query(terms=tuple(q)) for q in batch], 4):
+        assert got == expected, road
+
+
+def test_contributions_beyond_int32() -> None:
+    documents = [["a1"] * 30, ["a1", "b2"], ["b2"] * 9, [], ["c3"] * 100]
+    options = {"k1": 1000.0, "b": 0.0}
+    batch = [["a1"], ["b2", "a1"], ["c3"] * 400]
+    expected = [oracle(documents, **options).search(q, 4) for q in batch]
+    for road, got in roads(build(documents, **options), [fr.Query(terms=tuple(q)) for q in batch], 4):
+        assert got == expected, road
+
+
+def test_a_batch_with_different_k() -> None:
+    documents = [["a1"] * (n % 5) for n in range(40)]
+    plain, engine = oracle(documents), build(documents)
+    wanted = [3, 0, 40, 1, 100]
+    hits = engine.search([fr.Query(terms=("a1",), k=k) for k in wanted], k=5)
+    assert hits.scores.shape == (5, 100)
+    assert answer(hits) == [plain.search(["a1"], k) for k in wanted]
+
+
+def test_nothing_asked_and_nothing_held() -> None:
+    engine = build([])
+    assert answer(engine.search([], 3)) == []
+    assert answer(engine.search(["a1", ""], 3)) == [[], []]
+    assert engine.search(["a1"], 0).scores.shape == (1, 0)
+    held = build([[], ["a1"]])
+    assert answer(held.search(["", "unknown"], 3)) == [[], []]
+
+
+def test_repeated_runs_are_identical() -> None:
+    rng = random.Random(3)
+    documents = [rng.choices(TERMS, k=4) for _ in range(200)]
+    engine = build(documents)
+    batch = [rng.choices(TERMS, k=3) for _ in range(30)]
+    first = engine.search(batch, 10, threads=4)
+    for _ in range(20):
+        again = engine.search(batch, 10, threads=4)
+        assert first.scores.tobytes() == again.scores.tobytes()
+        assert first.documents.tobytes() == again.documents.tobytes()
+
+
+def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(100)]
+    batch = [rng.choices(TERMS, k=3) for _ in range(10)]
+    expected = [oracle(documents).search(q, 10) for q in batch]
+    for chunk in (1, 7, 64, 1000):
+        monkeypatch.setattr(search_module, "BUILD_CHUNK", chunk)
+        assert answer(build(documents).search(batch, 10)) == expected
+
+
+def test_saved_files_are_reproducible(tmp_path: Path) -> None:
+    documents = [["b2", "a1"], ["c3"], ["a1"]]
+    one, two = build(documents), build(documents)
+    one.save(tmp_path / "one")
+    two.save(tmp_path / "two")
+
+    def contents(folder: Path) -> dict[str, bytes]:
+        return {p.name.split(".")[0]: p.read_bytes() for p in folder.glob("*.npy")}
+
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")

@@ -1,0 +1,92 @@
+"""The k best of a score row, around every group border, against a plain sort."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.cpu_fallback.select import (
+    CONTIGUOUS_GROUP,
+    GROUPS_PER_K,
+    MIN_GROUPS,
+    NO_KEY,
+    best_narrow,
+    best_wide,
+    candidates,
+    pack,
+    unpack,
+)
+
+
+def plain(scores: np.ndarray, k: int, floor: int) -> list[tuple[int, int]]:
+    pairs = [(-int(score), column) for column, score in enumerate(scores) if score >= floor]
+    return [(column, -score) for score, column in sorted(pairs)[:k]]
+
+
+def selected(scores: np.ndarray, k: int, floors: np.ndarray) -> list[list[tuple[int, int]]]:
+    row, column, score = candidates(scores, k, floors)
+    assert (np.diff(row) >= 0).all()
+    keys = best_narrow(row, column, score, len(scores), k)
+    best_scores, best_columns = unpack(keys)
+    wide = [best_wide(column[row == r], score[row == r], k) for r in range(len(scores))]
+    rows = [
+        [(int(c), int(s)) for c, s, key in zip(best_columns[r], best_scores[r], keys[r], strict=True) if key != NO_KEY]
+        for r in range(len(scores))
+    ]
+    assert rows == [list(zip(c.tolist(), s.tolist(), strict=True)) for c, s in wide]
+    return rows
+
+
+BORDER = MIN_GROUPS * CONTIGUOUS_GROUP
+
+
+@pytest.mark.parametrize(
+    ("width", "k"),
+    [
+        (1, 1),
+        (100, 100),
+        (101, 100),
+        (2 * MIN_GROUPS - 1, 10),
+        (2 * MIN_GROUPS, 10),
+        (2 * MIN_GROUPS + 1, 10),
+        (2 * GROUPS_PER_K * 1024, 1024),
+        (5183, 1000),
+        (BORDER - 1, 10),
+        (BORDER, 10),
+        (BORDER + 511, 64),
+        (BORDER + 513, 65),
+    ],
+)
+@pytest.mark.parametrize("largest", [0, 1, 7, 2**31 - 1])
+def test_every_layout(width: int, k: int, largest: int) -> None:
+    rng = np.random.default_rng(width + k)
+    scores = rng.integers(0, largest, (3, width), endpoint=True).astype(np.int32)
+    scores[0, rng.random(width) < 0.9] = 0
+    scores[2] = largest  # every document ties
+    floors = np.array([1, 1, 1])
+    assert selected(scores, k, floors) == [plain(row, k, 1) for row in scores]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(-5, 5), min_size=12, max_size=12), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.integers(-5, 5),
+)
+def test_signed_scores_and_floors(rows: list[list[int]], k: int, floor: int) -> None:
+    scores = np.array(rows, dtype=np.int32)
+    assert selected(scores, k, np.full(len(rows), floor)) == [plain(row, k, floor) for row in scores]
+
+
+@given(st.lists(st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 2**32 - 1)), unique=True))
+def test_keys_keep_the_order(pairs: list[tuple[int, int]]) -> None:
+    scores = np.array([score for score, _ in pairs], dtype=np.int64)
+    documents = np.array([document for _, document in pairs], dtype=np.int64)
+    keys = pack(scores, documents)
+    assert (keys > NO_KEY).all()
+    back_scores, back_documents = unpack(keys)
+    assert (back_scores == scores).all()
+    assert (back_documents == documents).all()
+    assert np.argsort(-keys).tolist() == np.lexsort((documents, -scores)).tolist()
