@@ -163,17 +163,22 @@ class Snapshot:
             for segment, document in zip(which.tolist(), documents.tolist(), strict=True)
         ]
 
-    def extended(self, new: Sequence[Segment]) -> Snapshot:
+    def extended(self, new: Sequence[Segment], *, compact: bool = False) -> Snapshot:
         """The snapshot with these segments after its own, neighbours merged so that sizes at least halve.
 
-        So there are O(log N) segments, and a document is copied O(log N) times in its life.
+        So there are O(log N) segments, and a document is copied O(log N) times in its life. `compact` merges all
+        neighbours as far as `MAX_SEGMENT_DOCUMENTS` allows.
         """
         groups: list[list[Segment]] = []
         sizes: list[int] = []
         for segment in (*self.segments, *new):
             groups.append([segment])
             sizes.append(segment.size)
-            while len(sizes) > 1 and sizes[-2] < 2 * sizes[-1] and sizes[-2] + sizes[-1] <= MAX_SEGMENT_DOCUMENTS:
+            while (
+                len(sizes) > 1
+                and (compact or sizes[-2] < 2 * sizes[-1])
+                and sizes[-2] + sizes[-1] <= MAX_SEGMENT_DOCUMENTS
+            ):
                 groups[-2:] = [groups[-2] + groups[-1]]
                 sizes[-2:] = [sizes[-2] + sizes[-1]]
         return Snapshot(tuple(group[0] if len(group) == 1 else merge_segments(group) for group in groups), self.bm25)

@@ -160,7 +160,7 @@ class Engine:
                     count += len(chunk)
                 snapshots = dict(self._snapshots)
                 for namespace, segments in new.items():
-                    snapshots[namespace] = self._snapshot(namespace).extended(segments)
+                    snapshots[namespace] = self._snapshot(namespace).extended(segments, compact=count > BUILD_CHUNK)
             except BaseException:
                 self._encoder.forget(terms)
                 for name, column in self._categories.items():

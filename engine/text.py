@@ -10,7 +10,7 @@ remembered per raw token, and analysing a text is one dictionary look-up a token
     full       the same                                                 Lucene's 33    Porter, step 1 only
     nltk       the same                                                 NLTK's 179     Porter, NLTK's extensions
     lucene     UAX #29 words, ideographs and kana one by one, emoji     Lucene's 33    Porter, after possessive 's
-    opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       R10's 51       none
+    opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       R10's 50       none
 
 Digits are kept everywhere: E-47821 gives ``e`` and ``47821`` (the first four, `lucene`) or ``e-47821`` (`opsem`). Two
 switches change that, and are part of the name that an index stores: ``nltk-numbers`` (`drop_numeric`) drops tokens
@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import groupby
 
@@ -51,6 +52,8 @@ MAX_LENGTH = 255
 CACHE_LIMIT = 1 << 18
 """Raw tokens an analyzer remembers (some 40 MB); at the next new one it forgets them all and starts afresh."""
 
+_BLOCK = 1 << 13  # ids gathered in a list, which is faster to extend than an array, while it fits the cache
+
 DROPPED = -1
 """The id of a raw token that has no term, in `Analyzer.encode`."""
 
@@ -61,7 +64,7 @@ class Analyzer:
     Safe to share between threads. Pickles as its name, so one made by hand unpickles only if that name is known.
     """
 
-    __slots__ = ("_split", "_terms", "name", "normalize", "tokenize")
+    __slots__ = ("_terms", "name", "normalize", "tokenize")
 
     name: str
     tokenize: Tokenizer
@@ -83,26 +86,24 @@ class Analyzer:
         """Term ids of many texts: ``(ids [n], offsets [texts + 1])``, text i owning ``ids[offsets[i]:offsets[i + 1]]``.
 
         `ids` maps a raw token to the id of its term, or to `DROPPED`; a dict whose ``__missing__`` calls `normalize`
-        does it in one look-up a token. Same tokens in the same order as `tokenize` text by text, but faster for many
-        short texts, as those are cut a batch at a time.
+        does it in one look-up a token. Takes 4 bytes a token besides the texts; `texts` may be a stream.
         """
-        look_up = ids.__getitem__
-        codes: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)]
-        counts: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
-        for batch in _batches(texts):
-            if self.tokenize is _words and (joined := _SEPARATOR.join(batch)).isascii():
-                tokens, count = _cut_batch(joined, batch)
-            else:
-                lists = list(map(self.tokenize, batch))
-                tokens = [token for tokens in lists for token in tokens]
-                count = np.fromiter(map(len, lists), np.int64, len(lists))
-            codes.append(np.fromiter(map(look_up, tokens), np.int32, len(tokens)))
-            counts.append(count)
-        flat = np.concatenate(codes)
-        kept = flat != DROPPED
-        position = np.zeros(len(flat) + 1, np.int64)
+        tokenize, look_up = self.tokenize, ids.__getitem__
+        encoded = array("i")
+        ends = [0]
+        flat: list[int] = []
+        for text in texts:
+            flat += map(look_up, tokenize(text))
+            ends.append(len(encoded) + len(flat))
+            if len(flat) >= _BLOCK:
+                encoded.fromlist(flat)
+                flat.clear()
+        encoded.fromlist(flat)
+        codes = np.frombuffer(encoded, np.int32) if encoded else np.empty(0, np.int32)
+        kept = codes != DROPPED
+        position = np.zeros(len(codes) + 1, np.int64)
         np.cumsum(kept, out=position[1:])
-        return flat[kept], position[np.cumsum(np.concatenate(counts))]
+        return codes[kept], position[ends]
 
     def __reduce__(self) -> tuple[Callable[[str], Analyzer], tuple[str]]:
         return get_analyzer, (self.name,)
@@ -165,10 +166,6 @@ def _build(base: str, compounds: bool, drop_numeric: bool) -> Analyzer:
 # Letters and digits of ASCII in lower case, spaces for the rest; bytes of other characters stay for `_other_words`.
 _SPACED = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 for byte in range(128)) + bytes(range(128, 256))
 
-_SEPARATOR = " "
-
-_BATCH = 1 << 15  # characters: fewer, and numpy's overhead shows; more, and the tokens no longer fit the caches
-
 
 def _words(text: str) -> list[str]:
     # bytes.translate and str.split are three times as fast as a regular expression: 50 against 150 ns a token.
@@ -195,29 +192,6 @@ def _other_words() -> Tokenizer:
 def _fold(text: str) -> str:
     """Lower case, one character to one, whatever its neighbours: str.lower makes two of İ and looks around Σ."""
     return text.replace("İ", "i").lower().replace("ς", "σ")
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _cut_batch(joined: str, batch: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The words of ASCII texts that were joined by a separator, and how many each text has."""
-    spaced = (_SEPARATOR + joined).encode().translate(_SPACED)
-    letters = np.frombuffer(spaced, np.uint8) != 32
-    begins = np.zeros(len(spaced), np.int64)
-    np.cumsum(letters[1:] > letters[:-1], out=begins[1:])
-    ends = np.cumsum(np.fromiter(map(len, batch), np.int64, len(batch)) + len(_SEPARATOR)) - 1
-    return spaced.decode().split(), np.diff(begins[ends], prepend=0)
 
 
 _HYPHENS = "-\u2010\u2011"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
-from .text import Analyzer
-
-DROPPED = -1
-"""The id of a token that the analyzer drops (a stop word)."""
+from .text import DROPPED, MAX_LENGTH, Analyzer
 
 
 class Vocabulary:
@@ -59,7 +57,8 @@ class _TokenIds(dict[str, int]):
     def __missing__(self, token: str) -> int:
         term = self._analyzer.normalize(token)
         number = DROPPED if term is None else self._vocabulary.add(term)
-        self[token] = number
+        if len(token) <= MAX_LENGTH:
+            self[token] = number
         return number
 
 
@@ -82,30 +81,20 @@ class Encoder:
         if len(self._token_ids) > self.MAX_CACHED_TOKENS:
             self._token_ids.clear()
         before, cached = len(self.vocabulary), len(self._token_ids)
-        tokenize, number_of = self.analyzer.tokenize, self._token_ids.__getitem__
-        numbers: list[int] = []
-        ends = np.empty(len(texts), dtype=np.int64)
         try:
-            for position, text in enumerate(texts):
-                numbers.extend(map(number_of, tokenize(text)))
-                ends[position] = len(numbers)
-            terms = np.array(numbers, dtype=np.int32)
+            terms, offsets = self.analyzer.encode(texts, self._token_ids)
             if len(self.vocabulary) > before:
                 renumbered = self.vocabulary.sort_from(before)
                 new = terms >= before
                 terms[new] = renumbered[terms[new] - before]
+                for token in list(islice(self._token_ids, cached, None)):
+                    number = self._token_ids[token]
+                    if number >= before:
+                        self._token_ids[token] = int(renumbered[number - before])
         except BaseException:
             self.forget(before)
             raise
-        if len(self.vocabulary) > before:
-            fresh = list(self._token_ids)[cached:]
-            for token in fresh:
-                number = self._token_ids[token]
-                if number >= before:
-                    self._token_ids[token] = int(renumbered[number - before])
-        documents = np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(ends, prepend=0))
-        kept = terms != DROPPED
-        return terms[kept], documents[kept]
+        return terms, np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(offsets))
 
     def forget(self, size: int) -> None:
         """Undo additions: keep only the vocabulary's first `size` terms."""

@@ -1,0 +1,32 @@
+"""Evaluation: datasets in their upstream layouts, metrics, bootstrap tests, published protocols."""
+
+from __future__ import annotations
+
+from .beir import load_beir
+from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from .dataset import Dataset
+from .locomo import load_locomo
+from .longmemeval import load_longmemeval
+from .metrics import METRICS, means, per_query
+from .protocol import PRESETS, Evaluation, Preset, compare, evaluate, find_preset, rank, run
+
+__all__ = [
+    "METRICS",
+    "PRESETS",
+    "Comparison",
+    "Dataset",
+    "Evaluation",
+    "Preset",
+    "cluster_bootstrap",
+    "compare",
+    "evaluate",
+    "find_preset",
+    "load_beir",
+    "load_locomo",
+    "load_longmemeval",
+    "means",
+    "paired_bootstrap",
+    "per_query",
+    "rank",
+    "run",
+]

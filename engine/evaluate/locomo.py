@@ -1,0 +1,154 @@
+"""LoCoMo (``locomo10.json``): long conversations; the unit is the session (SPEC A120, D008, R10, R40 to R42).
+
+Two published rows read the same file in two ways, so the reading is a parameter:
+
+========== ============================================== =========================================
+parameter  first value                                    second value
+========== ============================================== =========================================
+gold       lenient (R40): the first ``D<number>`` of each strict (R41): an evidence string counts if
+           evidence string                                it is ``D<session>:<turn>`` and no more
+text       turns (R40): the turns' texts                  speakers (R10): ``Speaker: text``
+========== ============================================== =========================================
+
+A question is dropped if no session is left as its gold: of 1,986 the lenient rule keeps 1,982, the strict 1,978.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from ..errors import DatasetError
+from ..records import Query, Record
+from .dataset import Dataset, expect, member, placed, read_json
+
+Gold = Literal["lenient", "strict"]
+Text = Literal["turns", "speakers"]
+
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+
+_SESSION = re.compile(r"session_(\d+)", re.ASCII)
+_LENIENT = re.compile(r"D(\d+)", re.ASCII)
+_STRICT = re.compile(r"\s*D(\d+):(?:\d+)\s*", re.ASCII)
+_DATE = re.compile(
+    r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.ASCII | re.IGNORECASE
+)
+# Named here because strptime's %B and %p follow the locale.
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def load_locomo(
+    path: str | os.PathLike[str],
+    *,
+    gold: Gold = "strict",
+    text: Text = "speakers",
+    date: bool = False,
+    captions: bool = False,
+) -> Dataset:
+    """The dataset ``locomo`` from the upstream JSON file.
+
+    A conversation is a namespace (its ``sample_id``) and a cluster; session n is record ``Dn``, its turns one a line,
+    its time the session's date (read as UTC). `date` puts the session's date line first, `captions` puts a turn's
+    picture caption behind its text. Question i of conversation c has the id ``c:i``. Raises `DatasetError` or
+    `RecordError` naming file and place.
+    """
+    conversations = expect(read_json(path), list, str(path))
+    records: list[Record] = []
+    queries: list[Query] = []
+    relevant: dict[str, dict[str, int]] = {}
+    categories: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    seen: set[str] = set()
+    for number, entry in enumerate(conversations):
+        where = f"{path}: conversation {number}"
+        entry = expect(entry, dict, where)
+        space = member(entry, "sample_id", str, where)
+        if space in seen:
+            raise DatasetError(f"{where}: 'sample_id' {space!r} stands there twice")
+        seen.add(space)
+        sessions = _sessions(member(entry, "conversation", dict, where), where)
+        for session, (turns, moment) in sessions.items():
+            place = f"{where}, session_{session}"
+            records.append(
+                placed(
+                    place,
+                    Record,
+                    id=f"D{session}",
+                    text=_document(turns, moment, text, date, captions, place),
+                    namespace=space,
+                    session=f"D{session}",
+                    time=None if moment is None else _seconds(moment, place),
+                )
+            )
+        for position, question in enumerate(member(entry, "qa", list, where)):
+            place = f"{where}, question {position}"
+            question = expect(question, dict, place)
+            found = _gold(question, gold, place)
+            if not found:
+                continue
+            for session in found:
+                if session not in sessions:
+                    raise DatasetError(f"{place}: the evidence names session {session}, which is not there")
+            name = f"{space}:{position}"
+            queries.append(Query(member(question, "question", str, place), namespace=space, id=name))
+            relevant[name] = {f"D{session}": 1 for session in sorted(found)}
+            category = question.get("category")
+            categories[name] = CATEGORIES.get(category, str(category)) if isinstance(category, int) else str(category)
+            clusters[name] = space
+    if not queries:
+        raise DatasetError(f"{path}: holds no question with evidence")
+    return Dataset("locomo", records, queries, relevant, categories, clusters)
+
+
+def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[list[Any], str | None]]:
+    found: dict[int, tuple[list[Any], str | None]] = {}
+    # Upstream also lists dates of sessions that do not exist.
+    for key, turns in conversation.items():
+        if match := _SESSION.fullmatch(key):
+            moment = conversation.get(f"{key}_date_time")
+            if moment is not None:
+                moment = expect(moment, str, f"{where}, {key}_date_time")
+            found[int(match[1])] = (expect(turns, list, f"{where}, {key}"), moment)
+    if not found:
+        raise DatasetError(f"{where}: holds no session_<number>")
+    return dict(sorted(found.items()))
+
+
+def _document(turns: list[Any], moment: str | None, form: Text, date: bool, captions: bool, where: str) -> str:
+    lines = [moment] if date and moment is not None else []
+    for number, turn in enumerate(turns):
+        place = f"{where}, turn {number}"
+        turn = expect(turn, dict, place)
+        line = expect(turn.get("text") or "", str, f"{place}: 'text'")
+        if captions and turn.get("blip_caption"):
+            line = f"{line} {expect(turn['blip_caption'], str, place)}"
+        lines.append(line if form == "turns" else f"{member(turn, 'speaker', str, place)}: {line}")
+    return "\n".join(lines)
+
+
+def _gold(question: Mapping[str, Any], rule: Gold, where: str) -> set[int]:
+    found = set()
+    for evidence in expect(question.get("evidence") or [], list, f"{where}: 'evidence'"):
+        evidence = expect(evidence, str, f"{where}: 'evidence'")
+        match = _LENIENT.search(evidence) if rule == "lenient" else _STRICT.fullmatch(evidence)
+        if match:
+            found.add(int(match[1]))
+    return found
+
+
+def _seconds(moment: str, where: str) -> float:
+    match = _DATE.fullmatch(moment)
+    month = match[5][:3].lower() if match else ""
+    if match is None or month not in _MONTHS:
+        raise DatasetError(f"{where}: not a date like '1:56 pm on 8 May, 2023': {moment!r}")
+    hour = int(match[1]) % 12 + (12 if match[3].lower() == "p" else 0)
+    try:
+        parsed = datetime(
+            int(match[6]), _MONTHS.index(month) + 1, int(match[4]), hour, int(match[2]), tzinfo=timezone.utc
+        )
+    except ValueError as error:
+        raise DatasetError(f"{where}: not a date: {moment!r} ({error})") from None
+    return parsed.timestamp()

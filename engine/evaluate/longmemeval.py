@@ -1,0 +1,145 @@
+"""LongMemEval (``longmemeval_s.json`` and its kin): a haystack of chat sessions per question (SPEC A115, R12, R25)."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from ..errors import DatasetError
+from ..records import Query, Record
+from .dataset import Dataset, expect, member, placed, read_json
+
+Text = Literal["user", "roles"]
+
+_DATE = re.compile(r"\s*(\d{4})/(\d{1,2})/(\d{1,2})\s*(?:\([A-Za-z]+\))?\s*(\d{1,2}):(\d\d)\s*", re.ASCII)
+
+
+def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> Dataset:
+    """The dataset ``longmemeval`` from an upstream JSON file.
+
+    Every haystack is a namespace (its ``question_id``) and every session in it a record. `text` is how a session
+    becomes a document: ``user``, the user's turns joined by a space (R25, upstream's own), or ``roles``, a line
+    ``role: content`` per turn (R12). A query's gold are its ``answer_session_ids``; its `now` is the question's date.
+    Questions about what the haystack does not hold (``*_abs``) are skipped. An entry may ask several questions of its
+    haystack (``questions``, ``answers`` and one list of gold ids each; query ids ``id:0``, ``id:1``, …), and a list
+    may stand as the text of a Python literal, as table exports write it. A session that a haystack names twice is
+    kept once. Raises `DatasetError` or `RecordError` naming file and place.
+    """
+    records: list[Record] = []
+    queries: list[Query] = []
+    relevant: dict[str, dict[str, int]] = {}
+    categories: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    seen: set[str] = set()
+    for number, entry in enumerate(expect(read_json(path), list, str(path))):
+        where = f"{path}: entry {number}"
+        entry = expect(entry, dict, where)
+        space = member(entry, "question_id", str, where)
+        if space in seen:
+            raise DatasetError(f"{where}: 'question_id' {space!r} stands there twice")
+        seen.add(space)
+        if space.endswith("_abs"):
+            continue
+        haystack = _haystack(entry, space, text, where)
+        asked = entry.get("question_date")
+        now = None if asked is None else _seconds(asked, f"{where}: 'question_date'")
+        for name, question, gold in _questions(entry, space, where):
+            for session in gold:
+                if session not in haystack:
+                    raise DatasetError(f"{where}: gold session {session!r} is not in the haystack")
+            if not gold:
+                raise DatasetError(f"{where}: question {name!r} has no answer session")
+            queries.append(Query(question, namespace=space, id=name, now=now))
+            relevant[name] = dict.fromkeys(gold, 1)
+            categories[name] = str(entry.get("question_type"))
+            clusters[name] = space
+        records.extend(haystack.values())
+    if not queries:
+        raise DatasetError(f"{path}: holds no question that can be answered")
+    return Dataset("longmemeval", records, queries, relevant, categories, clusters)
+
+
+def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> dict[str, Record]:
+    names = _list(entry, "haystack_session_ids", where)
+    sessions = _list(entry, "haystack_sessions", where)
+    dates = _list(entry, "haystack_dates", where) if entry.get("haystack_dates") is not None else [None] * len(names)
+    if not len(names) == len(sessions) == len(dates):
+        raise DatasetError(
+            f"{where}: {len(names)} session ids, {len(sessions)} sessions and {len(dates)} dates do not pair up"
+        )
+    found: dict[str, Record] = {}
+    for number, (name, session, date) in enumerate(zip(names, sessions, dates, strict=True)):
+        place = f"{where}, session {number}"
+        record = placed(
+            place,
+            Record,
+            id=name,
+            text=_document(_literal(session, place), form, place),
+            namespace=space,
+            session=name,
+            time=None if date is None else _seconds(date, place),
+        )
+        if found.setdefault(record.id, record).text != record.text:
+            raise DatasetError(f"{place}: session {name!r} stands in the haystack twice, with different turns")
+    return found
+
+
+def _document(session: list[Any], form: Text, where: str) -> str:
+    parts = []
+    for number, turn in enumerate(session):
+        place = f"{where}, turn {number}"
+        turn = expect(turn, dict, place)
+        role = member(turn, "role", str, place)
+        content = expect(turn.get("content") or "", str, f"{place}: 'content'")
+        if form == "roles":
+            parts.append(f"{role}: {content}")
+        elif role == "user":
+            parts.append(content)
+    return ("\n" if form == "roles" else " ").join(parts)
+
+
+def _questions(entry: Mapping[str, Any], space: str, where: str) -> list[tuple[str, str, list[str]]]:
+    gold = _list(entry, "answer_session_ids", where)
+    if "questions" not in entry:
+        return [(space, member(entry, "question", str, where), _ids(gold, where))]
+    questions = _list(entry, "questions", where)
+    if len(questions) != len(gold):
+        raise DatasetError(f"{where}: {len(questions)} questions, but {len(gold)} lists of answer sessions")
+    return [
+        (f"{space}:{number}", expect(question, str, f"{where}, question {number}"), _ids(_literal(ids, where), where))
+        for number, (question, ids) in enumerate(zip(questions, gold, strict=True))
+    ]
+
+
+def _ids(values: list[Any], where: str) -> list[str]:
+    return [expect(value, str, f"{where}: 'answer_session_ids'") for value in values]
+
+
+def _list(entry: Mapping[str, Any], name: str, where: str) -> list[Any]:
+    if name not in entry:
+        raise DatasetError(f"{where}: {name!r} is missing")
+    return _literal(entry[name], f"{where}: {name!r}")
+
+
+def _literal(value: Any, where: str) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            raise DatasetError(f"{where}: must be a list, or a list's Python literal: {value[:60]!r}") from None
+    return expect(value, list, where)
+
+
+def _seconds(moment: Any, where: str) -> float:
+    match = _DATE.fullmatch(expect(moment, str, where))
+    try:
+        if match is None:
+            raise ValueError("another form")
+        parsed = datetime(*(int(part) for part in match.groups()), tzinfo=timezone.utc)  # type: ignore[arg-type, misc]
+    except ValueError:
+        raise DatasetError(f"{where}: not a date like '2023/05/25 (Thu) 20:21': {moment!r}") from None
+    return parsed.timestamp()

@@ -1,0 +1,160 @@
+"""Ranking metrics per query, computed by trec_eval (through pytrec_eval) from the order of a ranked list.
+
+========================= ============================================================================================
+name                      meaning, for a query with a ranked list of ids and a set of relevant ids (grade 1 or more)
+========================= ============================================================================================
+``hit@k``                 1 if a relevant id is among the first k, else 0 (success; LongMemEval's ``recall_any``)
+``recall@k``              share of the relevant ids that are among the first k (fractional; not ``hit@k``: SPEC X22)
+``recall_all@k``          1 if all relevant ids are among the first k, else 0 (what LongMemEval reports as R@k: X34)
+``mrr``                   1 / rank of the first relevant id of the whole list, 0 if it has none
+``mrr@k``                 the same, 0 if that rank is beyond k
+``map``                   average precision over the whole list
+``ndcg@k``                gain = grade (linear, as trec_eval and BEIR), discount log2(rank + 1), ideal over the judged
+``ndcg_exp@k``            the same with gain 2^grade - 1; equal to ``ndcg@k`` where grades are 0 and 1 (X13)
+``ndcg_longmemeval@k``    binary gain, discount 1, log2(2), log2(3), …: ranks 1 and 2 both count in full (X34)
+========================= ============================================================================================
+
+trec_eval breaks ties by id and holds scores as float32. Neither may decide here, so it is given scores made from the
+ranks: the order that it evaluates is the order of the list, always.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import MissingExtraError, ParameterError
+
+Ranked = Mapping[str, Sequence[str]]
+Relevant = Mapping[str, Mapping[str, int]]
+
+METRICS = (
+    *("hit@1", "hit@5", "hit@10", "mrr", "mrr@10"),
+    *("recall@1", "recall@3", "recall@5", "recall@10", "recall@100", "recall_all@5", "recall_all@10"),
+    *("ndcg@5", "ndcg@10", "ndcg_exp@10", "ndcg_longmemeval@10", "map"),
+)
+"""What an evaluation reports unless told otherwise."""
+
+# The measure of trec_eval that each is read from, and whether it takes a cutoff.
+_SOURCES = {
+    "hit": ("success", True),
+    "recall": ("recall", True),
+    "recall_all": ("recall", True),
+    "mrr": ("recip_rank", False),
+    "map": ("map", False),
+    "ndcg": ("ndcg_cut", True),
+    "ndcg_exp": ("ndcg_cut", True),
+    "ndcg_longmemeval": ("", True),
+}
+
+_LONGEST_LIST = 2**24  # beyond it float32 no longer tells neighbouring integers apart
+HIGHEST_GRADE = 20
+"""For ``ndcg_exp``: trec_eval allocates a counter for each gain up to the highest, and 2^20 of them are 8 MB."""
+
+
+def cutoff(metric: str) -> int | None:
+    """The k of ``name@k``, None for a metric over the whole list. Raises `ParameterError` for an unknown metric."""
+    name, at, printed = metric.partition("@")
+    if name not in _SOURCES:
+        raise ParameterError(f"no metric {metric!r}; there are: {', '.join(METRICS)}, and other cutoffs of these")
+    needs = _SOURCES[name][1]
+    if at and name != "map" and printed.isdecimal() and printed == str(int(printed)) and int(printed) > 0:
+        return int(printed)
+    if at or needs:
+        raise ParameterError(f"metric {metric!r} must be written {name}{'@k with k of 1 or more' if needs else ''}")
+    return None
+
+
+def per_query(
+    ranked: Ranked, relevant: Relevant, metrics: Iterable[str] = METRICS
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Each metric as a float64 array [queries], in the order of `relevant`'s keys.
+
+    A judged query that `ranked` lacks, or whose list is empty, or that has no relevant document, scores 0 in every
+    metric; a ranked query without judgements is left out. Raises `MissingExtraError` without pytrec_eval, and
+    `ParameterError` for an unknown metric, a list that holds an id twice or more than 2^24 ids, or (``ndcg_exp``) a
+    grade above 20.
+    """
+    metrics = tuple(metrics)
+    cutoffs = {metric: cutoff(metric) for metric in metrics}
+    lists = {query: list(ranked.get(query, ())) for query in relevant}
+    linear = _evaluate(lists, relevant, {_measure(m) for m in metrics if not m.startswith(("ndcg_exp", "ndcg_long"))})
+    gains = {_measure(m) for m in metrics if m.startswith("ndcg_exp")}
+    exponential = _evaluate(lists, _exponential(relevant), gains) if gains else {}
+    found = {}
+    for metric in metrics:
+        name, depth = metric.partition("@")[0], cutoffs[metric]
+        if name == "ndcg_longmemeval":
+            values = [_longmemeval_ndcg(lists[query], relevant[query], depth or 0) for query in relevant]
+        else:
+            source = exponential if name == "ndcg_exp" else linear
+            key = _measure(metric).replace(".", "_")
+            values = [source.get(query, {}).get(key, 0.0) for query in relevant]
+        column = np.array(values, dtype=np.float64)
+        if name == "recall_all":
+            column = (column == 1.0).astype(np.float64)
+        elif name == "mrr" and depth is not None:
+            column[column < 1.0 / depth] = 0.0
+        found[metric] = column
+    return found
+
+
+def means(values: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, float]:
+    """The mean of each metric over its queries, 0 where there are none; summed exactly, so in any order."""
+    return {metric: math.fsum(column.tolist()) / max(len(column), 1) for metric, column in values.items()}
+
+
+def _measure(metric: str) -> str:
+    name, _, printed = metric.partition("@")
+    source, takes_cutoff = _SOURCES[name]
+    return f"{source}.{printed}" if takes_cutoff else source
+
+
+def trec_eval() -> Any:
+    """The module pytrec_eval. Raises `MissingExtraError` where it is not installed."""
+    try:
+        import pytrec_eval
+    except ImportError:
+        raise MissingExtraError("pytrec-eval-terrier", "eval") from None
+    return pytrec_eval
+
+
+def _evaluate(
+    lists: Mapping[str, Sequence[str]], relevant: Relevant, measures: set[str]
+) -> Mapping[str, Mapping[str, float]]:
+    if not measures:
+        return {}
+    run = {}
+    for query, ids in lists.items():
+        if len(ids) > _LONGEST_LIST:
+            raise ParameterError(f"query {query!r}: a list of {len(ids)} ids is longer than 2^24")
+        run[query] = {name: float(len(ids) - rank) for rank, name in enumerate(ids)}
+        if len(run[query]) != len(ids):
+            raise ParameterError(f"query {query!r}: the ranked list holds an id twice")
+    judged = {query: dict(grades) for query, grades in relevant.items()}
+    found: Mapping[str, Mapping[str, float]] = trec_eval().RelevanceEvaluator(judged, measures).evaluate(run)
+    return found
+
+
+def _exponential(relevant: Relevant) -> dict[str, dict[str, int]]:
+    highest = max((grade for grades in relevant.values() for grade in grades.values()), default=0)
+    if highest > HIGHEST_GRADE:
+        raise ParameterError(f"ndcg_exp takes grades up to {HIGHEST_GRADE}, not {highest}")
+    return {
+        query: {name: 2**grade - 1 if grade > 0 else 0 for name, grade in grades.items()}
+        for query, grades in relevant.items()
+    }
+
+
+def _longmemeval_ndcg(ids: Sequence[str], grades: Mapping[str, int], depth: int) -> float:
+    def gain(rank: int) -> float:
+        return 1.0 if rank == 1 else 1.0 / math.log2(rank)
+
+    relevant = sum(grade > 0 for grade in grades.values())
+    ideal = sum(gain(rank) for rank in range(1, min(depth, relevant) + 1))
+    got = sum(gain(rank) for rank, name in enumerate(ids[:depth], 1) if grades.get(name, 0) > 0)
+    return got / ideal if ideal else 0.0

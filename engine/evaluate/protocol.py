@@ -1,0 +1,294 @@
+"""Runs a dataset through the engine under a published protocol and reports what the source reported.
+
+========= =============== =========================================================================================
+preset    datasets        what it fixes
+========= =============== =========================================================================================
+default   all             the engine's defaults; LoCoMo as ``Speaker: text`` lines with strict gold, LongMemEval as
+                          ``role: content`` lines
+agentir   locomo          SPEC R40: turn texts, lenient gold; analyzer minimal, okapi, k1 1.5, b .75
+opsem     locomo,         SPEC R10, R41, R12: ``Speaker: text`` or ``role: content`` lines, strict gold; analyzer
+          longmemeval     opsem, lucene, k1 1.5, b .75, a query's terms as a set
+========= =============== =========================================================================================
+
+The two published protocols rank *all* sessions of a conversation by a stable sort of the scores, where a session
+without a query term scores 0. The engine returns no such session, so these presets complete its list: the
+sessions that it did not return take score 0, and equal scores stand in document order. The default preset takes the
+engine's list as it is.
+
+The margin sweep is the cascade's trigger (SPEC A075, A087): with s0 and s1 the two best scores, c = (s0 - s1) / s0, and
+the second stage is skipped where c >= tau. A query with fewer than two matched sessions is never skipped (X04).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ParameterError
+from ..records import Hits, Query, check_k
+from ..search import Engine
+from .beir import load_beir
+from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from .dataset import Dataset
+from .locomo import load_locomo
+from .longmemeval import load_longmemeval
+from .metrics import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
+
+TAUS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
+"""The thresholds of SPEC A087."""
+
+BEIR_DEPTH = 100  # SPEC T001
+
+
+class Searcher(Protocol):
+    """What a protocol needs of an engine."""
+
+    def search(self, queries: Sequence[Query], k: int = ..., *, threads: int = ...) -> Hits: ...
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The parameters of one protocol on one kind of dataset; `reading` goes to the dataset's loader."""
+
+    analyzer: str = "nltk"
+    method: str = "lucene"
+    k1: float = 1.2
+    b: float = 0.75
+    query_tf: str = "count"
+    complete: bool = False
+    reading: dict[str, Any] = field(default_factory=dict)
+
+
+_OPSEM = Preset("opsem", "lucene", 1.5, 0.75, "unique", complete=True)
+
+PRESETS: dict[tuple[str, str], Preset] = {
+    ("default", "beir"): Preset(),
+    ("default", "locomo"): Preset(reading={"gold": "strict", "text": "speakers"}),
+    ("default", "longmemeval"): Preset(reading={"text": "roles"}),
+    ("agentir", "locomo"): Preset(
+        "minimal", "okapi", 1.5, 0.75, "count", complete=True, reading={"gold": "lenient", "text": "turns"}
+    ),
+    ("opsem", "locomo"): replace(_OPSEM, reading={"gold": "strict", "text": "speakers"}),
+    ("opsem", "longmemeval"): replace(_OPSEM, reading={"text": "roles"}),
+}
+"""By (preset, kind of dataset)."""
+
+LOADERS: dict[str, Callable[..., Dataset]] = {
+    "beir": load_beir,
+    "locomo": load_locomo,
+    "longmemeval": load_longmemeval,
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One run: `ranked` and `values` follow the dataset's queries; `confidence` is nan where too few matched."""
+
+    dataset: Dataset
+    ranked: dict[str, list[str]]
+    confidence: npt.NDArray[np.float64]  # [queries]
+    values: dict[str, npt.NDArray[np.float64]]  # metric -> [queries]
+    backend: str
+    seconds: dict[str, float]
+
+    def metrics(self) -> dict[str, float]:
+        """The mean of each metric."""
+        return means(self.values)
+
+    def per_category(self) -> dict[str, dict[str, float]]:
+        """``{category: {"n": questions, metric: mean}}``, empty where the dataset has no categories."""
+        rows: dict[str, list[int]] = {}
+        for row, query in enumerate(self.dataset.relevant):
+            if query in self.dataset.categories:
+                rows.setdefault(self.dataset.categories[query], []).append(row)
+        return {
+            category: {"n": len(of), **means({metric: column[of] for metric, column in self.values.items()})}
+            for category, of in sorted(rows.items())
+        }
+
+    def margin_sweep(self, taus: Sequence[float] = TAUS) -> list[dict[str, float]]:
+        """For each tau the share of queries whose second stage is skipped, also in percent to one decimal."""
+        skipped = [float(np.mean(self.confidence >= tau)) for tau in taus]
+        return [
+            {"tau": tau, "skip": share, "skip_percent": round(100.0 * share, 1)}
+            for tau, share in zip(taus, skipped, strict=True)
+        ]
+
+
+def rank(searcher: Searcher, dataset: Dataset, *, k: int, complete: bool, threads: int = 1) -> Evaluation:
+    """Search all queries as one batch, and measure. `complete`: see the module's docstring.
+
+    Left out are metrics with a cutoff beyond k where lists may have been cut at k, and ``ndcg_exp`` where a grade is
+    too high for it. Raises `ParameterError` for k below 1.
+    """
+    if check_k(k) < 1:
+        raise ParameterError("an evaluation needs k of 1 or more")
+    started = time.perf_counter()
+    depth = k + 1 if dataset.own else k
+    hits = searcher.search(dataset.queries, k=depth, threads=threads)
+    searched = time.perf_counter()
+    members = dataset.members()
+    ranked: dict[str, list[str]] = {}
+    confidence = np.full(len(dataset.queries), np.nan)
+    for row, (query, found) in enumerate(zip(dataset.queries, hits, strict=True)):
+        own = dataset.own.get(str(query.id))
+        scores = {name: score for name, score in found if name != own}
+        listed = list(scores)
+        # A full list may have been cut: what is not in it may have matched.
+        if complete and len(found) < depth:
+            others = [name for name in members.get(query.namespace, []) if name != own]
+            listed = sorted(others, key=lambda name: -scores.get(name, 0.0))
+        ranked[str(query.id)] = listed[:k]
+        confidence[row] = _confidence(list(scores.values()))
+    cut = k < max((len(names) for names in members.values()), default=0)
+    metrics = [metric for metric in METRICS if not cut or (cutoff(metric) or 0) <= k]
+    if max((grade for grades in dataset.relevant.values() for grade in grades.values()), default=0) > HIGHEST_GRADE:
+        metrics = [metric for metric in metrics if not metric.startswith("ndcg_exp")]
+    values = per_query(ranked, dataset.relevant, metrics)
+    seconds = {"search": searched - started, "metrics": time.perf_counter() - searched}
+    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds)
+
+
+def _confidence(scores: Sequence[float]) -> float:
+    # A variant with negative contributions may match at a score of 0 or below: no margin to speak of.
+    if len(scores) < 2 or scores[0] <= 0.0:
+        return math.nan
+    return (scores[0] - scores[1]) / scores[0]
+
+
+def default_depth(dataset: Dataset) -> int:
+    """100 for a dataset that is one namespace, else the size of the largest namespace: every list in full."""
+    sizes = [len(names) for names in dataset.members().values()]
+    return BEIR_DEPTH if len(sizes) <= 1 else max(sizes)
+
+
+def run(
+    dataset: Dataset,
+    preset: Preset,
+    *,
+    k: int | None = None,
+    backend: str | None = None,
+    threads: int = 1,
+    progress: bool = False,
+) -> Evaluation:
+    """Index the dataset with the preset's parameters, search it, and measure.
+
+    k is how deep the lists go (default: `default_depth`).
+    """
+    started = time.perf_counter()
+    engine = Engine.from_records(
+        dataset.records,
+        analyzer=preset.analyzer,
+        method=preset.method,
+        k1=preset.k1,
+        b=preset.b,
+        query_tf=preset.query_tf,
+        backend=backend,
+        progress=progress,
+    )
+    indexed = time.perf_counter() - started
+    depth = default_depth(dataset) if k is None else k
+    found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads)
+    return replace(found, seconds={"index": indexed, **found.seconds})
+
+
+def find_preset(name: str, kind: str) -> Preset:
+    """The preset for a kind of dataset. Raises `ParameterError` naming those that exist."""
+    if kind not in LOADERS:
+        raise ParameterError(f"no dataset kind {kind!r}; there are: {', '.join(LOADERS)}")
+    if (name, kind) not in PRESETS:
+        known = [preset for preset, of in PRESETS if of == kind]
+        raise ParameterError(f"no preset {name!r} for {kind}; there are: {', '.join(known)}")
+    return PRESETS[name, kind]
+
+
+def evaluate(
+    dataset_kind: str,
+    path: str | os.PathLike[str],
+    *,
+    preset: str = "default",
+    analyzer: str | None = None,
+    method: str | None = None,
+    k1: float | None = None,
+    b: float | None = None,
+    k: int | None = None,
+    backend: str | None = None,
+    threads: int = 1,
+    split: str = "test",
+    reading: dict[str, Any] | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Load, index, search, measure; the result is the object that ``fanrank eval --json`` prints.
+
+    `dataset_kind` is beir, locomo or longmemeval; `analyzer`, `method`, `k1`, `b` override the preset's, `reading` the
+    loader's options (``{"date": True}``), `split` counts for beir only. Raises `ParameterError`, `DatasetError`,
+    `RecordError`, `MissingExtraError` and what the engine raises.
+    """
+    trec_eval()  # a missing extra should not cost a search first
+    chosen = find_preset(preset, dataset_kind)
+    options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
+    chosen = replace(
+        chosen,
+        analyzer=chosen.analyzer if analyzer is None else analyzer,
+        method=chosen.method if method is None else method,
+        k1=chosen.k1 if k1 is None else k1,
+        b=chosen.b if b is None else b,
+        reading=options,
+    )
+    started = time.perf_counter()
+    dataset = LOADERS[dataset_kind](path, **options)
+    loaded = time.perf_counter() - started
+    depth = default_depth(dataset) if k is None else k
+    found = run(dataset, chosen, k=depth, backend=backend, threads=threads, progress=progress)
+    result: dict[str, Any] = {
+        "dataset": dataset.name,
+        "preset": preset,
+        "analyzer": chosen.analyzer,
+        "backend": found.backend,
+        "n": len(dataset.queries),
+        "metrics": found.metrics(),
+        "parameters": {
+            "method": chosen.method,
+            "k1": chosen.k1,
+            "b": chosen.b,
+            "query_tf": chosen.query_tf,
+            "complete": chosen.complete,
+            **options,
+            "k": depth,
+            "threads": threads,
+        },
+        "seconds": {"load": loaded, **found.seconds},
+    }
+    if dataset.clusters:
+        result["margin_sweep"] = found.margin_sweep()
+    if dataset.categories:
+        result["per_category"] = found.per_category()
+    return result
+
+
+def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0) -> dict[str, Comparison]:
+    """First - second as ``{"questions": paired bootstrap, "clusters": cluster bootstrap}``.
+
+    The latter only where the dataset has clusters. Raises `ParameterError` if the two did not run over the same
+    queries or did not both measure `metric`.
+    """
+    if list(first.dataset.relevant) != list(second.dataset.relevant):
+        raise ParameterError("the two evaluations ran over different queries")
+    for evaluation in (first, second):
+        if metric not in evaluation.values:
+            raise ParameterError(f"{metric!r} was not measured; there are: {', '.join(evaluation.values)}")
+    left, right = first.values[metric], second.values[metric]
+    found = {"questions": paired_bootstrap(left, right, seed=seed)}
+    clusters = first.dataset.clusters
+    if clusters:
+        found["clusters"] = cluster_bootstrap(
+            left, right, [clusters[query] for query in first.dataset.relevant], seed=seed
+        )
+    return found

@@ -1,0 +1,123 @@
+"""SPEC X12 (paired, two-sided) and D009 (clusters, one-sided)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.evaluate import cluster_bootstrap, paired_bootstrap
+
+
+def naive_paired(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> tuple[float, np.ndarray]:
+    random = np.random.default_rng(seed)
+    means = []
+    for _ in range(resamples):
+        drawn = random.integers(0, len(first), len(first))
+        means.append(sum(first[i] - second[i] for i in drawn) / len(first))
+    below = sum(mean <= 1e-12 for mean in means) / resamples
+    above = sum(mean >= -1e-12 for mean in means) / resamples
+    return min(1.0, 2 * min(below, above)), np.array(means)
+
+
+def test_paired_is_the_plain_loop() -> None:
+    random = np.random.default_rng(7)
+    first, second = random.random(23), random.random(23) - 0.05
+    found = paired_bootstrap(first, second, resamples=500, seed=3)
+    p, means = naive_paired(first, second, 500, 3)
+    assert found.p == p
+    assert found.difference == pytest.approx(float((first - second).mean()), abs=1e-15)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=1e-12)
+    assert (found.resamples, found.units) == (500, 23)
+
+
+def test_ties_are_not_counted_twice() -> None:
+    # Most resamples of one 1 among 50 zeros are either 0 or above; the doubled smaller tail stays within 1 (X12).
+    zeros = np.zeros(50)
+    assert paired_bootstrap(zeros, zeros).p == 1.0
+    one = zeros.copy()
+    one[0] = 1.0
+    found = paired_bootstrap(one, zeros)
+    assert found.p == pytest.approx(2 * (1 - 1 / 50) ** 50, abs=0.03)
+    assert paired_bootstrap([1.0, 0.0], [0.0, 1.0]).p == 1.0
+
+
+def test_fractions_that_cancel_are_ties() -> None:
+    third = np.array([1 / 3, 0.1, 0.2] * 5)
+    found = paired_bootstrap(third, third[::-1], resamples=1)
+    assert abs(found.difference) < 1e-12
+    assert paired_bootstrap([0.3], [0.1 + 0.2]).p == 1.0
+
+
+def test_seeds_and_direction() -> None:
+    random = np.random.default_rng(1)
+    first, second = random.random(400) + 0.02, random.random(400)
+    found = paired_bootstrap(first, second)
+    assert found == paired_bootstrap(first, second)
+    other = paired_bootstrap(first, second, seed=1)
+    assert (other.low, other.p) != (found.low, found.p)
+    assert other.p == pytest.approx(found.p, abs=0.02)
+    turned = paired_bootstrap(second, first)
+    assert (turned.difference, turned.p) == (-found.difference, found.p)
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low), abs=1e-12)
+    assert found.low < found.difference < found.high
+    assert found.resamples == 10_000
+
+
+def test_coverage_of_the_interval() -> None:
+    random = np.random.default_rng(5)
+    inside = 0
+    for seed in range(200):
+        sample = random.normal(0.3, 1.0, 80)
+        found = paired_bootstrap(sample, np.zeros(80), resamples=400, seed=seed)
+        inside += found.low <= 0.3 <= found.high
+    assert 178 <= inside <= 200  # 95 % of 200, within four standard deviations
+
+
+def test_clusters_are_resampled_whole() -> None:
+    differences = np.array([1.0, 1.0, 1.0, -1.0])
+    found = cluster_bootstrap(differences, np.zeros(4), ["a", "a", "a", "b"], resamples=4000)
+    # Of two clusters drawn: aa 1/4 (mean 1), ab 1/2 (mean .5, by questions), bb 1/4 (mean -1).
+    assert found.difference == 0.5
+    assert found.p == pytest.approx(0.25, abs=0.03)
+    assert (found.low, found.high) == (-1.0, 1.0)
+    assert (found.units, found.resamples) == (2, 4000)
+
+
+def test_clusters_of_one_are_questions() -> None:
+    random = np.random.default_rng(2)
+    first, second = random.random(40), random.random(40)
+    clustered = cluster_bootstrap(first, second, list(range(40)), resamples=1000, seed=9)
+    paired = paired_bootstrap(first, second, resamples=1000, seed=9)
+    assert (clustered.low, clustered.high) == pytest.approx((paired.low, paired.high), abs=1e-12)
+    tied = cluster_bootstrap(first, first, list(range(40)))
+    assert (tied.p, tied.resamples) == (1.0, 4000)
+
+
+def test_many_questions_are_drawn_in_bounded_memory() -> None:
+    random = np.random.default_rng(3)
+    found = paired_bootstrap(random.random(100_000), np.full(100_000, 0.5), resamples=60)
+    assert found.low < found.difference < found.high
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "more"),
+    [
+        ([], [], {}),
+        ([1.0], [1.0, 2.0], {}),
+        ([[1.0]], [[1.0]], {}),
+        ([float("nan")], [1.0], {}),
+        ([1.0], [1.0], {"resamples": 0}),
+        ([1.0], [1.0], {"level": 1.0}),
+    ],
+)
+def test_bad_parameters(first: list[float], second: list[float], more: dict[str, float]) -> None:
+    with pytest.raises(ParameterError):
+        paired_bootstrap(first, second, **more)
+    with pytest.raises(ParameterError):
+        cluster_bootstrap(first, second, ["a"] * len(first), **more)
+
+
+def test_cluster_names_must_pair_up() -> None:
+    with pytest.raises(ParameterError, match="2 questions, but 1 cluster names"):
+        cluster_bootstrap([1.0, 2.0], [1.0, 2.0], ["a"])
