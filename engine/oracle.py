@@ -96,18 +96,18 @@ class Oracle:
 
     def score(self, query: Sequence[str], document: int) -> int | None:
         """The document's score in quanta, or None if it holds no term of the query."""
-        held = {
-            term: times
-            for term, times in self._query_terms(query).items()
-            if any(counts[term] for counts in self.counts[document])
-        }
-        return sum(times * self.quanta(term, document) for term, times in held.items()) if held else None
+        return self._score(self._query_terms(query), document)
+
+    def _score(self, terms: dict[str, int], document: int) -> int | None:
+        held = [term for term in terms if any(term in counts for counts in self.counts[document])]
+        return sum(terms[term] * self.quanta(term, document) for term in held) if held else None
 
     def search(self, query: Sequence[str], k: int, passing: Sequence[bool] | None = None) -> list[tuple[int, int]]:
         """The k best as (document, quanta): score descending, then smaller document."""
+        terms = self._query_terms(query)
         scored = []
         for document in range(len(self.counts)):
-            score = self.score(query, document) if passing is None or passing[document] else None
+            score = self._score(terms, document) if passing is None or passing[document] else None
             if score is not None:
                 scored.append((document, score))
         scored.sort(key=lambda pair: (-pair[1], pair[0]))
@@ -115,12 +115,13 @@ class Oracle:
 
     def search_float(self, query: Sequence[str], k: int) -> list[tuple[int, float]]:
         """As `search`, with float64 sums instead of quanta: what the quanta are compared with."""
+        terms = self._query_terms(query)
         scored = []
         for document, fields in enumerate(self.counts):
             held = [
                 times * self.contribution(term, document)
-                for term, times in self._query_terms(query).items()
-                if any(counts[term] for counts in fields)
+                for term, times in terms.items()
+                if any(term in counts for counts in fields)
             ]
             if held:
                 scored.append((document, sum(held)))

@@ -210,16 +210,16 @@ def test_a_run_measures_what_works_and_records_what_does_not(tmp_path: Path, mon
         monkeypatch.setattr(module, "CACHE", tmp_path)
     monkeypatch.setattr(measure, "SHORTEST", 0.001)
     monkeypatch.setitem(systems.PEERS, "absent", systems.Peer("absent"))
-    chosen = [systems.SYSTEMS["sqlite-fts5"], systems.System("absent", "absent")]
+    chosen = [systems.SYSTEMS["sqlite-fts5"], systems.System("absent", "absent", phases=("kernel",))]
     corpus = cases.Corpus("s", "synthetic", queries=12, documents=400)
     cells = cases.grid((5,), (1, 2), ("kernel", "end_to_end"))
     said: list[str] = []
     found = measure.run_case(corpus, chosen, cells, 2, 1.0, False, {"bench": "b", "run": "r"}, said.append)
 
-    assert len(found) == 8
+    assert len(found) == 4  # neither has an end-to-end phase
     good, bad = found[::2], found[1::2]
     assert all(item.error is None and item.reps == 2 and item.queries == 12 for item in good)
-    assert [item.verified for item in good] == [True, True, None, None]
+    assert [item.verified for item in good] == [True, True]
     assert all(0 < item.ms_min <= item.ms_per_query <= item.ms_max for item in good)  # type: ignore[operator]
     assert all(item.bytes_per_posting and item.build_docs_per_s for item in good)
     assert all("No module named" in (item.error or "") and item.ms_per_query is None for item in bad)

@@ -1,0 +1,369 @@
+"""The command line. Every command prints the same facts as text or, with --json, as one JSON object."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from . import backend as backends
+from . import check as checks
+from . import demo as demos
+from .bm25 import METHODS, QUERY_TF
+from .errors import DuplicateIdError, FanrankError, MissingExtraError, ParameterError, RecordError
+from .evaluate.protocol import LOADERS, PRESETS, evaluate
+from .records import CATEGORIES, Query, Record, read_json_lines, read_records
+from .search import Engine
+from .text import ANALYZERS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+backend_option = click.option("--backend", type=click.Choice(backends.BACKENDS), help="Force a backend.")
+threads_option = click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
+
+
+class _Group(click.Group):
+    """Turns every named error into one line on standard error and exit code 2; a broken pipe ends quietly."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FanrankError as error:
+            click.echo(f"fanrank: {error}", err=True)
+            ctx.exit(2)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+
+
+def engine_options(command: Command) -> Command:
+    """The engine's parameters as options, for commands that build an index."""
+    for option in reversed(
+        [
+            click.option("--analyzer", default="nltk", show_default=True, help=f"One of: {', '.join(ANALYZERS)}."),
+            click.option("--method", type=click.Choice(METHODS), default="lucene", show_default=True),
+            click.option("--k1", type=float, default=1.2, show_default=True),
+            click.option("--b", type=float, default=0.75, show_default=True),
+            click.option("--delta", type=float, help="For bm25l (.5) and bm25+ (1)."),
+            click.option("--query-tf", type=click.Choice(QUERY_TF), default="count", show_default=True),
+            click.option("--field", "fields", multiple=True, metavar="NAME=WEIGHT", help="A BM25F field; repeatable."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _engine_options(options: dict[str, Any]) -> dict[str, Any]:
+    weights: dict[str, float] = {}
+    for field in options.pop("fields"):
+        name, separator, weight = field.partition("=")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            separator = ""
+        if not separator:
+            raise ParameterError(f"--field takes NAME=WEIGHT, not {field!r}")
+    return {**options, "fields": {"text": 1.0, **weights} if weights else None}
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fanrank")
+def main() -> None:
+    """Rank a planner's whole fan-out in one launch, and get the same bits everywhere."""
+
+
+@main.command()
+@click.argument("data", required=False, type=click.Path())
+@backend_option
+@json_option
+def demo(data: str | None, backend: str | None, as_json: bool) -> None:
+    """The main job on the standard library's docstrings, or on DATA (JSON lines with "id" and "text")."""
+    result = demos.run(data, backend=backend, progress=True)
+    if as_json:
+        _print_json(result)
+    else:
+        click.echo(demos.render(result))
+    if result["check"]["differences"]:
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("records", type=click.Path())
+@click.argument("index", type=click.Path())
+@engine_options
+@json_option
+def index(records: str, index: str, as_json: bool, **options: Any) -> None:
+    """Build an INDEX directory from RECORDS (JSON lines with "id" and "text")."""
+    engine = Engine(**_engine_options(options))
+    started = time.perf_counter()
+    try:
+        engine.add(read_records(records), progress=True)
+    except DuplicateIdError as error:
+        raise _with_lines(error, records) from None
+    built = time.perf_counter() - started
+    engine.save(index)
+    result = {"index": index, "build_seconds": built, **engine.stats()}
+    if as_json:
+        _print_json(result)
+    else:
+        click.echo(
+            f"{result['documents']:,} records in {result['namespaces']:,} namespace(s), "
+            f"{result['postings']:,} postings, "
+            f"{result['bytes_per_posting']:.1f} bytes each, built in {built:.2f} s: {index}"
+        )
+
+
+def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
+    """The error with the lines on which the id stands."""
+    seen: dict[str, str] = {}
+    for where, record in read_json_lines(path, Record.from_dict):
+        if record.id == error.record_id:
+            if record.namespace in seen:
+                return DuplicateIdError(
+                    f"already the id of {seen[record.namespace]}; ids must be unique",
+                    where=where,
+                    record_id=record.id,
+                )
+            seen[record.namespace] = where
+    return error
+
+
+@main.command()
+@click.argument("index", type=click.Path())
+@click.argument("query", nargs=-1)
+@click.option(
+    "--queries", type=click.Path(), help='JSON lines with "text" and, if wanted, "id", "k", "filter", "namespace".'
+)
+@click.option("-k", default=10, show_default=True, help="Hits a query.")
+@click.option(
+    "--filter", "filters", multiple=True, metavar="COLUMN=VALUE", help=f"Of: {', '.join(CATEGORIES)}. Repeatable."
+)
+@click.option("--namespace", default="", help="Where the queries on the command line search.")
+@click.option("--trec", type=click.Path(), help="Write a TREC run file ('-': standard output).")
+@click.option("--explain", is_flag=True, help="Show each term's contribution to the best hit.")
+@click.option("--strategy", type=click.Choice(backends.STRATEGIES), default="auto", show_default=True)
+@threads_option
+@backend_option
+@json_option
+def search(
+    index: str,
+    query: tuple[str, ...],
+    queries: str | None,
+    k: int,
+    filters: tuple[str, ...],
+    namespace: str,
+    trec: str | None,
+    explain: bool,
+    strategy: str,
+    threads: int,
+    backend: str | None,
+    as_json: bool,
+) -> None:
+    """Search INDEX for each QUERY, all in one batch."""
+    batch = [Query(text, filter=_filter(filters), namespace=namespace) for text in query]
+    if queries is not None:
+        batch += [found for _, found in read_json_lines(queries, _query)]
+    if not batch:
+        raise click.UsageError("nothing to search: give queries, or --queries FILE")
+    engine = Engine.load(index, backend=backend)
+    started = time.perf_counter()
+    hits = engine.search(batch, k, threads=threads, strategy=strategy)
+    elapsed = time.perf_counter() - started
+    if trec is not None:
+        with click.open_file(trec, "w", encoding="utf-8", atomic=trec != "-") as file:
+            file.writelines(line + "\n" for line in hits.to_trec())
+        return
+    explained = [hits.explain(row, found[0][0]) if explain and found else None for row, found in enumerate(hits)]
+    if as_json:
+        _print_json(
+            {
+                "backend": hits.backend,
+                "seconds": elapsed,
+                "queries": [
+                    {
+                        "id": name,
+                        "text": asked.text,
+                        "hits": [{"rank": rank, "id": i, "score": score} for rank, (i, score) in enumerate(found, 1)],
+                        **({"explain": why.to_dict()} if why else {}),
+                    }
+                    for name, asked, found, why in zip(hits.query_ids(), batch, hits, explained, strict=True)
+                ],
+            }
+        )
+        return
+    for asked, found, why in zip(batch, hits, explained, strict=True):
+        click.echo(f"? {asked.text}")
+        for rank, (name, score) in enumerate(found, 1):
+            click.echo(f"{rank:4}  {score:9.4f}  {name}")
+        if why:
+            click.echo(str(why))
+    click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+
+
+def _filter(filters: tuple[str, ...]) -> dict[str, list[str]] | None:
+    columns: dict[str, list[str]] = {}
+    for part in filters:
+        name, separator, value = part.partition("=")
+        if not separator:
+            raise ParameterError(f"--filter takes COLUMN=VALUE, not {part!r}")
+        columns.setdefault(name, []).append(value)
+    return columns or None
+
+
+def _query(data: Any) -> Query:
+    if not isinstance(data, dict):
+        raise RecordError("a query must be a JSON object")
+    known = {"id", "text", "k", "now", "filter", "namespace", "terms"}
+    unknown = sorted(set(data) - known - {"_id", "metadata"})
+    if unknown:
+        raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
+    values = {key: value for key, value in data.items() if key in known}
+    if "id" not in values and "_id" in data:
+        values["id"] = data["_id"]
+    try:
+        return Query(**values)
+    except (FanrankError, TypeError) as error:
+        raise RecordError(str(error)) from None
+
+
+@main.command("eval")
+@click.argument("kind", type=click.Choice(list(LOADERS)))
+@click.argument("path", type=click.Path())
+@click.option(
+    "--preset", default="default", show_default=True, help=f"One of: {', '.join(dict.fromkeys(p for p, _ in PRESETS))}."
+)
+@click.option("--analyzer", help=f"Instead of the preset's. One of: {', '.join(ANALYZERS)}.")
+@click.option("--method", type=click.Choice(METHODS), help="Instead of the preset's.")
+@click.option("--k1", type=float, help="Instead of the preset's.")
+@click.option("--b", type=float, help="Instead of the preset's.")
+@click.option("-k", type=click.IntRange(1), help="Depth of the lists: 100, or all of a small namespace.")
+@click.option("--split", default="test", show_default=True, help="For BEIR: which qrels.")
+@threads_option
+@backend_option
+@json_option
+def evaluate_command(kind: str, path: str, as_json: bool, **options: Any) -> None:
+    """Run the dataset at PATH under a published protocol and report its metrics."""
+    result = evaluate(kind, path, progress=True, **options)
+    if as_json:
+        _print_json(result)
+        return
+    click.echo(
+        f"{result['dataset']}: n = {result['n']}, preset {result['preset']}, analyzer {result['analyzer']}, "
+        f"backend {result['backend']}"
+    )
+    for name, value in result["metrics"].items():
+        click.echo(f"  {name:22} {value:.4f}")
+    if "margin_sweep" in result:
+        click.echo(
+            "  skipped at margin >= tau: "
+            + ", ".join(f"{p['tau']:g}: {p['skip_percent']:.1f} %" for p in result["margin_sweep"])
+        )
+    for category, row in result.get("per_category", {}).items():
+        click.echo(f"  {category} (n = {row['n']}): hit@1 {row['hit@1']:.4f}, recall@5 {row['recall@5']:.4f}")
+
+
+@main.command()
+@click.argument("path", type=click.Path())
+@click.option(
+    "--kind", type=click.Choice(["records", *LOADERS]), help="What PATH holds; told from its content if not given."
+)
+@click.option("-k", default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1), help="Check only the first queries.")
+@backend_option
+@engine_options
+@json_option
+def check(
+    path: str, kind: str | None, k: int, limit: int | None, backend: str | None, as_json: bool, **options: Any
+) -> None:
+    """Run every backend and road over the corpus at PATH against the oracle; exit 1 on any difference."""
+    chosen = _engine_options(options)
+    kind = kind or _kind(path)
+    if kind == "records":
+        records = list(read_records(path))
+        spaces = [record.namespace for record in records]
+        queries = (
+            [
+                Query(text, namespace=spaces[0])
+                for text in demos.questions_of([record for record in records if record.namespace == spaces[0]], 100)
+            ]
+            if records
+            else []
+        )
+    else:
+        dataset = LOADERS[kind](path)
+        records, queries = dataset.records, dataset.queries
+    result = checks.check(
+        records, queries[:limit], corpus=Path(path).name, k=k, backend=backend, progress=True, **chosen
+    )
+    if as_json:
+        _print_json(result)
+    else:
+        click.echo(f"{result['corpus']}: {len(records):,} records, {result['queries']:,} queries, top {k}")
+        for road in result["roads"]:
+            click.echo(f"  {road['name']:32} {road['queries']:6} queries  {road['differences']} differences")
+        click.echo("one answer" if not result["differences"] else f"{result['differences']} DIFFERENCES")
+    if result["differences"]:
+        sys.exit(1)
+
+
+def _kind(path: str) -> str:
+    """What a path holds: a directory is BEIR, JSON lines are records, the two JSON datasets show in their keys."""
+    if os.path.isdir(path):
+        return "beir"
+    if path.endswith(".jsonl"):
+        return "records"
+    from .evaluate.dataset import read_json
+
+    data = read_json(path)
+    keys = set(data[0]) if isinstance(data, list) and data and isinstance(data[0], dict) else set()
+    if "conversation" in keys:
+        return "locomo"
+    if "haystack_sessions" in keys:
+        return "longmemeval"
+    raise ParameterError(f"{path}: neither a BEIR directory, JSON lines, LoCoMo nor LongMemEval; say --kind")
+
+
+@main.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Each backend: usable, or the reason why not; and which one would serve."""
+    chosen = backends.choose()
+    modules = {"eval": "pytrec_eval", "tables": "pyarrow"}
+    extras = {extra: importlib.util.find_spec(module) is not None for extra, module in modules.items()}
+    result = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "backend": chosen.name,
+        "reason": chosen.reason,
+        "backends": [vars(status) for status in backends.statuses()],
+        "extras": extras,
+    }
+    if as_json:
+        _print_json(result)
+        return
+    click.echo(f"Python {result['python']}, numpy {result['numpy']}, {result['cpus']} CPUs, {result['platform']}")
+    for status in backends.statuses():
+        click.echo(f"  {status.name:8} {'usable' if status.usable else 'not usable'}: {status.reason}")
+    click.echo(f"would serve: {chosen.name} ({chosen.reason})")
+    for extra, there in extras.items():
+        click.echo(f"  extra {extra}: {'installed' if there else str(MissingExtraError(modules[extra], extra))}")
+
+
+if __name__ == "__main__":
+    main()
