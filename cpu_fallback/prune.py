@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.index import TILE_BITS, TileBounds, ranges
-from ..engine.plan import SegmentPlan
+from ..engine.plan import Plan, SegmentPlan
 
 Integers = npt.NDArray[np.int64]
 
@@ -24,23 +24,20 @@ MIN_POSTINGS = 1 << 17
 MIN_TILES = 16
 
 
-def worth_pruning(part: SegmentPlan, terms: Sequence[int]) -> bool:
-    """Whether pruning is expected to beat exhaustive scoring for a query of these distinct terms."""
-    return int((part.ends[terms] - part.starts[terms]).sum()) >= MIN_POSTINGS
+def tiles_worth(plan: Plan, part: SegmentPlan, query: int) -> bool:
+    """Whether pruning tiles is expected to beat exhaustive scoring for this query of the plan."""
+    slots = plan.slots[plan.offsets[query] : plan.offsets[query + 1]]
+    return int((part.ends[slots] - part.starts[slots]).sum()) >= MIN_POSTINGS
 
 
-def score_pruned(
-    part: SegmentPlan,
-    terms: Sequence[int],
-    multiplicities: Sequence[int],
-    k: int,
-    floor: int,
-    passing: npt.NDArray[np.bool_] | None,
-) -> tuple[Integers, Integers]:
-    """(documents ascending, scores) of all that can be among the k best and score at least `floor` (at least 1).
+def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, floor: int) -> tuple[Integers, Integers]:
+    """(documents ascending, scores) of all that can be among a query's k best and score at least `floor` (at least 1).
 
-    `passing` [documents] is the query's filter. The contributions must not be signed.
+    The contributions must not be signed.
     """
+    slots = slice(plan.offsets[query], plan.offsets[query + 1])
+    terms, multiplicities = plan.slots[slots].tolist(), plan.multiplicities[slots].tolist()
+    passing = None if plan.filters[query] < 0 else part.passing[plan.filters[query]]
     lists = [
         (part.contributions.tile_bounds(int(part.positions[term])), multiplicity)
         for term, multiplicity in zip(terms, multiplicities, strict=True)

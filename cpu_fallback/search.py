@@ -1,7 +1,8 @@
-"""The search verb in numpy: score and select a batch, chunk by chunk, on 1 to n threads.
+"""The search verb in numpy: score and select a batch, on 1 to n threads.
 
-A chunk is as many queries as keep their score rows in a core's second-level cache together. Every chunk writes rows of
-its own, so the answer does not depend on the number of threads.
+Queries are scored in chunks whose score rows fit the cache together, and their candidates are ranked in larger groups,
+which spreads the cost of numpy's calls. Every group writes rows of its own, so the answer does not depend on the number
+of threads.
 """
 
 from __future__ import annotations
@@ -15,38 +16,45 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.plan import Plan, SegmentPlan
-from .prune import score_pruned, worth_pruning
-from .score import Workspace, accumulate
+from ..engine.plan import Plan
+from .prune import score_tiles, tiles_worth
+from .score import SegmentWork, Workspace, score_chunk
 from .select import NO_KEY, best_keys, best_narrow, best_wide, candidates, unpack
 
-# Score rows of a chunk: half of the 1 MiB second-level cache of the machine it was tuned on.
-CHUNK_BYTES = 1 << 19
-MAX_CHUNK = 128
+# Score rows of a chunk. More than the second-level cache holds (1 MiB where it was tuned), as every numpy call costs
+# about a microsecond: on 50,000 documents 2 MiB take .066 ms a query, 512 KiB .108.
+CHUNK_BYTES = 1 << 21
+# Queries ranked together, and candidates kept before they are.
+GROUP = 256
+MAX_PENDING = 1 << 18
+# Candidates of a row, as a multiple of k, that are ranked at once.
+MANY = 8
 
 _local = threading.local()
 
 Integers = npt.NDArray[np.int64]
+Candidates = tuple[Integers, Integers, Integers]
+"""(row, document, score) of each, row-major."""
+Output = tuple[Integers, Integers, npt.NDArray[np.int32]]
 
 
-def search(
-    plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strategy: str = "auto"
-) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strategy: str = "auto") -> Output:
     """The k best of each query: (scores in quanta [batch, k], documents [batch, k], counts [batch]).
 
     Rows are best first; places past a row's count hold 0 and -1. `strategy` is ``exhaustive`` (score every posting),
-    ``pruned`` (skip tiles that cannot reach the k best) or ``auto``; all give the same answer.
+    ``pruned`` (skip tiles that cannot reach the k best) or ``auto`` (prune where that is expected to pay); all give the
+    same answer.
     """
     scores = np.zeros((batch, k), dtype=np.int64)
     documents = np.full((batch, k), -1, dtype=np.int64)
     counts = np.zeros(batch, dtype=np.int32)
     out = (scores, documents, counts)
-    tasks = [task for plan in plans for task in _chunks(plan, threads)] if k else []
-    prepared = {id(plan): [_Lists(part) for part in plan.segments] for plan in plans}
+    tasks = [task for plan in plans for task in _groups(plan, threads)] if k else []
+    work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
 
     def run(share: Sequence[tuple[Plan, Integers]]) -> None:
-        for plan, chunk in share:
-            _search_chunk(plan, prepared[id(plan)], chunk, out, strategy)
+        for plan, group in share:
+            _search_group(plan, work[id(plan)], group, out, strategy)
 
     if threads == 1 or len(tasks) < 2:
         run(tasks)
@@ -67,106 +75,86 @@ def _workspace() -> Workspace:
     return workspace
 
 
-def _chunks(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
-    """The plan's queries, narrow and wide apart, in chunks."""
-    widest = max((part.segment.size for part in plan.segments), default=1)
-    tasks = []
+def _groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
+    """The plan's queries that can have hits, narrow and wide apart, in groups."""
+    groups = []
     for wide in (False, True):
         members = np.flatnonzero((plan.wide == wide) & (np.diff(plan.offsets) > 0) & (plan.k > 0))
-        if not len(members):
-            continue
-        size = CHUNK_BYTES // ((8 if wide else 4) * widest)
-        size = max(1, min(size, MAX_CHUNK, -(-len(members) // threads)))
-        tasks += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
-    return tasks
+        size = min(GROUP, -(-len(members) // threads)) or 1
+        groups += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
+    return groups
 
 
-class _Lists:
-    """The posting lists of a plan's distinct terms in one segment, as views made once for the batch."""
-
-    def __init__(self, part: SegmentPlan) -> None:
-        bounds = list(zip(part.starts.tolist(), part.ends.tolist(), strict=True))
-        self.part = part
-        self.documents = [part.segment.documents[start:end] for start, end in bounds]
-        self.quanta = [part.contributions.quanta[start:end] for start, end in bounds]
-
-
-def _search_chunk(
-    plan: Plan,
-    lists: Sequence[_Lists],
-    chunk: Integers,
-    out: tuple[Integers, Integers, npt.NDArray[np.int32]],
-    strategy: str,
-) -> None:
-    k = int(plan.k[chunk].max())
-    wide = bool(plan.wide[chunk[0]])
-    offsets = plan.offsets
-    terms = [plan.slots[offsets[query] : offsets[query + 1]].tolist() for query in chunk]
-    multiplicities = [plan.multiplicities[offsets[query] : offsets[query + 1]].tolist() for query in chunk]
-    dtype = np.int64 if wide else np.int32
-    floor = np.iinfo(dtype).min + 1 if plan.signed else 1
-    floors = np.full(len(chunk), floor, dtype=np.int64)
-    found: list[tuple[Integers, Integers, Integers]] = []
-    best: Integers | None = None
-    for segment_lists in lists:
-        part = segment_lists.part
-        if strategy != "exhaustive" and len(chunk) == 1 and not plan.signed:
-            pruned = strategy == "pruned" or worth_pruning(part, terms[0])
-        else:
-            pruned = False
-        if pruned:
-            mask = None if plan.filters[chunk[0]] < 0 else part.passing[plan.filters[chunk[0]]]
-            column, score = score_pruned(part, terms[0], multiplicities[0], k, int(floors[0]), mask)
-            row = np.zeros(len(column), dtype=np.int64)
-        else:
-            matrix = _score(plan, segment_lists, chunk, terms, multiplicities, dtype)
-            row, column, score = candidates(matrix, min(k, part.segment.size), floors)
-        document = column + part.segment.first
-        if wide:
-            found.append((row, document, score))
-            continue
-        keys = best_narrow(row, document, score, len(chunk), k)
-        best = keys if best is None else best_keys(np.concatenate([best, keys], axis=1), k)
-        # Later segments hold younger documents: they must beat the k-th score, not equal it.
-        full = best[:, -1] != NO_KEY
-        floors = np.where(full, np.maximum(floors, unpack(best[:, -1])[0] + 1), floors)
-    rows = plan.rows[chunk]
+def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, out: Output, strategy: str) -> None:
+    k = int(plan.k[group].max())
+    wide = bool(plan.wide[group[0]])
+    dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if wide else np.int32)
+    floors = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
+    best = np.full((len(group), k), NO_KEY, dtype=np.int64)
+    found: list[Candidates] = []
+    for work in segments:
+        size = work.part.segment.size
+        rows = max(1, CHUNK_BYTES // (dtype.itemsize * size))
+        pending: list[Candidates] = []
+        first = 0
+        for start in range(0, len(group), rows):
+            chunk = group[start : start + rows]
+            if _prunes_tiles(plan, work, chunk, strategy):
+                column, score = score_tiles(plan, work.part, int(chunk[0]), k, int(floors[start]))
+                row = np.zeros(len(column), dtype=np.int64)
+            else:
+                matrix = score_chunk(plan, work, chunk, dtype, _workspace())
+                row, column, score = candidates(matrix, min(k, size), floors[start : start + rows])
+                if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
+                    # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
+                    row, column, score = _ranked(best_narrow(row, column, score, len(chunk), k))
+            pending.append((row + start, column + work.part.segment.first, score))
+            end = start + len(chunk)
+            if wide or (end < len(group) and sum(len(part[0]) for part in pending) < MAX_PENDING):
+                continue
+            row, document, score = _joined(pending)
+            _keep_best(best[first:end], floors[first:end], best_narrow(row - first, document, score, end - first, k))
+            pending, first = [], end
+        found += pending
     if wide:
-        _store_wide(found, rows, plan.k[chunk], out)
-    elif best is not None:
-        _store(best, rows, plan.k[chunk], out)
+        _store_wide(found, plan.rows[group], plan.k[group], out)
+    else:
+        _store(best, plan.rows[group], plan.k[group], out)
 
 
-def _score(
-    plan: Plan,
-    lists: _Lists,
-    chunk: Integers,
-    terms: Sequence[Sequence[int]],
-    multiplicities: Sequence[Sequence[int]],
-    dtype: npt.DTypeLike,
-) -> npt.NDArray[np.signedinteger[Any]]:
-    """The score rows of a chunk over one segment; a document that does not match or pass scores below every floor."""
-    size = lists.part.segment.size
-    workspace = _workspace()
-    matrix = workspace.take("scores", len(chunk) * size, dtype).reshape(len(chunk), size)
-    matrix.fill(0)
-    matched = None
-    if plan.signed:
-        matched = workspace.take("matched", len(chunk) * size, np.bool_).reshape(len(chunk), size)
-        matched.fill(False)
-    accumulate(matrix, matched, lists.documents, lists.quanta, terms, multiplicities, workspace)
-    absent = 0 if matched is None else np.iinfo(dtype).min
-    if matched is not None:
-        matrix[~matched] = absent
-    for row, accepted in enumerate(plan.filters[chunk].tolist()):
-        if accepted >= 0:
-            matrix[row][~lists.part.passing[accepted]] = absent
-    return matrix
+def _ranked(keys: Integers) -> Candidates:
+    """Keys [rows, k] as candidates."""
+    row, place = np.nonzero(keys != NO_KEY)
+    score, document = unpack(keys[row, place])
+    return row, document, score
 
 
-def _store(
-    keys: Integers, rows: Integers, wanted: Integers, out: tuple[Integers, Integers, npt.NDArray[np.int32]]
-) -> None:
+def _joined(parts: Sequence[Candidates]) -> Candidates:
+    if len(parts) == 1:
+        return parts[0]
+    row, document, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return row, document, score
+
+
+def _keep_best(best: Integers, floors: Integers, new: Integers) -> None:
+    """Merge a segment's keys into the best so far, and raise the floors for the segments to come."""
+    best[:] = (
+        new
+        if best[0, 0] == NO_KEY and (best[:, 0] == NO_KEY).all()
+        else best_keys(np.hstack([best, new]), new.shape[1])
+    )
+    # Later segments hold younger documents: they must beat the k-th score, not equal it.
+    full = best[:, -1] != NO_KEY
+    floors[full] = np.maximum(floors[full], unpack(best[full, -1])[0] + 1)
+
+
+def _prunes_tiles(plan: Plan, work: SegmentWork, chunk: Integers, strategy: str) -> bool:
+    if strategy == "exhaustive" or len(chunk) > 1 or plan.signed:
+        return False
+    return strategy == "pruned" or tiles_worth(plan, work.part, int(chunk[0]))
+
+
+def _store(keys: Integers, rows: Integers, wanted: Integers, out: Output) -> None:
     scores, documents, counts = out
     width = keys.shape[1]
     present = (keys != NO_KEY) & (np.arange(width) < wanted[:, None])
@@ -176,14 +164,9 @@ def _store(
     counts[rows] = present.sum(axis=1)
 
 
-def _store_wide(
-    found: Sequence[tuple[Integers, Integers, Integers]],
-    rows: Integers,
-    wanted: Integers,
-    out: tuple[Integers, Integers, npt.NDArray[np.int32]],
-) -> None:
+def _store_wide(found: Sequence[Candidates], rows: Integers, wanted: Integers, out: Output) -> None:
     scores, documents, counts = out
-    row, document, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    row, document, score = _joined(found)
     for position, (target, k) in enumerate(zip(rows.tolist(), wanted.tolist(), strict=True)):
         own = row == position
         ids, values = best_wide(document[own], score[own], k)

@@ -150,8 +150,10 @@ def compile_filter(query: Query, values: Mapping[str, Vocabulary]) -> Filter:
 
     A value that no record has matches nothing. Raises `QueryError` for a value that is neither a string nor None.
     """
+    if not query.filter:
+        return ()
     compiled = []
-    for name, wanted in sorted((query.filter or {}).items()):
+    for name, wanted in sorted(query.filter.items()):
         options: list[object] = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
         codes = set()
         for option in options:

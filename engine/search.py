@@ -28,6 +28,8 @@ from .vocabulary import Encoder, Vocabulary
 
 # Records analysed at a time while an index is built (A126): bounds what is held beside the index.
 BUILD_CHUNK = 50_000
+# Places for hits in one batch: 16 GiB of scores and as much of documents.
+MAX_HITS = 1 << 31
 
 AnyQuery = str | Query | Sequence[str]
 
@@ -207,38 +209,46 @@ class Engine:
         batch = tuple(_as_query(query, position) for position, query in enumerate(queries))
         wanted = [k if query.k is None else query.k for query in batch]
         width = max(wanted, default=k)
-        # The snapshot comes before the analysis: a term numbered meanwhile is then in no posting list of it.
+        if len(batch) * width > MAX_HITS:
+            raise QueryError(f"{len(batch)} queries with k = {width} are more than {MAX_HITS:,} places; ask for fewer")
+        # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
         snapshots = self._snapshots
-        encoder = self._encoder
-        encoded = [
-            encoder.encode_query(query.text) if query.terms is None else encoder.encode_terms(query.terms)
-            for query in batch
+        filters = [compile_filter(query, self._categories) for query in batch]
+        # Agents repeat themselves: equal queries are answered once.
+        seen: dict[object, int] = {}
+        source = [
+            seen.setdefault(
+                (q.namespace, q.text, None if q.terms is None else tuple(q.terms), wanted[row], filters[row]), row
+            )
+            for row, q in enumerate(batch)
         ]
         rows_of: dict[str, list[int]] = {}
-        for row, query in enumerate(batch):
-            if query.namespace in snapshots:
-                rows_of.setdefault(query.namespace, []).append(row)
+        for row in seen.values():
+            if batch[row].namespace in snapshots:
+                rows_of.setdefault(batch[row].namespace, []).append(row)
         plans = {
             namespace: make_plan(
                 snapshots[namespace],
                 rows,
-                [encoded[row] for row in rows],
+                [self._encode(batch[row]) for row in rows],
                 [wanted[row] for row in rows],
-                [compile_filter(batch[row], self._categories) for row in rows],
+                [filters[row] for row in rows],
             )
             for namespace, rows in rows_of.items()
         }
         quanta, documents, counts = self.backend.search(
             tuple(plans.values()), len(batch), width, threads=threads, strategy=strategy
         )
+        if len(seen) < len(batch):
+            quanta, documents, counts = quanta[source], documents[source], counts[source]
         scores = quanta / SCALE
         scores[documents < 0] = -np.inf
+        spaces = np.array([query.namespace for query in batch], dtype=object)
 
         def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
             ids = np.full(documents.shape, None, dtype=object)
-            for namespace, rows in rows_of.items():
-                present = np.zeros(documents.shape, dtype=np.bool_)
-                present[rows] = documents[rows] >= 0
+            for namespace in plans:
+                present = (documents >= 0) & (spaces == namespace)[:, None]
                 ids[present] = snapshots[namespace].ids_of(documents[present])
             return ids
 
@@ -249,10 +259,15 @@ class Engine:
             namespace = batch[position].namespace
             if namespace not in plans:
                 raise UnknownIdError(f"no record with id {record_id!r} in namespace {namespace!r}")
-            row = rows_of[namespace].index(position)
+            row = rows_of[namespace].index(source[position])
             return self._explain(snapshots[namespace], plans[namespace], row, position, record_id)
 
         return Hits(scores, documents, counts, batch, self.backend.name, resolve, explain_hit)
+
+    def _encode(self, query: Query) -> list[int]:
+        if query.terms is not None:
+            return self._encoder.encode_terms(query.terms)
+        return self._encoder.encode_query(query.text)
 
     def explain(self, query: AnyQuery, document: str) -> Explanation:
         """How the record with id `document` scores for the query, term by term. Raises `UnknownIdError`."""

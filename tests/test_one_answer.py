@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fanrank as fr
-from fanrank.cpu_fallback import prune, select
+from fanrank.cpu_fallback import prune, score, search, select
 from fanrank.engine import index
 from fanrank.engine import search as search_module
 from fanrank.engine.bm25 import METHODS, SCALE
@@ -50,6 +50,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "GROUPS_PER_K", 2)
     monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
     monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 16)
+    monkeypatch.setattr(score, "LONG_LIST", 4)
+    monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
+    monkeypatch.setattr(search, "GROUP", 3)
+    monkeypatch.setattr(search, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(search, "MANY", 1)
+    monkeypatch.setattr(search, "MAX_PENDING", 5)
+    monkeypatch.setattr(index, "DENSE_POSTINGS", 2)
+    monkeypatch.setattr(index, "DENSE_SHARE", 8)
 
 
 def build(documents: list[list[str]], **options: object) -> fr.Engine:

@@ -1,0 +1,190 @@
+"""Corpora as arrays of token numbers, prepared once, so that every system reads the same tokens quickly.
+
+A prepared corpus is a folder of plain arrays. Three documents "b a", "", "a a" with the query "a" are:
+vocabulary ``["b", "a"]``, tokens ``[0, 1, 1, 1]``, offsets ``[0, 2, 2, 4]``, query_tokens ``[1]``,
+query_offsets ``[0, 1]``, query_texts ``["a"]``. A query holds each of its terms once and no unknown ones: systems
+differ in how they weigh a repeated query term, and that is not what is measured here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .cases import Corpus
+from .paths import CACHE, data_folder
+
+FORMAT = 1
+WORD = re.compile(r"[a-z0-9]+")
+SYNTHETIC_VOCABULARY = 100_000
+SYNTHETIC_SHIFT = 10
+"""Zipf-Mandelbrot shift: takes off the head that stop words would be (about a quarter of all documents touched)."""
+SYNTHETIC_LENGTH = 60
+SYNTHETIC_SPREAD = 0.5
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A prepared corpus of N documents and Q queries."""
+
+    name: str
+    vocabulary: list[str]
+    tokens: npt.NDArray[np.int32]  # [total length]
+    offsets: npt.NDArray[np.int64]  # [N + 1]
+    query_tokens: npt.NDArray[np.int32]
+    query_offsets: npt.NDArray[np.int64]  # [Q + 1]
+    query_texts: list[str]
+
+    @property
+    def documents(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def queries(self) -> int:
+        return len(self.query_offsets) - 1
+
+    def document_terms(self) -> list[list[str]]:
+        """Every document as a list of strings (one string object a term, shared)."""
+        return _as_lists(self.tokens, self.offsets, self.vocabulary)
+
+    def query_terms(self) -> list[list[str]]:
+        """Every query as a list of distinct strings."""
+        return _as_lists(self.query_tokens, self.query_offsets, self.vocabulary)
+
+    def query_ids(self, query: int) -> npt.NDArray[np.int32]:
+        """The token numbers of one query."""
+        return self.query_tokens[self.query_offsets[query] : self.query_offsets[query + 1]]
+
+
+def _as_lists(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], vocabulary: list[str]) -> list[list[str]]:
+    words = [vocabulary[token] for token in tokens.tolist()]
+    bounds = offsets.tolist()
+    return [words[start:stop] for start, stop in pairwise(bounds)]
+
+
+def folder_of(corpus: Corpus) -> Path:
+    return CACHE / "corpora" / corpus.name
+
+
+def prepare(corpus: Corpus) -> Path:
+    """The folder of the prepared corpus, made now if it is not there. Raises `FileNotFoundError` without the data."""
+    folder = folder_of(corpus)
+    stamp = json.dumps([FORMAT, repr(corpus)])
+    if (folder / "stamp.json").is_file() and (folder / "stamp.json").read_text() == stamp:
+        return folder
+    tokens = {"beir": _beir, "sgd": _sgd, "synthetic": _synthetic}[corpus.source](corpus)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in ("tokens", "offsets", "query_tokens", "query_offsets"):
+        np.save(folder / f"{name}.npy", getattr(tokens, name))
+    (folder / "texts.json").write_text(
+        json.dumps({"name": tokens.name, "vocabulary": tokens.vocabulary, "query_texts": tokens.query_texts})
+    )
+    (folder / "stamp.json").write_text(stamp)
+    return folder
+
+
+def load(folder: Path) -> Tokens:
+    """A prepared corpus."""
+    texts = json.loads((folder / "texts.json").read_text())
+    arrays = {name: np.load(folder / f"{name}.npy") for name in ("tokens", "offsets", "query_tokens", "query_offsets")}
+    return Tokens(**texts, **arrays)
+
+
+def from_texts(name: str, documents: Iterable[str], queries: Iterable[str], stop: frozenset[str], limit: int) -> Tokens:
+    """Lower-cased runs of letters and digits, `stop` taken out; the first `limit` queries with a known term."""
+    vocabulary: dict[str, int] = {}
+    tokens: list[int] = []
+    offsets = [0]
+    for text in documents:
+        kept = (word for word in WORD.findall(text.lower()) if word not in stop)
+        tokens.extend(vocabulary.setdefault(word, len(vocabulary)) for word in kept)
+        offsets.append(len(tokens))
+    query_tokens: list[int] = []
+    query_offsets = [0]
+    query_texts: list[str] = []
+    for text in queries:
+        known = dict.fromkeys(vocabulary[word] for word in WORD.findall(text.lower()) if word in vocabulary)
+        if known and len(query_texts) < limit:
+            query_tokens.extend(known)
+            query_offsets.append(len(query_tokens))
+            query_texts.append(text)
+    return Tokens(
+        name,
+        list(vocabulary),
+        np.array(tokens, np.int32),
+        np.array(offsets, np.int64),
+        np.array(query_tokens, np.int32),
+        np.array(query_offsets, np.int64),
+        query_texts,
+    )
+
+
+def _stop_words(corpus: Corpus) -> frozenset[str]:
+    if not corpus.stop_words:
+        return frozenset()
+    return frozenset((data_folder() / "stopwords" / "nltk_english.txt").read_text().split())
+
+
+def _beir(corpus: Corpus) -> Tokens:
+    folder = data_folder() / corpus.name
+
+    def lines(name: str) -> Iterator[dict[str, str]]:
+        with (folder / name).open(encoding="utf-8") as handle:
+            yield from map(json.loads, handle)
+
+    judged = {line.split("\t")[0] for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]}
+    queries = [row["text"] for row in lines("queries.jsonl") if row["_id"] in judged]
+    random.Random(corpus.seed).shuffle(queries)
+    documents = (f"{row.get('title', '')} {row['text']}" for row in lines("corpus.jsonl"))
+    return from_texts(corpus.name, documents, queries, _stop_words(corpus), corpus.queries)
+
+
+def _sgd(corpus: Corpus) -> Tokens:
+    documents: list[str] = []
+    said_by_user: list[int] = []
+    for split in ("train", "dev", "test"):
+        with gzip.open(data_folder() / "sgd" / f"{split}.turns.jsonl.gz", "rt", encoding="utf-8") as handle:
+            for row in map(json.loads, handle):
+                if row["speaker"] == "USER":
+                    said_by_user.append(len(documents))
+                documents.append(row["utterance"])
+    # Twice as many as wanted, because a turn of stop words alone makes no query.
+    sample = random.Random(corpus.seed).sample(said_by_user, 2 * corpus.queries)
+    return from_texts(corpus.name, documents, (documents[turn] for turn in sample), _stop_words(corpus), corpus.queries)
+
+
+def _synthetic(corpus: Corpus) -> Tokens:
+    assert corpus.documents is not None
+    random_numbers = np.random.default_rng(corpus.seed)
+    weights = 1.0 / (np.arange(SYNTHETIC_VOCABULARY) + 1 + SYNTHETIC_SHIFT)
+    cumulative = np.cumsum(weights / weights.sum())
+    mean = np.log(SYNTHETIC_LENGTH) - SYNTHETIC_SPREAD**2 / 2
+    lengths = np.maximum(1, random_numbers.lognormal(mean, SYNTHETIC_SPREAD, corpus.documents)).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    draws = random_numbers.random(offsets[-1])
+    tokens = np.minimum(np.searchsorted(cumulative, draws), SYNTHETIC_VOCABULARY - 1).astype(np.int32)
+    vocabulary = [f"w{number}" for number in range(SYNTHETIC_VOCABULARY)]
+    queries = []
+    for document in random_numbers.integers(0, corpus.documents, corpus.queries):
+        terms = np.unique(tokens[offsets[document] : offsets[document + 1]])
+        queries.append(random_numbers.choice(terms, min(len(terms), int(random_numbers.integers(5, 7))), replace=False))
+    return Tokens(
+        corpus.name,
+        vocabulary,
+        tokens,
+        offsets,
+        np.concatenate(queries).astype(np.int32),
+        np.cumsum([0, *map(len, queries)]),
+        [" ".join(vocabulary[term] for term in query) for query in queries],
+    )

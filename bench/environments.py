@@ -1,0 +1,48 @@
+"""A virtual environment for every peer, made on first use."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from .paths import ENVIRONMENTS
+from .systems import Peer
+
+
+class PeerError(Exception):
+    """A peer cannot be measured; the message is the reason that its rows give."""
+
+
+def python_of(peer: Peer, install: bool = True) -> Path:
+    """The interpreter to run the peer with. Raises `PeerError` if it is not there and cannot, or may not, be made."""
+    if peer.needs and not shutil.which(peer.needs):
+        raise PeerError(f"needs {peer.needs}, which is not on PATH")
+    if not peer.installs:
+        return Path(sys.executable)
+    home = ENVIRONMENTS / peer.name
+    stamp, wanted = home / "installed.json", json.dumps([sys.version_info[:2], peer.installs])
+    python = home / "bin" / "python"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return python
+    if not install:
+        raise PeerError("not installed (leave out --no-install)")
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    log = home / "install.log"
+    _run([sys.executable, "-m", "venv", str(home)], log)
+    for arguments in peer.installs:
+        _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", *arguments], log)
+    stamp.write_text(wanted)
+    return python
+
+
+def _run(command: list[str], log: Path) -> None:
+    with log.open("a") as handle:
+        code = subprocess.run(command, stdout=handle, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
+    if code:
+        errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        reason = errors[-1] if errors else f"exit code {code}"
+        raise PeerError(f"cannot be installed: {reason}")

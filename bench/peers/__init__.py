@@ -1,0 +1,1 @@
+"""One adapter a peer, each run inside the peer's own environment by `bench/worker.py`."""

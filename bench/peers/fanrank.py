@@ -1,0 +1,57 @@
+"""fanrank itself, on its numpy backend."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fanrank as fr
+
+from ..cases import K1, B
+from ..corpora import Tokens
+from .adapter import Arrays, folder_bytes
+
+
+class Peer:
+    def version(self) -> str:
+        return version("fanrank")
+
+    def load(self, corpus: Tokens, scratch: Path) -> None:
+        self.corpus = corpus
+        self.folder = scratch / "index"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.records = [
+            fr.Record(id=str(number), text=" ".join(terms)) for number, terms in enumerate(corpus.document_terms())
+        ]
+
+    def build(self) -> None:
+        self.engine = fr.Engine.from_records(
+            self.records, analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy"
+        )
+        del self.records
+
+    def index_bytes(self) -> int:
+        self.engine.save(self.folder)
+        return folder_bytes(self.folder)
+
+    def prepare(self, queries: slice, phase: str) -> list[Any]:
+        if phase == "end_to_end":
+            return self.corpus.query_texts[queries]
+        return [fr.Query(terms=terms) for terms in self.corpus.query_terms()[queries]]
+
+    def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
+        # The one place to switch the kernel phase to a lower call, should the engine offer one.
+        hits = self.engine.search(prepared, k=k, threads=threads, strategy=options.get("strategy", "auto"))
+        if phase == "end_to_end":
+            # Ids are looked up when they are asked for; end to end they are.
+            _ = hits.ids
+        return hits
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        matched = np.arange(result.scores.shape[1]) < result.counts[:, None]
+        return np.where(matched, result.documents, -1), np.where(matched, result.scores, 0.0)

@@ -1,0 +1,95 @@
+"""PISA, without PyTerrier: only the compiled module of pyterrier-pisa is loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..cases import K1, B
+from ..corpora import Tokens
+from .adapter import Arrays
+
+ENCODING = "block_simdbp"
+
+
+def _load_module() -> ModuleType:
+    ctypes.CDLL(str(Path(sys.prefix) / "lib" / "libtbb.so.2"), ctypes.RTLD_GLOBAL)
+    package = importlib.util.find_spec("pyterrier_pisa")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    file = next(Path(package.submodule_search_locations[0]).glob("_pisathon*.so"))
+    spec = importlib.util.spec_from_file_location("_pisathon", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.pisa: Any = _load_module()
+
+    def version(self) -> str:
+        return f"pyterrier-pisa {version('pyterrier-pisa')}"
+
+    def load(self, corpus: Tokens, scratch: Path) -> None:
+        self.corpus = corpus
+        self.lines = scratch / "documents.txt"
+        with self.lines.open("w") as handle:
+            handle.writelines(f"{number} {' '.join(terms)}\n" for number, terms in enumerate(corpus.document_terms()))
+        self.folder = scratch / "index"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+
+    def build(self) -> None:
+        self.pisa.index(str(self.lines), str(self.folder), "", 100_000, 1)
+        self.context = self.pisa.RetrievalContext()
+        self.pisa.prepare_index(
+            self.context, str(self.folder), ENCODING, "bm25", "", bm25_k1=K1, bm25_b=B, stop_fname=""
+        )
+
+    def index_bytes(self) -> int:
+        files = [*self.folder.glob("bm25*"), self.folder / "fwd.termlex", self.folder / "fwd.doclex"]
+        return sum(file.stat().st_size for file in files)
+
+    def prepare(self, queries: slice, phase: str) -> list[tuple[int, Any]]:
+        if phase == "end_to_end":
+            return list(enumerate(self.corpus.query_texts[queries]))
+        terms = self.corpus.query_terms()[queries]
+        return list(enumerate(dict.fromkeys(query, 1.0) for query in terms))
+
+    def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
+        size = len(prepared) * k
+        numbers, ranks = np.empty(size, np.int32), np.empty(size, np.int32)
+        names, scores = np.empty(size, object), np.empty(size, np.float32)
+        found = self.pisa.retrieve(
+            self.context,
+            options.get("algorithm", "maxscore"),
+            prepared,
+            k=k,
+            threads=threads,
+            query_weighted=0,
+            pretokenised=phase == "kernel",
+            result_qidxs=numbers,
+            result_docnos=names,
+            result_ranks=ranks,
+            result_scores=scores,
+        )
+        return len(prepared), numbers[:found], ranks[:found], names[:found], scores[:found]
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        queries, numbers, ranks, names, found = result
+        documents, scores = np.full((queries, k), -1, np.int64), np.zeros((queries, k))
+        documents[numbers, ranks] = names.astype(np.int64)
+        scores[numbers, ranks] = found
+        return documents, scores

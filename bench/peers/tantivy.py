@@ -1,0 +1,79 @@
+"""tantivy through its Python binding: one segment on disk, frequencies without positions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tantivy
+
+from ..corpora import Tokens
+from .adapter import Arrays, folder_bytes, in_threads, interleave, padded
+
+
+class Peer:
+    def version(self) -> str:
+        return version("tantivy")
+
+    def load(self, corpus: Tokens, scratch: Path) -> None:
+        self.corpus = corpus
+        self.documents = [" ".join(terms) for terms in corpus.document_terms()]
+        self.folder = scratch / "index"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+
+    def build(self) -> None:
+        builder = tantivy.SchemaBuilder()
+        builder.add_integer_field("id", fast=True)
+        builder.add_text_field("text", tokenizer_name="plain", index_option="freq")
+        self.schema = builder.build()
+        self.index = tantivy.Index(self.schema, path=str(self.folder))
+        plain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex("[a-z0-9]+"))
+        self.index.register_tokenizer("plain", plain.filter(tantivy.Filter.lowercase()).build())
+        writer = self.index.writer(heap_size=1_000_000_000, num_threads=1)
+        for number, text in enumerate(self.documents):
+            document = tantivy.Document()
+            document.add_integer("id", number)
+            document.add_text("text", text)
+            writer.add_document(document)
+        writer.commit()
+        writer.wait_merging_threads()
+        self.index.reload()
+        self.searcher = self.index.searcher()
+        del self.documents
+
+    def index_bytes(self) -> int:
+        return folder_bytes(self.folder)
+
+    def prepare(self, queries: slice, phase: str) -> list[Any]:
+        if phase == "end_to_end":
+            return self.corpus.query_texts[queries]
+        return [self._any_of(terms) for terms in self.corpus.query_terms()[queries]]
+
+    def _any_of(self, terms: Sequence[str]) -> Any:
+        should = tantivy.Occur.Should
+        query = tantivy.Query
+        return query.boolean_query([(should, query.term_query(self.schema, "text", term, "freq")) for term in terms])
+
+    def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
+        searcher, index = self.searcher, self.index
+
+        def some(queries: Sequence[Any]) -> list[tuple[list[int], list[tuple[float, Any]]]]:
+            results = []
+            for query in queries:
+                if phase == "end_to_end":
+                    query = index.parse_query_lenient(query, ["text"])[0]
+                hits = searcher.search(query, k, count=False).hits
+                results.append((searcher.fast_field_values("id", [address for _, address in hits]), hits))
+            return results
+
+        return in_threads(some, prepared, threads)
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        rows = interleave(result)
+        return padded(
+            [[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in rows], k
+        )

@@ -1,0 +1,115 @@
+"""Who is measured: every peer with its environment, and every system (a peer in one mode). Declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .cases import Phase
+
+Formula = Literal["lucene", "robertson_floor"]
+Lengths = Literal["exact", "byte4"]
+
+BASELINE = "bm25s-numba"
+"""Every ratio is against this system."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One program, run as one worker process that serves all its systems.
+
+    `installs` are the argument lists of successive ``pip install`` calls into an environment of its own; empty
+    means the bench's own interpreter. `formula`, `scale` and `lengths` say which BM25 it computes, so that it can
+    be verified against exactly that: its score is `scale` times the formula, on document lengths kept `exact` or
+    rounded to one byte. `tolerance` is the relative score error allowed (float32 sums).
+    """
+
+    name: str
+    installs: tuple[tuple[str, ...], ...] = ()
+    formula: Formula = "lucene"
+    scale: float = 1.0
+    lengths: Lengths = "exact"
+    tolerance: float = 2e-5
+    note: str = ""
+    default: bool = True
+    needs: str | None = None
+
+
+@dataclass(frozen=True)
+class System:
+    """A peer in one mode; `options` go to its adapter with every search."""
+
+    name: str
+    peer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    phases: tuple[Phase, ...] = ("kernel", "end_to_end")
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        # A quantum is 2**-18 of a score, so six terms may be off by 1e-5: 1e-4 of the smallest scores.
+        Peer("fanrank", scale=2.2, tolerance=1e-4),
+        Peer("bm25s", (("bm25s==0.3.16", "numba", "PyStemmer", "scipy"),)),
+        Peer(
+            "pisa",
+            (("--no-deps", "pyterrier-pisa==0.4.9"), ("numpy", "tbb<=2020.3.254")),
+            formula="robertson_floor",
+            scale=2.2,
+            tolerance=1e-4,
+            note="IDF without the 1 inside the logarithm, floored",
+        ),
+        Peer(
+            "tantivy",
+            (("tantivy==0.27.0", "numpy"),),
+            scale=2.2,
+            lengths="byte4",
+            note="k1, b fixed; lengths kept in one byte",
+        ),
+        Peer("scipy", (("scipy",),)),
+        Peer(
+            "sqlite",
+            formula="robertson_floor",
+            scale=2.2,
+            note="k1, b fixed; IDF of terms in over half the documents clamped to about 0",
+        ),
+        Peer(
+            "pyserini",
+            (
+                ("torch==2.13.0",),
+                ("--no-deps", "pyserini==0.22.1"),
+                (
+                    *("pyjnius", "Cython", "numpy", "pandas", "tqdm", "pyyaml", "scipy", "scikit-learn"),
+                    *("transformers<5", "faiss-cpu", "onnxruntime", "sentencepiece"),
+                ),
+            ),
+            lengths="byte4",
+            tolerance=1e-4,
+            note="lengths kept in one byte; the Python wrapper costs more than Lucene",
+            default=False,
+            needs="java",
+        ),
+    )
+}
+
+SYSTEMS = {
+    system.name: system
+    for system in (
+        System("fanrank", "fanrank", {"strategy": "auto"}),
+        System("fanrank-exhaustive", "fanrank", {"strategy": "exhaustive"}, ("kernel",)),
+        System("fanrank-pruned", "fanrank", {"strategy": "pruned"}, ("kernel",)),
+        System("bm25s-numba", "bm25s"),
+        System("pisa-maxscore", "pisa", {"algorithm": "maxscore"}),
+        System("pisa-bmw", "pisa", {"algorithm": "block_max_wand"}, ("kernel",)),
+        System("tantivy", "tantivy"),
+        System("scipy", "scipy", phases=("kernel",)),
+        System("sqlite-fts5", "sqlite", phases=("kernel",)),
+        System("pyserini", "pyserini"),
+    )
+}
+
+
+def systems_of(peers: tuple[str, ...]) -> list[System]:
+    """The systems of these peers, in the declared order."""
+    return [system for system in SYSTEMS.values() if system.peer in peers]

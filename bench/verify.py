@@ -1,0 +1,70 @@
+"""Is a system's top k the top k? Asked before it is timed, and the answer goes into its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .corpora import Tokens
+from .reference import Postings, scores
+from .systems import Peer
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`overlap`: the share of the reference's hits that were found, where a document that ties with the last hit
+    (within the tolerance) counts as found. `error`: the largest relative difference of a returned score to the
+    reference's score of that document. `lucene_overlap`: as overlap, against the one formula shared by all."""
+
+    overlap: float
+    error: float
+    lucene_overlap: float
+    queries: int
+
+    def passed(self, tolerance: float) -> bool:
+        return self.queries > 0 and self.overlap == 1.0 and self.error <= tolerance
+
+
+def overlap(found: npt.NDArray[np.int64], truth: npt.NDArray[np.float64], k: int, tolerance: float) -> float:
+    """The share of the best `k` of `truth` [N] that `found` holds: distinct, matched, not below the k-th score."""
+    wanted = min(k, int((truth > 0).sum()))
+    if wanted == 0:
+        return 1.0 if not len(found) else 0.0
+    last = np.partition(truth, len(truth) - wanted)[len(truth) - wanted]
+    good = np.unique(found)
+    return float((truth[good] >= last * (1 - tolerance)).sum()) / wanted
+
+
+def check(
+    peer: Peer,
+    corpus: Tokens,
+    postings: Postings,
+    queries: Iterable[int],
+    k: int,
+    documents: npt.NDArray[np.int64],
+    found: npt.NDArray[np.float64],
+) -> Verdict:
+    """Compare `documents` [Q, k] (padding: -1) and scores `found` [Q, k] with the reference of the peer's formula.
+
+    A padded or zero-scored hit is dropped first: some systems fill a short answer with unmatched documents.
+    """
+    shares, shared, errors = [], [], [0.0]
+    for row, query in enumerate(queries):
+        terms = corpus.query_ids(query)
+        lucene = scores(postings, terms)
+        own = lucene
+        if (peer.formula, peer.lengths) != ("lucene", "exact"):
+            own = scores(postings, terms, peer.formula, peer.lengths)
+        kept = (documents[row] >= 0) & (found[row] > 0)
+        hits, values = documents[row][kept], found[row][kept] / peer.scale
+        shares.append(overlap(hits, own, k, peer.tolerance))
+        shared.append(overlap(hits, lucene, k, peer.tolerance))
+        if len(hits):
+            expected = own[hits]
+            # A score of almost nothing (a clamped IDF) has no relative error worth speaking of.
+            floor = max(1e-3, peer.tolerance * float(expected.max()))
+            errors.append(float((np.abs(values - expected) / np.maximum(expected, floor)).max()))
+    return Verdict(float(np.mean(shares)), max(errors), float(np.mean(shared)), len(shares))
