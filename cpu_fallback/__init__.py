@@ -1,0 +1,1 @@
+"""The search verb in vectorised numpy: the backend that every machine has."""

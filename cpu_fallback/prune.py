@@ -18,16 +18,8 @@ Integers = npt.NDArray[np.int64]
 
 TILE = 1 << TILE_BITS
 
-# Fewer postings than this are summed faster than their tiles are looked through.
-MIN_POSTINGS = 1 << 17
 # Tiles scored first, unless k asks for more.
 MIN_TILES = 16
-
-
-def tiles_worth(plan: Plan, part: SegmentPlan, query: int) -> bool:
-    """Whether pruning tiles is expected to beat exhaustive scoring for this query of the plan."""
-    slots = plan.slots[plan.offsets[query] : plan.offsets[query + 1]]
-    return int((part.ends[slots] - part.starts[slots]).sum()) >= MIN_POSTINGS
 
 
 def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, floor: int) -> tuple[Integers, Integers]:

@@ -6,7 +6,7 @@ contributions, at vector speed: 0.1 ns a document while the rows fit the second-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,17 +39,19 @@ class Workspace:
         return buffer[:size]
 
 
-class _Share:
-    """Some of each query's (number, multiplicity) pairs, as rows of a CSR."""
+class Pairs:
+    """(query, list) pairs as plain lists, a query's own standing together: chunks of one query must cost little."""
 
     def __init__(self, queries: int, owners: Integers, numbers: Integers, multiplicities: Integers) -> None:
-        self.offsets = np.searchsorted(owners, np.arange(queries + 1)).tolist()
         self.numbers: list[int] = numbers.tolist()
         self.multiplicities: list[int] = multiplicities.tolist()
+        self.offsets: list[int] = np.searchsorted(owners, np.arange(queries + 1)).tolist()
 
-    def row(self, query: int) -> tuple[list[int], list[int]]:
-        own = slice(self.offsets[query], self.offsets[query + 1])
-        return self.numbers[own], self.multiplicities[own]
+    def of(self, queries: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """(position in `queries`, list, multiplicity) of each pair of these queries."""
+        for row, query in enumerate(queries):
+            for pair in range(self.offsets[query], self.offsets[query + 1]):
+                yield row, self.numbers[pair], self.multiplicities[pair]
 
 
 class SegmentWork:
@@ -74,8 +76,8 @@ class SegmentWork:
             dense[:] = -1
         added = dense >= 0
         scattered = (lengths > 0) & ~added
-        self.scattered = _Share(queries, owners[scattered], slots[scattered], multiplicities[scattered])
-        self.added = _Share(queries, owners[added], dense[added], multiplicities[added])
+        self.scattered = Pairs(queries, owners[scattered], slots[scattered], multiplicities[scattered])
+        self.added = Pairs(queries, owners[added], dense[added], multiplicities[added])
 
     def passing(self, query: int) -> npt.NDArray[np.bool_] | None:
         """The query's filter over the segment's documents, or None."""
@@ -96,13 +98,15 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
         matched = workspace.take("matched", len(chunk) * size, np.bool_).reshape(len(chunk), size)
         matched.fill(False)
     queries = chunk.tolist()
-    scatter(matrix, matched, work.documents, work.quanta, [work.scattered.row(query) for query in queries], workspace)
-    for row, query in enumerate(queries):
-        add_dense(matrix[row], work.part.contributions.dense, *work.added.row(query))
+    scatter(matrix, matched, work, work.scattered.of(queries), workspace)
+    dense = work.part.contributions.dense
+    for row, number, multiplicity in work.added.of(queries):
+        own = dense[number]
+        matrix[row] += own if multiplicity == 1 else np.multiply(own, multiplicity, dtype=matrix.dtype)
     absent = 0 if matched is None else np.iinfo(dtype).min
     if matched is not None:
         matrix[~matched] = absent
-    for row, query in enumerate(queries):
+    for row, query in enumerate(queries if work.part.passing else ()):
         accepted = work.passing(query)
         if accepted is not None:
             matrix[row][~accepted] = absent
@@ -112,67 +116,50 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
 def scatter(
     scores: Scores,
     matched: npt.NDArray[np.bool_] | None,
-    documents: Sequence[npt.NDArray[np.int32]],
-    quanta: Sequence[npt.NDArray[np.signedinteger[Any]]],
-    shares: Sequence[tuple[Sequence[int], Sequence[int]]],
+    work: SegmentWork,
+    pairs: Iterable[tuple[int, int, int]],
     workspace: Workspace,
 ) -> None:
-    """Add to `scores` [rows, width] the contributions of each row's terms; flag matches in `matched`.
-
-    `documents[t]` and `quanta[t]` are the posting list of distinct term t; ``shares[r]`` holds row r's terms and how
-    often it has each.
-    """
-    triples = []
-    for row, (terms, multiplicities) in enumerate(shares):
-        for term, multiplicity in zip(terms, multiplicities, strict=True):
-            if len(documents[term]) >= LONG_LIST and multiplicity == 1 and quanta[term].dtype == scores.dtype:
-                _scatter_list(scores[row], documents[term], quanta[term], workspace)
-                if matched is not None:
-                    matched[row][documents[term]] = True
-            else:
-                triples.append((row, term, multiplicity))
-    start = total = 0
-    for end, (_, term, _) in enumerate(triples, 1):
-        total += len(documents[term])
-        if total >= SCATTER_BLOCK or end == len(triples):
-            _scatter_block(scores, matched, documents, quanta, triples[start:end], total, workspace)
-            start, total = end, 0
-
-
-def _scatter_list(
-    scores: Scores, documents: npt.NDArray[np.int32], quanta: npt.NDArray[np.signedinteger[Any]], workspace: Workspace
-) -> None:
-    where = workspace.take("where", len(documents), np.intp)
-    np.copyto(where, documents)
-    np.add.at(scores, where, quanta)
+    """Add the posting lists of `pairs` (row, list, multiplicity) to `scores` [rows, width]; flag matches."""
+    block: list[tuple[int, int, int]] = []
+    total = 0
+    for pair in pairs:
+        row, number, multiplicity = pair
+        documents = work.documents[number]
+        if len(documents) >= LONG_LIST and multiplicity == 1:
+            where = workspace.take("where", len(documents), np.intp)
+            np.copyto(where, documents)
+            np.add.at(scores[row], where, work.quanta[number])
+            if matched is not None:
+                matched[row][where] = True
+            continue
+        block.append(pair)
+        total += len(documents)
+        if total >= SCATTER_BLOCK:
+            _scatter_block(scores, matched, work, block, total, workspace)
+            block, total = [], 0
+    if block:
+        _scatter_block(scores, matched, work, block, total, workspace)
 
 
 def _scatter_block(
     scores: Scores,
     matched: npt.NDArray[np.bool_] | None,
-    documents: Sequence[npt.NDArray[np.int32]],
-    quanta: Sequence[npt.NDArray[np.signedinteger[Any]]],
-    triples: Sequence[tuple[int, int, int]],
+    work: SegmentWork,
+    pairs: Sequence[tuple[int, int, int]],
     total: int,
     workspace: Workspace,
 ) -> None:
-    width = scores.shape[1]
-    lists = [documents[term] for _, term, _ in triples]
     where = workspace.take("where", total, np.intp)
     added = workspace.take("added", total, scores.dtype)
+    lists = [work.documents[number] for _, number, _ in pairs]
     np.concatenate(lists, out=where)
-    np.concatenate([quanta[term] for _, term, _ in triples], out=added)
-    if triples[-1][0]:
-        where += np.repeat([row * width for row, _, _ in triples], [len(own) for own in lists])
-    if any(multiplicity != 1 for _, _, multiplicity in triples):
-        added *= np.repeat([multiplicity for _, _, multiplicity in triples], [len(own) for own in lists])
+    np.concatenate([work.quanta[number] for _, number, _ in pairs], out=added, casting="same_kind")
+    width = scores.shape[1]
+    if pairs[-1][0]:
+        where += np.repeat([row * width for row, _, _ in pairs], list(map(len, lists)))
+    if any(multiplicity != 1 for _, _, multiplicity in pairs):
+        added *= np.repeat([multiplicity for _, _, multiplicity in pairs], list(map(len, lists))).astype(scores.dtype)
     np.add.at(scores.reshape(-1), where, added)
     if matched is not None:
         matched.reshape(-1)[where] = True
-
-
-def add_dense(scores: Scores, dense: Scores, numbers: Sequence[int], multiplicities: Sequence[int]) -> None:
-    """Add the rows of `dense` with these numbers, each times its multiplicity, to one row of scores."""
-    for number, multiplicity in zip(numbers, multiplicities, strict=True):
-        row = dense[number]
-        scores += row if multiplicity == 1 else np.multiply(row, multiplicity, dtype=scores.dtype)

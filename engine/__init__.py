@@ -1,0 +1,1 @@
+"""Host side, in data-flow order: records, text, vocabulary, segments, plan, backend, search."""

@@ -107,6 +107,8 @@ def check(
     `options` are the engine's. Returns ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}],
     "differences"}``: a difference is a query whose ids, scores or order are not the oracle's.
     """
+    if not queries:
+        raise QueryError(f"{corpus}: no queries to check with")
     names = [s.name for s in backends.statuses() if s.usable] if backend is None else [backend]
     results: list[RoadResult] = []
     expected: list[Answer] | None = None

@@ -19,7 +19,15 @@ from . import backend as backends
 from . import check as checks
 from . import demo as demos
 from .bm25 import METHODS, QUERY_TF
-from .errors import DuplicateIdError, FanrankError, MissingExtraError, ParameterError, RecordError
+from .errors import (
+    BackendUnavailableError,
+    DuplicateIdError,
+    FanrankError,
+    MissingExtraError,
+    ParameterError,
+    RecordError,
+    StorageError,
+)
 from .evaluate.protocol import LOADERS, PRESETS, evaluate
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
 from .search import Engine
@@ -77,7 +85,12 @@ def _engine_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    _print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _print(text: str) -> None:
+    """Lone surrogates, which no stream can encode, are printed as JSON writes them."""
+    click.echo(text.encode("utf-8", "backslashreplace").decode())
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,7 +109,7 @@ def demo(data: str | None, backend: str | None, as_json: bool) -> None:
     if as_json:
         _print_json(result)
     else:
-        click.echo(demos.render(result))
+        _print(demos.render(result))
     if result["check"]["differences"]:
         sys.exit(1)
 
@@ -184,8 +197,15 @@ def search(
     hits = engine.search(batch, k, threads=threads, strategy=strategy)
     elapsed = time.perf_counter() - started
     if trec is not None:
-        with click.open_file(trec, "w", encoding="utf-8", atomic=trec != "-") as file:
-            file.writelines(line + "\n" for line in hits.to_trec())
+        # All lines first: click puts an atomic file in place even when the block raises.
+        text = "".join(line + "\n" for line in hits.to_trec())
+        try:
+            with click.open_file(trec, "w", encoding="utf-8", atomic=trec != "-") as file:
+                file.write(text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{trec}: cannot be written: {error.strerror or error}") from error
         return
     explained = [hits.explain(row, found[0][0]) if explain and found else None for row, found in enumerate(hits)]
     if as_json:
@@ -206,11 +226,11 @@ def search(
         )
         return
     for asked, found, why in zip(batch, hits, explained, strict=True):
-        click.echo(f"? {asked.text}")
+        _print(f"? {asked.text}")
         for rank, (name, score) in enumerate(found, 1):
             click.echo(f"{rank:4}  {score:9.4f}  {name}")
         if why:
-            click.echo(str(why))
+            _print(str(why))
     click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
 
 
@@ -341,7 +361,11 @@ def _kind(path: str) -> str:
 @json_option
 def doctor(as_json: bool) -> None:
     """Each backend: usable, or the reason why not; and which one would serve."""
-    chosen = backends.choose()
+    try:
+        chosen = backends.choose()
+        served, reason = chosen.name, chosen.reason
+    except BackendUnavailableError as error:
+        served, reason = None, str(error)
     modules = {"eval": "pytrec_eval", "tables": "pyarrow"}
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in modules.items()}
     result = {
@@ -349,8 +373,8 @@ def doctor(as_json: bool) -> None:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "backend": chosen.name,
-        "reason": chosen.reason,
+        "backend": served,
+        "reason": reason,
         "backends": [vars(status) for status in backends.statuses()],
         "extras": extras,
     }
@@ -360,7 +384,7 @@ def doctor(as_json: bool) -> None:
     click.echo(f"Python {result['python']}, numpy {result['numpy']}, {result['cpus']} CPUs, {result['platform']}")
     for status in backends.statuses():
         click.echo(f"  {status.name:8} {'usable' if status.usable else 'not usable'}: {status.reason}")
-    click.echo(f"would serve: {chosen.name} ({chosen.reason})")
+    click.echo(f"would serve: {served or 'none'} ({reason})")
     for extra, there in extras.items():
         click.echo(f"  extra {extra}: {'installed' if there else str(MissingExtraError(modules[extra], extra))}")
 

@@ -154,7 +154,9 @@ def compile_filter(query: Query, values: Mapping[str, Vocabulary]) -> Filter:
         return ()
     compiled = []
     for name, wanted in sorted(query.filter.items()):
-        options: list[object] = [wanted] if wanted is None or isinstance(wanted, str) else list(wanted)
+        options: list[object] = (
+            list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
+        )
         codes = set()
         for option in options:
             if option is None:

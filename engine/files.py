@@ -184,7 +184,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
         raise ForeignIndexError(f"{root}: not a fanrank index (it has no {MANIFEST})")
     try:
         manifest = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         _damaged(path, "not valid JSON")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ForeignIndexError(f"{path}: not the manifest of a fanrank index")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ def make_plan(
     """The plan for queries given as vocabulary ids (repeats count), each with its k and its compiled filter."""
     bm25 = snapshot.bm25
     lengths = np.array([len(query) for query in queries], dtype=np.int64)
-    flat = np.fromiter((term for query in queries for term in query), dtype=np.int64, count=int(lengths.sum()))
+    flat = np.fromiter(chain.from_iterable(queries), dtype=np.int64, count=int(lengths.sum()))
     pairs = np.repeat(np.arange(len(queries)), lengths) << 32 | flat
     pairs, multiplicities = np.unique(pairs, return_counts=True)
     if bm25.query_tf == "unique":

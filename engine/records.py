@@ -92,8 +92,8 @@ class Record:
     def _check_number(self, name: str, value: object, unit: str) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise RecordError(f"{name!r} must be {unit}, not {value!r}", record_id=self.id)
-        if not math.isfinite(value):
-            raise RecordError(f"{name!r} must be finite, not {value!r}", record_id=self.id)
+        if not _finite(value):
+            raise RecordError(f"{name!r} must be finite, not {_shown(value)}", record_id=self.id)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
@@ -128,6 +128,19 @@ class Record:
                 raise RecordError("'extra' must be a mapping", record_id=known_id)
             values["extra"] = {**carried, **extra}
         return cls(**values)
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond float64
+        return False
+
+
+def _shown(value: object) -> str:
+    """`repr`, cut: an integer can be any length."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "an integer beyond float64"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 _RECORD_FIELDS = frozenset(Record.__dataclass_fields__)
@@ -205,14 +218,21 @@ class Query:
             raise QueryError(f"a query's text must be a string, not {type(self.text).__name__}")
         if self.k is not None:
             check_k(self.k)
+        for name, value in (("namespace", self.namespace), ("id", self.id)):
+            if not isinstance(value, str) and not (name == "id" and value is None):
+                raise QueryError(f"a query's {name} must be a string, not {type(value).__name__}")
         if self.terms is not None and (
-            isinstance(self.terms, str) or not all(isinstance(term, str) for term in self.terms)
+            not isinstance(self.terms, Sequence)
+            or isinstance(self.terms, (str, bytes))
+            or not all(isinstance(term, str) for term in self.terms)
         ):
             raise QueryError("a query's terms must be a sequence of strings")
         if self.now is not None and not (
-            isinstance(self.now, (int, float)) and not isinstance(self.now, bool) and math.isfinite(self.now)
+            isinstance(self.now, (int, float)) and not isinstance(self.now, bool) and _finite(self.now)
         ):
-            raise QueryError(f"a query's 'now' must be finite seconds since 1970-01-01 UTC, not {self.now!r}")
+            raise QueryError(f"a query's 'now' must be finite seconds since 1970-01-01 UTC, not {_shown(self.now)}")
+        if self.filter is not None and not isinstance(self.filter, Mapping):
+            raise QueryError(f"a query's filter must map columns to values, not {type(self.filter).__name__}")
         for name in self.filter or ():
             if name not in CATEGORIES:
                 raise QueryError(f"no column {name!r} to filter on; there are: {', '.join(CATEGORIES)}")
@@ -265,8 +285,15 @@ class Hits:
         return [str(number) if query.id is None else query.id for number, query in enumerate(self.queries)]
 
     def to_run(self) -> dict[str, dict[str, float]]:
-        """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx)."""
-        return {name: dict(hits) for name, hits in zip(self.query_ids(), self, strict=True)}
+        """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
+
+        Raises `QueryError` if two queries have the same id.
+        """
+        names = self.query_ids()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
+        return {name: dict(hits) for name, hits in zip(names, self, strict=True)}
 
     def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are printed exactly (`repr`).

@@ -28,8 +28,8 @@ from .vocabulary import Encoder, Vocabulary
 
 # Records analysed at a time while an index is built (A126): bounds what is held beside the index.
 BUILD_CHUNK = 50_000
-# Places for hits in one batch: 16 GiB of scores and as much of documents.
-MAX_HITS = 1 << 31
+# Places for hits in one batch: 2 GiB of scores and as much of documents.
+MAX_HITS = 1 << 28
 
 AnyQuery = str | Query | Sequence[str]
 
@@ -199,7 +199,7 @@ class Engine:
         do not say their own. `threads` and `strategy` (``auto``, ``exhaustive``, ``pruned``) change how fast the
         answer comes, never the answer. Raises `QueryError`, `ParameterError`.
         """
-        if isinstance(queries, (str, Query, Mapping)):
+        if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
             raise QueryError("search takes a batch: pass a list of queries")
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
             raise ParameterError(f"threads must be 1 or more, not {threads!r}")

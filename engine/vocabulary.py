@@ -117,5 +117,4 @@ class Encoder:
 
     def encode_terms(self, terms: Iterable[str]) -> list[int]:
         """The ids of pre-analysed terms in order; terms that no document holds are left out."""
-        ids = self.vocabulary.ids
-        return [ids[term] for term in terms if term in ids]
+        return [number for number in map(self.vocabulary.ids.get, terms) if number is not None]

@@ -3,7 +3,7 @@
 >>> import fanrank as fr
 >>> engine = fr.Engine.from_records([fr.Record("1", "error 4711 was fixed by a restart"), fr.Record("2", "lunch")])
 >>> engine.search(["fix for error 4711"], k=1)[0]
-[('1', 1.8131790161132812)]
+[('1', 1.6696243286132812)]
 """
 
 from .engine.bm25 import BM25, METHODS

@@ -1,0 +1,87 @@
+"""Which backend serves, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine import backend
+from fanrank.engine.backend import BackendStatus
+
+
+@pytest.fixture(autouse=True)
+def no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(backend.ENVIRONMENT_VARIABLE, raising=False)
+
+
+def probe(name: str, usable: bool, reason: str) -> Callable[[], BackendStatus]:
+    return lambda: BackendStatus(name, usable, reason)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
+    monkeypatch.setitem(backend._PROBES, "triton", probe("triton", False, "no torch"))
+
+
+def test_statuses_name_every_backend_with_a_reason() -> None:
+    found = backend.statuses()
+    assert tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "numpy")
+    assert all(status.reason for status in found)
+    assert found[-1].usable
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> None:
+    chosen = backend.choose()
+    assert chosen.name == "numpy"
+    assert chosen.reason.startswith("not cuda: no driver; not triton: no torch; numpy ")
+    assert fr.Engine().backend.name == "numpy"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_chosen_by_argument() -> None:
+    chosen = backend.choose("numpy")
+    assert (chosen.name, chosen.reason) == ("numpy", "asked for by the caller")
+    with pytest.raises(fr.BackendUnavailableError) as caught:
+        fr.Engine(backend="cuda")
+    assert str(caught.value) == "backend 'cuda' (asked for by the caller) cannot serve: no driver"
+    assert isinstance(caught.value, RuntimeError)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FANRANK_BACKEND", "numpy")
+    assert backend.choose().reason == "asked for by FANRANK_BACKEND"
+    monkeypatch.setenv("FANRANK_BACKEND", "triton")
+    with pytest.raises(fr.BackendUnavailableError, match=r"'triton' \(asked for by FANRANK_BACKEND\).*no torch"):
+        fr.Engine()
+    # The argument goes before the environment, and an empty variable is none.
+    assert fr.Engine(backend="numpy").backend.name == "numpy"
+    monkeypatch.setenv("FANRANK_BACKEND", "")
+    assert backend.choose().name == "numpy"
+
+
+def test_unknown_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        fr.BackendUnavailableError, match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, nu"
+    ):
+        fr.Engine(backend="tpu")
+    monkeypatch.setenv("FANRANK_BACKEND", "NumPy")
+    with pytest.raises(fr.BackendUnavailableError, match=r"no backend 'NumPy' \(asked for by FANRANK_BACKEND\)"):
+        fr.Engine()
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "numpy", probe("numpy", False, "no luck"))
+    with pytest.raises(fr.BackendUnavailableError) as caught:
+        backend.choose()
+    assert str(caught.value) == "no backend can serve: not cuda: no driver; not triton: no torch; not numpy: no luck"
+
+
+def test_answers_say_who_served() -> None:
+    engine = fr.Engine.from_records([fr.Record("1", "tea")], backend="numpy")
+    assert engine.search(["tea"]).backend == engine.stats()["backend"] == "numpy"

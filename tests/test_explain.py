@@ -1,0 +1,110 @@
+"""Explanations, by hand. That they add up to every score is in test_one_answer.py."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+
+
+def engine(**options: Any) -> fr.Engine:
+    return fr.Engine.from_records(
+        [
+            fr.Record("old", "cat cat dog", role="user"),
+            fr.Record("none", "fish"),
+            fr.Record("new", "dog dog fish fish"),
+        ],
+        analyzer="minimal",
+        **options,
+    )
+
+
+def rounded(idf: float, tf: int, length: int) -> int:
+    return round(idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / (8 / 3))) * 2**18)
+
+
+def test_each_term_by_hand() -> None:
+    found = engine().explain("dog cat dog bird", "old")
+    cat, dog = math.log(1 + 2.5 / 1.5), math.log(1 + 1.5 / 2.5)
+    terms = {term.term: term for term in found.terms}
+    assert set(terms) == {"cat", "dog"}
+    assert (terms["cat"].multiplicity, terms["dog"].multiplicity) == (1, 2)
+    assert (terms["cat"].document_frequency, terms["dog"].document_frequency) == (1, 2)
+    assert (terms["cat"].idf, terms["dog"].idf) == pytest.approx((cat, dog))
+    assert (terms["cat"].frequencies, terms["dog"].frequencies) == ({"text": 2}, {"text": 1})
+    assert terms["cat"].quanta == rounded(cat, 2, 3)
+    assert terms["dog"].quanta == 2 * rounded(dog, 1, 3)
+    assert [term.term for term in found.terms] == ["cat", "dog"]  # the largest first
+    assert found.quanta == sum(term.quanta for term in found.terms)
+    assert found.score == sum(term.score for term in found.terms) == found.quanta / 2**18
+    assert (found.id, found.document, found.query, found.length) == ("old", 0, 0, {"text": 3})
+    assert found.matched
+    assert found.passed
+
+
+def test_query_tf_unique_counts_a_term_once() -> None:
+    found = engine(query_tf="unique").explain("dog dog dog", "new")
+    assert found.terms[0].multiplicity == 1
+    assert found.quanta == rounded(math.log(1 + 1.5 / 2.5), 2, 4)
+
+
+def test_no_term_no_match() -> None:
+    for query in ("cat", "bird", ""):
+        found = engine().explain(query, "new")
+        assert (found.matched, found.passed, found.terms, found.score, found.quanta) == (False, True, (), 0.0, 0)
+    assert "holds no term of the query" in str(found)
+
+
+def test_a_filter_that_the_document_fails() -> None:
+    hits = engine().search([fr.Query("dog", filter={"role": "user"}), "dog"])
+    assert hits.counts.tolist() == [1, 2]
+    failed, passed = hits.explain(0, "new"), hits.explain(1, "new")
+    assert (failed.matched, failed.passed, passed.passed) == (True, False, True)
+    assert failed.score == passed.score > 0
+    assert "does not pass the query's filter" in str(failed)
+    assert "filter" not in str(passed)
+
+
+def test_positions_and_names_that_do_not_exist() -> None:
+    hits = engine().search(["dog", fr.Query("dog", namespace="nowhere")])
+    assert hits.explain(-2, "old").query == hits.explain(0, "old").query == 0
+    for position in (2, -3):
+        with pytest.raises(fr.QueryError, match=f"no query {position} in a batch of 2"):
+            hits.explain(position, "old")
+    with pytest.raises(fr.UnknownIdError, match="'nobody'") as caught:
+        hits.explain(0, "nobody")
+    assert isinstance(caught.value, LookupError)
+    with pytest.raises(fr.UnknownIdError, match="nowhere"):
+        hits.explain(1, "old")
+
+
+def test_it_prints_and_serialises() -> None:
+    found = engine().explain("dog cat", "old")
+    lines = str(found).splitlines()
+    assert lines[0] == f"old: {found.score!r} = {found.quanta} quanta / 2**18"
+    assert len(lines) == 3
+    assert "cat x1  tf {'text': 2}  df 1  idf 0.980829" in lines[1]
+    assert sum(float(line.split()[0]) for line in lines[1:]) == found.score
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["terms"][0]["term"] == "cat"
+    assert data["score"] == found.score
+
+
+def test_later_segments_and_fields() -> None:
+    grown = fr.Engine(analyzer="minimal", fields={"text": 1.0, "predicate": 2.0})
+    grown.add([fr.Record(str(n), "cat") for n in range(20)])
+    grown.add([fr.Record("late", "dog", fields={"predicate": "cat cat"})])
+    assert grown.stats()["segments"] == 2
+    hits = grown.search(["cat dog"], 30)
+    found = hits.explain(0, "late")
+    assert (found.document, found.length) == (20, {"text": 1, "predicate": 2})
+    assert {term.term: term.frequencies for term in found.terms} == {
+        "cat": {"text": 0, "predicate": 2},
+        "dog": {"text": 1, "predicate": 0},
+    }
+    assert found.terms[-1].document_frequency == 21
+    assert dict(hits[0])["late"] == found.score

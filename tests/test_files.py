@@ -1,0 +1,387 @@
+"""An index on disk: the same engine after loading, and a named error for everything that is not an index."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine import files
+
+BATCH = [
+    fr.Query("restart error 4711", id="q"),
+    fr.Query("tea", filter={"role": "user"}),
+    fr.Query("tea", filter={"session": [None, "s2"]}),
+    fr.Query("error", namespace="bob"),
+    fr.Query("tea", namespace="nobody"),
+]
+
+
+def engine(**options: Any) -> fr.Engine:
+    made = fr.Engine(fields={"text": 1.0, "predicate": 2.5}, **options)
+    made.add(
+        [
+            fr.Record("a", "error 4711 was fixed by a restart", role="tool", session="s1", time=10.5),
+            fr.Record("b", "prefers tea over coffee", role="user", session="s1", fields={"predicate": "tea"}),
+            fr.Record("c", "tea time", role="user", time=-3.0, namespace="bob"),
+            fr.Record("ä", "", role="user"),
+        ]
+    )
+    made.add([fr.Record("d", "tea " * 300, session="s2")])
+    made.add([fr.Record("e", "error error", tool="grep", agent="x", type="log", namespace="bob")])
+    return made
+
+
+def answers(made: fr.Engine) -> tuple[bytes, bytes, list[list[tuple[str, float]]]]:
+    hits = made.search(BATCH, 5)
+    return hits.scores.tobytes(), hits.documents.tobytes(), list(hits)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    engine().save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def arrays(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.npy"))
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / files.MANIFEST).read_text(encoding="utf-8"))
+    return found
+
+
+def rewrite(folder: Path, changed: dict[str, Any]) -> None:
+    """Write the manifest with a right checksum."""
+    changed["checksum"] = files._manifest_checksum(changed)
+    (folder / files.MANIFEST).write_text(json.dumps(changed), encoding="utf-8")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_round_trip(saved: Path, verify: bool) -> None:
+    before, after = engine(), fr.Engine.load(saved, verify=verify)
+    assert answers(after) == answers(before)
+    assert before.search(BATCH, 5).counts.tolist() == [1, 1, 1, 1, 0]
+    # All segments share one file of counts, in the widest type that any of them needs.
+    sizes = {"index_bytes", "bytes_per_posting"}
+    assert {k: v for k, v in after.stats().items() if k not in sizes} == {
+        k: v for k, v in before.stats().items() if k not in sizes
+    }
+    assert (len(after), after.namespaces) == (6, ("", "bob"))
+    assert after.bm25 == before.bm25
+    assert after.analyzer.name == before.analyzer.name == "nltk"
+    for name in before.namespaces:
+        for one, other in zip(before._snapshots[name].segments, after._snapshots[name].segments, strict=True):
+            if one.times is None:
+                assert other.times is None or np.isnan(other.times).all()
+            else:
+                np.testing.assert_array_equal(one.times, other.times)
+            assert one.ids.strings.tolist() == other.ids.strings.tolist()
+            np.testing.assert_array_equal(one.lengths, other.lengths)
+            np.testing.assert_array_equal(one.frequencies, other.frequencies)
+    assert str(after.explain("error 4711", "a")) == str(before.explain("error 4711", "a"))
+    assert after.explain("tea", "b").terms[0].frequencies == {"text": 1, "predicate": 1}
+
+
+def test_parameters_come_back(tmp_path: Path) -> None:
+    options = {"analyzer": "lucene", "method": "bm25l", "k1": 1.7, "b": 0.3, "delta": 0.1, "query_tf": "unique"}
+    before = fr.Engine.from_records([fr.Record("1", "cats and dogs")], **options)
+    before.save(tmp_path / "index")
+    after = fr.Engine.load(tmp_path / "index")
+    assert after.analyzer.name == "lucene"
+    assert {name: getattr(after.bm25, name) for name in options if name != "analyzer"} == {
+        name: value for name, value in options.items() if name != "analyzer"
+    }
+
+
+def test_a_loaded_engine_grows_and_saves_again(saved: Path, tmp_path: Path) -> None:
+    loaded, plain = fr.Engine.load(saved), engine()
+    with pytest.raises(fr.DuplicateIdError):
+        loaded.add([fr.Record("d", "again")])
+    for grown in (loaded, plain):
+        grown.add([fr.Record("f", "tea error 4711 novelty", role="user"), fr.Record("a", "error", namespace="bob")])
+    assert answers(loaded) == answers(plain)
+    # Over the very files that it maps.
+    loaded.save(saved)
+    assert answers(loaded) == answers(plain)
+    assert answers(fr.Engine.load(saved)) == answers(plain)
+    assert fr.Engine.load(saved).search(["novelty"])[0][0][0] == "f"
+
+
+def test_an_empty_engine(tmp_path: Path) -> None:
+    fr.Engine(analyzer="minimal").save(tmp_path / "index")
+    loaded = fr.Engine.load(tmp_path / "index")
+    assert len(loaded) == 0
+    assert loaded.search(["x"], 3).counts.tolist() == [0]
+    loaded.add([fr.Record("1", "x")])
+    assert loaded.search(["x"], 3).counts.tolist() == [1]
+
+
+def test_saving_replaces_and_leaves_no_stray_file(saved: Path) -> None:
+    before = {path.name for path in saved.iterdir()}
+    other = fr.Engine.from_records([fr.Record("only", "one record")])
+    other.save(saved)
+    after = {path.name for path in saved.iterdir()}
+    assert before & after == {files.MANIFEST}
+    assert after == {files.MANIFEST} | {entry["file"] for entry in manifest(saved)["arrays"].values()}
+    assert fr.Engine.load(saved).search(["record"])[0] == other.search(["record"])[0]
+
+
+def test_nothing_is_pickled_and_arrays_are_mapped(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in arrays(saved):
+        array = np.load(path, allow_pickle=False)
+        assert array.dtype.kind in "iuf"
+        assert list(array.shape) == next(
+            e["shape"] for e in manifest(saved)["arrays"].values() if e["file"] == path.name
+        )
+    assert {path.suffix for path in saved.iterdir()} == {".npy", ".json"}
+    asked: list[bool] = []
+    plain = np.load
+
+    def watched(*args: Any, **options: Any) -> Any:
+        asked.append(options.get("allow_pickle", True))
+        return plain(*args, **options)
+
+    monkeypatch.setattr(np, "load", watched)
+    loaded = fr.Engine.load(saved)
+    assert asked == [False] * len(arrays(saved))
+    documents = loaded._snapshots[""].segments[0].documents
+    base: Any = documents
+    while base is not None and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
+
+
+def test_strings_are_never_objects(saved: Path) -> None:
+    path = next(iter(arrays(saved)))
+    with path.open("wb") as handle:
+        np.save(handle, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    changed = manifest(saved)
+    for entry in changed["arrays"].values():
+        if entry["file"] == path.name:
+            entry.update(bytes=path.stat().st_size, crc32=files._file_checksum(path), dtype="|O", shape=[1])
+    rewrite(saved, changed)
+    with pytest.raises(fr.DamagedIndexError):
+        fr.Engine.load(saved)
+
+
+def damaged_files(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    for path in arrays(folder):
+        yield path, path.read_bytes()
+
+
+def test_every_file_truncated_flipped_or_missing(saved: Path) -> None:
+    assert len(arrays(saved)) > 20
+    for path, content in damaged_files(saved):
+        for damage in (content[:-1], content[: len(content) // 2], b"", content + b"\0"):
+            path.write_bytes(damage)
+            for verify in (True, False):
+                with pytest.raises(fr.DamagedIndexError, match=f"{path.name}.*bytes instead of.*build it again"):
+                    fr.Engine.load(saved, verify=verify)
+        for place in {0, 60, len(content) // 2, len(content) - 1}:
+            flipped = bytearray(content)
+            flipped[place] ^= 0x10
+            path.write_bytes(flipped)
+            with pytest.raises(fr.DamagedIndexError, match=f"{path.name}.*altered"):
+                fr.Engine.load(saved)
+        path.unlink()
+        with pytest.raises(fr.DamagedIndexError, match=f"{path.name}: missing"):
+            fr.Engine.load(saved)
+        path.write_bytes(content)
+    assert answers(fr.Engine.load(saved)) == answers(engine())
+
+
+def test_every_file_swapped_with_another(saved: Path) -> None:
+    paths = arrays(saved)
+    tried = 0
+    for one, other in zip(paths, [*paths[1:], paths[0]], strict=True):
+        contents = one.read_bytes(), other.read_bytes()
+        if contents[0] == contents[1]:
+            continue
+        tried += 1
+        one.write_bytes(contents[1])
+        other.write_bytes(contents[0])
+        with pytest.raises(fr.DamagedIndexError):
+            fr.Engine.load(saved)
+        one.write_bytes(contents[0])
+        other.write_bytes(contents[1])
+    assert tried > 15
+
+
+def test_an_array_of_another_type_is_noticed_without_its_checksum(saved: Path) -> None:
+    entry = manifest(saved)["arrays"]["documents"]
+    path = saved / entry["file"]
+    other = np.load(path).view(np.float32)
+    with path.open("wb") as handle:
+        np.save(handle, other)
+    assert path.stat().st_size == entry["bytes"]
+    with pytest.raises(fr.DamagedIndexError, match="not the array that the manifest names"):
+        fr.Engine.load(saved, verify=False)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": "fanrank index"', b"[" * 100_000])
+def test_manifest_that_is_not_json(saved: Path, content: bytes) -> None:
+    (saved / files.MANIFEST).write_bytes(content)
+    with pytest.raises(fr.DamagedIndexError, match=r"manifest\.json: not valid JSON"):
+        fr.Engine.load(saved)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "{}", '"fanrank index"', '{"format": "other", "version": 1}'])
+def test_manifest_of_something_else(saved: Path, content: str) -> None:
+    (saved / files.MANIFEST).write_text(content)
+    with pytest.raises(fr.ForeignIndexError):
+        fr.Engine.load(saved)
+    before = {path.name for path in saved.iterdir()}
+    with pytest.raises(fr.ForeignIndexError):
+        engine().save(saved)
+    assert {path.name for path in saved.iterdir()} == before
+
+
+def test_newer_format(saved: Path) -> None:
+    changed = manifest(saved)
+    changed["version"] = files.VERSION + 1
+    changed["something"] = "new"
+    rewrite(saved, changed)
+    with pytest.raises(fr.NewerFormatError, match="format 2, and this fanrank reads up to 1; upgrade"):
+        fr.Engine.load(saved)
+    # An older fanrank does not destroy what a newer one wrote.
+    with pytest.raises(fr.NewerFormatError):
+        engine().save(saved)
+    assert arrays(saved)
+
+
+@pytest.mark.parametrize("change", ["parameter", "analyzer", "array", "checksum"])
+def test_altered_manifest(saved: Path, change: str) -> None:
+    changed = manifest(saved)
+    if change == "parameter":
+        changed["parameters"]["k1"] = 1.3
+    elif change == "analyzer":
+        changed["analyzer"] = "minimal"
+    elif change == "array":
+        changed["arrays"]["terms"]["crc32"] ^= 1
+    else:
+        changed["checksum"] += 1
+    (saved / files.MANIFEST).write_text(json.dumps(changed))
+    with pytest.raises(fr.DamagedIndexError, match="altered since it was written"):
+        fr.Engine.load(saved)
+
+
+@pytest.mark.parametrize("part", ["arrays", "parameters", "analyzer", "categories"])
+def test_manifest_that_lacks_a_part(saved: Path, part: str) -> None:
+    changed = manifest(saved)
+    del changed[part]
+    rewrite(saved, changed)
+    with pytest.raises(fr.DamagedIndexError, match="do not fit together"):
+        fr.Engine.load(saved)
+
+
+def test_manifest_that_lacks_an_array_or_leaves_its_directory(saved: Path) -> None:
+    whole = manifest(saved)
+    for name in whole["arrays"]:
+        if name == "times":
+            continue  # an index without times has no such file
+        changed = json.loads(json.dumps(whole))
+        del changed["arrays"][name]
+        if name.startswith("category_"):
+            continue  # nor columns that no record has
+        rewrite(saved, changed)
+        with pytest.raises(fr.DamagedIndexError):
+            fr.Engine.load(saved)
+    for name in ("../terms.npy", "/etc/passwd"):
+        changed = json.loads(json.dumps(whole))
+        changed["arrays"]["terms"]["file"] = name
+        rewrite(saved, changed)
+        with pytest.raises(fr.DamagedIndexError, match="leaves the directory"):
+            fr.Engine.load(saved)
+
+
+def test_not_an_index(tmp_path: Path) -> None:
+    with pytest.raises(fr.ForeignIndexError, match="no such directory"):
+        fr.Engine.load(tmp_path / "none")
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(fr.ForeignIndexError, match="not a directory"):
+        fr.Engine.load(file)
+    with pytest.raises(fr.ForeignIndexError, match=r"has no manifest\.json"):
+        fr.Engine.load(tmp_path)
+    (tmp_path / files.MANIFEST).mkdir()
+    with pytest.raises(fr.StorageError):
+        fr.Engine.load(tmp_path)
+
+
+def test_foreign_directories_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("do not lose")
+    with pytest.raises(fr.ForeignIndexError, match="holds other files"):
+        engine().save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    for path in (file, file / "index", tmp_path / ("n" * 300)):
+        with pytest.raises(fr.StorageError, match="cannot be written") as caught:
+            engine().save(path)
+        assert isinstance(caught.value, OSError)
+    assert file.read_text() == "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="file modes do not bind this user")
+def test_read_only_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    folder.chmod(0o500)
+    with pytest.raises(fr.StorageError, match="cannot be written: Permission denied"):
+        engine().save(folder)
+
+
+def full_disk(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 20, "manifest", "replace"])
+def test_a_save_that_fails_leaves_the_old_index(saved: Path, monkeypatch: pytest.MonkeyPatch, at: int | str) -> None:
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    grown = engine()
+    grown.add([fr.Record("new", "tea")])
+    if at == "manifest":
+        monkeypatch.setattr(json, "dump", full_disk)
+    elif at == "replace":
+        monkeypatch.setattr(os, "replace", full_disk)
+    else:
+        plain, written = np.save, iter(range(1000))
+        monkeypatch.setattr(np, "save", lambda *a, **o: full_disk() if next(written) == at else plain(*a, **o))
+    with pytest.raises(fr.StorageError, match="cannot be written: No space left on device"):
+        grown.save(saved)
+    monkeypatch.undo()
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    assert answers(fr.Engine.load(saved)) == answers(engine())
+    grown.save(saved)
+    assert len(fr.Engine.load(saved)) == 7
+
+
+def test_an_interrupted_save_leaves_the_old_index(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path.name for path in saved.iterdir()}
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        engine().save(saved)
+    assert {path.name for path in saved.iterdir()} == before
+
+
+def test_an_index_can_be_moved(saved: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.move(saved, tmp_path / "elsewhere"))
+    assert answers(fr.Engine.load(moved)) == answers(engine())

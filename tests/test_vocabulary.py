@@ -1,0 +1,120 @@
+"""Numbering of strings: append, sort, forget; and texts to term ids."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.engine.text import Analyzer, get_analyzer
+from fanrank.engine.vocabulary import Encoder, Vocabulary
+
+
+def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> Encoder:
+    return Encoder(get_analyzer(analyzer), Vocabulary(strings))
+
+
+def test_numbers_are_stable_and_dense() -> None:
+    vocabulary = Vocabulary(["x"])
+    assert [vocabulary.add(string) for string in ("b", "a", "b", "x", "c")] == [1, 2, 1, 0, 3]
+    assert len(vocabulary) == 4
+    assert vocabulary.strings == ["x", "b", "a", "c"]
+
+
+def test_truncate_forgets_and_gives_the_numbers_again() -> None:
+    vocabulary = Vocabulary(["a", "b", "c"])
+    vocabulary.truncate(1)
+    assert vocabulary.strings == ["a"]
+    assert vocabulary.ids == {"a": 0}
+    assert vocabulary.add("c") == 1
+    vocabulary.truncate(2)
+    assert vocabulary.strings == ["a", "c"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=3), unique=True), st.integers(0, 5))
+def test_sort_from(strings: list[str], start: int) -> None:
+    vocabulary = Vocabulary(strings)
+    old = list(strings)
+    start = min(start, len(old))
+    renumbered = vocabulary.sort_from(start)
+    assert vocabulary.strings == old[:start] + sorted(old[start:])
+    assert vocabulary.ids == {string: number for number, string in enumerate(vocabulary.strings)}
+    assert [vocabulary.strings[number] for number in renumbered.tolist()] == old[start:]
+
+
+def test_new_terms_are_numbered_alphabetically_within_a_call() -> None:
+    one = encoder()
+    terms, documents = one.encode_documents(["dog cat dog", "", "ant cat"])
+    assert one.vocabulary.strings == ["ant", "cat", "dog"]  # SPEC A013
+    assert terms.tolist() == [2, 1, 2, 0, 1]
+    assert documents.tolist() == [0, 0, 0, 2, 2]
+    assert terms.dtype == documents.dtype == np.int32
+    # Numbers once given stay, though "bee" sorts before "cat"; known spellings keep theirs.
+    terms, _ = one.encode_documents(["bee Dog aardvark"])
+    assert one.vocabulary.strings == ["ant", "cat", "dog", "aardvark", "bee"]
+    assert terms.tolist() == [4, 2, 3]
+
+
+words = st.sampled_from(["the", "Cats", "cat", "running", "runs", "4711", "über", "don't", "x" * 300, "dogs"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.lists(words, max_size=6).map(" ".join), max_size=4), max_size=4), st.data())
+def test_encoding_is_the_analyzer_term_by_term(calls: list[list[str]], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["minimal", "nltk", "lucene"]))
+    one, analyzer = encoder(name), get_analyzer(name)
+    for texts in calls:
+        terms, documents = one.encode_documents(texts)
+        named = [one.vocabulary.strings[term] for term in terms.tolist()]
+        for number, text in enumerate(texts):
+            own = [term for term, owner in zip(named, documents.tolist(), strict=True) if owner == number]
+            assert own == analyzer(text)
+            assert [one.vocabulary.strings[term] for term in one.encode_query(text)] == own
+
+
+def test_queries_leave_the_vocabulary_alone() -> None:
+    one = encoder("nltk")
+    one.encode_documents(["running cats"])
+    known = dict(one.vocabulary.ids)
+    assert one.encode_query("the cat runs past cats and dogs") == [known["cat"], known["run"], known["cat"]]
+    assert one.encode_terms(["cat", "cats", "nothing", "cat"]) == [known["cat"]] * 2
+    assert one.vocabulary.ids == known
+    # A spelling first met in a query is no less known once a document brings its term.
+    one.encode_documents(["dogs"])
+    assert one.encode_query("dogs dog") == [one.vocabulary.ids["dog"]] * 2
+
+
+def test_forget_undoes_additions() -> None:
+    one = encoder()
+    one.encode_documents(["ant cat"])
+    one.encode_documents(["dog bee"])
+    one.forget(2)
+    assert one.vocabulary.strings == ["ant", "cat"]
+    assert one.encode_query("dog cat") == [1]
+    terms, _ = one.encode_documents(["eel cat dog"])
+    assert [one.vocabulary.strings[term] for term in terms.tolist()] == ["eel", "cat", "dog"]
+
+
+def test_a_failed_call_leaves_nothing_behind() -> None:
+    def normalize(token: str) -> str:
+        if token == "boom":
+            raise RuntimeError(token)
+        return token
+
+    one = Encoder(Analyzer("fragile", str.split, normalize), Vocabulary())
+    one.encode_documents(["ant"])
+    with pytest.raises(RuntimeError):
+        one.encode_documents(["bee", "cat boom"])
+    assert one.vocabulary.strings == ["ant"]
+    assert one.encode_query("bee ant") == [0]
+
+
+def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Encoder, "MAX_CACHED_TOKENS", 3)
+    one, plain = encoder(), get_analyzer("minimal")
+    for text in ("ant bee cat dog", "ant eel", "dog fox bee", "ant"):
+        terms, _ = one.encode_documents([text])
+        assert [one.vocabulary.strings[term] for term in terms.tolist()] == plain(text)
+    assert len(one._token_ids) <= 3
