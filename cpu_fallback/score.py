@@ -6,12 +6,12 @@ contributions, at vector speed: 0.1 ns a document while the rows fit the second-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.index import ranges
 from ..engine.plan import Plan, SegmentPlan
 
 Scores = npt.NDArray[np.signedinteger[Any]]
@@ -20,8 +20,6 @@ Integers = npt.NDArray[np.int64]
 
 # Postings scattered in one go: their indices and contributions stay in the second-level cache.
 SCATTER_BLOCK = 1 << 16
-# A list this long is scattered by itself, which saves copying its contributions.
-LONG_LIST = 1 << 11
 
 
 class Workspace:
@@ -40,18 +38,22 @@ class Workspace:
 
 
 class Pairs:
-    """(query, list) pairs as plain lists, a query's own standing together: chunks of one query must cost little."""
+    """(query, list) pairs, a query's own standing together."""
 
     def __init__(self, queries: int, owners: Integers, numbers: Integers, multiplicities: Integers) -> None:
-        self.numbers: list[int] = numbers.tolist()
-        self.multiplicities: list[int] = multiplicities.tolist()
-        self.offsets: list[int] = np.searchsorted(owners, np.arange(queries + 1)).tolist()
+        self._owners, self._numbers, self._multiplicities = owners, numbers, multiplicities
+        self._offsets: list[int] = np.searchsorted(owners, np.arange(queries + 1)).tolist()
 
-    def of(self, queries: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """(position in `queries`, list, multiplicity) of each pair of these queries."""
-        for row, query in enumerate(queries):
-            for pair in range(self.offsets[query], self.offsets[query + 1]):
-                yield row, self.numbers[pair], self.multiplicities[pair]
+    def of(self, queries: Integers) -> tuple[Integers, Integers, Integers]:
+        """(position in `queries`, list, multiplicity) of each pair of these queries (ascending)."""
+        first, last = int(queries[0]), int(queries[-1])
+        if last - first + 1 == len(queries):
+            own = slice(self._offsets[first], self._offsets[last + 1])
+            return self._owners[own] - first, self._numbers[own], self._multiplicities[own]
+        offsets = np.array(self._offsets)
+        starts, lengths = offsets[queries], offsets[queries + 1] - offsets[queries]
+        apart = ranges(starts, lengths)
+        return np.repeat(np.arange(len(queries)), lengths), self._numbers[apart], self._multiplicities[apart]
 
 
 class SegmentWork:
@@ -61,12 +63,13 @@ class SegmentWork:
         self.part = part
         self._filters = plan.filters
         bounds = list(zip(part.starts.tolist(), part.ends.tolist(), strict=True))
+        self.lengths = part.ends - part.starts
         self.documents = [part.segment.documents[start:end] for start, end in bounds]
         self.quanta = [part.contributions.quanta[start:end] for start, end in bounds]
         queries = len(plan.rows)
         owners = np.repeat(np.arange(queries), np.diff(plan.offsets))
         slots, multiplicities = plan.slots, plan.multiplicities
-        lengths = (part.ends - part.starts)[slots]
+        lengths = self.lengths[slots]
         present = part.positions >= 0
         rows = np.full(len(present), -1, dtype=np.int64)
         rows[present] = part.contributions.dense_row[part.positions[present]]
@@ -97,16 +100,17 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
     if plan.signed:
         matched = workspace.take("matched", len(chunk) * size, np.bool_).reshape(len(chunk), size)
         matched.fill(False)
-    queries = chunk.tolist()
-    scatter(matrix, matched, work, work.scattered.of(queries), workspace)
+    scatter(matrix, matched, work, *work.scattered.of(chunk), workspace)
     dense = work.part.contributions.dense
-    for row, number, multiplicity in work.added.of(queries):
-        own = dense[number]
-        matrix[row] += own if multiplicity == 1 else np.multiply(own, multiplicity, dtype=matrix.dtype)
+    added = [column.tolist() for column in work.added.of(chunk)]
+    for row, number, multiplicity in zip(*added, strict=True):
+        # Not `matrix[row] += ...`, which would also copy the row onto itself.
+        target, own = matrix[row], dense[number]
+        target += own if multiplicity == 1 else np.multiply(own, multiplicity, dtype=matrix.dtype)
     absent = 0 if matched is None else np.iinfo(dtype).min
     if matched is not None:
         matrix[~matched] = absent
-    for row, query in enumerate(queries if work.part.passing else ()):
+    for row, query in enumerate(chunk.tolist() if work.part.passing else ()):
         accepted = work.passing(query)
         if accepted is not None:
             matrix[row][~accepted] = absent
@@ -117,49 +121,46 @@ def scatter(
     scores: Scores,
     matched: npt.NDArray[np.bool_] | None,
     work: SegmentWork,
-    pairs: Iterable[tuple[int, int, int]],
+    rows: Integers,
+    numbers: Integers,
+    multiplicities: Integers,
     workspace: Workspace,
 ) -> None:
-    """Add the posting lists of `pairs` (row, list, multiplicity) to `scores` [rows, width]; flag matches."""
-    block: list[tuple[int, int, int]] = []
-    total = 0
-    for pair in pairs:
-        row, number, multiplicity = pair
-        documents = work.documents[number]
-        if len(documents) >= LONG_LIST and multiplicity == 1:
-            where = workspace.take("where", len(documents), np.intp)
-            np.copyto(where, documents)
-            np.add.at(scores[row], where, work.quanta[number])
-            if matched is not None:
-                matched[row][where] = True
-            continue
-        block.append(pair)
-        total += len(documents)
-        if total >= SCATTER_BLOCK:
-            _scatter_block(scores, matched, work, block, total, workspace)
-            block, total = [], 0
-    if block:
-        _scatter_block(scores, matched, work, block, total, workspace)
+    """Add the posting lists of (row, list, multiplicity) pairs to `scores` [rows, width]; flag matches in `matched`."""
+    lengths = work.lengths[numbers]
+    ends = np.cumsum(lengths)
+    start = done = 0
+    while start < len(numbers):
+        whole = int(ends[-1]) - done <= SCATTER_BLOCK
+        end = len(numbers) if whole else max(start + 1, int(np.searchsorted(ends, done + SCATTER_BLOCK, side="right")))
+        block = slice(start, end)
+        total = int(ends[end - 1]) - done
+        _scatter_block(
+            scores, matched, work, rows[block], numbers[block], multiplicities[block], lengths[block], total, workspace
+        )
+        start, done = end, done + total
 
 
 def _scatter_block(
     scores: Scores,
     matched: npt.NDArray[np.bool_] | None,
     work: SegmentWork,
-    pairs: Sequence[tuple[int, int, int]],
+    rows: Integers,
+    numbers: Integers,
+    multiplicities: Integers,
+    lengths: Integers,
     total: int,
     workspace: Workspace,
 ) -> None:
     where = workspace.take("where", total, np.intp)
     added = workspace.take("added", total, scores.dtype)
-    lists = [work.documents[number] for _, number, _ in pairs]
-    np.concatenate(lists, out=where)
-    np.concatenate([work.quanta[number] for _, number, _ in pairs], out=added, casting="same_kind")
-    width = scores.shape[1]
-    if pairs[-1][0]:
-        where += np.repeat([row * width for row, _, _ in pairs], list(map(len, lists)))
-    if any(multiplicity != 1 for _, _, multiplicity in pairs):
-        added *= np.repeat([multiplicity for _, _, multiplicity in pairs], list(map(len, lists))).astype(scores.dtype)
+    lists = numbers.tolist()
+    np.concatenate([work.documents[number] for number in lists], out=where)
+    np.concatenate([work.quanta[number] for number in lists], out=added, casting="same_kind")
+    if len(scores) > 1:
+        where += np.repeat(rows * scores.shape[1], lengths)
+    if multiplicities.max() > 1:
+        added *= np.repeat(multiplicities, lengths).astype(scores.dtype)
     np.add.at(scores.reshape(-1), where, added)
     if matched is not None:
         matched.reshape(-1)[where] = True

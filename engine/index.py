@@ -28,7 +28,7 @@ MAX_SEGMENT_DOCUMENTS = 1 << 20
 TILE_BITS = 6
 # A list that holds at least one in DENSE_SHARE of a segment's documents, and at least DENSE_POSTINGS, is also kept as a
 # row of contributions by document, which adds at vector speed; the longest lists first, up to DENSE_BYTES a segment.
-DENSE_SHARE = 12
+DENSE_SHARE = 8
 DENSE_POSTINGS = 256
 DENSE_BYTES = 1 << 26
 # Postings derived in one go: about 200 MB of float64 temporaries.

@@ -50,7 +50,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "GROUPS_PER_K", 2)
     monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
     monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 16)
-    monkeypatch.setattr(score, "LONG_LIST", 4)
     monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
     monkeypatch.setattr(search, "GROUP", 3)
     monkeypatch.setattr(search, "CHUNK_BYTES", 64)
