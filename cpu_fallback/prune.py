@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.index import TILE_BITS, TileBounds, ranges
+from ..engine.columns import ranges
+from ..engine.index import TILE_BITS, TileBounds
 from ..engine.plan import Plan, SegmentPlan
 
 Integers = npt.NDArray[np.int64]

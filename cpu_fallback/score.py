@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.index import ranges
+from ..engine.columns import ranges
 from ..engine.plan import Plan, SegmentPlan
 
 Scores = npt.NDArray[np.signedinteger[Any]]
 Integers = npt.NDArray[np.int64]
-
 
 # Postings scattered in one go: their indices and contributions stay in the second-level cache.
 SCATTER_BLOCK = 1 << 16
@@ -57,7 +56,7 @@ class Pairs:
 
 
 class SegmentWork:
-    """How a plan's queries read one segment: decided once for the batch, from bounds and list lengths."""
+    """How a plan's queries read one segment: decided once for the batch."""
 
     def __init__(self, plan: Plan, part: SegmentPlan) -> None:
         self.part = part
@@ -95,18 +94,12 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
     """
     size = work.part.segment.size
     matrix = workspace.take("scores", len(chunk) * size, dtype).reshape(len(chunk), size)
-    matrix.fill(0)
     matched = None
     if plan.signed:
         matched = workspace.take("matched", len(chunk) * size, np.bool_).reshape(len(chunk), size)
         matched.fill(False)
+    add_dense(matrix, work, *work.added.of(chunk))
     scatter(matrix, matched, work, *work.scattered.of(chunk), workspace)
-    dense = work.part.contributions.dense
-    added = [column.tolist() for column in work.added.of(chunk)]
-    for row, number, multiplicity in zip(*added, strict=True):
-        # Not `matrix[row] += ...`, which would also copy the row onto itself.
-        target, own = matrix[row], dense[number]
-        target += own if multiplicity == 1 else np.multiply(own, multiplicity, dtype=matrix.dtype)
     absent = 0 if matched is None else np.iinfo(dtype).min
     if matched is not None:
         matrix[~matched] = absent
@@ -115,6 +108,25 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
         if accepted is not None:
             matrix[row][~accepted] = absent
     return matrix
+
+
+def add_dense(scores: Scores, work: SegmentWork, rows: Integers, numbers: Integers, multiplicities: Integers) -> None:
+    """Set `scores` [rows, width] to the sums of the dense rows of (row, dense row, multiplicity) pairs."""
+    dense = work.part.contributions.dense
+    empty = np.ones(len(scores), dtype=np.bool_)
+    empty[rows] = False
+    for row in np.flatnonzero(empty).tolist():
+        scores[row].fill(0)
+    previous = -1
+    for row, number, multiplicity in zip(rows.tolist(), numbers.tolist(), multiplicities.tolist(), strict=True):
+        target = scores[row]
+        own = dense[number] if multiplicity == 1 else np.multiply(dense[number], multiplicity, dtype=scores.dtype)
+        if row == previous:
+            target += own
+        else:
+            # The first is copied, which spares clearing the row: a tenth of the time at 300,000 documents.
+            target[:] = own
+        previous = row
 
 
 def scatter(

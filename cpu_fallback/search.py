@@ -7,6 +7,7 @@ of threads.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,11 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
 @lru_cache(maxsize=4)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="fanrank")
+
+
+# A forked child has none of its parent's threads; a pool that it inherited would wait for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _workspace() -> Workspace:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bm25 import BM25, INT32_MAX, SCALE, Statistics
+from .columns import ranges
 from .segment import Segment, merge_segments
 
 # A segment of this many documents is sealed: large enough that per-segment overhead vanishes, small enough that
@@ -33,12 +34,6 @@ DENSE_POSTINGS = 256
 DENSE_BYTES = 1 << 26
 # Postings derived in one go: about 200 MB of float64 temporaries.
 DERIVE_CHUNK = 1 << 22
-
-
-def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """`lengths[0]` numbers counted up from ``starts[0]``, then `lengths[1]` from ``starts[1]``, and so on."""
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +169,13 @@ class Snapshot:
                 return segment, position
         return None
 
-    def ids_of(self, documents: npt.NDArray[np.int64]) -> list[str]:
-        """The record ids of these document numbers."""
-        firsts = np.array([segment.first for segment in self.segments], dtype=np.int64)
-        which = np.searchsorted(firsts, documents, side="right") - 1
-        return [
-            self.segments[segment].ids[document - self.segments[segment].first]
-            for segment, document in zip(which.tolist(), documents.tolist(), strict=True)
-        ]
+    def ids_of(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        """The record ids (str) of these document numbers, same shape [n]."""
+        ids = np.empty(len(documents), dtype=object)
+        for segment in self.segments:
+            own = (documents >= segment.first) & (documents < segment.first + segment.size)
+            ids[own] = segment.ids.strings.take(documents[own] - segment.first)
+        return ids
 
     def extended(self, new: Sequence[Segment], *, compact: bool = False) -> Snapshot:
         """The snapshot with these segments after its own, neighbours merged so that sizes at least halve.

@@ -13,8 +13,8 @@ import pytest
 import fanrank as fr
 from fanrank.engine import index
 from fanrank.engine.bm25 import Statistics
-from fanrank.engine.columns import Ids
-from fanrank.engine.index import Contributions, Snapshot, ranges
+from fanrank.engine.columns import Ids, ranges
+from fanrank.engine.index import Contributions, Snapshot
 from fanrank.engine.records import CATEGORIES
 from fanrank.engine.segment import Segment, build_segment
 from fanrank.engine.text import get_analyzer
@@ -87,7 +87,7 @@ def test_segments_stay_few_and_numbered_without_gaps() -> None:
         assert all(left >= 2 * right for left, right in itertools.pairwise(sizes))
         assert len(sizes) <= math.log2(count) + 1
         assert [own.first for own in snapshot.segments] == [sum(sizes[:n]) for n in range(len(sizes))]
-    assert snapshot.ids_of(np.array([0, 299, 128, 128])) == ["r0", "r299", "r128", "r128"]
+    assert snapshot.ids_of(np.array([0, 299, 128, 128])).tolist() == ["r0", "r299", "r128", "r128"]
 
 
 def test_compacting_goes_as_far_as_the_largest_segment(monkeypatch: pytest.MonkeyPatch) -> None:
