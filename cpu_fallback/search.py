@@ -44,7 +44,7 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
 
     Rows are best first; places past a row's count hold 0 and -1. `strategy` is ``exhaustive`` (score every posting),
     ``pruned`` (skip tiles that cannot reach the k best, except where contributions are signed) or ``auto``; all give
-    the same answer. ``auto`` is exhaustive here: in numpy, looking through the tiles took 3 to 6 times as long as
+    the same answer. ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
     scoring all postings on every corpus tried (docs/decisions.md).
     """
     scores = np.zeros((batch, k), dtype=np.int64)
