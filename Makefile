@@ -6,7 +6,7 @@ DATA ?=
 .PHONY: demo test lint bench gpu clean
 
 demo: $(VENV)/.core
-	$(BIN)/fanrank demo $(DATA)
+	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
 
 test: lint
 	$(BIN)/pytest -q
@@ -34,4 +34,4 @@ $(VENV)/.dev: $(VENV)/.core
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist *.egg-info

@@ -30,6 +30,7 @@ GROUP = 256
 MAX_PENDING = 1 << 18
 # Candidates of a row, as a multiple of k, that are ranked at once.
 MANY = 8
+MAX_THREADS = 64
 
 _local = threading.local()
 
@@ -58,7 +59,8 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
         for plan, group in share:
             _search_group(plan, work[id(plan)], group, out, strategy)
 
-    if threads == 1 or len(tasks) < 2:
+    threads = min(threads, len(tasks), MAX_THREADS)
+    if threads < 2:
         run(tasks)
     else:
         list(_pool(threads).map(run, [tasks[start::threads] for start in range(threads)]))
@@ -112,9 +114,9 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
             else:
                 matrix = score_chunk(plan, work, chunk, dtype, _workspace())
                 row, column, score = candidates(matrix, min(k, size), floors[start : start + rows])
-                if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
-                    # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
-                    row, column, score = _ranked(best_narrow(row, column, score, len(chunk), k))
+            if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
+                # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
+                row, column, score = _ranked(best_narrow(row, column, score, len(chunk), k))
             pending.append((row + start, column + work.part.segment.first, score))
             end = start + len(chunk)
             if wide or (end < len(group) and sum(len(part[0]) for part in pending) < MAX_PENDING):

@@ -85,6 +85,9 @@ class BM25:
             object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
         if not isinstance(self.fields, Mapping) or "text" not in self.fields:
             raise ParameterError("fields must map field names to weights, and hold 'text'")
+        for name in self.fields:
+            if not isinstance(name, str) or name.encode("utf-8", "replace").decode() != name:
+                raise ParameterError(f"a field's name must be a string without lone surrogates, not {name!r}")
         weights = {
             name: _number(f"the weight of field {name!r}", weight, 0.0, MAX_PARAMETER)
             for name, weight in self.fields.items()

@@ -112,6 +112,8 @@ class Ids:
 
     def find(self, record_id: str, hashed: int | None = None) -> int | None:
         """The position of the record with this id, or None."""
+        if hashed is None and not record_id.isascii() and record_id.encode("utf-8", "replace").decode() != record_id:
+            return None  # a lone surrogate, which no id holds
         value = np.uint64(stable_hash(record_id) if hashed is None else hashed)
         start = int(np.searchsorted(self.hashes, value))
         while start < len(self.hashes) and self.hashes[start] == value:

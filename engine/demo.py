@@ -94,10 +94,11 @@ def _docstrings(file: Path, module: str) -> Iterator[tuple[str, str, str]]:
             ]
 
 
-def questions_of(records: Sequence[Record], count: int = 20) -> list[str]:
-    """Questions for records without any: the first words of records spread evenly over them."""
-    step = max(1, len(records) // count)
-    return [" ".join(record.text.split()[:8]) for record in records[::step][:count]]
+def questions_of(records: Sequence[Record], count: int = 20) -> list[Query]:
+    """Questions for records without any: the first words of records spread evenly over them, asked where they are."""
+    count = min(count, len(records))
+    chosen = [records[number * len(records) // count] for number in range(count)]
+    return [Query(" ".join(record.text.split()[:8]), namespace=record.namespace) for record in chosen]
 
 
 def run(
@@ -106,18 +107,11 @@ def run(
     """The main job, start to end: records, a batch, hits, times, and the check against the oracle."""
     records = docstring_records(progress) if data is None else list(read_records(data))
     if not records:
-        raise ParameterError(f"{data}: holds no records")
+        raise ParameterError(f"{data or 'the standard library here'}: holds no records")
     started = time.perf_counter()
     engine = Engine.from_records(records, backend=backend, progress=progress)
     built = time.perf_counter() - started
-    if data is None:
-        batch = [Query(text) for text in QUESTIONS]
-    else:
-        # A query searches one namespace; ask where most of the records are.
-        spaces = [record.namespace for record in records]
-        space = max(dict.fromkeys(spaces), key=spaces.count)
-        own = [record for record in records if record.namespace == space]
-        batch = [Query(text, namespace=space) for text in questions_of(own)]
+    batch = [Query(text) for text in QUESTIONS] if data is None else questions_of(records)
 
     hits = engine.search(batch, 10)
     batch_ms, single_ms = [], []

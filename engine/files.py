@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +29,13 @@ FORMAT = "fanrank index"
 VERSION = 1
 MANIFEST = "manifest.json"
 
+# What a save writes besides the manifest, and so may take away.
+_OURS = re.compile(r"[a-z_]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
+# How often a load starts afresh when a save replaces the index under it.
+LOAD_ATTEMPTS = 20
+
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ def save(path: str | os.PathLike[str], index: SavedIndex) -> None:
     root = Path(path)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        if any(root.iterdir()) and not (root / MANIFEST).exists():
+        if not (root / MANIFEST).exists() and not all(_OURS.fullmatch(file.name) for file in root.iterdir()):
             raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
         if (root / MANIFEST).exists():
             _read_manifest(root)
@@ -82,11 +90,22 @@ def _write(root: Path, index: SavedIndex) -> None:
     except BaseException:
         _remove(root.glob(f"*.{tag}*"))
         raise
+    _sync(root)
     kept = {entry["file"] for entry in entries.values()}
-    _remove(file for file in root.glob("*.npy") if file.name not in kept)
+    _remove(file for file in root.iterdir() if _OURS.fullmatch(file.name) and file.name not in kept)
 
 
-def _remove(files: Any) -> None:
+def _sync(folder: Path) -> None:
+    """Make the folder's entries durable, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(files: Iterable[Path]) -> None:
     for file in files:
         file.unlink(missing_ok=True)
 
@@ -160,10 +179,27 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> SavedIndex:
     Raises `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`.
     """
     root = Path(path)
+    for attempt in range(LOAD_ATTEMPTS):
+        manifest = _readable(root, partial(_read_manifest, root))
+        try:
+            return _readable(root, partial(_load, root, manifest, verify))
+        except StorageError:
+            # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
+            replaced = _readable(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
+            if not replaced or attempt == LOAD_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _load(root: Path, manifest: Mapping[str, Any], verify: bool) -> SavedIndex:
+    arrays = {name: _read_array(root, entry, verify) for name, entry in manifest["arrays"].items()}
+    return _assemble(manifest, arrays)
+
+
+def _readable(root: Path, read: Callable[[], T]) -> T:
+    """What `read` returns, with every failure of the files named."""
     try:
-        manifest = _read_manifest(root)
-        arrays = {name: _read_array(root, entry, verify) for name, entry in manifest["arrays"].items()}
-        return _assemble(manifest, arrays)
+        return read()
     except IndexFileError:
         raise
     except OSError as error:

@@ -36,8 +36,9 @@ class Record:
     """One memory: text with the metadata that an agent framework has at hand.
 
     Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC; `importance` lies in [0, 1];
-    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is carried along and
-    not interpreted. Raises `RecordError` for a value of the wrong type or out of range.
+    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is whatever else the source
+    says. The index keeps ids, times and the metadata strings, not `text`, `importance` or `extra`. Raises `RecordError`
+    for a value of the wrong type or out of range.
     """
 
     id: str
@@ -236,6 +237,12 @@ class Query:
         for name in self.filter or ():
             if name not in CATEGORIES:
                 raise QueryError(f"no column {name!r} to filter on; there are: {', '.join(CATEGORIES)}")
+        # A generator of values would be empty at the second search.
+        kept = {
+            name: tuple(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes)) else wanted
+            for name, wanted in (self.filter or {}).items()
+        }
+        object.__setattr__(self, "filter", kept or None)
 
 
 def check_k(k: object) -> int:

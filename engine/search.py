@@ -28,7 +28,7 @@ from .vocabulary import Encoder, Vocabulary
 
 # Records analysed at a time while an index is built (A126): bounds what is held beside the index.
 BUILD_CHUNK = 50_000
-# Places for hits in one batch: 2 GiB of scores and as much of documents.
+# Places for hits in one batch: 2 GiB for each array of the answer.
 MAX_HITS = 1 << 28
 
 AnyQuery = str | Query | Sequence[str]
@@ -92,8 +92,13 @@ class Engine:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to the directory `path` (made if need be; an index there is replaced in one step).
 
-        Raises `ForeignIndexError` if the directory holds something else, `StorageError` if it cannot be written.
+        Raises `ForeignIndexError` if the directory holds something else, `StorageError` if it cannot be written,
+        `ParameterError` for an analyzer that `load` could not find by its name.
         """
+        if get_analyzer(self.analyzer.name) is not self.analyzer:
+            raise ParameterError(
+                f"the analyzer's name {self.analyzer.name!r} stands for another one; it cannot be saved"
+            )
         with self._writing:
             files.save(
                 path,
@@ -147,6 +152,8 @@ class Engine:
         All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record, `DuplicateIdError`
         for an id that its namespace already holds. `progress` shows a bar if standard error is a terminal.
         """
+        if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
+            raise RecordError("add takes a batch: pass a list of records")
         shown = tqdm(records, "indexing", unit=" records", disable=not (progress and sys.stderr.isatty()))
         with self._writing:
             terms = len(self._encoder.vocabulary)
@@ -209,7 +216,7 @@ class Engine:
         batch = tuple(_as_query(query, position) for position, query in enumerate(queries))
         wanted = [k if query.k is None else query.k for query in batch]
         width = max(wanted, default=k)
-        if len(batch) * width > MAX_HITS:
+        if max(len(batch), 1) * width > MAX_HITS:
             raise QueryError(f"{len(batch)} queries with k = {width} are more than {MAX_HITS:,} places; ask for fewer")
         # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
         snapshots = self._snapshots

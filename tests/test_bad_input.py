@@ -386,3 +386,22 @@ def test_every_named_error_is_also_the_builtin_one() -> None:
     for own, builtin in pairs:
         assert issubclass(own, fr.FanrankError)
         assert issubclass(own, builtin)
+
+
+def test_a_filter_from_a_generator_can_be_asked_twice(engine: fr.Engine) -> None:
+    query = fr.Query("tea milk", filter={"role": (role for role in ["user"])})
+    assert engine.search([query])[0] == engine.search([query])[0] != []
+
+
+def test_more_slips_that_are_named(engine: fr.Engine) -> None:
+    with pytest.raises(fr.QueryError, match="ask for fewer"):
+        engine.search([], k=10**30)
+    with pytest.raises(fr.UnknownIdError):
+        engine.explain("tea", LONE)
+    with pytest.raises(fr.ParameterError, match="lone surrogates"):
+        fr.Engine(fields={"text": 1.0, LONE: 1.0})
+    with pytest.raises(fr.ParameterError, match="field's name"):
+        fr.Engine(fields={"text": 1.0, 3: 1.0})  # type: ignore[dict-item]
+    for records in (5, fr.Record("9", "tea"), {"id": "9", "text": "tea"}, "tea"):
+        with pytest.raises(fr.RecordError, match="pass a list"):
+            engine.add(records)  # type: ignore[arg-type]

@@ -220,7 +220,7 @@ def test_check_of_a_beir_directory(beir: Path) -> None:
 
 def test_check_of_records(records: Path) -> None:
     result = run_json("check", records, "--method", "robertson", "--backend", "numpy")
-    assert (result["corpus"], result["queries"], result["differences"]) == ("records.jsonl", 3, 0)
+    assert (result["corpus"], result["queries"], result["differences"]) == ("records.jsonl", 4, 0)
 
 
 def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,27 +232,27 @@ def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(numpy_search, "search", spoiled)
     result = run_json("check", records, code=1)
-    assert result["differences"] == 3
+    assert result["differences"] == 4
     assert {road["name"]: road["differences"] for road in result["roads"] if road["differences"]} == {
-        "numpy: batch, 2 threads": 3
+        "numpy: batch, 2 threads": 4
     }
-    assert run("check", records, code=1).stdout.endswith("3 DIFFERENCES\n")
+    assert run("check", records, code=1).stdout.endswith("4 DIFFERENCES\n")
 
 
 def test_demo_on_own_records(records: Path) -> None:
     result = run_json("demo", records)
-    assert (result["records"], result["check"]) == (4, {"queries": 3, "differences": 0})
+    assert (result["records"], result["check"]) == (4, {"queries": 4, "differences": 0})
     assert result["answers"][0]["hits"][0]["id"] == "fix"
     text = run("demo", records, "--backend", "numpy").stdout
     assert "served by numpy" in text
-    assert "oracle: all 3 answers equal, ids, scores and order" in text
+    assert "oracle: all 4 answers equal, ids, scores and order" in text
 
 
 def test_demo_exits_1_on_a_difference(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = demo.engine_answers
     monkeypatch.setattr(demo, "engine_answers", lambda hits: [plain(hits)[0][::-1], *plain(hits)[1:]])
     result = run_json("demo", records, code=1)
-    assert result["check"] == {"queries": 3, "differences": 1}
+    assert result["check"] == {"queries": 4, "differences": 1}
 
 
 def test_demo_on_the_standard_library() -> None:

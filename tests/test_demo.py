@@ -60,7 +60,7 @@ def write(path: Path, records: list[dict[str, object]]) -> Path:
     return path
 
 
-def test_own_records_ask_where_most_of_them_are(tmp_path: Path) -> None:
+def test_own_records_are_asked_in_every_namespace(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"id": f"o{n}", "text": f"other {n}", "namespace": "few"} for n in range(3)]
     rows += [
         {
@@ -75,7 +75,9 @@ def test_own_records_ask_where_most_of_them_are(tmp_path: Path) -> None:
     assert (result["records"], result["sessions"], result["backend"]) == (53, 2, "numpy")
     assert result["check"] == {"queries": 20, "differences": 0}
     assert len(result["answers"]) == 20
-    for answer in result["answers"]:
+    assert [answer["question"] for answer in result["answers"][:2]] == ["other 0", "other 2"]
+    assert [answer["hits"][0]["id"] for answer in result["answers"][:2]] == ["o0", "o2"]
+    for answer in result["answers"][2:]:
         number = answer["question"].split()[2]
         assert answer["question"] == f"record number {number} of many with words beyond"
         assert next(hit["id"] for hit in answer["hits"]) == f"r{number}"
@@ -88,8 +90,10 @@ def test_own_records_ask_where_most_of_them_are(tmp_path: Path) -> None:
 def test_questions() -> None:
     records = [fr.Record(str(n), f"w{n} a b c d e f g h i") for n in range(100)]
     questions = demo.questions_of(records)
-    assert questions == [f"w{n} a b c d e f g" for n in range(0, 100, 5)]
-    assert demo.questions_of(records[:3]) == ["w0 a b c d e f g", "w1 a b c d e f g", "w2 a b c d e f g"]
+    assert questions == [fr.Query(f"w{n} a b c d e f g") for n in range(0, 100, 5)]
+    assert demo.questions_of(records[:3]) == [fr.Query(f"w{n} a b c d e f g") for n in range(3)]
+    apart = [fr.Record("1", "tea", namespace="a"), fr.Record("1", "milk", namespace="b")]
+    assert demo.questions_of(apart) == [fr.Query("tea", namespace="a"), fr.Query("milk", namespace="b")]
     assert demo.questions_of([]) == []
     assert len(set(demo.QUESTIONS)) == len(demo.QUESTIONS) == 20
 

@@ -385,3 +385,45 @@ def test_an_interrupted_save_leaves_the_old_index(saved: Path, monkeypatch: pyte
 def test_an_index_can_be_moved(saved: Path, tmp_path: Path) -> None:
     moved = Path(shutil.move(saved, tmp_path / "elsewhere"))
     assert answers(fr.Engine.load(moved)) == answers(engine())
+
+
+def test_a_save_takes_away_only_what_saves_wrote(tmp_path: Path) -> None:
+    engine = fr.Engine.from_records([fr.Record("1", "tea")], analyzer="minimal")
+    engine.save(tmp_path)
+    mine = tmp_path / "my_embeddings.npy"
+    mine.write_bytes(b"mine")
+    (tmp_path / "terms.deadbeef.npy").write_bytes(b"left by a killed save")
+    (tmp_path / "manifest.json.deadbeef").write_bytes(b"left by a killed save")
+    engine.save(tmp_path)
+    assert mine.read_bytes() == b"mine"
+    assert not list(tmp_path.glob("*deadbeef*"))
+
+
+def test_a_killed_first_save_does_not_block_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "terms.deadbeef.npy").write_bytes(b"left by a killed save")
+    fr.Engine.from_records([fr.Record("1", "tea")], analyzer="minimal").save(tmp_path)
+    assert len(fr.Engine.load(tmp_path)) == 1
+
+
+def test_a_load_meets_the_old_index_or_the_new_one(tmp_path: Path) -> None:
+    """A save that replaces the index between a reader's manifest and its arrays."""
+    one = fr.Engine.from_records([fr.Record("1", "tea")], analyzer="minimal")
+    two = fr.Engine.from_records([fr.Record("1", "tea"), fr.Record("2", "milk")], analyzer="minimal")
+    one.save(tmp_path)
+    plain, calls = files._read_array, []
+
+    def read(*arguments: Any) -> Any:
+        if not calls:
+            two.save(tmp_path)
+        calls.append(1)
+        return plain(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_read_array", read)
+        assert len(fr.Engine.load(tmp_path)) == 2
+
+
+def test_an_analyzer_that_no_name_finds_cannot_be_saved(tmp_path: Path) -> None:
+    named = fr.Analyzer("nltk", str.split, str)
+    with pytest.raises(fr.ParameterError, match="'nltk' stands for another"):
+        fr.Engine(analyzer=named).save(tmp_path)
