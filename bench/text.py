@@ -1,6 +1,6 @@
 """Tokens per second of every analyzer beside bm25s's tokenizer, on real text, in one interleaved run.
 
-    python bench/text.py [--json rows.jsonl] [--repeats 5] [--texts 100000]
+    python -m bench.text [--json rows.jsonl] [--repeats 5] [--texts 100000]
 
 Reads SGD utterances and SciFact documents from FANRANK_DATA (default ../shared/data). Each system turns the same
 texts into integer ids on one thread: `Analyzer.encode` with a dict from raw token to term id, and `bm25s.tokenize` (its
@@ -16,8 +16,6 @@ import argparse
 import gc
 import gzip
 import json
-import os
-import platform
 import re
 import statistics
 import sys
@@ -27,7 +25,8 @@ from pathlib import Path
 
 from fanrank.engine.text import ANALYZERS, DROPPED, Analyzer, get_analyzer
 
-DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
+from .machine import commit, machine, now
+from .paths import data_folder
 
 
 class TermIds(dict[str, int]):
@@ -45,13 +44,13 @@ class TermIds(dict[str, int]):
 
 def sgd() -> Iterator[str]:
     for part in ("train", "dev", "test"):
-        with gzip.open(DATA / "sgd" / f"{part}.turns.jsonl.gz", "rt", encoding="utf-8") as lines:
+        with gzip.open(data_folder() / "sgd" / f"{part}.turns.jsonl.gz", "rt", encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)["utterance"]
 
 
 def scifact() -> Iterator[str]:
-    with (DATA / "scifact" / "corpus.jsonl").open(encoding="utf-8") as lines:
+    with (data_folder() / "scifact" / "corpus.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
             document = json.loads(line)
             yield f"{document['title']} {document['text']}"
@@ -118,8 +117,9 @@ def measure(case: str, texts: list[str], repeats: int) -> list[dict[str, object]
                 "spread": round((max(seconds[number]) - min(seconds[number])) / median, 3),
                 "repeats": repeats,
                 "threads": 1,
-                "python": platform.python_version(),
-                "machine": platform.machine(),
+                "machine": machine(),
+                "commit": commit(),
+                "date": now(),
             }
         )
     return rows
@@ -134,8 +134,8 @@ def main() -> None:
     get_analyzer("nltk")("running")  # the import of nltk is not tokenizing
     print(f"{'case':8} {'system':28} {'caches':6} {'M tokens/s':>10} {'ns/token':>9} {'spread':>7}")
     for case, read in (("sgd", sgd), ("scifact", scifact)):
-        if not (DATA / case).is_dir():
-            print(f"{case:8} skipped: no folder {DATA / case}; set FANRANK_DATA")
+        if not (data_folder() / case).is_dir():
+            print(f"{case:8} skipped: no folder {data_folder() / case}; set FANRANK_DATA")
             continue
         texts = [text for text, _ in zip(read(), range(options.texts), strict=False)]
         for row in measure(case, texts, options.repeats):
