@@ -101,14 +101,15 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
     floors = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
     best = np.full((len(group), k), NO_KEY, dtype=np.int64)
     found: list[Candidates] = []
+    prunes = strategy == "pruned" and not plan.signed
     for work in segments:
         size = work.part.segment.size
-        rows = 1 if strategy == "pruned" else max(1, CHUNK_BYTES // (dtype.itemsize * size))
+        rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * size))
         pending: list[Candidates] = []
         first = 0
         for start in range(0, len(group), rows):
             chunk = group[start : start + rows]
-            if strategy == "pruned" and len(chunk) == 1 and not plan.signed:
+            if prunes:
                 column, score = score_tiles(plan, work.part, int(chunk[0]), k, int(floors[start]))
                 row = np.zeros(len(column), dtype=np.int64)
             else:
@@ -147,11 +148,8 @@ def _joined(parts: Sequence[Candidates]) -> Candidates:
 
 def _keep_best(best: Integers, floors: Integers, new: Integers) -> None:
     """Merge a segment's keys into the best so far, and raise the floors for the segments to come."""
-    best[:] = (
-        new
-        if best[0, 0] == NO_KEY and (best[:, 0] == NO_KEY).all()
-        else best_keys(np.hstack([best, new]), new.shape[1])
-    )
+    untouched = (best[:, 0] == NO_KEY).all()
+    best[:] = new if untouched else best_keys(np.hstack([best, new]), new.shape[1])
     # Later segments hold younger documents: they must beat the k-th score, not equal it.
     full = best[:, -1] != NO_KEY
     floors[full] = np.maximum(floors[full], unpack(best[full, -1])[0] + 1)

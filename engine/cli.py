@@ -31,7 +31,7 @@ from .errors import (
 from .evaluate.protocol import LOADERS, PRESETS, evaluate
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
 from .search import Engine
-from .text import ANALYZERS
+from .text import ANALYZERS, DEFAULT_ANALYZER
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,7 +58,9 @@ def engine_options(command: Command) -> Command:
     """The engine's parameters as options, for commands that build an index."""
     for option in reversed(
         [
-            click.option("--analyzer", default="nltk", show_default=True, help=f"One of: {', '.join(ANALYZERS)}."),
+            click.option(
+                "--analyzer", default=DEFAULT_ANALYZER, show_default=True, help=f"One of: {', '.join(ANALYZERS)}."
+            ),
             click.option("--method", type=click.Choice(METHODS), default="lucene", show_default=True),
             click.option("--k1", type=float, default=1.2, show_default=True),
             click.option("--b", type=float, default=0.75, show_default=True),

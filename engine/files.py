@@ -179,16 +179,17 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> SavedIndex:
     Raises `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`.
     """
     root = Path(path)
-    for attempt in range(LOAD_ATTEMPTS):
+    attempts = 0
+    while True:
         manifest = _readable(root, partial(_read_manifest, root))
         try:
             return _readable(root, partial(_load, root, manifest, verify))
         except StorageError:
             # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
+            attempts += 1
             replaced = _readable(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
-            if not replaced or attempt == LOAD_ATTEMPTS - 1:
+            if not replaced or attempts == LOAD_ATTEMPTS:
                 raise
-    raise AssertionError("unreachable")
 
 
 def _load(root: Path, manifest: Mapping[str, Any], verify: bool) -> SavedIndex:

@@ -23,7 +23,7 @@ from .index import Snapshot
 from .plan import Plan, make_plan
 from .records import CATEGORIES, DEFAULT_K, Hits, Query, Record, check_k
 from .segment import Segment, build_segment
-from .text import Analyzer, get_analyzer
+from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
 from .vocabulary import Encoder, Vocabulary
 
 # Records analysed at a time while an index is built (A126): bounds what is held beside the index.
@@ -45,7 +45,7 @@ class Engine:
     def __init__(
         self,
         *,
-        analyzer: str | Analyzer = "nltk",
+        analyzer: str | Analyzer = DEFAULT_ANALYZER,
         method: str = "lucene",
         k1: float = 1.2,
         b: float = 0.75,

@@ -34,6 +34,7 @@ import numpy.typing as npt
 from ..errors import ParameterError
 from ..records import Hits, Query, check_k
 from ..search import Engine
+from ..text import DEFAULT_ANALYZER
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from .dataset import Dataset
@@ -57,7 +58,7 @@ class Searcher(Protocol):
 class Preset:
     """The parameters of one protocol on one kind of dataset; `reading` goes to the dataset's loader."""
 
-    analyzer: str = "nltk"
+    analyzer: str = DEFAULT_ANALYZER
     method: str = "lucene"
     k1: float = 1.2
     b: float = 0.75
