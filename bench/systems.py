@@ -96,9 +96,8 @@ PEERS = {
 SYSTEMS = {
     system.name: system
     for system in (
-        System("fanrank", "fanrank", {"strategy": "auto"}),
-        System("fanrank-exhaustive", "fanrank", {"strategy": "exhaustive"}, ("kernel",)),
-        System("fanrank-pruned", "fanrank", {"strategy": "pruned"}, ("kernel",)),
+        System("fanrank-numba", "fanrank", {"backend": "numba"}),
+        System("fanrank-numpy", "fanrank", {"backend": "numpy"}),
         System("bm25s-numba", "bm25s"),
         System("pisa-maxscore", "pisa", {"algorithm": "maxscore"}),
         System("pisa-bmw", "pisa", {"algorithm": "block_max_wand"}, ("kernel",)),

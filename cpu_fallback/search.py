@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ MAX_THREADS = 64
 
 _local = threading.local()
 
+T = TypeVar("T")
 Integers = npt.NDArray[np.int64]
 Candidates = tuple[Integers, Integers, Integers]
 """(row, document, score) of each, row-major."""
@@ -52,19 +53,32 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
     documents = np.full((batch, k), -1, dtype=np.int64)
     counts = np.zeros(batch, dtype=np.int32)
     out = (scores, documents, counts)
+    for plan in plans:
+        plan.derive()
     tasks = [task for plan in plans for task in _groups(plan, threads)] if k else []
     work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
 
-    def run(share: Sequence[tuple[Plan, Integers]]) -> None:
-        for plan, group in share:
-            _search_group(plan, work[id(plan)], group, out, strategy)
+    def run(task: tuple[Plan, Integers]) -> None:
+        plan, group = task
+        _search_group(plan, work[id(plan)], group, out, strategy)
 
-    threads = min(threads, len(tasks), MAX_THREADS)
-    if threads < 2:
-        run(tasks)
-    else:
-        list(_pool(threads).map(run, [tasks[start::threads] for start in range(threads)]))
+    in_threads(run, tasks, threads)
     return out
+
+
+def in_threads(run: Callable[[T], None], tasks: Sequence[T], threads: int) -> None:
+    """Run every task, on up to `threads` threads."""
+
+    threads = max(1, min(threads, len(tasks), MAX_THREADS))
+
+    def share(start: int) -> None:
+        for task in tasks[start::threads]:
+            run(task)
+
+    if threads == 1:
+        share(0)
+    else:
+        list(_pool(threads).map(share, range(threads)))
 
 
 @lru_cache(maxsize=4)

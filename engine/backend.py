@@ -52,14 +52,26 @@ def _no_kernels(name: str) -> Callable[[], BackendStatus]:
     return lambda: BackendStatus(name, False, f"this version of fanrank has no {name} kernels yet")
 
 
+def _numba_status() -> BackendStatus:
+    try:
+        import numba
+    except ImportError as error:
+        return BackendStatus("numba", False, f"{error}; install fanrank[cpu] for compiled loops on the CPU")
+    return BackendStatus("numba", True, f"numba {numba.__version__}, compiled loops, on the CPU")
+
+
 _PROBES: dict[str, Callable[[], BackendStatus]] = {
     "cuda": _no_kernels("cuda"),
     "triton": _no_kernels("triton"),
+    "numba": _numba_status,
     "numpy": _numpy_status,
 }
 
 BACKENDS = tuple(_PROBES)
 """Backend names, preferred first."""
+
+CPU = ("numba", "numpy")
+"""Those that serve from the CPU."""
 
 
 def statuses() -> list[BackendStatus]:
@@ -67,8 +79,8 @@ def statuses() -> list[BackendStatus]:
     return [probe() for probe in _PROBES.values()]
 
 
-def choose(requested: str | None = None) -> Backend:
-    """The backend to use: `requested`, else the environment's, else the first that can serve.
+def choose(requested: str | None = None, among: Sequence[str] = BACKENDS) -> Backend:
+    """The backend to use: `requested`, else the environment's, else the first of `among` that can serve.
 
     Raises `BackendUnavailableError` if the one asked for by name cannot serve; there is no silent fallback.
     """
@@ -83,7 +95,7 @@ def choose(requested: str | None = None) -> Backend:
             raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")
         return Backend(name, asker, _verb(name))
     passed_over: list[str] = []
-    for status in statuses():
+    for status in (_PROBES[name]() for name in among):
         if status.usable:
             return Backend(status.name, "; ".join([*passed_over, status.reason]), _verb(status.name))
         passed_over.append(f"not {status.name}: {status.reason}")
@@ -91,6 +103,10 @@ def choose(requested: str | None = None) -> Backend:
 
 
 def _verb(name: str) -> Search:
-    from ..cpu_fallback.search import search
+    if name == "numba":
+        from ..cpu_fallback import compiled
 
-    return {"numpy": search}[name]
+        return compiled.search
+    from ..cpu_fallback import search
+
+    return search.search

@@ -143,6 +143,18 @@ class BM25:
         parts = (itertools.repeat(self._raw_idf(n, statistics.documents), count) for n, count in pairs)
         return math.fsum(itertools.chain.from_iterable(parts)) / len(statistics.document_frequencies)
 
+    def bounds(self, idf: FloatArray) -> FloatArray:
+        """Contributions in quanta that no posting of a term with this idf exceeds in absolute value, same shape."""
+        assert self.delta is not None
+        # The saturated frequency stays below k1 + 1; bm25+ adds delta to it. One quantum covers the rounding.
+        return np.abs(idf) * (self.k1 + 1.0 + (self.delta if self.method == "bm25+" else 0.0)) * SCALE + 1.0
+
+    def needs_int64(self, statistics: Statistics) -> bool:
+        """Whether a single contribution could leave int32 under these statistics."""
+        # No idf exceeds ln(2N + 2).
+        highest = np.array([math.log(2 * statistics.documents + 2)])
+        return bool(self.bounds(highest)[0] >= INT32_MAX)
+
     def norms(self, lengths: npt.NDArray[np.int32], statistics: Statistics) -> FloatArray:
         """``1 - b + b * dl / avgdl`` for lengths [fields, documents], float64, same shape."""
         out = np.empty(lengths.shape, dtype=np.float64)

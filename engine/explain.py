@@ -62,6 +62,7 @@ def explain(
 
     `terms` names the plan's distinct terms; `query` is the query's position in the batch.
     """
+    plan.derive()
     part = plan.segments[segment]
     contributions = []
     start, end = plan.offsets[row : row + 2].tolist()

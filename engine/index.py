@@ -7,7 +7,6 @@ one built at once.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .bm25 import BM25, INT32_MAX, SCALE, Statistics
+from .bm25 import BM25, Statistics
 from .columns import ranges
 from .segment import Segment, merge_segments
 
@@ -52,11 +51,8 @@ class Contributions:
         self._segment = segment
         self._bm25 = bm25
         self._statistics = statistics
-        assert bm25.delta is not None
-        # No idf exceeds ln(2N + 2) and no saturated frequency exceeds k1 + 1 (+ delta).
-        bound = math.log(2 * statistics.documents + 2) * (bm25.k1 + 1.0 + bm25.delta) * SCALE + 1.0
         self.quanta: npt.NDArray[np.signedinteger[Any]] = np.empty(
-            segment.postings, dtype=np.int32 if bound < INT32_MAX else np.int64
+            segment.postings, dtype=np.int64 if bm25.needs_int64(statistics) else np.int32
         )
         self.maxima = np.zeros(len(segment.terms), dtype=np.int64)
         """Largest absolute contribution of each posting list; 0 where not derived yet."""

@@ -1,4 +1,4 @@
-"""A batch made ready to score: distinct terms located once, document frequencies, derived contributions, bounds.
+"""A batch made ready to score: distinct terms located once, document frequencies, bounds.
 
 One `Plan` holds the queries of a batch that search the same namespace. Terms are numbered within the plan (its
 *distinct terms*); each query is a row of a CSR over them, largest posting list first.
@@ -24,11 +24,10 @@ class SegmentPlan:
     """What the batch needs of one segment. The postings of distinct term t are ``[starts[t], ends[t])``."""
 
     segment: Segment
-    contributions: Contributions  # derived for the lists of the distinct terms
+    contributions: Contributions  # of the lists of the distinct terms once `Plan.derive` was called
     positions: npt.NDArray[np.int64]  # [distinct terms] position in the segment's terms, or -1
     starts: npt.NDArray[np.int64]  # [distinct terms]
     ends: npt.NDArray[np.int64]  # [distinct terms] equal to starts where the segment lacks the term
-    maxima: npt.NDArray[np.int64]  # [distinct terms] largest absolute contribution, 0 where the segment lacks the term
     passing: tuple[npt.NDArray[np.bool_], ...]  # per filter of the plan: bool [documents]
 
 
@@ -48,6 +47,12 @@ class Plan:
     filters: npt.NDArray[np.int64]  # [queries] which of `SegmentPlan.passing` applies, or -1
     signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
     segments: tuple[SegmentPlan, ...]
+
+    def derive(self) -> None:
+        """Make the contributions of every posting list of the plan ready on the host."""
+        for part in self.segments:
+            present = part.positions >= 0
+            part.contributions.derive(part.positions[present], self.idf[present])
 
 
 def make_plan(
@@ -85,18 +90,15 @@ def make_plan(
 
     distinct_filters = sorted(set(filters))
     segments = []
-    bounds = np.zeros(len(terms), dtype=np.int64)
     for segment, contributions, positions in zip(snapshot.segments, snapshot.contributions, located, strict=True):
         present = positions >= 0
         found = positions[present]
-        contributions.derive(found, idf[present])
-        starts, ends, maxima = (np.zeros(len(terms), dtype=np.int64) for _ in range(3))
+        starts, ends = (np.zeros(len(terms), dtype=np.int64) for _ in range(2))
         starts[present], ends[present] = segment.offsets[found], segment.offsets[found + 1]
-        maxima[present] = contributions.maxima[found]
-        np.maximum(bounds, maxima, out=bounds)
         masks = tuple(passing(accepted, segment.categories, segment.size) for accepted in distinct_filters if accepted)
-        segments.append(SegmentPlan(segment, contributions, positions, starts, ends, maxima, masks))
+        segments.append(SegmentPlan(segment, contributions, positions, starts, ends, masks))
 
+    bounds = bm25.bounds(idf)
     highest = np.bincount(owners, weights=bounds[slots] * multiplicities, minlength=len(queries)) if len(df) else None
     numbered = {accepted: number for number, accepted in enumerate(f for f in distinct_filters if f)}
     return Plan(

@@ -122,9 +122,11 @@ class Engine:
     def to(self, device: str) -> Engine:
         """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason."""
         if device == "cpu":
-            self.backend = backends.choose("numpy")
+            self.backend = backends.choose(among=backends.CPU)
         elif device == "cuda":
-            reasons = [f"{s.name}: {s.reason}" for s in backends.statuses() if s.name != "numpy" and not s.usable]
+            reasons = [
+                f"{s.name}: {s.reason}" for s in backends.statuses() if s.name not in backends.CPU and not s.usable
+            ]
             raise BackendUnavailableError("no GPU backend can serve: " + "; ".join(reasons))
         else:
             raise ParameterError(f"unknown device {device!r}; there are: cpu, cuda")

@@ -24,11 +24,12 @@ def probe(name: str, usable: bool, reason: str) -> Callable[[], BackendStatus]:
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
     monkeypatch.setitem(backend._PROBES, "triton", probe("triton", False, "no torch"))
+    monkeypatch.setitem(backend._PROBES, "numba", probe("numba", False, "not installed"))
 
 
 def test_statuses_name_every_backend_with_a_reason() -> None:
     found = backend.statuses()
-    assert tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "numpy")
+    assert tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "numba", "numpy")
     assert all(status.reason for status in found)
     assert found[-1].usable
 
@@ -37,7 +38,7 @@ def test_statuses_name_every_backend_with_a_reason() -> None:
 def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> None:
     chosen = backend.choose()
     assert chosen.name == "numpy"
-    assert chosen.reason.startswith("not cuda: no driver; not triton: no torch; numpy ")
+    assert chosen.reason.startswith("not cuda: no driver; not triton: no torch; not numba: not installed; numpy ")
     assert fr.Engine().backend.name == "numpy"
 
 
@@ -79,7 +80,10 @@ def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "numpy", probe("numpy", False, "no luck"))
     with pytest.raises(fr.BackendUnavailableError) as caught:
         backend.choose()
-    assert str(caught.value) == "no backend can serve: not cuda: no driver; not triton: no torch; not numpy: no luck"
+    assert (
+        str(caught.value)
+        == "no backend can serve: not cuda: no driver; not triton: no torch; not numba: not installed; not numpy: no luck"
+    )
 
 
 def test_answers_say_who_served() -> None:

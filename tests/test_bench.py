@@ -230,13 +230,13 @@ def test_a_corpus_that_is_not_there_is_a_row_that_says_so(tmp_path: Path, monkey
     monkeypatch.setattr(corpora, "CACHE", tmp_path)
     monkeypatch.setenv("FANRANK_DATA", str(tmp_path / "nowhere"))
     cells = cases.grid((5,), (1,), ("kernel", "end_to_end"))
-    chosen = [systems.SYSTEMS["scipy"], systems.SYSTEMS["fanrank"]]
+    chosen = [systems.SYSTEMS["scipy"], systems.SYSTEMS["fanrank-numpy"]]
     shared = {"bench": "b", "run": "r"}
     found = measure.run_case(cases.CORPORA["scifact"], chosen, cells, 1, 1.0, False, shared, lambda line: None)
     assert [(item.system, item.phase) for item in found] == [
         ("scipy", "kernel"),
-        ("fanrank", "kernel"),
-        ("fanrank", "end_to_end"),
+        ("fanrank-numpy", "kernel"),
+        ("fanrank-numpy", "end_to_end"),
     ]
     assert all("nowhere" in (item.error or "") for item in found)
 

@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.cpu_fallback import prune, score, search, select
-from fanrank.engine import index
+from fanrank.engine import backend, index
 from fanrank.engine import search as search_module
 from fanrank.engine.bm25 import METHODS, SCALE
 from fanrank.engine.oracle import Oracle
+
+try:
+    from fanrank.cpu_fallback import compiled
+except ImportError:
+    compiled = None  # type: ignore[assignment]
 
 TERMS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7"]
 
@@ -55,6 +60,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "CHUNK_BYTES", 64)
     monkeypatch.setattr(search, "MANY", 1)
     monkeypatch.setattr(search, "MAX_PENDING", 5)
+    if compiled is not None:
+        monkeypatch.setattr(compiled, "TILE", 8)
+        monkeypatch.setattr(compiled, "GROUP", 3)
+        monkeypatch.setattr(compiled, "ROOM", 2)
+        monkeypatch.setattr(compiled, "MIN_ROOM", 2)
     monkeypatch.setattr(index, "DENSE_POSTINGS", 2)
     monkeypatch.setattr(index, "DENSE_SHARE", 8)
 
@@ -94,8 +104,11 @@ def answer(hits: fr.Hits) -> list[list[tuple[int, int]]]:
 
 def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     """Every way of asking that must not change the answer."""
-    for strategy, threads in itertools.product(("exhaustive", "pruned", "auto"), (1, 3)):
-        yield f"{strategy}, {threads} threads", answer(engine.search(batch, k, strategy=strategy, threads=threads))
+    for name in (status.name for status in backend.statuses() if status.usable):
+        engine.backend = backend.choose(name)
+        for strategy, threads in itertools.product(("exhaustive", "pruned", "auto"), (1, 3)):
+            got = answer(engine.search(batch, k, strategy=strategy, threads=threads))
+            yield f"{name}, {strategy}, {threads} threads", got
     yield "one by one", [row for q in batch for row in answer(engine.search([q], k))]
     reversed_rows = answer(engine.search(batch[::-1], k))
     yield "other neighbours", reversed_rows[::-1]

@@ -166,7 +166,7 @@ def test_stats() -> None:
     engine.add([fr.Record("1", "a b b"), fr.Record("2", "b c"), fr.Record("3", "b", namespace="n")])
     stats = engine.stats()
     assert (stats["documents"], stats["namespaces"], stats["segments"]) == (3, 2, 2)
-    assert (stats["vocabulary"], stats["postings"], stats["backend"]) == (3, 5, "numpy")
+    assert (stats["vocabulary"], stats["postings"], stats["backend"]) == (3, 5, backend.choose().name)
     # 4 terms, 4 + 2 offsets, 5 postings of 4 + 1 bytes, 3 lengths
     assert stats["index_bytes"] == 4 * 4 + 6 * 8 + 5 * 5 + 3 * 4
     assert stats["bytes_per_posting"] == stats["index_bytes"] / 5
@@ -182,12 +182,12 @@ def test_to() -> None:
 
 
 def test_to_cuda_says_why_not() -> None:
-    if any(status.usable for status in backend.statuses() if status.name != "numpy"):
+    if any(status.usable for status in backend.statuses() if status.name not in backend.CPU):
         pytest.skip("this machine has a GPU backend")
     engine = fr.Engine.from_records(tea(2))
     with pytest.raises(fr.BackendUnavailableError, match=r"no GPU backend can serve: cuda: .+; triton: .+"):
         engine.to("cuda")
-    assert engine.backend.name == "numpy"
+    assert engine.backend.name in backend.CPU
     assert engine.search(["tea"]).counts.tolist() == [2]
 
 

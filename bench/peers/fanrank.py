@@ -1,4 +1,4 @@
-"""fanrank itself, on its numpy backend."""
+"""fanrank itself, on its CPU backends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import fanrank as fr
+from fanrank.engine import backend
 
 from ..cases import K1, B
 from ..corpora import Tokens
@@ -30,6 +31,7 @@ class Peer:
         self.engine = fr.Engine.from_records(
             self.records, analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy"
         )
+        self.backends = {name: backend.choose(name) for name in ("numba", "numpy")}
         del self.records
 
     def index_bytes(self) -> int:
@@ -43,7 +45,8 @@ class Peer:
 
     def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
         # The one place to switch the kernel phase to a lower call, should the engine offer one.
-        hits = self.engine.search(prepared, k=k, threads=threads, strategy=options.get("strategy", "auto"))
+        self.engine.backend = self.backends[options["backend"]]
+        hits = self.engine.search(prepared, k=k, threads=threads)
         if phase == "end_to_end":
             # Ids are looked up when they are asked for; end to end they are.
             _ = hits.ids
