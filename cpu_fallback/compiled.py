@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.plan import Plan, SegmentPlan
+from ..engine.timing import Phases
 from . import search as vectorised
 from .search import Output, in_threads
 
@@ -33,16 +34,26 @@ MIN_ROOM = 128
 GROUP = 256
 
 
-def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strategy: str = "auto") -> Output:
+def search(
+    plans: Sequence[Plan],
+    batch: int,
+    k: int,
+    *,
+    threads: int = 1,
+    strategy: str = "auto",
+    phases: Phases | None = None,
+) -> Output:
     """As `fanrank.cpu_fallback.search.search`, which also serves what is rare here: signed plans, queries that may
     leave int32, and the strategy ``pruned``.
     """
     rare = [plan for plan in plans if strategy == "pruned" or _rare(plan)]
-    out = vectorised.search(rare, batch, k, threads=threads, strategy=strategy)
+    phases = phases or Phases()
+    out = vectorised.search(rare, batch, k, threads=threads, strategy=strategy, phases=phases)
     tasks = []
     for plan in plans if k and strategy != "pruned" else ():
         if not _rare(plan):
-            plan.derive()
+            with phases("derive"):
+                plan.derive()
             members = np.flatnonzero((np.diff(plan.offsets) > 0) & (plan.k > 0))
             size = min(GROUP, -(-len(members) // threads)) or 1
             tasks += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
@@ -50,7 +61,8 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
     def run(task: tuple[Plan, Integers]) -> None:
         _search_group(*task, out)
 
-    in_threads(run, tasks, threads)
+    with phases("score and select"):
+        in_threads(run, tasks, threads)
     return out
 
 

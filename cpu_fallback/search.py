@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.plan import Plan
+from ..engine.timing import Phases
 from .prune import score_tiles
 from .score import SegmentWork, Workspace, score_chunk
 from .select import NO_KEY, best_keys, best_narrow, best_wide, candidates, unpack
@@ -41,7 +42,15 @@ Candidates = tuple[Integers, Integers, Integers]
 Output = tuple[Integers, Integers, npt.NDArray[np.int32]]
 
 
-def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strategy: str = "auto") -> Output:
+def search(
+    plans: Sequence[Plan],
+    batch: int,
+    k: int,
+    *,
+    threads: int = 1,
+    strategy: str = "auto",
+    phases: Phases | None = None,
+) -> Output:
     """The k best of each query: (scores in quanta [batch, k], documents [batch, k], counts [batch]).
 
     Rows are best first; places past a row's count hold 0 and -1. `strategy` is ``exhaustive`` (score every posting),
@@ -53,8 +62,10 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
     documents = np.full((batch, k), -1, dtype=np.int64)
     counts = np.zeros(batch, dtype=np.int32)
     out = (scores, documents, counts)
-    for plan in plans:
-        plan.derive()
+    phases = phases or Phases()
+    with phases("derive"):
+        for plan in plans:
+            plan.derive()
     tasks = [task for plan in plans for task in _groups(plan, threads)] if k else []
     work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
 
@@ -62,7 +73,8 @@ def search(plans: Sequence[Plan], batch: int, k: int, *, threads: int = 1, strat
         plan, group = task
         _search_group(plan, work[id(plan)], group, out, strategy)
 
-    in_threads(run, tasks, threads)
+    with phases("score and select"):
+        in_threads(run, tasks, threads)
     return out
 
 

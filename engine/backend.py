@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from .crossover import Crossover, work_of
 from .errors import BackendUnavailableError
 from .plan import Plan
+from .timing import Phases
+
+if TYPE_CHECKING:
+    from ..kernels.search import DeviceSearch
 
 ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
 
 STRATEGIES = ("auto", "exhaustive", "pruned")
+
+Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 
 class Search(Protocol):
     """The search verb, the same for every backend; `cpu_fallback/search.py` states the promise."""
 
     def __call__(
-        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, strategy: str
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]: ...
+        self,
+        plans: Sequence[Plan],
+        batch: int,
+        k: int,
+        *,
+        threads: int = 1,
+        strategy: str = "auto",
+        phases: Phases | None = None,
+    ) -> Output: ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,8 @@ class BackendStatus:
     name: str
     usable: bool
     reason: str
+    by_name: bool = False
+    """Serves only if asked for by name: right, but slower than the backends after it."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +61,80 @@ class Backend:
     name: str
     reason: str
     search: Search
+    device: DeviceSearch | None = None
+    """The verb again where it runs on a device, for what only a device offers."""
+    cpu: Backend | None = None
+    """Where a device was chosen unasked: the CPU backend that answers the batches that it answers sooner."""
+    crossover: Crossover | None = None
+
+    def serve(
+        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, strategy: str, phases: Phases | None = None
+    ) -> tuple[str, Output]:
+        """The name of the backend that answered, and its answer."""
+        if self.cpu is None or self.crossover is None:
+            return self.name, self.search(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+        work = work_of(plans)
+        chosen = self if self.crossover.choose(work) == self.name else self.cpu
+        start = time.perf_counter()
+        out = chosen.search(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+        self.crossover.add(chosen.name, work, time.perf_counter() - start)
+        return chosen.name, out
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.reason})" + (f"; {self.crossover}" if self.crossover else "")
 
 
-def _numpy_status() -> BackendStatus:
-    return BackendStatus("numpy", True, f"numpy {np.__version__}, vectorised, on the CPU")
+def _driver() -> str | None:
+    """Why there is no CUDA driver, or None. Asked before torch is imported, which takes seconds."""
+    try:
+        ctypes.CDLL("libcuda.so.1" if os.name != "nt" else "nvcuda.dll")
+    except OSError:
+        return "no CUDA driver on this machine"
+    return None
 
 
-def _no_kernels(name: str) -> Callable[[], BackendStatus]:
-    return lambda: BackendStatus(name, False, f"this version of fanrank has no {name} kernels yet")
+def _gpu_status(name: str, package: str) -> BackendStatus:
+    absent = _driver()
+    if absent:
+        return BackendStatus(name, False, absent)
+    try:
+        import torch
+
+        __import__(package)
+    except ImportError as error:
+        return BackendStatus(name, False, f"{error}; install fanrank[gpu]")
+    if not torch.cuda.is_available():
+        return BackendStatus(name, False, f"torch {torch.__version__} sees no CUDA device")
+    return BackendStatus(name, True, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+
+
+def _cuda_status() -> BackendStatus:
+    return _gpu_status("cuda", "cupy")
+
+
+def _triton_status() -> BackendStatus:
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        status = _gpu_status("triton", "triton")
+        advice = "" if status.usable else "; TRITON_INTERPRET=1 runs its kernels in the interpreter"
+        return BackendStatus("triton", status.usable, status.reason + advice)
+    try:
+        import torch
+        import triton
+    except ImportError as error:
+        return BackendStatus("triton", False, f"{error}; install fanrank[gpu]")
+    return BackendStatus(
+        "triton", True, f"triton {triton.__version__} in its interpreter, torch {torch.__version__}", by_name=True
+    )
+
+
+def _cuda_host_status() -> BackendStatus:
+    try:
+        import torch
+    except ImportError as error:
+        return BackendStatus("cuda-host", False, f"{error}; install fanrank[gpu]")
+    if shutil.which("g++") is None:
+        return BackendStatus("cuda-host", False, "no g++ to compile the CUDA kernels for the CPU with")
+    return BackendStatus("cuda-host", True, f"the CUDA kernels on the CPU, torch {torch.__version__}", by_name=True)
 
 
 def _numba_status() -> BackendStatus:
@@ -60,9 +145,14 @@ def _numba_status() -> BackendStatus:
     return BackendStatus("numba", True, f"numba {numba.__version__}, compiled loops, on the CPU")
 
 
+def _numpy_status() -> BackendStatus:
+    return BackendStatus("numpy", True, f"numpy {np.__version__}, vectorised, on the CPU")
+
+
 _PROBES: dict[str, Callable[[], BackendStatus]] = {
-    "cuda": _no_kernels("cuda"),
-    "triton": _no_kernels("triton"),
+    "cuda": _cuda_status,
+    "triton": _triton_status,
+    "cuda-host": _cuda_host_status,
     "numba": _numba_status,
     "numpy": _numpy_status,
 }
@@ -73,13 +163,18 @@ BACKENDS = tuple(_PROBES)
 CPU = ("numba", "numpy")
 """Those that serve from the CPU."""
 
+DEVICES = ("cuda", "triton")
+"""Those that serve from a GPU."""
+
 
 def statuses() -> list[BackendStatus]:
     """Every backend with whether it can serve here and why (not), preferred first."""
     return [probe() for probe in _PROBES.values()]
 
 
-def choose(requested: str | None = None, among: Sequence[str] = BACKENDS) -> Backend:
+def choose(
+    requested: str | None = None, among: Sequence[str] = BACKENDS, *, max_device_bytes: int | None = None
+) -> Backend:
     """The backend to use: `requested`, else the environment's, else the first of `among` that can serve.
 
     Raises `BackendUnavailableError` if the one asked for by name cannot serve; there is no silent fallback.
@@ -93,20 +188,35 @@ def choose(requested: str | None = None, among: Sequence[str] = BACKENDS) -> Bac
         status = _PROBES[name]()
         if not status.usable:
             raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")
-        return Backend(name, asker, _verb(name))
+        return _backend(name, asker, max_device_bytes)
     passed_over: list[str] = []
     for status in (_PROBES[name]() for name in among):
-        if status.usable:
-            return Backend(status.name, "; ".join([*passed_over, status.reason]), _verb(status.name))
-        passed_over.append(f"not {status.name}: {status.reason}")
+        if status.usable and not status.by_name:
+            chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes)
+            if status.name in DEVICES and set(CPU) & set(among):
+                cpu = choose_cpu()
+                return replace(chosen, cpu=cpu, crossover=Crossover((chosen.name, cpu.name)))
+            return chosen
+        passed_over.append(f"not {status.name}: {status.reason}" + (", only by name" if status.by_name else ""))
     raise BackendUnavailableError("no backend can serve: " + "; ".join(passed_over))
 
 
-def _verb(name: str) -> Search:
+def choose_cpu() -> Backend:
+    """The first CPU backend that can serve."""
+    usable = next(name for name in CPU if _PROBES[name]().usable)
+    return _backend(usable, _PROBES[usable]().reason, None)
+
+
+def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
     if name == "numba":
         from ..cpu_fallback import compiled
 
-        return compiled.search
-    from ..cpu_fallback import search
+        return Backend(name, reason, compiled.search)
+    if name == "numpy":
+        from ..cpu_fallback import search
 
-    return search.search
+        return Backend(name, reason, search.search)
+    from ..kernels.families import device_search
+
+    device = device_search(name, max_device_bytes)
+    return Backend(name, reason, device, device)

@@ -109,7 +109,7 @@ def check(
     """
     if not queries:
         raise QueryError(f"{corpus}: no queries to check with")
-    names = [s.name for s in backends.statuses() if s.usable] if backend is None else [backend]
+    names = [s.name for s in backends.statuses() if s.usable and not s.by_name] if backend is None else [backend]
     results: list[RoadResult] = []
     expected: list[Answer] | None = None
     for name in names:

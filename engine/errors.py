@@ -53,6 +53,10 @@ class BackendUnavailableError(FanrankError, RuntimeError):
     """The requested backend cannot serve on this machine; the message says why."""
 
 
+class DeviceMemoryError(FanrankError, MemoryError):
+    """The index or the batch does not fit the device, or the bound set by `max_device_bytes`."""
+
+
 class MissingExtraError(FanrankError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 

@@ -145,6 +145,17 @@ class Snapshot:
         return np.bincount(inverse.reshape(-1), weights=counts).astype(np.int64)
 
     @cached_property
+    def term_idf(self) -> npt.NDArray[np.float64]:
+        """The idf of every term of the namespace by vocabulary id, float64 [largest id + 1]; 0 where it has none."""
+        df = np.zeros(max((int(s.terms[-1]) + 1 for s in self.segments if len(s.terms)), default=0), dtype=np.int64)
+        for segment in self.segments:
+            df[segment.terms] += np.diff(segment.offsets)
+        held = df > 0
+        idf = np.zeros(len(df))
+        idf[held] = self.bm25.idf(df[held], self.statistics)
+        return idf
+
+    @cached_property
     def contributions(self) -> tuple[Contributions, ...]:
         return tuple(Contributions(segment, self.bm25, self.statistics) for segment in self.segments)
 

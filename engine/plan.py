@@ -35,6 +35,7 @@ class SegmentPlan:
 class Plan:
     """The queries of one batch over one namespace."""
 
+    snapshot: Snapshot
     rows: npt.NDArray[np.int64]  # [queries] row in the batch's answer
     k: npt.NDArray[np.int64]  # [queries]
     terms: npt.NDArray[np.int32]  # [distinct terms] vocabulary ids
@@ -47,6 +48,11 @@ class Plan:
     filters: npt.NDArray[np.int64]  # [queries] which of `SegmentPlan.passing` applies, or -1
     signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
     segments: tuple[SegmentPlan, ...]
+
+    @property
+    def long(self) -> bool:
+        """Whether contributions are kept in int64."""
+        return any(part.contributions.quanta.dtype == np.int64 for part in self.segments)
 
     def derive(self) -> None:
         """Make the contributions of every posting list of the plan ready on the host."""
@@ -102,6 +108,7 @@ def make_plan(
     highest = np.bincount(owners, weights=bounds[slots] * multiplicities, minlength=len(queries)) if len(df) else None
     numbered = {accepted: number for number, accepted in enumerate(f for f in distinct_filters if f)}
     return Plan(
+        snapshot=snapshot,
         rows=np.array(rows, dtype=np.int64),
         k=np.minimum(np.array(k, dtype=np.int64), snapshot.size),
         terms=terms,

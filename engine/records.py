@@ -269,6 +269,8 @@ class Hits:
     backend: str
     resolver: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]] = field(repr=False)
     explainer: Callable[[int, str], Explanation] = field(repr=False)
+    timing: dict[str, float] | None = None
+    """Milliseconds of each phase of the search, in order, where `Engine.search` was asked for it."""
 
     @cached_property
     def ids(self) -> npt.NDArray[np.object_]:

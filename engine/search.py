@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,13 @@ from .plan import Plan, make_plan
 from .records import CATEGORIES, DEFAULT_K, Hits, Query, Record, check_k
 from .segment import Segment, build_segment
 from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
+from .timing import Phases
 from .vocabulary import Encoder, Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..kernels.tensors import TensorHits
 
 # Records analysed at a time while an index is built (A126): bounds what is held beside the index.
 BUILD_CHUNK = 50_000
@@ -119,21 +125,28 @@ class Engine:
     def namespaces(self) -> tuple[str, ...]:
         return tuple(self._snapshots)
 
-    def to(self, device: str) -> Engine:
-        """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason."""
-        if device == "cpu":
-            self.backend = backends.choose(among=backends.CPU)
-        elif device == "cuda":
-            reasons = [
-                f"{s.name}: {s.reason}" for s in backends.statuses() if s.name not in backends.CPU and not s.usable
-            ]
-            raise BackendUnavailableError("no GPU backend can serve: " + "; ".join(reasons))
-        else:
+    def to(self, device: str, *, max_device_bytes: int | None = None) -> Engine:
+        """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason.
+
+        `max_device_bytes` bounds what the engine takes on the device, segments and buffers together
+        (`DeviceMemoryError` before it would take more). What another device held for this engine is let go.
+        """
+        if device not in ("cpu", "cuda"):
             raise ParameterError(f"unknown device {device!r}; there are: cpu, cuda")
+        if max_device_bytes is not None and (isinstance(max_device_bytes, bool) or max_device_bytes < 1):
+            raise ParameterError(f"max_device_bytes must be 1 or more, not {max_device_bytes!r}")
+        among = backends.CPU if device == "cpu" else backends.DEVICES
+        try:
+            self.backend = backends.choose(among=among, max_device_bytes=max_device_bytes)
+        except BackendUnavailableError as error:
+            raise BackendUnavailableError(f"cannot serve from {device}: {error}") from None
         return self
 
     def stats(self) -> dict[str, Any]:
-        """Sizes of the index: namespaces, documents, segments, vocabulary, postings, bytes (all int but the ratio)."""
+        """Sizes of the index: namespaces, documents, segments, vocabulary, postings, bytes (all int but the ratio).
+
+        `device_bytes` is what the backend holds on its device.
+        """
         segments = [segment for snapshot in self._snapshots.values() for segment in snapshot.segments]
         postings = sum(segment.postings for segment in segments)
         size = sum(segment.index_bytes for segment in segments)
@@ -146,6 +159,7 @@ class Engine:
             "index_bytes": size,
             "bytes_per_posting": size / postings if postings else 0.0,
             "backend": self.backend.name,
+            "device_bytes": self.backend.device.residency.bytes if self.backend.device else 0,
         }
 
     def add(self, records: Iterable[Record | Mapping[str, Any]], *, progress: bool = False) -> int:
@@ -200,13 +214,20 @@ class Engine:
         return build_segment(records, first, self._encoder, list(self.bm25.fields), self._categories)
 
     def search(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, *, threads: int = 1, strategy: str = "auto"
+        self,
+        queries: Sequence[AnyQuery],
+        k: int = DEFAULT_K,
+        *,
+        threads: int = 1,
+        strategy: str = "auto",
+        timing: bool = False,
     ) -> Hits:
         """Answer a batch of B queries in one call.
 
         A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
         do not say their own. `threads` and `strategy` (``auto``, ``exhaustive``, ``pruned``) change how fast the
-        answer comes, never the answer. Raises `QueryError`, `ParameterError`.
+        answer comes, never the answer. `timing` fills `Hits.timing` with the milliseconds of each phase. Raises
+        `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """
         if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
             raise QueryError("search takes a batch: pass a list of queries")
@@ -235,18 +256,27 @@ class Engine:
         for row in seen.values():
             if batch[row].namespace in snapshots:
                 rows_of.setdefault(batch[row].namespace, []).append(row)
-        plans = {
-            namespace: make_plan(
-                snapshots[namespace],
-                rows,
-                [self._encode(batch[row]) for row in rows],
-                [wanted[row] for row in rows],
-                [filters[row] for row in rows],
-            )
-            for namespace, rows in rows_of.items()
-        }
-        quanta, documents, counts = self.backend.search(
-            tuple(plans.values()), len(batch), width, threads=threads, strategy=strategy
+        phases = Phases()
+        with phases("analyse"):
+            encoded = {namespace: [self._encode(batch[row]) for row in rows] for namespace, rows in rows_of.items()}
+        with phases("plan"):
+            plans = {
+                namespace: make_plan(
+                    snapshots[namespace],
+                    rows,
+                    encoded[namespace],
+                    [wanted[row] for row in rows],
+                    [filters[row] for row in rows],
+                )
+                for namespace, rows in rows_of.items()
+            }
+        served, (quanta, documents, counts) = self.backend.serve(
+            tuple(plans.values()),
+            len(batch),
+            width,
+            threads=threads,
+            strategy=strategy,
+            phases=phases if timing else None,
         )
         if len(seen) < len(batch):
             quanta, documents, counts = quanta[source], documents[source], counts[source]
@@ -271,7 +301,42 @@ class Engine:
             row = rows_of[namespace].index(source[position])
             return self._explain(snapshots[namespace], plans[namespace], row, position, record_id)
 
-        return Hits(scores, documents, counts, batch, self.backend.name, resolve, explain_hit)
+        found = phases.milliseconds if timing else None
+        return Hits(scores, documents, counts, batch, served, resolve, explain_hit, found)
+
+    def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
+
+        Terms that no record has are left out; repeats count. Raises `QueryError`.
+        """
+        encoded = [self._encode(_as_query(query, position)) for position, query in enumerate(queries)]
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(terms) for terms in encoded], out=offsets[1:])
+        return np.array([term for terms in encoded for term in terms], dtype=np.int64), offsets
+
+    def search_tensors(
+        self,
+        terms: torch.Tensor,
+        offsets: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        *,
+        k: int = DEFAULT_K,
+        namespace: str = "",
+    ) -> TensorHits:
+        """Answer a batch given as device tensors with device tensors: scores, documents [B, k] and counts [B].
+
+        `terms` (int32 or int64 [T]) are vocabulary ids (`encode`; -1 matches nothing), ``offsets[b]`` to
+        ``offsets[b + 1]`` those of query b (int32 or int64 [B + 1], from 0 to T: not checked, as that would wait for
+        the device), `weights` [T] positive integers that multiply each term's contributions. k is at most 1,024.
+        Nothing is synchronised; work goes to the current stream, and can be captured in a CUDA graph once a first call
+        has uploaded the index and derived its contributions. Raises `BackendUnavailableError` where no device serves,
+        `QueryError`, `ParameterError`, `DeviceMemoryError`.
+        """
+        if self.backend.device is None:
+            raise BackendUnavailableError(
+                f"search_tensors needs a backend on a device, and {self.backend.name} serves; call engine.to('cuda')"
+            )
+        return self.backend.device.tensors(self._snapshot(namespace), terms, offsets, weights, k)
 
     def _encode(self, query: Query) -> list[int]:
         if query.terms is not None:

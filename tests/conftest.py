@@ -1,13 +1,29 @@
-"""Shared by the tests: where the real data lies."""
+"""Shared by the tests: where the real data lies, and how device code runs without a device."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+try:
+    ctypes.CDLL("libcuda.so.1")
+    DRIVER = True
+except OSError:
+    DRIVER = False
+    # Read once, when triton is first imported.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(autouse=True)
+def gpu_only(request: pytest.FixtureRequest) -> None:
+    """Skips what is marked `gpu` where there is no CUDA driver."""
+    if request.node.get_closest_marker("gpu") and not DRIVER:
+        pytest.skip("no CUDA driver on this machine")
 
 
 @pytest.fixture(scope="session")

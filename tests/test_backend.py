@@ -16,20 +16,23 @@ def no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(backend.ENVIRONMENT_VARIABLE, raising=False)
 
 
-def probe(name: str, usable: bool, reason: str) -> Callable[[], BackendStatus]:
-    return lambda: BackendStatus(name, usable, reason)
+def probe(name: str, usable: bool, reason: str, by_name: bool = False) -> Callable[[], BackendStatus]:
+    return lambda: BackendStatus(name, usable, reason, by_name)
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
     monkeypatch.setitem(backend._PROBES, "triton", probe("triton", False, "no torch"))
+    monkeypatch.setitem(backend._PROBES, "cuda-host", probe("cuda-host", True, "a compiler", by_name=True))
     monkeypatch.setitem(backend._PROBES, "numba", probe("numba", False, "not installed"))
 
 
 def test_statuses_name_every_backend_with_a_reason() -> None:
     found = backend.statuses()
-    assert tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "numba", "numpy")
+    assert (
+        tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "cuda-host", "numba", "numpy")
+    )
     assert all(status.reason for status in found)
     assert found[-1].usable
 
@@ -38,7 +41,10 @@ def test_statuses_name_every_backend_with_a_reason() -> None:
 def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> None:
     chosen = backend.choose()
     assert chosen.name == "numpy"
-    assert chosen.reason.startswith("not cuda: no driver; not triton: no torch; not numba: not installed; numpy ")
+    assert chosen.reason.startswith(
+        "not cuda: no driver; not triton: no torch; not cuda-host: a compiler, only by name; "
+        "not numba: not installed; numpy "
+    )
     assert fr.Engine().backend.name == "numpy"
 
 
@@ -67,7 +73,7 @@ def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        fr.BackendUnavailableError, match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, nu"
+        fr.BackendUnavailableError, match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, cuda-host, nu"
     ):
         fr.Engine(backend="tpu")
     monkeypatch.setenv("FANRANK_BACKEND", "NumPy")
@@ -80,12 +86,28 @@ def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "numpy", probe("numpy", False, "no luck"))
     with pytest.raises(fr.BackendUnavailableError) as caught:
         backend.choose()
-    assert (
-        str(caught.value)
-        == "no backend can serve: not cuda: no driver; not triton: no torch; not numba: not installed; not numpy: no luck"
+    assert str(caught.value) == (
+        "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: a compiler, only by name; "
+        "not numba: not installed; not numpy: no luck"
     )
 
 
 def test_answers_say_who_served() -> None:
     engine = fr.Engine.from_records([fr.Record("1", "tea")], backend="numpy")
     assert engine.search(["tea"]).backend == engine.stats()["backend"] == "numpy"
+
+
+def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
+    monkeypatch.setitem(backend._PROBES, "triton", probe("triton", True, "interpreted", by_name=True))
+    assert backend.choose().name in backend.CPU
+    with pytest.raises(
+        fr.BackendUnavailableError, match=r"cannot serve from cuda: no backend can serve: .*only by name"
+    ):
+        fr.Engine().to("cuda")
+
+
+def test_bounds_on_device_memory_are_checked() -> None:
+    for wrong in (0, -5, True):
+        with pytest.raises(fr.ParameterError, match="max_device_bytes must be 1 or more"):
+            fr.Engine().to("cpu", max_device_bytes=wrong)

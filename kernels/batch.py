@@ -1,0 +1,246 @@
+"""Plans made ready for a launch: one `Work` over every namespace and segment of a chunk of the batch.
+
+A chunk is as many queries as the buffers may hold; each is answered by one pass of the four verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..engine.columns import ranges
+from ..engine.plan import Plan
+from .device import Residency
+from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Some queries of a plan."""
+
+    plan: Plan
+    queries: Integers  # positions in the plan, ascending
+
+
+def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) -> Iterator[list[Share]]:
+    """The batch's queries that can have hits, in shares that need at most so many candidates and cuts together.
+
+    A single query that needs more is a chunk of its own. Plans whose contributions need int64 stand apart.
+    """
+    for long in (False, True):
+        chosen: list[Share] = []
+        free_candidates, free_cuts = candidates, cuts
+        for plan in plans:
+            if plan.long != long:
+                continue
+            queries = np.flatnonzero((np.diff(plan.offsets) > 0) & (plan.k > 0))
+            need_candidates, need_cuts = _needs(plan, queries, tile_bits)
+            start = 0
+            while start < len(queries):
+                fits = min(
+                    int(np.searchsorted(np.cumsum(need_candidates[start:]), free_candidates, side="right")),
+                    int(np.searchsorted(np.cumsum(need_cuts[start:]), free_cuts, side="right")),
+                )
+                if not fits and not chosen:
+                    fits = 1
+                if fits:
+                    end = start + fits
+                    chosen.append(Share(plan, queries[start:end]))
+                    free_candidates -= int(need_candidates[start:end].sum())
+                    free_cuts -= int(need_cuts[start:end].sum())
+                    start = end
+                if start < len(queries):
+                    yield chosen
+                    chosen, free_candidates, free_cuts = [], candidates, cuts
+        if chosen:
+            yield chosen
+
+
+def _needs(plan: Plan, queries: Integers, tile_bits: int) -> tuple[Integers, Integers]:
+    """(candidates, cuts) that each of these queries may need, at most."""
+    tiles = sum(-(-part.segment.size // (1 << tile_bits)) for part in plan.segments)
+    terms = plan.offsets[queries + 1] - plan.offsets[queries]
+    return tiles * np.minimum(plan.k[queries], 1 << tile_bits), terms * (tiles + len(plan.segments))
+
+
+def halves(shares: Sequence[Share]) -> list[list[Share]]:
+    """The chunk's queries as two chunks, or as one if it is a single query."""
+    total = sum(len(share.queries) for share in shares)
+    first: list[Share] = []
+    second: list[Share] = []
+    left = total // 2
+    for share in shares:
+        taken, rest = share.queries[:left], share.queries[left:]
+        left -= len(taken)
+        first += [Share(share.plan, taken)] if len(taken) else []
+        second += [Share(share.plan, rest)] if len(rest) else []
+    return [first, second] if first else [second]
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A chunk on the device. `kept` are tensors that `work` refers to by address."""
+
+    work: Work
+    buffers: Buffers
+    answer: Answer
+    rows: Integers  # [Q] row of each query in the batch's answer
+    kept: tuple[torch.Tensor, ...]
+
+
+def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -> Launch:
+    """The launch for a chunk; its segments are resident and derived. Raises `DeviceMemoryError` if it cannot fit."""
+    tile = 1 << tile_bits
+    long = shares[0].plan.long
+    segments: list[tuple[int, int, int, int]] = []  # words, quanta, size, first
+    lists: list[tuple[Integers, Integers, Integers]] = []  # segment, start, length
+    cut_rows: list[Integers] = []
+    units: list[tuple[Integers, Integers, Integers]] = []  # query, slots of it, filter
+    slots: list[tuple[Integers, Integers]] = []  # list, weight
+    masks: list[npt.NDArray[np.uint32]] = []
+    unit_counts: list[int] = []
+    tile_counts: list[int] = []
+    room: list[Integers] = []
+    first_query = cut_count = list_count = mask_words = 0
+    for share in shares:
+        plan = share.plan
+        starts = plan.offsets[share.queries]
+        terms = plan.offsets[share.queries + 1] - starts
+        own = ranges(starts, terms)
+        owners, own_slots = np.repeat(np.arange(len(share.queries)), terms), plan.slots[own]
+        weights, filters = plan.multiplicities[own], plan.filters[share.queries]
+        needed = np.zeros(len(share.queries), dtype=np.int64)
+        used = np.zeros(len(plan.terms), dtype=np.bool_)
+        used[own_slots] = True
+        for part in plan.segments:
+            present = used & (part.positions >= 0)
+            kept = present[own_slots]
+            counts = np.bincount(owners[kept], minlength=len(share.queries))
+            held = np.flatnonzero(counts)
+            if not len(held):
+                continue
+            resident = residency.held(part.segment)
+            number, tiles = len(segments), -(-part.segment.size // tile)
+            segments.append(
+                (resident.words.data_ptr(), resident.quanta.data_ptr(), part.segment.size, part.segment.first)
+            )
+            found = np.flatnonzero(present)
+            renumbered = np.cumsum(present) - 1 + list_count
+            lists.append((np.full(len(found), number), part.starts[found], part.ends[found] - part.starts[found]))
+            cut_rows.append(cut_count + np.arange(len(found)) * (tiles + 1))
+            list_count += len(found)
+            cut_count += len(found) * (tiles + 1)
+            slots.append((renumbered[own_slots[kept]], weights[kept]))
+            # Filters become offsets into one block of words, and addresses once it lies on the device.
+            offsets = np.full(len(part.passing) + 1, -1, dtype=np.int64)
+            for accepted in np.unique(filters[held]).tolist():
+                if accepted >= 0:
+                    bits = _bitmap(part.passing[accepted])
+                    offsets[accepted] = mask_words
+                    mask_words += len(bits)
+                    masks.append(bits)
+            units.append((first_query + held, counts[held], offsets[filters[held]]))
+            unit_counts.append(len(held))
+            tile_counts.append(tiles)
+            needed[held] += tiles
+        room.append(needed * np.minimum(plan.k[share.queries], tile))
+        first_query += len(share.queries)
+
+    def joined(parts: Sequence[Integers]) -> Integers:
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def ends(counts: Integers | Sequence[int]) -> Integers:
+        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
+
+    table = np.array(segments, dtype=np.int64).reshape(-1, 4)
+    unit_filter = joined([u[2] for u in units])
+    wide = np.concatenate([s.plan.wide[s.queries] for s in shares]) | long
+    k = np.concatenate([s.plan.k[s.queries] for s in shares])
+    candidate_offset = ends(joined(room))
+    unit_low = np.zeros(len(unit_filter), dtype=np.int32)
+    unit_high = np.repeat(table[:, 2], unit_counts)
+    signed = shares[0].plan.signed
+    (mask_block,) = residency.upload([np.concatenate(masks)]) if masks else (None,)
+    if mask_block is not None:
+        unit_filter = np.where(unit_filter < 0, 0, mask_block.data_ptr() + 4 * unit_filter)
+    else:
+        unit_filter = np.zeros_like(unit_filter)
+    int32, int64 = np.int32, np.int64
+    arrays: list[npt.NDArray[Any]] = [
+        table[:, 0], table[:, 1], table[:, 2].astype(int32), table[:, 3],
+        ends(np.array(unit_counts, dtype=int64) * np.array(tile_counts, dtype=int64)), ends(unit_counts).astype(int32),
+        joined([x[0] for x in lists]).astype(int32), joined([x[1] for x in lists]),
+        joined([x[2] for x in lists]).astype(int32), joined(cut_rows),
+        joined([u[0] for u in units]).astype(int32), ends(joined([u[1] for u in units])), unit_filter,
+        unit_low, unit_high.astype(int32),
+        joined([s[0] for s in slots]).astype(int32), joined([s[1] for s in slots]).astype(int32),
+        k.astype(int32), wide.astype(np.uint8), candidate_offset,
+    ]  # fmt: skip
+    floors = np.full(len(k), UNBOUNDED if signed else 1, dtype=int64)
+    *tensors, floor_tensor, count_tensor = residency.upload([*arrays, floors, np.zeros(len(k), dtype=int32)])
+    work = Work(
+        tile_bits,
+        max(tile_counts, default=0),
+        int(arrays[4][-1]),
+        int(k.max(initial=0)),
+        signed,
+        long,
+        bool(not wide.all()),
+        bool(wide.any()),
+        *tensors,
+    )
+    device = floor_tensor.device
+    residency.reserve(CUT_BYTES * cut_count + CANDIDATE_BYTES * int(candidate_offset[-1]))
+    buffers = make_buffers(cut_count, int(candidate_offset[-1]), work.any_wide, floor_tensor, count_tensor)
+    rows = np.concatenate([s.plan.rows[s.queries] for s in shares])
+    return Launch(
+        work,
+        buffers,
+        make_answer(len(k), work.width, device),
+        rows,
+        () if mask_block is None else (mask_block,),
+    )
+
+
+def make_buffers(cuts: int, candidates: int, any_wide: bool, floors: torch.Tensor, counts: torch.Tensor) -> Buffers:
+    """Uninitialised buffers for so many cuts and candidates, on the device of `floors`."""
+    device = floors.device
+    return Buffers(
+        torch.empty(cuts, dtype=torch.int32, device=device),
+        torch.empty(cuts, dtype=torch.int64, device=device),
+        floors,
+        counts,
+        torch.empty(candidates, dtype=torch.int64, device=device),
+        torch.empty(candidates if any_wide else 0, dtype=torch.int32, device=device),
+    )
+
+
+def make_answer(queries: int, width: int, device: torch.device) -> Answer:
+    """An uninitialised answer whose arrays are windows of one block, so that one copy brings it to the host."""
+    block = torch.empty(queries * (2 * width + 1), dtype=torch.int64, device=device)
+    scores, documents, counts = torch.split(block, [queries * width, queries * width, queries])
+    return Answer(scores.view(queries, width), documents.view(queries, width), counts.view(torch.int32)[:queries])
+
+
+def to_host(answer: Answer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+    """(scores, documents, counts) as numpy arrays. Waits for the device."""
+    queries, width = answer.scores.shape
+    base = answer.scores
+    block = torch.as_strided(base, (queries * (2 * width + 1),), (1,), base.storage_offset()).cpu().numpy()
+    scores, documents, counts = np.split(block, [queries * width, 2 * queries * width])
+    return scores.reshape(queries, width), documents.reshape(queries, width), counts.view(np.int32)[:queries]
+
+
+def _bitmap(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+    """A mask as words, document d at bit d & 31 of word d >> 5."""
+    padded = np.zeros(-(-len(mask) // 32) * 4, dtype=np.uint8)
+    packed = np.packbits(mask, bitorder="little")
+    padded[: len(packed)] = packed
+    return padded.view(np.uint32)

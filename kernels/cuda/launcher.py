@@ -1,0 +1,109 @@
+"""Compile the `.cu` files with NVRTC through CuPy and launch their kernels on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ...engine.errors import BackendUnavailableError, ParameterError
+
+FOLDER = Path(__file__).parent
+OPERATIONS = ("derive", "cut", "score", "select", "baseline")
+SOURCES = tuple(FOLDER / f"{operation}.cu" for operation in OPERATIONS)
+"""The CUDA sources; a kernel's name begins with the name of its file."""
+OPTIONS = ("-std=c++17", f"-I{FOLDER}")
+
+# More dynamic shared memory than this must be asked for, kernel by kernel.
+DEFAULT_SHARED_BYTES = 48 * 1024
+
+SCALARS: dict[type, type[np.generic]] = {
+    ctypes.c_int32: np.int32,
+    ctypes.c_int64: np.int64,
+    ctypes.c_uint32: np.uint32,
+    ctypes.c_double: np.float64,
+}
+
+
+class Launcher(Protocol):
+    """What runs a kernel: `CupyLauncher`, or the host shim's launcher."""
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        args: Sequence[Any],
+    ) -> None:
+        """Launch a kernel by its ``extern "C"`` name.
+
+        `args`: contiguous tensors (passed as data pointers), None (a null pointer) and ctypes scalars.
+        """
+
+
+class CupyLauncher:
+    """Launches on the current stream of a CUDA device; compiles each source once per process, on first use.
+
+    Raises `BackendUnavailableError` where CuPy is missing.
+    """
+
+    _modules: dict[str, Any] = {}  # noqa: RUF012
+    _shared_bytes: dict[tuple[int, str], int] = {}  # noqa: RUF012
+
+    def __init__(self, device: torch.device | str | int = "cuda") -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise BackendUnavailableError(
+                "the CUDA kernels need CuPy; install cupy-cuda12x or cupy-cuda13x, as your driver's CUDA version is"
+            ) from error
+        self._cupy: Any = cupy
+        wanted = torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
+        if wanted.type != "cuda":
+            raise ParameterError(f"the CUDA kernels run on a CUDA device, not on {wanted}")
+        self._device = torch.cuda.current_device() if wanted.index is None else wanted.index
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        args: Sequence[Any],
+    ) -> None:
+        values = [_value(argument, name) for argument in args]
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        with self._cupy.cuda.Device(self._device), self._cupy.cuda.ExternalStream(stream, self._device):
+            kernel = self._module(name.partition("_")[0]).get_function(name)
+            key = (self._device, name)
+            if shared_bytes > self._shared_bytes.get(key, DEFAULT_SHARED_BYTES):
+                kernel.max_dynamic_shared_size_bytes = shared_bytes
+                self._shared_bytes[key] = shared_bytes
+            kernel(grid, block, tuple(values), shared_mem=shared_bytes)
+
+    def _module(self, operation: str) -> Any:
+        module = self._modules.get(operation)
+        if module is None:
+            if operation not in OPERATIONS:
+                raise ParameterError(f"no CUDA source {operation}.cu; there are: {', '.join(OPERATIONS)}")
+            source = (FOLDER / f"{operation}.cu").read_text()
+            module = self._modules[operation] = self._cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
+        return module
+
+
+def _value(argument: Any, name: str) -> np.generic:
+    if argument is None:
+        return np.uint64(0)
+    if isinstance(argument, torch.Tensor):
+        if not argument.is_contiguous():
+            raise ParameterError(f"kernel {name}: a tensor is not contiguous")
+        return np.uint64(argument.data_ptr())
+    scalar = SCALARS.get(type(argument))
+    if scalar is None:
+        raise ParameterError(f"kernel {name}: an argument must be a tensor, None or a ctypes scalar, not {argument!r}")
+    return scalar(argument.value)

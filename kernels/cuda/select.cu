@@ -1,0 +1,495 @@
+// The k best of each query's candidates, best first. Two ways to the same rows: sorting in shared memory, and running
+// best lists in the registers of each warp. Every slot begins as the sentinel, so a stale key never wins (SPEC A050).
+#include "common.cuh"
+
+constexpr i32 BITONIC_THREADS = 256;
+constexpr i32 WARP_THREADS = 128;
+constexpr i32 WARPS = WARP_THREADS / WARP;
+constexpr i32 QUEUE = 2 * WARP;  // survivors of a warp that wait to be merged
+constexpr i32 UNROLL = 4;        // candidates of a lane in flight
+
+struct Arguments {
+    i32 width;
+    const i32* query_k;
+    const u8* query_wide;
+    const i64* candidate_offset;
+    const i32* counts;
+    const i64* keys;
+    const u32* documents;
+    i64* answer_scores;
+    i64* answer_documents;
+    i32* answer_counts;
+};
+
+// score << 32 | (2**32 - 1 - document)
+struct NarrowKey {
+    static constexpr bool WIDE = false;
+    i64 key;
+
+    static __device__ __forceinline__ NarrowKey sentinel() { return {LOWEST_I64}; }
+    static __device__ __forceinline__ NarrowKey load(const Arguments& a, i64 index) { return {a.keys[index]}; }
+    __device__ __forceinline__ bool above(const NarrowKey& other) const { return key > other.key; }
+    // This key if `chosen`, else the other.
+    __device__ __forceinline__ NarrowKey or_else(const NarrowKey& other, bool chosen) const {
+        return {chosen ? key : other.key};
+    }
+    __device__ __forceinline__ NarrowKey of_lane(i32 distance) const {
+        return {__shfl_xor_sync(ALL_LANES, key, distance)};
+    }
+    __device__ __forceinline__ NarrowKey from_lane(i32 lane) const { return {__shfl_sync(ALL_LANES, key, lane)}; }
+    __device__ __forceinline__ i64 score() const { return key >> 32; }
+    __device__ __forceinline__ i64 document() const { return ~static_cast<u32>(key); }
+};
+
+struct WideKey {
+    static constexpr bool WIDE = true;
+    i64 sum;
+    u32 descending;  // 2**32 - 1 - document
+
+    static __device__ __forceinline__ WideKey sentinel() { return {LOWEST_I64, 0}; }
+    static __device__ __forceinline__ WideKey load(const Arguments& a, i64 index) {
+        return {a.keys[index], a.documents[index]};
+    }
+    __device__ __forceinline__ bool above(const WideKey& other) const {
+        return sum > other.sum || (sum == other.sum && descending > other.descending);
+    }
+    __device__ __forceinline__ WideKey or_else(const WideKey& other, bool chosen) const {
+        return {chosen ? sum : other.sum, chosen ? descending : other.descending};
+    }
+    __device__ __forceinline__ WideKey of_lane(i32 distance) const {
+        return {__shfl_xor_sync(ALL_LANES, sum, distance), __shfl_xor_sync(ALL_LANES, descending, distance)};
+    }
+    __device__ __forceinline__ WideKey from_lane(i32 lane) const {
+        return {__shfl_sync(ALL_LANES, sum, lane), __shfl_sync(ALL_LANES, descending, lane)};
+    }
+    __device__ __forceinline__ i64 score() const { return sum; }
+    __device__ __forceinline__ i64 document() const { return ~descending; }
+};
+
+template <typename Key>
+__device__ __forceinline__ void write_place(const Arguments& a, i64 query, i32 place, bool real, const Key& key) {
+    a.answer_scores[query * a.width + place] = real ? key.score() : 0;
+    a.answer_documents[query * a.width + place] = real ? key.document() : -1;
+}
+
+// Sorts `size` (a power of two) keys in shared memory, best first. All threads of the block call it.
+template <typename Key>
+__device__ __forceinline__ void sort_shared(Key* slots, i32 size) {
+    for (i32 length = 2; length <= size; length *= 2) {
+        for (i32 distance = length / 2; distance > 0; distance /= 2) {
+            for (i32 pair = static_cast<i32>(threadIdx.x); pair < size / 2; pair += BITONIC_THREADS) {
+                const i32 left = 2 * pair - (pair & (distance - 1));
+                const Key a = slots[left];
+                const Key b = slots[left + distance];
+                if ((left & length) == 0 ? b.above(a) : a.above(b)) {
+                    slots[left] = b;
+                    slots[left + distance] = a;
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// `slots` holds the best so far, sorted, in its first power of two at or above k; behind them the survivors that wait.
+template <typename Key>
+__device__ __forceinline__ void select_bitonic(const Arguments& a, Key* slots, i32 capacity, i32& waiting) {
+    const i32 thread = static_cast<i32>(threadIdx.x);
+    const i64 query = blockIdx.x;
+    if ((a.query_wide[query] != 0) != Key::WIDE) {
+        return;
+    }
+    const i32 k = smaller(a.query_k[query], capacity / 2);
+    const i32 count = k > 0 ? a.counts[query] : 0;
+    const i64 first = a.candidate_offset[query];
+    i32 best = 1;
+    while (best < k) {
+        best *= 2;
+    }
+    for (i32 i = thread; i < best; i += BITONIC_THREADS) {
+        slots[i] = Key::sentinel();
+    }
+    if (thread == 0) {
+        waiting = 0;
+    }
+    __syncthreads();
+    Key threshold = Key::sentinel();
+    i32 survivors = 0;
+    for (i32 start = 0; start < count; start += BITONIC_THREADS) {
+        bool survives = false;
+        if (count - start > thread) {
+            const Key key = Key::load(a, first + start + thread);
+            survives = key.above(threshold);
+            if (survives) {
+                slots[best + atomicAdd(&waiting, 1)] = key;
+            }
+        }
+        survivors += __syncthreads_count(survives);
+        const bool finished = count - start <= BITONIC_THREADS;
+        if (survivors > 0 && (finished || best + survivors > capacity - BITONIC_THREADS)) {
+            i32 size = best;
+            while (size < best + survivors) {
+                size *= 2;
+            }
+            for (i32 i = best + survivors + thread; i < size; i += BITONIC_THREADS) {
+                slots[i] = Key::sentinel();
+            }
+            if (thread == 0) {
+                waiting = 0;
+            }
+            __syncthreads();
+            sort_shared(slots, size);
+            threshold = slots[k - 1];
+            survivors = 0;
+        }
+    }
+    const i32 found = smaller(k, count);
+    for (i32 place = thread; place < a.width; place += BITONIC_THREADS) {
+        const bool real = place < found;
+        write_place(a, query, place, real, real ? slots[place] : Key::sentinel());
+    }
+    if (thread == 0) {
+        a.answer_counts[query] = found;
+    }
+}
+
+// A list of ITEMS * 32 keys in the registers of a warp, best first: place i * 32 + lane is `items[i]` of that lane.
+template <typename Key, i32 ITEMS>
+struct WarpList {
+    static constexpr i32 SIZE = ITEMS * WARP;
+    Key items[ITEMS];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (i32 i = 0; i < ITEMS; ++i) {
+            items[i] = Key::sentinel();
+        }
+    }
+
+    // Sorts a bitonic list.
+    __device__ __forceinline__ void settle() {
+#pragma unroll
+        for (i32 distance = ITEMS / 2; distance > 0; distance /= 2) {
+#pragma unroll
+            for (i32 i = 0; i < ITEMS; ++i) {
+                if ((i & distance) == 0) {
+                    const bool swapped = items[i + distance].above(items[i]);
+                    const Key better = items[i + distance].or_else(items[i], swapped);
+                    items[i + distance] = items[i].or_else(items[i + distance], swapped);
+                    items[i] = better;
+                }
+            }
+        }
+        const i32 lane = static_cast<i32>(threadIdx.x % WARP);
+#pragma unroll 1
+        for (i32 distance = WARP / 2; distance > 0; distance /= 2) {
+            const bool left = (lane & distance) == 0;
+#pragma unroll
+            for (i32 i = 0; i < ITEMS; ++i) {
+                const Key other = items[i].of_lane(distance);
+                items[i] = other.or_else(items[i], left ? other.above(items[i]) : items[i].above(other));
+            }
+        }
+    }
+
+    // Takes in one key a lane; the worst 32 of all drop out.
+    __device__ __forceinline__ void merge(Key key) {
+        const i32 lane = static_cast<i32>(threadIdx.x % WARP);
+        // Worst first: then the larger of each pair with the list's end leaves a bitonic list of the best.
+#pragma unroll 1
+        for (i32 length = 2; length <= WARP; length *= 2) {
+#pragma unroll 1
+            for (i32 distance = length / 2; distance > 0; distance /= 2) {
+                const Key other = key.of_lane(distance);
+                const bool ascending = (lane & length) == 0 || length == WARP;
+                const bool left = (lane & distance) == 0;
+                key = other.or_else(key, left == ascending ? key.above(other) : other.above(key));
+            }
+        }
+        items[ITEMS - 1] = key.or_else(items[ITEMS - 1], key.above(items[ITEMS - 1]));
+        settle();
+    }
+};
+
+// `queue` is [WARPS][QUEUE]; `lists` is [WARPS / 2][ITEMS * 32].
+template <typename Key, i32 ITEMS>
+__device__ __forceinline__ void select_warp(const Arguments& a, Key* queue, Key* lists) {
+    const i32 thread = static_cast<i32>(threadIdx.x);
+    const i32 lane = thread % WARP;
+    const i32 warp = thread / WARP;
+    const i64 query = blockIdx.x;
+    if ((a.query_wide[query] != 0) != Key::WIDE) {
+        return;
+    }
+    const i32 k = smaller(a.query_k[query], ITEMS * WARP);
+    const i32 count = k > 0 ? a.counts[query] : 0;
+    const i64 first = a.candidate_offset[query];
+    Key* const own_queue = queue + warp * QUEUE;
+    WarpList<Key, ITEMS> best;
+    best.clear();
+    Key threshold = Key::sentinel();
+    i32 queued = 0;
+#pragma unroll 1
+    for (i64 start = warp * WARP; start < count; start += WARP_THREADS * UNROLL) {
+        Key fresh[UNROLL];
+#pragma unroll
+        for (i32 i = 0; i < UNROLL; ++i) {
+            const i64 index = start + i * WARP_THREADS + lane;
+            fresh[i] = index < count ? Key::load(a, first + index) : Key::sentinel();
+        }
+#pragma unroll 1
+        for (i32 i = 0; i < UNROLL; ++i) {
+            const bool survives = fresh[0].above(threshold);
+            const u32 ballot = __ballot_sync(ALL_LANES, survives);
+            if (survives) {
+                own_queue[queued + __popc(ballot & ((1u << lane) - 1))] = fresh[0];
+            }
+            queued += __popc(ballot);
+            __syncwarp();
+            if (queued >= WARP) {
+                const Key key = own_queue[lane];
+                const Key later = own_queue[WARP + lane];
+                __syncwarp();
+                own_queue[lane] = later;
+                queued -= WARP;
+                __syncwarp();
+                best.merge(key);
+                threshold = best.items[ITEMS - 1].from_lane(WARP - 1);
+            }
+            // Keeps the merge, which is long, in the code once.
+            fresh[0] = fresh[1];
+            fresh[1] = fresh[2];
+            fresh[2] = fresh[3];
+        }
+    }
+    if (queued > 0) {
+        best.merge(lane < queued ? own_queue[lane] : Key::sentinel());
+    }
+#pragma unroll 1
+    for (i32 half = WARPS / 2; half > 0; half /= 2) {
+        if (warp >= half && warp < 2 * half) {
+#pragma unroll
+            for (i32 i = 0; i < ITEMS; ++i) {
+                lists[(warp - half) * best.SIZE + i * WARP + lane] = best.items[i];
+            }
+        }
+        __syncthreads();
+        if (warp < half) {
+#pragma unroll
+            for (i32 i = 0; i < ITEMS; ++i) {
+                const Key other = lists[(warp + 1) * best.SIZE - 1 - (i * WARP + lane)];
+                best.items[i] = other.or_else(best.items[i], other.above(best.items[i]));
+            }
+            best.settle();
+        }
+        __syncthreads();
+    }
+    const i32 found = smaller(k, count);
+    if (warp == 0) {
+#pragma unroll
+        for (i32 i = 0; i < ITEMS; ++i) {
+            const i32 place = i * WARP + lane;
+            if (place < a.width) {
+                write_place(a, query, place, place < found, best.items[i]);
+            }
+        }
+    }
+    for (i32 place = best.SIZE + thread; place < a.width; place += WARP_THREADS) {
+        write_place(a, query, place, false, Key::sentinel());
+    }
+    if (thread == 0) {
+        a.answer_counts[query] = found;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(
+    i32 capacity,  // slots of dynamic shared memory
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ i32 waiting;
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_bitonic(arguments, reinterpret_cast<NarrowKey*>(dynamic), capacity, waiting);
+}
+
+extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(
+    i32 capacity,  // slots of dynamic shared memory
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ i32 waiting;
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_bitonic(arguments, reinterpret_cast<WideKey*>(dynamic), capacity, waiting);
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<NarrowKey, 1>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<NarrowKey, 4>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<NarrowKey, 16>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<NarrowKey, 32>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<WideKey, 1>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<WideKey, 4>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<WideKey, 16>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(
+    i32 width,
+    const i32* query_k,
+    const u8* query_wide,
+    const i64* candidate_offset,
+    const i32* counts,
+    const i64* keys,
+    const u32* documents,
+    i64* answer_scores,
+    i64* answer_documents,
+    i32* answer_counts) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    const Arguments arguments = {
+        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
+        answer_counts};
+    select_warp<WideKey, 32>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+}

@@ -1,0 +1,127 @@
+"""Launch the kernels of a library that `build` made, on CPU tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ...engine.errors import FanrankError, ParameterError
+from .build import SANITIZED_SUFFIX
+
+Order = Literal["ascending", "descending", "shuffle"]
+
+ORDERS: dict[str, int] = {"ascending": 0, "descending": 1, "shuffle": 2}
+FAULT = 2
+
+INTEGERS = (
+    ctypes.c_int8,
+    ctypes.c_uint8,
+    ctypes.c_int16,
+    ctypes.c_uint16,
+    ctypes.c_int32,
+    ctypes.c_uint32,
+    ctypes.c_int64,
+    ctypes.c_uint64,
+    ctypes.c_bool,
+)
+FLOATS = (ctypes.c_float, ctypes.c_double)
+
+
+class KernelFault(FanrankError, RuntimeError):
+    """A kernel broke a rule of its device: a deadlock, a bad mask, a write outside its shared memory."""
+
+
+class _Given(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_char), ("size", ctypes.c_uint8), ("element", ctypes.c_uint8))
+
+
+class HostLauncher:
+    """The kernels of one library, launched on CPU tensors.
+
+    `order` (and `seed`, for "shuffle") is the order in which blocks, warps and lanes run in a library of mode "fibers";
+    both may be changed between launches. A kernel without races gives the same answer in every order.
+    """
+
+    def __init__(self, library: Path, *, order: Order = "ascending", seed: int = 0) -> None:
+        library = Path(library)
+        if library.name.endswith(SANITIZED_SUFFIX) and not hasattr(ctypes.CDLL(None), "__tsan_init"):
+            raise ParameterError(
+                f"{library.name} is compiled with ThreadSanitizer; launch it in a run_sanitized process"
+            )
+        try:
+            self._launch = ctypes.CDLL(str(library)).fanrank_launch
+        except (OSError, AttributeError) as error:
+            raise ParameterError(f"{library} is not a library that build() made: {error}") from error
+        self._launch.restype = ctypes.c_int
+        self.library = library
+        self.order: Order = order
+        self.seed = seed
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        args: Sequence[Any],
+    ) -> None:
+        """Run the kernel ``extern "C"`` `name` to its end, on `grid` blocks of `block` threads (x, y, z).
+
+        `shared_bytes` is the dynamic shared memory of a block. `args`: CPU tensors (contiguous; passed as data
+        pointers), None (a null pointer) and ctypes scalars; their number, kinds and sizes must be those of the kernel's
+        parameters. A tensor's elements must be as large as what the parameter points to, unless either is a byte, a
+        vector or a structure.
+        """
+        if self.order not in ORDERS:
+            raise ParameterError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if shared_bytes < 0:
+            raise ParameterError(f"shared_bytes must not be negative, got {shared_bytes}")
+        given = (_Given * max(1, len(args)))()
+        slots: list[Any] = []
+        for i, argument in enumerate(args):
+            value, given[i] = _slot(argument, f"kernel {name}: argument {i}")
+            slots.append(value)
+        pointers = (ctypes.c_void_p * max(1, len(args)))(*(ctypes.addressof(slot) for slot in slots))
+        message = ctypes.create_string_buffer(4096)
+        status = self._launch(
+            name.encode(),
+            _triple(grid, "grid"),
+            _triple(block, "block"),
+            ctypes.c_uint64(shared_bytes),
+            ctypes.c_uint32(len(args)),
+            pointers,
+            given,
+            ctypes.c_int32(ORDERS[self.order]),
+            ctypes.c_uint64(self.seed),
+            message,
+            ctypes.c_uint64(len(message)),
+        )
+        if status:
+            raise (KernelFault if status == FAULT else ParameterError)(message.value.decode(errors="replace"))
+
+
+def _triple(values: tuple[int, int, int], what: str) -> ctypes.Array[ctypes.c_uint32]:
+    if len(values) != 3 or any(not 0 <= value < 2**32 for value in values):
+        raise ParameterError(f"{what} must be three counts, got {values!r}")
+    return (ctypes.c_uint32 * 3)(*values)
+
+
+def _slot(argument: Any, where: str) -> tuple[Any, _Given]:
+    """(a ctypes object that holds the argument, what it is)."""
+    if argument is None:
+        return ctypes.c_void_p(), _Given(b"p", 8, 0)
+    if isinstance(argument, torch.Tensor):
+        if argument.device.type != "cpu":
+            raise ParameterError(f"{where}: the tensor is on {argument.device}, not on the CPU")
+        if not argument.is_contiguous():
+            raise ParameterError(f"{where}: the tensor is not contiguous")
+        return ctypes.c_void_p(argument.data_ptr()), _Given(b"p", 8, argument.element_size())
+    if isinstance(argument, INTEGERS):
+        return argument, _Given(b"i", ctypes.sizeof(argument), 0)
+    if isinstance(argument, FLOATS):
+        return argument, _Given(b"f", ctypes.sizeof(argument), 0)
+    raise ParameterError(f"{where}: must be a tensor, None or a ctypes scalar, got {type(argument).__name__}")

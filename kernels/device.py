@@ -1,0 +1,224 @@
+"""Segments resident on a device: uploaded once, kept while the engine holds them, contributions derived per epoch."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..engine.bm25 import BM25, SCALE, Statistics
+from ..engine.errors import DeviceMemoryError
+from ..engine.index import Snapshot
+from ..engine.segment import Segment
+from .timing import DevicePhases
+from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, Formula, Postings, Verbs
+
+MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
+"""The largest frequency that a posting's word can hold: 4,095."""
+
+# Arrays of one upload start at multiples of this: kernels load 16 bytes at a time.
+ALIGNMENT = 16
+
+_TYPES = {"<i8": torch.int64, "<i4": torch.int32, "<u4": torch.int32, "|u1": torch.uint8, "<f8": torch.float64}
+_SHAPES = {"bm25l": 1, "bm25+": 2}
+
+
+class Resident:
+    """One segment on the device: 8 bytes a posting, 12 a term, 4 a document and field.
+
+    Where a frequency does not fit the word, or there are several fields, frequencies take 4 more bytes a posting and
+    field.
+    """
+
+    def __init__(self, segment: Segment, device: torch.device, long: bool) -> None:
+        words = segment.documents.astype(np.uint32)
+        frequencies = None
+        if len(segment.frequencies) == 1 and segment.frequencies.max(initial=0) <= MAX_FREQUENCY:
+            words |= segment.frequencies[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+        else:
+            frequencies = _move(segment.frequencies.astype(np.int32), device)
+        self.words = _move(words.view(np.int32), device)
+        self.terms = _move(segment.terms, device)
+        self.postings = Postings(
+            self.words, frequencies, _move(segment.offsets, device), _move(segment.lengths, device)
+        )
+        self.quanta = torch.empty(segment.postings, dtype=torch.int64 if long else torch.int32, device=device)
+        self.size, self.first = segment.size, segment.first
+        self._epoch: weakref.ref[Snapshot] | None = None
+
+    @property
+    def bytes(self) -> int:
+        held = [self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths]
+        if self.postings.frequencies is not None:
+            held.append(self.postings.frequencies)
+        return sum(tensor.nbytes for tensor in held)
+
+    @staticmethod
+    def bytes_of(segment: Segment, long: bool) -> int:
+        """What the segment will take."""
+        packed = len(segment.frequencies) == 1 and segment.frequencies.max(initial=0) <= MAX_FREQUENCY
+        a_posting = 4 + (8 if long else 4) + (0 if packed else 4 * len(segment.frequencies))
+        return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
+
+    def derive(self, snapshot: Snapshot, number: int, verbs: Verbs) -> None:
+        """Make `quanta` those of the snapshot's epoch; the segment is the snapshot's `number`-th."""
+        if self._epoch is not None and self._epoch() is snapshot:
+            return
+        idf = _move(snapshot.term_idf[snapshot.segments[number].terms], self.quanta.device)
+        verbs.derive(self.postings, formula(snapshot.bm25, snapshot.statistics), idf, self.quanta)
+        self._epoch = weakref.ref(snapshot)
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentTable:
+    """What a launch over all segments of a snapshot needs of them, on the device. S segments."""
+
+    tiles: tuple[int, ...]  # of each segment
+    words: torch.Tensor  # int64 [S] addresses
+    quanta: torch.Tensor  # int64 [S] addresses
+    sizes: torch.Tensor  # int32 [S]
+    firsts: torch.Tensor  # int64 [S]
+    tile_offset: torch.Tensor  # int64 [S + 1] tiles before each segment
+
+
+class Residency:
+    """What one engine keeps on one device. `limit`, if any, bounds the bytes of segments and buffers together."""
+
+    def __init__(self, device: torch.device, limit: int | None = None) -> None:
+        self.device = device
+        self.limit = limit
+        self._held: weakref.WeakKeyDictionary[Segment, Resident] = weakref.WeakKeyDictionary()
+        self._tables: weakref.WeakKeyDictionary[Snapshot, dict[int, SegmentTable]] = weakref.WeakKeyDictionary()
+
+    @property
+    def bytes(self) -> int:
+        return sum(resident.bytes for resident in self._held.values())
+
+    @property
+    def free(self) -> int | None:
+        """Bytes that may still be taken, or None where neither a limit nor the device says."""
+        bounds = [] if self.limit is None else [self.limit - self.bytes]
+        if self.device.type == "cuda":
+            bounds.append(torch.cuda.mem_get_info(self.device)[0] + _cached(self.device))
+        return min(bounds) if bounds else None
+
+    def make_ready(self, snapshots: Sequence[Snapshot], verbs: Verbs, clock: DevicePhases) -> None:
+        """Upload the segments that are not here yet, and derive the contributions of the snapshots' epochs.
+
+        Raises `DeviceMemoryError` before an upload that cannot fit.
+        """
+        with clock("upload"):
+            for snapshot in snapshots:
+                long = snapshot.bm25.needs_int64(snapshot.statistics)
+                for segment in snapshot.segments:
+                    self._hold(segment, long)
+        with clock("derive"):
+            for snapshot in snapshots:
+                for number, segment in enumerate(snapshot.segments):
+                    self._held[segment].derive(snapshot, number, verbs)
+
+    def table(self, snapshot: Snapshot, tile_bits: int) -> SegmentTable:
+        """The snapshot's table; its segments must be ready. Made once for each tile size."""
+        known = self._tables.setdefault(snapshot, {})
+        if tile_bits not in known:
+            tiles = tuple(-(-segment.size // (1 << tile_bits)) for segment in snapshot.segments)
+            residents = [self._held[segment] for segment in snapshot.segments]
+            words, quanta, sizes, firsts, offsets = self.upload(
+                [
+                    np.array([resident.words.data_ptr() for resident in residents], dtype=np.int64),
+                    np.array([resident.quanta.data_ptr() for resident in residents], dtype=np.int64),
+                    np.array([resident.size for resident in residents], dtype=np.int32),
+                    np.array([resident.first for resident in residents], dtype=np.int64),
+                    np.cumsum([0, *tiles], dtype=np.int64),
+                ]
+            )
+            known[tile_bits] = SegmentTable(tiles, words, quanta, sizes, firsts, offsets)
+        return known[tile_bits]
+
+    def held(self, segment: Segment) -> Resident:
+        """The arrays of a segment that was made ready."""
+        return self._held[segment]
+
+    def _hold(self, segment: Segment, long: bool) -> None:
+        resident = self._held.get(segment)
+        if resident is not None and (resident.quanta.dtype == torch.int64) == long:
+            return
+        self._held.pop(segment, None)
+        del resident
+        need = Resident.bytes_of(segment, long)
+        self.reserve(need)
+        try:
+            self._held[segment] = Resident(segment, self.device, long)
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(
+                f"{self.device} is out of memory for a segment of {need:,} bytes: {error}"
+            ) from error
+
+    def reserve(self, need: int) -> None:
+        """Raise `DeviceMemoryError` if so many more bytes cannot be had."""
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return
+        free = self.free
+        if free is not None and need > free:
+            raise DeviceMemoryError(
+                f"{need:,} bytes are needed on {self.device}, where {max(free, 0):,} are free and {self.bytes:,} are "
+                "held; raise max_device_bytes, ask in smaller batches, or serve from the CPU"
+            )
+
+    def places(self, candidates: int, cuts: int) -> tuple[int, int]:
+        """How many candidates and cuts a launch may have: these many, or what three quarters of the free bytes hold."""
+        free = self.free
+        if free is None:
+            return candidates, cuts
+        return min(candidates, free // 2 // CANDIDATE_BYTES), min(cuts, free // 4 // CUT_BYTES)
+
+    def upload(self, arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
+        """Arrays moved to the device in one copy, as windows of one block."""
+        starts, end = [], 0
+        for array in arrays:
+            starts.append(end)
+            end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        host = torch.empty(end, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        block = host.numpy()
+        for array, start in zip(arrays, starts, strict=True):
+            block[start : start + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        moved = host.to(self.device, non_blocking=True)
+        return [
+            moved[start : start + array.nbytes].view(_TYPES[array.dtype.str]).view(array.shape)
+            for array, start in zip(arrays, starts, strict=True)
+        ]
+
+
+def formula(bm25: BM25, statistics: Statistics) -> Formula:
+    """The epoch's formula in numbers."""
+    assert bm25.delta is not None
+    fields = range(len(bm25.fields))
+    return Formula(
+        shape=_SHAPES.get(bm25.method, 0),
+        fielded=bm25.fielded,
+        signed=bm25.signed,
+        k1=bm25.k1,
+        b=bm25.b,
+        delta=bm25.delta,
+        scale=SCALE,
+        weights=list(bm25.fields.values()),
+        average_lengths=[statistics.average_length(f) if statistics.total_lengths[f] else 1.0 for f in fields],
+    )
+
+
+def _move(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    # Memory-mapped arrays are read-only, which torch warns of; a copy on the CPU is not.
+    contiguous = np.ascontiguousarray(array)
+    if not contiguous.flags.writeable or device.type == "cpu":
+        contiguous = contiguous.copy()
+    return torch.from_numpy(contiguous).to(device)
+
+
+def _cached(device: torch.device) -> int:
+    """Bytes that torch's allocator keeps for reuse."""
+    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,0 +1,118 @@
+"""The path of a planner's fan-out: a small batch in static buffers of padded shape, on a GPU replayed as a CUDA graph.
+
+At 5 to 20 queries the launches of some sixty small device operations cost more than their work; a graph replays them
+as one, between one copy in and one copy out through pinned memory, with one synchronisation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..engine.index import Snapshot
+from ..engine.plan import Plan
+from .batch import to_host
+from .device import Residency
+from .tensors import search_answer
+from .work import Answer, Verbs
+
+# Padded shapes. A batch takes the smallest that holds it, so that few graphs are captured.
+QUERIES = (8, 32)
+TERMS = (64, 256)
+WIDTHS = (16, 128, 1024)
+# Graphs kept, the least recently used let go; each holds its buffers.
+MAX_GRAPHS = 8
+
+Integers = npt.NDArray[np.int64]
+
+
+def _padded(value: int, sizes: tuple[int, ...]) -> int | None:
+    return next((size for size in sizes if value <= size), None)
+
+
+class Fanout:
+    """One padded shape over one snapshot (ready on the device), captured at the second use."""
+
+    def __init__(
+        self, snapshot: Snapshot, queries: int, terms: int, k: int, residency: Residency, verbs: Verbs
+    ) -> None:
+        self._snapshot = weakref.ref(snapshot)
+        self._k, self._residency, self._verbs = k, residency, verbs
+        pinned = residency.device.type == "cuda"
+        self._host = torch.empty(terms + queries + 1, dtype=torch.int64, pin_memory=pinned)
+        self._device = torch.empty(terms + queries + 1, dtype=torch.int64, device=residency.device)
+        self._terms, self._offsets = self._device.split_with_sizes([terms, queries + 1])
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._answer: Answer | None = None
+        self._uses = 0
+
+    def __call__(self, terms: Integers, offsets: Integers) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+        """(scores in quanta, documents, counts) of the padded batch, on the host."""
+        staged = self._host.numpy()
+        size = len(self._terms)
+        staged[: len(terms)] = terms
+        staged[len(terms) : size] = -1
+        # Queries past the batch's own are empty; the last of them reads the padding, which matches nothing.
+        staged[size : size + len(offsets)] = offsets
+        staged[size + len(offsets) :] = len(terms)
+        staged[-1] = size
+        self._device.copy_(self._host, non_blocking=True)
+        self._uses += 1
+        if self._residency.device.type != "cuda" or self._uses == 1:
+            return to_host(self._run())
+        if self._graph is None:
+            self._capture()
+        assert self._graph is not None
+        assert self._answer is not None
+        self._graph.replay()
+        return to_host(self._answer)
+
+    def _run(self) -> Answer:
+        snapshot = self._snapshot()
+        assert snapshot is not None
+        return search_answer(snapshot, self._terms, self._offsets, None, self._k, self._residency, self._verbs)
+
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._answer = self._run()
+        self._graph = graph
+
+
+class Fanouts:
+    """The captured shapes of one engine."""
+
+    def __init__(self, residency: Residency, verbs: Verbs) -> None:
+        self._residency, self._verbs = residency, verbs
+        self._kept: OrderedDict[tuple[int, int, int, int], tuple[weakref.ref[Snapshot], Fanout]] = OrderedDict()
+
+    def answer(self, plan: Plan) -> tuple[Integers, Integers, npt.NDArray[np.int32]] | None:
+        """The rows of the plan's queries, or None if the batch is not a small one of equal k, unfiltered and narrow."""
+        if len(plan.rows) > QUERIES[-1] or (plan.filters >= 0).any() or plan.wide.any() or plan.long:
+            return None
+        k = int(plan.k[0]) if len(plan.k) else 0
+        total = int(plan.multiplicities.sum())
+        shape = (_padded(len(plan.rows), QUERIES), _padded(total, TERMS), _padded(k, WIDTHS))
+        if not k or not total or None in shape or (plan.k != k).any():
+            return None
+        queries, terms, width = (int(size or 0) for size in shape)
+        for gone in [kept for kept, (snapshot, _) in self._kept.items() if snapshot() is None]:
+            del self._kept[gone]
+        key = (id(plan.snapshot), queries, terms, width)
+        known = self._kept.pop(key, None)
+        if known is None:
+            fanout = Fanout(plan.snapshot, queries, terms, width, self._residency, self._verbs)
+            known = (weakref.ref(plan.snapshot), fanout)
+        self._kept[key] = known
+        while len(self._kept) > MAX_GRAPHS:
+            self._kept.popitem(last=False)
+        owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
+        counts = np.bincount(owners, weights=plan.multiplicities, minlength=len(plan.rows)).astype(np.int64)
+        repeated = np.repeat(plan.terms[plan.slots], plan.multiplicities).astype(np.int64)
+        scores, documents, found = known[1](repeated, np.concatenate([[0], np.cumsum(counts)]))
+        rows = len(plan.rows)
+        return scores[:rows, :k], documents[:rows, :k], np.minimum(found[:rows], k).astype(np.int32)

@@ -1,0 +1,414 @@
+"""Score blocks and emit their candidates.
+
+Triton cannot scatter into shared memory. So each of a fixed number of programs owns one tile of sums in global memory
+(the slab, small enough for the L2 cache), and takes block after block: it adds the postings by integer atomics, reads
+the tile back, clears it for the next block and selects in registers. No sum leaves the cache, and a batch is one
+launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from ..work import DOCUMENT_BITS, Buffers, Work
+
+_DOCUMENT = tl.constexpr((1 << DOCUMENT_BITS) - 1)
+_LOW = tl.constexpr((1 << 32) - 1)
+_INT32_MIN = tl.constexpr(-(1 << 31))
+_INT32_MAX = tl.constexpr((1 << 31) - 1)
+_INT64_MIN = tl.constexpr(-(1 << 63))
+_INT64_MAX = tl.constexpr((1 << 63) - 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    bounded: int = 32  # slots whose bounds are summed at once
+    slots: int = 4  # slots whose postings are added at once
+    postings: int = 128  # of each of them, at a time
+    emitted: int = 1024  # documents of a tile that are ranked at once; at most 2**14
+    warps: int = 8
+    programs: int = 4  # for each multiprocessor
+    slab: int = 32 << 20  # bytes of sums at most
+
+
+def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *, wide: bool) -> None:
+    if not work.blocks:
+        return
+    device, tile = work.words.device, 1 << work.tile_bits
+    dtype = torch.int64 if wide else torch.int32
+    programs = min(work.blocks, processors * settings.programs, max(1, settings.slab // (tile * dtype.itemsize)))
+    sums = torch.zeros(programs * tile, dtype=dtype, device=device)
+    matched = torch.zeros(programs * tile if work.signed else 0, dtype=torch.uint8, device=device)
+    _score[(programs,)](
+        work.blocks,
+        len(work.sizes),
+        work.words,
+        work.quanta,
+        work.sizes,
+        work.firsts,
+        work.block_offset,
+        work.unit_offset,
+        work.list_start,
+        work.list_cuts,
+        work.unit_query,
+        work.unit_slots,
+        work.unit_filter,
+        work.unit_low,
+        work.unit_high,
+        work.slot_list,
+        work.slot_weight,
+        work.query_k,
+        work.query_wide,
+        work.candidate_offset,
+        buffers.cuts,
+        buffers.maxima,
+        buffers.floors,
+        buffers.counts,
+        buffers.keys,
+        buffers.documents,
+        sums,
+        matched,
+        TILE_BITS=work.tile_bits,
+        WIDE=wide,
+        SIGNED=work.signed,
+        LONG=work.long_quanta,
+        BOUNDED=settings.bounded,
+        SLOTS=settings.slots,
+        POSTINGS=settings.postings,
+        CHUNK=min(settings.emitted, tile),
+        num_warps=settings.warps,
+    )
+
+
+@triton.jit(
+    do_not_specialize=["blocks", "segments"],
+    do_not_specialize_on_alignment=[
+        "words",
+        "quanta",
+        "sizes",
+        "firsts",
+        "block_offset",
+        "unit_offset",
+        "list_start",
+        "list_cuts",
+        "unit_query",
+        "unit_slots",
+        "unit_filter",
+        "unit_low",
+        "unit_high",
+        "slot_list",
+        "slot_weight",
+        "query_k",
+        "query_wide",
+        "candidate_offset",
+        "cuts",
+        "maxima",
+        "floors",
+        "counts",
+        "keys",
+        "documents",
+        # Four neighbours a thread would ask for another layout than the rest of the kernel: 151 registers for 174.
+        "sums",
+        "matched",
+    ],
+)
+def _score(
+    blocks,
+    segments,
+    words,
+    quanta,
+    sizes,
+    firsts,
+    block_offset,
+    unit_offset,
+    list_start,
+    list_cuts,
+    unit_query,
+    unit_slots,
+    unit_filter,
+    unit_low,
+    unit_high,
+    slot_list,
+    slot_weight,
+    query_k,
+    query_wide,
+    candidate_offset,
+    cuts,
+    maxima,
+    floors,
+    counts,
+    keys,
+    documents,
+    sums,
+    matched,
+    TILE_BITS: tl.constexpr,
+    WIDE: tl.constexpr,
+    SIGNED: tl.constexpr,
+    LONG: tl.constexpr,
+    BOUNDED: tl.constexpr,
+    SLOTS: tl.constexpr,
+    POSTINGS: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    TILE: tl.constexpr = 1 << TILE_BITS
+    sums += tl.program_id(0).to(tl.int64) * TILE
+    matched += tl.program_id(0).to(tl.int64) * TILE
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        segment = _segment_of(block_offset, block, segments)
+        unit_begin = tl.load(unit_offset + segment)
+        units = tl.load(unit_offset + segment + 1) - unit_begin
+        local = (block - tl.load(block_offset + segment)).to(tl.int32)
+        tile = local // units
+        unit = unit_begin + local % units
+        query = tl.load(unit_query + unit)
+        k = tl.load(query_k + query)
+        low = tl.maximum(tl.load(unit_low + unit), tile << TILE_BITS)
+        high = tl.minimum(tl.load(unit_high + unit), (tile + 1) << TILE_BITS)
+        if (k > 0) & (low < high) & ((tl.load(query_wide + query) != 0) == WIDE):
+            slot_begin = tl.load(unit_slots + unit)
+            slot_end = tl.load(unit_slots + unit + 1)
+            postings, bound = _bound(
+                slot_begin, slot_end, tile, list_cuts, slot_list, slot_weight, cuts, maxima, BOUNDED
+            )
+            # Other programs raise the floor meanwhile: past the first-level cache, which would keep an old one.
+            floor = tl.load(floors + query, cache_modifier=".cg")
+            bitmap = tl.load(unit_filter + unit)
+            if (postings > 0) & (bound >= floor):
+                passes = _any_passes(bitmap, low, high, TILE_BITS)
+                if passes:
+                    _accumulate(
+                        slot_begin,
+                        slot_end,
+                        tile,
+                        tl.load(words + segment).to(tl.pointer_type(tl.int32)),
+                        tl.load(quanta + segment).to(tl.pointer_type(tl.int64 if LONG else tl.int32)),
+                        list_start,
+                        list_cuts,
+                        slot_list,
+                        slot_weight,
+                        cuts,
+                        sums,
+                        matched,
+                        TILE_BITS,
+                        WIDE,
+                        SIGNED,
+                        SLOTS,
+                        POSTINGS,
+                    )
+                    tl.debug_barrier()
+                    _emit(
+                        tile,
+                        low,
+                        high,
+                        bitmap,
+                        floor,
+                        k,
+                        tl.load(firsts + segment),
+                        tl.load(candidate_offset + query),
+                        floors + query,
+                        counts + query,
+                        keys,
+                        documents,
+                        sums,
+                        matched,
+                        TILE_BITS,
+                        WIDE,
+                        SIGNED,
+                        CHUNK,
+                    )
+                    tl.debug_barrier()
+
+
+@triton.jit
+def _segment_of(block_offset, block, segments):
+    """The last segment whose blocks begin at or before this one; segments without blocks before it begin there too."""
+    low = segments * 0
+    high = segments
+    while high - low > 1:
+        middle = (low + high) // 2
+        at_or_after = tl.load(block_offset + middle) <= block
+        low = tl.where(at_or_after, middle, low)
+        high = tl.where(at_or_after, high, middle)
+    return low
+
+
+@triton.jit
+def _bound(slot_begin, slot_end, tile, list_cuts, slot_list, slot_weight, cuts, maxima, BOUNDED: tl.constexpr):
+    """How many postings the unit has in the tile, and the most that they can add up to."""
+    postings = tl.full((), 0, tl.int32)
+    bound = tl.full((), 0, tl.int64)
+    for start in range(slot_begin, slot_end, BOUNDED):
+        slot = start + tl.arange(0, BOUNDED)
+        live = slot < slot_end
+        row = tl.load(list_cuts + tl.load(slot_list + slot, mask=live, other=0), mask=live, other=0) + tile
+        begin = tl.load(cuts + row, mask=live, other=0)
+        end = tl.load(cuts + row + 1, mask=live, other=0)
+        weight = tl.load(slot_weight + slot, mask=live, other=0).to(tl.int64)
+        postings += tl.sum(end - begin)
+        bound += tl.sum(weight * tl.load(maxima + row, mask=live, other=0))
+    return postings, bound
+
+
+@triton.jit
+def _any_passes(bitmap, low, high, TILE_BITS: tl.constexpr):
+    """Whether the filter's words of the tile hold any bit; a bit outside [low, high) may say so too."""
+    found = bitmap == 0
+    if bitmap != 0:
+        WORDS: tl.constexpr = 1 << (TILE_BITS - 5)
+        word = (low >> TILE_BITS) * WORDS + tl.arange(0, WORDS)
+        live = (word >= (low >> 5)) & (word < ((high + 31) >> 5))
+        bits = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + word, mask=live, other=0)
+        found = tl.max((bits != 0).to(tl.int32)) > 0
+    return found
+
+
+@triton.jit
+def _accumulate(
+    slot_begin,
+    slot_end,
+    tile,
+    words,
+    quanta,
+    list_start,
+    list_cuts,
+    slot_list,
+    slot_weight,
+    cuts,
+    sums,
+    matched,
+    TILE_BITS: tl.constexpr,
+    WIDE: tl.constexpr,
+    SIGNED: tl.constexpr,
+    SLOTS: tl.constexpr,
+    POSTINGS: tl.constexpr,
+):
+    for start in range(slot_begin, slot_end, SLOTS):
+        slot = start + tl.arange(0, SLOTS)
+        live = slot < slot_end
+        number = tl.load(slot_list + slot, mask=live, other=0)
+        row = tl.load(list_cuts + number, mask=live, other=0) + tile
+        begin = tl.load(cuts + row, mask=live, other=0)
+        length = tl.load(cuts + row + 1, mask=live, other=0) - begin
+        first = tl.load(list_start + number, mask=live, other=0) + begin
+        weight = tl.load(slot_weight + slot, mask=live, other=0).to(tl.int64 if WIDE else tl.int32)
+        for offset in range(0, tl.max(length), POSTINGS):
+            place = offset + tl.arange(0, POSTINGS)[None, :]
+            present = place < length[:, None]
+            posting = first[:, None] + place
+            document = tl.load(words + posting, mask=present, other=0) & _DOCUMENT
+            value = tl.load(quanta + posting, mask=present, other=0).to(weight.dtype) * weight[:, None]
+            local = document & ((1 << TILE_BITS) - 1)
+            tl.atomic_add(sums + local, value, mask=present, sem="relaxed")
+            if SIGNED:
+                tl.store(matched + local, tl.full((SLOTS, POSTINGS), 1, tl.uint8), mask=present)
+
+
+@triton.jit
+def _emit(
+    tile,
+    low,
+    high,
+    bitmap,
+    floor,
+    k,
+    first,
+    room,
+    query_floor,
+    query_count,
+    keys,
+    documents,
+    sums,
+    matched,
+    TILE_BITS: tl.constexpr,
+    WIDE: tl.constexpr,
+    SIGNED: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Emit the k best of the tile and raise the floor to the k-th; leaves the slab cleared."""
+    TILE: tl.constexpr = 1 << TILE_BITS
+    local = tl.arange(0, TILE)
+    # The atomics were done in the second-level cache.
+    score = tl.load(sums + local, cache_modifier=".cg")
+    eligible = tl.load(matched + local) != 0 if SIGNED else score > 0
+    # No score is as low as this, so it marks what is not eligible.
+    ABSENT: tl.constexpr = _INT64_MIN if WIDE else _INT32_MIN
+    HIGHEST: tl.constexpr = _INT64_MAX if WIDE else _INT32_MAX
+    document = (tile << TILE_BITS) + local
+    eligible = eligible & (document >= low) & (document < high)
+    if bitmap != 0:
+        word = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + (document >> 5), mask=eligible, other=0)
+        eligible = eligible & (((word >> (document & 31)) & 1) != 0)
+    least = floor if WIDE else tl.minimum(tl.maximum(floor, _INT32_MIN), _INT32_MAX).to(tl.int32)
+    score = tl.where(eligible & (score >= least), score, ABSENT)
+    found = tl.sum((score != ABSENT).to(tl.int32))
+    # Where the tile is smaller than the program, several threads hold one place: all must have read before one writes.
+    tl.debug_barrier()
+    if found > 0:
+        tl.store(sums + local, score)
+        level = tl.min(tl.where(score == ABSENT, HIGHEST, score))
+        surplus = tl.full((), 0, tl.int32)
+        if found >= k:
+            # `reached` documents, at least k, score `threshold` or more; none scores more than `most`.
+            threshold = level.to(tl.int64)
+            most = tl.max(score).to(tl.int64)
+            reached = found
+            while (reached != k) & (threshold < most):
+                middle = most - (most - threshold) // 2
+                above = tl.sum((score >= middle.to(score.dtype)).to(tl.int32))
+                threshold = tl.where(above >= k, middle, threshold)
+                most = tl.where(above >= k, most, middle - 1)
+                reached = tl.where(above >= k, above, reached)
+            level = threshold.to(score.dtype)
+            surplus = reached - k
+            worst = tl.min(tl.where(score >= level, score, HIGHEST))
+            tl.atomic_max(query_floor, worst.to(tl.int64), sem="relaxed")
+        room += tl.atomic_add(query_count, tl.minimum(found, k), sem="relaxed")
+        tl.debug_barrier()
+        _store(
+            keys + room,
+            documents + room,
+            first + (tile << TILE_BITS),
+            level,
+            tl.sum((score == level).to(tl.int32)) - surplus,
+            sums,
+            TILE,
+            CHUNK,
+            WIDE,
+        )
+        tl.debug_barrier()
+    tl.store(sums + local, tl.zeros((TILE,), sums.dtype.element_ty))
+    if SIGNED:
+        tl.store(matched + local, tl.zeros((TILE,), tl.uint8))
+
+
+@triton.jit
+def _store(keys, documents, first, level, kept, sums, TILE: tl.constexpr, CHUNK: tl.constexpr, WIDE: tl.constexpr):
+    """Store what scores more than `level`, and the first `kept` documents that score it.
+
+    Chunk by chunk, from memory: the places of a whole tile would not fit the registers.
+    """
+    for start in range(0, TILE, CHUNK):
+        local = start + tl.arange(0, CHUNK)
+        score = tl.load(sums + local)
+        above = (score > level).to(tl.int32)
+        tied = (score == level).to(tl.int32)
+        # Both counts in one scan.
+        ranks = tl.cumsum(above | (tied << 16), axis=0)
+        tied_rank = ranks >> 16
+        place = (ranks & 0xFFFF) + tl.minimum(tied_rank, kept) - 1
+        taken = (score > level) | ((score == level) & (tied_rank <= kept))
+        low_half = (first + local) ^ _LOW
+        if WIDE:
+            tl.store(keys + place, score, mask=taken)
+            tl.store(documents + place, low_half.to(tl.int32), mask=taken)
+        else:
+            tl.store(keys + place, (score.to(tl.int64) << 32) | low_half, mask=taken)
+        tied_here = tl.minimum(tl.sum(tied), kept)
+        kept -= tied_here
+        stored = tl.sum(above) + tied_here
+        keys += stored
+        documents += stored

@@ -1,0 +1,264 @@
+"""The k best candidates of each query, in order.
+
+A threshold that exactly k candidates reach is found by bisection, counting; those k are gathered, and each is put at
+the place that the number of better ones says. Where there are few queries, several programs first thin a query's
+candidates, a stripe each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from ..work import MAX_SELECTED, Answer, Buffers, Work
+
+_LOW = tl.constexpr((1 << 32) - 1)
+_INT64_MIN = tl.constexpr(-(1 << 63))
+_INT64_MAX = tl.constexpr((1 << 63) - 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    block: int = 1024  # candidates read at once
+    ranked: int = 4  # candidates that the others are compared with at once; 8 at k 1,024 need 171 registers for 99
+    warps: int = 8
+    stripe: int = 4096  # candidates a program takes at least
+    stripes: int = 16  # programs for a query at most
+
+
+def launch(work: Work, buffers: Buffers, answer: Answer, settings: Settings, processors: int, *, wide: bool) -> None:
+    queries, room = len(work.query_k), len(buffers.keys)
+    device = work.query_k.device
+    width = triton.next_power_of_2(min(max(work.width, 1), MAX_SELECTED))
+    keys, documents, offsets, counts = buffers.keys, buffers.documents, work.candidate_offset, buffers.counts
+    stripes = min(settings.stripes, processors // max(queries, 1), triton.cdiv(room, settings.stripe))
+    if stripes > 1:
+        offsets = torch.arange(queries + 1, dtype=torch.int64, device=device) * (stripes * width)
+        counts = torch.zeros(queries, dtype=torch.int32, device=device)
+        keys, documents = _scratch(queries * stripes * width, device, wide)
+        _thin[(queries, stripes)](
+            buffers.keys,
+            buffers.documents,
+            work.candidate_offset,
+            buffers.counts,
+            work.query_k,
+            work.query_wide,
+            keys,
+            documents,
+            offsets,
+            counts,
+            WIDE=wide,
+            WIDTH=width,
+            STRIPE=settings.stripe,
+            BLOCK=settings.block,
+            num_warps=settings.warps,
+        )
+    best_keys, best_documents = _scratch(queries * width, device, wide)
+    _finish[(queries,)](
+        keys,
+        documents,
+        offsets,
+        counts,
+        work.query_k,
+        work.query_wide,
+        best_keys,
+        best_documents,
+        answer.scores,
+        answer.documents,
+        answer.counts,
+        work.width,
+        WIDE=wide,
+        WIDTH=width,
+        RANKED=min(settings.ranked, width),
+        BLOCK=settings.block,
+        num_warps=settings.warps,
+    )
+
+
+def _scratch(size: int, device: torch.device, wide: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    return (
+        torch.empty(size, dtype=torch.int64, device=device),
+        torch.empty(size if wide else 0, dtype=torch.int32, device=device),
+    )
+
+
+@triton.jit
+def _low_half(documents, place, live):
+    return tl.load(documents + place, mask=live, other=0).to(tl.int64) & _LOW
+
+
+@triton.jit
+def _gather(keys, documents, count, k, to_keys, to_documents, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy the min(count, k) best of `count` candidates, in any order.
+
+    Narrow keys are distinct, so a threshold is reached by exactly k of them. Wide ones may tie; then a second
+    threshold, over the documents of those that do, decides.
+    """
+    threshold = tl.full((), _INT64_MIN, tl.int64)
+    least = tl.full((), 0, tl.int64)
+    if count > k:
+        most = tl.full((), _INT64_MIN, tl.int64)
+        threshold = tl.full((), _INT64_MAX, tl.int64)
+        for start in range(0, count, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            live = place < count
+            most = tl.maximum(most, tl.max(tl.load(keys + place, mask=live, other=_INT64_MIN)))
+            threshold = tl.minimum(threshold, tl.min(tl.load(keys + place, mask=live, other=_INT64_MAX)))
+        # `reached` candidates, at least k, are `threshold` or more; none is more than `most`.
+        reached = count
+        while (reached != k) & (threshold < most):
+            # Halves first: the distance of two keys may leave int64.
+            middle = (threshold >> 1) + (most >> 1) + ((threshold | most) & 1)
+            above = tl.full((), 0, tl.int32)
+            for start in range(0, count, BLOCK):
+                place = start + tl.arange(0, BLOCK)
+                key = tl.load(keys + place, mask=place < count, other=_INT64_MIN)
+                above += tl.sum(((key >= middle) & (place < count)).to(tl.int32))
+            threshold = tl.where(above >= k, middle, threshold)
+            most = tl.where(above >= k, most, middle - 1)
+            reached = tl.where(above >= k, above, reached)
+        if WIDE:
+            highest = tl.full((), _LOW, tl.int64)
+            while (reached != k) & (least < highest):
+                middle = (least + highest + 1) >> 1
+                above = tl.full((), 0, tl.int32)
+                for start in range(0, count, BLOCK):
+                    place = start + tl.arange(0, BLOCK)
+                    live = place < count
+                    key = tl.load(keys + place, mask=live, other=_INT64_MIN)
+                    tied = (key == threshold) & (_low_half(documents, place, live) >= middle)
+                    above += tl.sum((live & ((key > threshold) | tied)).to(tl.int32))
+                least = tl.where(above >= k, middle, least)
+                highest = tl.where(above >= k, highest, middle - 1)
+                reached = tl.where(above >= k, above, reached)
+    copied = tl.full((), 0, tl.int32)
+    for start in range(0, count, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        live = place < count
+        key = tl.load(keys + place, mask=live, other=_INT64_MIN)
+        if WIDE:
+            low_half = _low_half(documents, place, live)
+            taken = live & ((key > threshold) | ((key == threshold) & (low_half >= least)))
+        else:
+            taken = live & (key >= threshold)
+        target = copied + tl.cumsum(taken.to(tl.int32), axis=0) - 1
+        tl.store(to_keys + target, key, mask=taken)
+        if WIDE:
+            tl.store(to_documents + target, low_half.to(tl.int32), mask=taken)
+        copied += tl.sum(taken.to(tl.int32))
+
+
+@triton.jit(
+    do_not_specialize_on_alignment=[
+        "keys",
+        "documents",
+        "offsets",
+        "counts",
+        "query_k",
+        "query_wide",
+        "to_keys",
+        "to_documents",
+        "to_offsets",
+        "to_counts",
+    ]
+)
+def _thin(
+    keys,
+    documents,
+    offsets,
+    counts,
+    query_k,
+    query_wide,
+    to_keys,
+    to_documents,
+    to_offsets,
+    to_counts,
+    WIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    STRIPE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The k best of a stripe of a query's candidates, as candidates again."""
+    query = tl.program_id(0)
+    if (tl.load(query_wide + query) != 0) == WIDE:
+        count = tl.load(counts + query)
+        k = tl.minimum(tl.load(query_k + query), WIDTH)
+        stripe = tl.maximum((count + tl.num_programs(1) - 1) // tl.num_programs(1), STRIPE)
+        begin = tl.program_id(1) * stripe
+        own = tl.minimum(count - begin, stripe)
+        if (own > 0) & (k > 0):
+            start = tl.load(offsets + query) + begin
+            target = tl.load(to_offsets + query)
+            target += tl.atomic_add(to_counts + query, tl.minimum(own, k), sem="relaxed")
+            _gather(keys + start, documents + start, own, k, to_keys + target, to_documents + target, WIDE, BLOCK)
+
+
+@triton.jit(
+    do_not_specialize=["width"],
+    do_not_specialize_on_alignment=[
+        "keys",
+        "documents",
+        "offsets",
+        "counts",
+        "query_k",
+        "query_wide",
+        "scores_out",
+        "documents_out",
+        "counts_out",
+    ],
+)
+def _finish(
+    keys,
+    documents,
+    offsets,
+    counts,
+    query_k,
+    query_wide,
+    best_keys,
+    best_documents,
+    scores_out,
+    documents_out,
+    counts_out,
+    width,
+    WIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RANKED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    query = tl.program_id(0)
+    if (tl.load(query_wide + query) != 0) == WIDE:
+        count = tl.load(counts + query)
+        k = tl.minimum(tl.load(query_k + query), WIDTH)
+        start = tl.load(offsets + query)
+        best_keys += query.to(tl.int64) * WIDTH
+        best_documents += query.to(tl.int64) * WIDTH
+        selected = tl.minimum(count, k)
+        if selected > 0:
+            _gather(keys + start, documents + start, count, k, best_keys, best_documents, WIDE, BLOCK)
+        tl.debug_barrier()
+        place = tl.arange(0, WIDTH)
+        live = place < selected
+        key = tl.load(best_keys + place, mask=live, other=0)
+        rank = tl.zeros((WIDTH,), tl.int32)
+        low_half = _low_half(best_documents, place, live) if WIDE else key & _LOW
+        for begin in range(0, selected, RANKED):
+            other = begin + tl.arange(0, RANKED)
+            present = other < selected
+            other_key = tl.load(best_keys + other, mask=present, other=0)
+            better = other_key[None, :] > key[:, None]
+            if WIDE:
+                other_low = _low_half(best_documents, other, present)
+                better = better | ((other_key[None, :] == key[:, None]) & (other_low[None, :] > low_half[:, None]))
+            rank += tl.sum((better & present[None, :]).to(tl.int32), axis=1)
+        row = query.to(tl.int64) * width
+        tl.store(scores_out + row + rank, key if WIDE else key >> 32, mask=live)
+        tl.store(documents_out + row + rank, low_half ^ _LOW, mask=live)
+        for begin in range(0, width, WIDTH):
+            column = begin + place
+            padding = (column >= selected) & (column < width)
+            tl.store(scores_out + row + column, tl.zeros((WIDTH,), tl.int64), mask=padding)
+            tl.store(documents_out + row + column, tl.full((WIDTH,), -1, tl.int64), mask=padding)
+        tl.store(counts_out + query, selected)

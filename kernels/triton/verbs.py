@@ -1,0 +1,85 @@
+"""The Triton family behind `Verbs`, and its block sizes."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+import torch
+
+from ..work import Answer, Buffers, Formula, Postings, Work
+from . import cut, derive, score, select
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Block sizes and warps of every kernel on one device."""
+
+    narrow_tile_bits: int = 11
+    wide_tile_bits: int = 10
+    derive: derive.Settings = field(default_factory=derive.Settings)
+    cut: cut.Settings = field(default_factory=cut.Settings)
+    score: score.Settings = field(default_factory=score.Settings)
+    select: select.Settings = field(default_factory=select.Settings)
+
+
+DEFAULT = Tuning()
+
+TUNING: dict[str, Tuning] = {
+    # A program costs milliseconds in the interpreter; blocks this small still run every loop more than once.
+    "cpu": Tuning(
+        narrow_tile_bits=6,
+        wide_tile_bits=5,
+        derive=derive.Settings(block=128),
+        cut=cut.Settings(borders=4, tiles=4, postings=32),
+        score=score.Settings(bounded=4, slots=4, postings=32, emitted=64, programs=1),
+        select=select.Settings(block=256, ranked=16, stripe=64, stripes=3),
+    ),
+}
+"""By device name, as `torch.cuda.get_device_name` gives it; "cpu" is the interpreter. Others take `DEFAULT`."""
+
+INTERPRETED_PROCESSORS = 3
+
+
+def tuning(device: torch.device) -> Tuning:
+    """The block sizes for a device."""
+    name = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return TUNING.get(name, DEFAULT)
+
+
+class TritonVerbs:
+    """`kernels.work.Verbs` in Triton. Takes CPU tensors where triton was imported with TRITON_INTERPRET=1."""
+
+    name = "triton"
+
+    def __init__(self, device: torch.device | str = "cuda", settings: Tuning | None = None) -> None:
+        self._device = torch.device(device)
+        self._settings = tuning(self._device) if settings is None else settings
+        self._processors = INTERPRETED_PROCESSORS
+        if self._device.type == "cuda":
+            self._processors = torch.cuda.get_device_properties(self._device).multi_processor_count
+
+    def tile_bits(self, wide: bool) -> int:
+        return self._settings.wide_tile_bits if wide else self._settings.narrow_tile_bits
+
+    def derive(self, postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
+        with self._current():
+            derive.launch(postings, formula, idf, quanta, self._settings.derive)
+
+    def cut(self, work: Work, buffers: Buffers) -> None:
+        with self._current():
+            cut.launch(work, buffers, self._settings.cut)
+
+    def score(self, work: Work, buffers: Buffers, *, wide: bool) -> None:
+        with self._current():
+            score.launch(work, buffers, self._settings.score, self._processors, wide=wide)
+
+    def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
+        with self._current():
+            select.launch(work, buffers, answer, self._settings.select, self._processors, wide=wide)
+
+    def _current(self) -> contextlib.AbstractContextManager[object]:
+        """Triton launches on the current device, whatever its arguments lie on."""
+        if self._device.type == "cuda":
+            return torch.cuda.device(self._device)
+        return contextlib.nullcontext()

@@ -1,0 +1,651 @@
+"""The host shim for CUDA sources: built-ins, orders, faults, mutations, the race check, the build."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fanrank.engine.errors import BackendUnavailableError, ParameterError  # noqa: E402
+from fanrank.kernels.cuda_host import CompileError, HostLauncher, KernelFault, build, run_sanitized  # noqa: E402
+from fanrank.kernels.cuda_host.build import compiler, sanitizer_library  # noqa: E402
+
+try:
+    compiler()
+except BackendUnavailableError as unavailable:
+    pytest.skip(str(unavailable), allow_module_level=True)
+
+HEADER = """
+#pragma once
+#ifdef FANRANK_CUDA_HOST
+#define DYNAMIC_SHARED(name) unsigned char* const name = fanrank_dynamic_shared()
+#else
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+constexpr unsigned ALL = 0xffffffffu;
+"""
+
+KERNELS = r"""
+#include "tools.cuh"
+
+// A __global__ void in_a_comment(int) is no kernel.
+__device__ __forceinline__ int block_sum(int value) {
+    __shared__ int partial[256];
+    partial[threadIdx.x] = value;
+    __syncthreads();
+    for (int step = blockDim.x / 2; step > 0; step /= 2) {
+        if (threadIdx.x < step) partial[threadIdx.x] += partial[threadIdx.x + step];
+        __syncthreads();  // step
+    }
+    int sum = partial[0];
+    __syncthreads();
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(256) reduce(const int* __restrict__ values, int* __restrict__ sums) {
+    int sum = block_sum(values[blockIdx.x * blockDim.x + threadIdx.x]);
+    sum += block_sum(threadIdx.x == 3);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+template <class T>
+__device__ void scan(const T* in, T* out, unsigned i) {
+    T value = in[i];
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+        T other = __shfl_up_sync(ALL, value, delta);
+        if (i % 32 >= delta) value += other;
+    }
+    out[i] = value;
+}
+
+#define SCAN(type) \
+    extern "C" __global__ void scan_##type(const type* in, type* out) { scan(in, out, threadIdx.x); }
+using i64 = long long;
+using u32 = unsigned;
+using u64 = unsigned long long;
+SCAN(int)
+SCAN(u32)
+SCAN(i64)
+SCAN(u64)
+SCAN(float)
+SCAN(double)
+
+extern "C" __global__ void shuffles(const int* in, int* out) {
+    const int i = threadIdx.x, n = blockDim.x;
+    int value = in[i];
+    int sum = value;
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(ALL, sum, lanes);
+    out[i] = sum;
+    out[n + i] = __shfl_down_sync(ALL, value, 3);
+    out[2 * n + i] = __shfl_sync(ALL, value, 5);
+    out[3 * n + i] = __shfl_sync(ALL, value, 9, 8);
+    out[4 * n + i] = __shfl_up_sync(ALL, value, 2, 8);
+    out[5 * n + i] = __shfl_down_sync(ALL, value, 2, 8);
+    out[6 * n + i] = __shfl_xor_sync(ALL, value, 8, 8);
+}
+
+extern "C" __global__ void masked(const int* in, int* out) {
+    const int i = threadIdx.x;
+    if (i % 2) {
+        out[i] = __shfl_xor_sync(0xaaaaaaaau, in[i], 2);
+    } else {
+        int value = in[i];
+        if (i < 8) value = __shfl_sync(0x55u, value, 4);
+        __syncwarp(0x55555555u);
+        out[i] = __shfl_sync(0x55555555u, value, 1);  // lane 1 takes no part
+        out[i] = out[i] == 0x7f7f7f7f ? value : -1;
+    }
+    __syncwarp();
+}
+
+extern "C" __global__ void compact(const int* in, int* out, int* counts) {
+    __shared__ int starts[33];
+    const int i = threadIdx.x, lane = i & 31, warp = i / 32;
+    const int keep = in[i] > 0;
+    const unsigned kept = __ballot_sync(ALL, keep);
+    if (lane == 0) starts[warp + 1] = __popc(kept);
+    if (i == 0) starts[0] = 0;
+    __syncthreads();
+    if (i == 0)
+        for (int w = 0; w < blockDim.x / 32; ++w) starts[w + 1] += starts[w];
+    __syncthreads();
+    if (keep) out[starts[warp] + __popc(kept & ((1u << lane) - 1))] = in[i];
+    const int some = __any_sync(ALL, keep), every = __all_sync(ALL, keep);
+    const int any = __syncthreads_or(in[i] > 1000), all = __syncthreads_and(in[i] > -1000);
+    const int count = __syncthreads_count(keep);
+    counts[i] = some | every << 1 | any << 2 | all << 3 | count << 4;
+}
+
+extern "C" __global__ void atomics(int* i, u32* u, i64* l, u64* ull, float* f, double* d) {
+    const int t = threadIdx.x + blockIdx.x * blockDim.x;
+    atomicAdd(&i[0], t);
+    atomicMax(&i[1], t - 5);
+    atomicMin(&i[2], -t);
+    atomicAdd(&u[0], 0xffffffffu);
+    atomicMax(&u[1], t);
+    atomicMin(&u[2], t);
+    atomicOr(&u[3], 1u << (t & 31));
+    atomicMax(&l[0], static_cast<i64>(t) << 40);
+    atomicMin(&l[1], -(static_cast<i64>(t) << 40));
+    atomicAdd(&ull[0], 1ull << 33);
+    atomicMax(&ull[1], static_cast<u64>(t) << 40);
+    atomicMin(&ull[2], static_cast<u64>(t) << 40);
+    atomicAdd(&f[0], 0.5f);
+    atomicAdd(&d[0], 0.25);
+    if (atomicExch(&u[4], 7u) == 0) atomicAdd(&i[3], 1);
+    u32 seen = u[5] * 0;
+    for (;;) {
+        const u32 old = atomicCAS(&u[5], seen, seen + 3);
+        if (old == seen) break;
+        seen = old;
+    }
+    __threadfence();
+}
+
+extern "C" __global__ void dynamic(const int* in, int* out, int elements, int past) {
+    DYNAMIC_SHARED(memory);
+    int* own = reinterpret_cast<int*>(memory);
+    own[threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+    __syncthreads();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = own[elements - 1 - threadIdx.x];
+    if (past && threadIdx.x == 0 && blockIdx.x == 1) memory[past] = 1;
+}
+
+extern "C" __global__ void early(const int* in, int* out) {
+    __shared__ int shared[256];
+    if (in[threadIdx.x] == 0) return;
+    shared[threadIdx.x] = in[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x % 2) return;
+    const int count = __syncthreads_count(1);
+    out[threadIdx.x] = shared[threadIdx.x] + count + __popc(__ballot_sync(ALL, 1));
+}
+
+extern "C" __global__ void deadlock(int kind) {
+    const int i = threadIdx.x;
+    if (kind == 0 && blockIdx.x == 2) {
+        if (i == 5) __shfl_sync(ALL, i, 0);
+        else __syncthreads();
+    }
+    if (kind == 1 && i == 9) __shfl_sync(0xffu, i, 0);
+    if (kind == 2) {
+        if (i % 2) __ballot_sync(ALL, 1);
+        else __syncwarp();
+    }
+    if (kind == 3) {
+        if (i % 2) __syncthreads_or(1);
+        else __syncthreads();
+    }
+    if (kind == 4) __shfl_sync(ALL, i, 0, 7);
+    if (kind == 5) {
+        if (i == 0) __syncwarp(3u);
+        if (i == 1) return;
+    }
+    if (kind == 6 && i == 33) __syncwarp(6u);
+    if (kind == 6 && i == 34) __syncwarp(12u);
+    if (kind == 6 && i == 35) __syncwarp(10u);
+}
+
+extern "C" __global__ void poison(u32* out) {
+    DYNAMIC_SHARED(memory);
+    __shared__ u32 shared[32];
+    out[blockIdx.x * 64 + threadIdx.x] = shared[threadIdx.x];
+    out[blockIdx.x * 64 + 32 + threadIdx.x] = reinterpret_cast<u32*>(memory)[threadIdx.x];
+    shared[threadIdx.x] = 1;
+    reinterpret_cast<u32*>(memory)[threadIdx.x] = 2;
+}
+
+extern "C" __global__ void doubles(const double* in, i64* rounded, double* out, int n) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const double x = __ldg(in + i);
+        rounded[i] = __double2ll_rn(x);
+        out[4 * i] = __dadd_rn(x, 0.1);
+        out[4 * i + 1] = __dsub_rn(__dmul_rn(x, x), 1.0);
+        out[4 * i + 2] = __ddiv_rn(x, 3.0);
+        out[4 * i + 3] = __int_as_float(__float_as_int(static_cast<float>(x)));
+    }
+}
+
+extern "C" __global__ void bits(const int* in, int* out) {
+    const int x = in[threadIdx.x];
+    out[threadIdx.x * 5] = __clz(x);
+    out[threadIdx.x * 5 + 1] = __ffs(x);
+    out[threadIdx.x * 5 + 2] = __popc(x);
+    out[threadIdx.x * 5 + 3] = __popcll(static_cast<i64>(x));
+    out[threadIdx.x * 5 + 4] = max(min(x, 100), -100);
+}
+
+__constant__ int table[3] = {1, 10, 100};
+extern "C" __global__ void dims(int* out) {
+    const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    int* at = out + (block * blockDim.x * blockDim.y * blockDim.z + thread) * 2;
+    at[0] = blockIdx.x * table[0] + blockIdx.y * table[1] + blockIdx.z * table[2];
+    at[1] = threadIdx.x + threadIdx.y * 10 + threadIdx.z * 100;
+}
+
+extern "C" __global__ void tickets(int* next, int* out) {
+    out[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(next, 1);
+}
+
+extern "C" __global__ void neighbours(int* out) {
+    __shared__ int values[64];
+    values[threadIdx.x] = threadIdx.x;
+    __syncwarp();  // neighbours
+    __shfl_sync(ALL, 0, 0);
+    out[threadIdx.x] = values[threadIdx.x ^ 1];
+}
+
+extern "C" __global__ void scalars(u32* out, int a, i64 b, u32 c, u64 d, float e, double f, unsigned char g, int* h) {
+    const bool integers = a == -1 && b == -(1ll << 40) && c == 0xffffffffu && d == 1ull << 63 && g == 255;
+    out[0] = integers && e == 0.5f && f == 0.1 && !h;
+}
+"""
+
+STEP = ("kernels.cu", "        __syncthreads();  // step\n", "")
+NEIGHBOURS = ("kernels.cu", "    __syncwarp();  // neighbours\n", "")
+CONFIGURATIONS = ["ascending", "descending", "shuffle", "ucontext", "threads"]
+ORDERS = [("ascending", 0), ("descending", 0), *(("shuffle", seed) for seed in range(4))]
+
+int32 = ctypes.c_int32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "tools.cuh").write_text(HEADER)
+    (folder / "kernels.cu").write_text(KERNELS)
+    return folder / "kernels.cu"
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
+def host(request: pytest.FixtureRequest, source: Path) -> HostLauncher:
+    if request.param == "threads":
+        return HostLauncher(build([source], mode="threads"))
+    if request.param == "ucontext":
+        return HostLauncher(build([source], defines={"FANRANK_CUDA_UCONTEXT": "1"}))
+    return HostLauncher(build([source]), order=request.param, seed=1)
+
+
+@pytest.fixture(scope="module")
+def fibers(source: Path) -> HostLauncher:
+    return HostLauncher(build([source]))
+
+
+def integers(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(-99, 100, shape).astype(np.int32))
+
+
+def test_reduce(host: HostLauncher) -> None:
+    values, sums = integers(8, 256), torch.zeros(8, dtype=torch.int32)
+    host.launch("reduce", (8, 1, 1), (256, 1, 1), 0, [values, sums])
+    assert torch.equal(sums, values.sum(1, dtype=torch.int32) + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("int", torch.int32),
+        ("u32", torch.int32),
+        ("i64", torch.int64),
+        ("u64", torch.int64),
+        ("float", torch.float32),
+        ("double", torch.float64),
+    ],
+)
+def test_scan(host: HostLauncher, name: str, dtype: torch.dtype) -> None:
+    values = integers(4, 32).to(dtype) * (2**40 if dtype.itemsize == 8 else 1)
+    out = torch.zeros_like(values)
+    host.launch(f"scan_{name}", (1, 1, 1), (128, 1, 1), 0, [values, out])
+    assert torch.equal(out, values.cumsum(1).to(dtype))
+
+
+def test_shuffles(host: HostLauncher) -> None:
+    values, out = integers(64), torch.zeros(7, 64, dtype=torch.int32)
+    host.launch("shuffles", (1, 1, 1), (64, 1, 1), 0, [values, out])
+    for i in range(64):
+        first, lane = i & ~31, i & 31
+        part = lane & ~7
+        sources = [
+            lane + 3 if lane + 3 < 32 else lane,
+            5,
+            part + 1,
+            lane - 2 if lane - 2 >= part else lane,
+            lane + 2 if lane + 2 < part + 8 else lane,
+            lane ^ 8 if lane ^ 8 < part + 8 else lane,
+        ]
+        assert out[0, i] == values[first : first + 32].sum()
+        assert out[1:, i].tolist() == [values[first + source].item() for source in sources]
+
+
+def test_masks(host: HostLauncher) -> None:
+    values, out = integers(32), torch.zeros(32, dtype=torch.int32)
+    host.launch("masked", (1, 1, 1), (32, 1, 1), 0, [values, out])
+    for i in range(32):
+        assert out[i] == values[i ^ 2 if i % 2 else 4 if i < 8 else i]
+
+
+def test_compact_and_votes(host: HostLauncher) -> None:
+    values = integers(128)
+    values[32:64] = 7
+    values[64:96] = -7
+    out, counts = torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    host.launch("compact", (1, 1, 1), (128, 1, 1), 0, [values, out, counts])
+    kept = values[values > 0]
+    assert torch.equal(out[: len(kept)], kept)
+    assert not out[len(kept) :].any()
+    votes = torch.tensor([1, 3, 0, 1], dtype=torch.int32).repeat_interleave(32)
+    assert torch.equal(counts, votes + 8 + 16 * len(kept))
+
+
+def test_atomics(host: HostLauncher) -> None:
+    i, u = torch.zeros(4, dtype=torch.int32), torch.zeros(6, dtype=torch.int32)
+    u[2] = -1
+    long, unsigned = torch.zeros(2, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    unsigned[2] = -1
+    f, d = torch.zeros(1), torch.zeros(1, dtype=torch.float64)
+    host.launch("atomics", (2, 1, 1), (96, 1, 1), 0, [i, u, long, unsigned, f, d])
+    assert i.tolist() == [191 * 96, 186, -191, 1]
+    assert u.tolist() == [-192, 191, 0, -1, 7, 192 * 3]
+    assert long.tolist() == [191 << 40, -(191 << 40)]
+    assert unsigned.tolist() == [192 << 33, 191 << 40, 0]
+    assert (f.item(), d.item()) == (96.0, 48.0)
+
+
+def test_dynamic_shared_memory(host: HostLauncher) -> None:
+    values, out = integers(3, 100), torch.zeros(3, 100, dtype=torch.int32)
+    host.launch("dynamic", (3, 1, 1), (100, 1, 1), 400, [values, out, int32(100), int32(0)])
+    assert torch.equal(out, values.flip(1))
+
+
+@pytest.mark.parametrize("past", [-1, -1024, 400, 401, 1423])
+def test_a_write_outside_dynamic_shared_memory_is_a_fault(host: HostLauncher, past: int) -> None:
+    values, out = integers(3, 100), torch.zeros(3, 100, dtype=torch.int32)
+    with pytest.raises(KernelFault, match=rf"block \(1, 0, 0\): wrote outside its 400 bytes .* at byte {past}$"):
+        host.launch("dynamic", (3, 1, 1), (100, 1, 1), 400, [values, out, int32(100), int32(past)])
+
+
+def test_threads_that_returned_count_as_arrived(host: HostLauncher) -> None:
+    values, out = torch.zeros(70, dtype=torch.int32), torch.zeros(70, dtype=torch.int32)
+    values[:40] = 5
+    values[64] = 6
+    host.launch("early", (1, 1, 1), (70, 1, 1), 0, [values, out])
+    even = torch.arange(70) % 2 == 0
+    counts = torch.tensor([16] * 32 + [4] * 32 + [1] * 6, dtype=torch.int32)
+    assert torch.equal(out, torch.where(even & (values > 0), values + 21 + counts, 0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (0, r"block \(2, 0, 0\): deadlock: of 64 threads 63 wait at __syncthreads .*\(5, 0, 0\) waits at __shfl_sync"),
+        (1, r"thread \(9, 0, 0\): calls __shfl_sync with mask 0x000000ff, which lacks its own lane 9"),
+        (2, "call different warp primitives"),
+        (3, "while others wait at __syncthreads"),
+        (4, "width must be a power of two"),
+        (5, None),
+        (6, r"0 wait at a block barrier and 3 at a warp primitive; 61 have returned; .* for the lanes 0x00000004"),
+    ],
+)
+def test_deadlocks_and_bad_masks_are_faults(host: HostLauncher, kind: int, message: str | None) -> None:
+    if message is None:
+        host.launch("deadlock", (3, 1, 1), (64, 1, 1), 0, [int32(kind)])
+    else:
+        with pytest.raises(KernelFault, match=message):
+            host.launch("deadlock", (3, 1, 1), (64, 1, 1), 0, [int32(kind)])
+    values, sums = integers(2, 256), torch.zeros(2, dtype=torch.int32)
+    host.launch("reduce", (2, 1, 1), (256, 1, 1), 0, [values, sums])
+    assert torch.equal(sums, values.sum(1, dtype=torch.int32) + 1)
+
+
+def test_shared_memory_is_poisoned_before_every_block(host: HostLauncher) -> None:
+    out = torch.zeros(3, 64, dtype=torch.int32)
+    host.launch("poison", (3, 1, 1), (32, 1, 1), 128, [out])
+    assert (out == 0x7F7F7F7F).all()
+
+
+def test_doubles(host: HostLauncher) -> None:
+    values = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999999999999994, 2**51 + 0.5, 2**51 + 1.5, 2.0**53 + 2, 1e-300]
+    values += [1 + 2**-30, 1 / 3, 1e300, -1e300, 2.0**63, -(2.0**63), math.inf, -math.inf, math.nan]
+    given = torch.tensor(values, dtype=torch.float64)
+    rounded, out = torch.zeros(len(values), dtype=torch.int64), torch.zeros(len(values), 4, dtype=torch.float64)
+    host.launch("doubles", (1, 1, 1), (32, 1, 1), 0, [given, rounded, out, int32(len(values))])
+    exact = [
+        -(2**63) if math.isnan(x) else 2**63 - 1 if x >= 2**63 else -(2**63) if x <= -(2**63) else round(x)
+        for x in values
+    ]
+    assert rounded.tolist() == exact
+    x = given.numpy()
+    with np.errstate(over="ignore"):
+        expected = np.stack([x + 0.1, x * x - 1.0, x / 3.0, x.astype(np.float32)], axis=1)
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_bit_counts(host: HostLauncher) -> None:
+    given = torch.tensor([0, 1, -1, 2**31 - 1, -(2**31), 96], dtype=torch.int32)
+    out = torch.zeros(6, 5, dtype=torch.int32)
+    host.launch("bits", (1, 1, 1), (6, 1, 1), 0, [given, out])
+    assert out.tolist() == [
+        [32, 0, 0, 0, 0],
+        [31, 1, 1, 1, 1],
+        [0, 1, 32, 64, -1],
+        [1, 1, 31, 31, 100],
+        [0, 32, 1, 33, -100],
+        [25, 6, 2, 2, 96],
+    ]
+
+
+def test_dimensions(host: HostLauncher) -> None:
+    out = torch.zeros(4, 3, 2, 4, 5, 7, 2, dtype=torch.int32)
+    host.launch("dims", (2, 3, 4), (7, 5, 4), 0, [out])
+    bz, by, bx, tz, ty, tx = np.indices((4, 3, 2, 4, 5, 7))
+    np.testing.assert_array_equal(out.numpy(), np.stack([bx + 10 * by + 100 * bz, tx + 10 * ty + 100 * tz], axis=-1))
+
+
+def test_scalars(host: HostLauncher) -> None:
+    out = torch.zeros(1, dtype=torch.int32)
+    scalars = [int32(-1), ctypes.c_int64(-(1 << 40)), ctypes.c_uint32(2**32 - 1), ctypes.c_uint64(1 << 63)]
+    reals = [ctypes.c_float(0.5), ctypes.c_double(0.1), ctypes.c_uint8(255)]
+    host.launch("scalars", (1, 1, 1), (1, 1, 1), 0, [out, *scalars, *reals, None])
+    assert out.item() == 1
+
+
+def test_order(fibers: HostLauncher) -> None:
+    def tickets(order: str, seed: int = 0) -> list[int]:
+        launcher = HostLauncher(fibers.library, order=order, seed=seed)
+        out = torch.zeros(6 * 70, dtype=torch.int32)
+        launcher.launch("tickets", (6, 1, 1), (70, 1, 1), 0, [torch.zeros(1, dtype=torch.int32), out])
+        return out.tolist()
+
+    up = list(range(420))
+    assert tickets("ascending") == up
+    assert tickets("descending") == up[::-1]
+    shuffled = [tickets("shuffle", seed) for seed in range(4)]
+    assert all(sorted(one) == up and one != up for one in shuffled)
+    assert len({tuple(one) for one in shuffled}) == 4
+    assert tickets("shuffle", 2) == shuffled[2]
+
+
+def test_a_removed_barrier_changes_the_answer_in_some_order(source: Path) -> None:
+    def wrong(library: Path) -> int:
+        values, count = integers(4, 256), 0
+        for order, seed in ORDERS:
+            sums = torch.zeros(4, dtype=torch.int32)
+            launcher = HostLauncher(library, order=order, seed=seed)
+            launcher.launch("reduce", (4, 1, 1), (256, 1, 1), 0, [values, sums])
+            count += not torch.equal(sums, values.sum(1, dtype=torch.int32) + 1)
+        return count
+
+    assert wrong(build([source])) == 0
+    assert wrong(build([source], edits=[STEP])) > 0
+
+
+SANITIZED = """
+import sys, torch
+from pathlib import Path
+from fanrank.kernels.cuda_host import HostLauncher, build
+
+edits = [] if len(sys.argv) < 3 else [tuple(edit.split("|")) for edit in sys.argv[2:]]
+launcher = HostLauncher(build([Path(sys.argv[1])], mode="threads", sanitize=True, edits=edits))
+sums, out = torch.zeros(3, dtype=torch.int32), torch.zeros(192, dtype=torch.int32)
+launcher.launch("reduce", (3, 1, 1), (64, 1, 1), 0, [torch.ones(192, dtype=torch.int32), sums])
+launcher.launch("neighbours", (1, 1, 1), (64, 1, 1), 0, [out])
+launcher.launch("compact", (1, 1, 1), (64, 1, 1), 0, [torch.ones(64, dtype=torch.int32), out, out.clone()])
+launcher.launch("early", (1, 1, 1), (64, 1, 1), 0, [torch.arange(64, dtype=torch.int32), out])
+launcher.launch("masked", (2, 1, 1), (32, 1, 1), 0, [torch.ones(64, dtype=torch.int32), out])
+launcher.launch("tickets", (3, 1, 1), (64, 1, 1), 0, [torch.zeros(1, dtype=torch.int32), out])
+print("sums", sums.tolist(), flush=True)
+"""
+
+
+def sanitized(source: Path, tmp_path: Path, *edits: tuple[str, str, str]) -> tuple[int, str, tuple[str, ...]]:
+    try:
+        sanitizer_library()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    script = tmp_path / "launches.py"
+    script.write_text(SANITIZED)
+    done = run_sanitized([str(script), str(source), *("|".join(edit) for edit in edits)], timeout=120)
+    return done.returncode, done.output, done.races
+
+
+def test_the_race_check_is_silent_without_races(source: Path, tmp_path: Path) -> None:
+    returncode, output, races = sanitized(source, tmp_path)
+    assert (returncode, races) == (0, ()), output
+    assert "sums [65, 65, 65]" in output
+
+
+def test_the_race_check_reports_removed_barriers(source: Path, tmp_path: Path) -> None:
+    returncode, output, races = sanitized(source, tmp_path, STEP, NEIGHBOURS)
+    assert returncode == 66, output
+    assert any("block_sum" in race for race in races)
+    # A shuffle after the write does not order it.
+    assert any("neighbours" in race for race in races)
+    assert not any("compact" in race or "early" in race for race in races)
+
+
+def test_a_sanitized_library_needs_a_sanitized_process(source: Path, tmp_path: Path) -> None:
+    library = tmp_path / "kernels.tsan.so"
+    library.touch()
+    with pytest.raises(ParameterError, match="run_sanitized"):
+        HostLauncher(library)
+    with pytest.raises(ParameterError, match="build"):
+        HostLauncher(source)
+
+
+def test_arguments_are_checked(fibers: HostLauncher) -> None:
+    one, three = (1, 1, 1), [int32(1)]
+    values, out = integers(256), torch.zeros(256, dtype=torch.int32)
+    refused = [
+        ("no kernel named nothing; the library has .*reduce", ("nothing", one, one, 0, [])),
+        ("reduce takes 2 arguments, got 1", ("reduce", one, one, 0, [values])),
+        ("argument 1 must be a pointer, got an integer of 4 bytes", ("reduce", one, one, 0, [values, int32(1)])),
+        ("argument 0 must be an integer of 4 bytes, got a pointer", ("deadlock", one, one, 0, [values])),
+        ("got an integer of 8 bytes", ("deadlock", one, one, 0, [ctypes.c_int64(1)])),
+        ("got a floating-point number of 4 bytes", ("deadlock", one, one, 0, [ctypes.c_float(1)])),
+        ("elements of 4 bytes, got a tensor with elements of 8", ("reduce", one, one, 0, [values.long(), out])),
+        ("not contiguous", ("reduce", one, one, 0, [values[::2], out])),
+        ("ctypes scalar, got int", ("deadlock", one, one, 0, [1])),
+        ("on meta, not on the CPU", ("reduce", one, one, 0, [values.to("meta"), out])),
+        ("1 to 1024 threads", ("deadlock", one, (1025, 1, 1), 0, three)),
+        ("1 to 1024 threads", ("deadlock", one, (1, 0, 1), 0, three)),
+        ("a grid has", ("deadlock", (0, 1, 1), one, 0, three)),
+        ("a grid has", ("deadlock", (1, 65536, 1), one, 0, three)),
+        ("grid must be three counts", ("deadlock", (1, 1), one, 0, three)),
+        ("block must be three counts", ("deadlock", one, (-1, 1, 1), 0, three)),
+        ("no device has more", ("deadlock", one, one, 228 * 1024, three)),
+        ("not be negative", ("deadlock", one, one, -1, three)),
+    ]
+    for message, call in refused:
+        with pytest.raises(ParameterError, match=message):
+            fibers.launch(*call)
+    with pytest.raises(ParameterError, match="order must be"):
+        HostLauncher(fibers.library, order="sideways").launch("deadlock", one, one, 0, three)  # type: ignore[arg-type]
+    byte_view = values.view(torch.uint8)
+    fibers.launch("reduce", one, (256, 1, 1), 0, [byte_view, out])
+    assert out[0] == values.sum() + 1
+
+
+def test_build_arguments_are_checked(source: Path) -> None:
+    refused = [
+        ("mode must be", {"mode": "warps"}),
+        ("sanitize needs", {"sanitize": True}),
+        ("of which the sources have 0", {"edits": [("other.cu", "a", "b")]}),
+        ("must stand once in kernels.cu, not 0 times", {"edits": [("kernels.cu", "not there", "")]}),
+        ("must stand once in tools.cuh, not 2 times", {"edits": [("tools.cuh", "unsigned char", "int")]}),
+    ]
+    for message, options in refused:
+        with pytest.raises(ParameterError, match=message):
+            build([source], **options)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="at least one"):
+        build([])
+    with pytest.raises(ParameterError, match="no such source"):
+        build([source.with_name("missing.cu")])
+
+
+def test_a_compile_error_shows_the_compilers_message(source: Path) -> None:
+    with pytest.raises(CompileError, match="no_such_thing"):
+        build([source], edits=[("kernels.cu", "out[threadIdx.x * 5] = __clz(x);", "no_such_thing(x);")])
+    with pytest.raises(CompileError, match="CUDA has no atomicAdd of this type"):
+        build([source], edits=[("kernels.cu", "atomicMax(&l[0]", "atomicAdd(&l[0]")])
+    with pytest.raises(CompileError, match=r"gone\.cuh"):
+        build([source], edits=[("kernels.cu", '#include "tools.cuh"', '#include "gone.cuh"')])
+
+
+def test_without_a_compiler_the_error_says_so(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    compiler.cache_clear()
+    try:
+        with pytest.raises(BackendUnavailableError, match=r"no C\+\+ compiler \(g\+\+ or clang\+\+\)"):
+            build([source])
+    finally:
+        compiler.cache_clear()
+
+
+def test_the_cache(tmp_path: Path, cache: Path) -> None:
+    header, first, second = tmp_path / "value.h", tmp_path / "first.cu", tmp_path / "second.cu"
+    header.write_text("constexpr int VALUE = 1;\n")
+    text = '#include "value.h"\n__device__ int helper() { return VALUE + PLUS; }\n'
+    text += 'extern "C" __global__ void NAME(int* out) { *out = helper(); }\n'
+    first.write_text(text.replace("NAME", "first"))
+    second.write_text("#define VALUE 5\n" + text.replace("NAME", "second").replace('#include "value.h"\n', ""))
+
+    def answer(library: Path, name: str = "first") -> int:
+        out = torch.zeros(1, dtype=torch.int32)
+        HostLauncher(library).launch(name, (1, 1, 1), (1, 1, 1), 0, [out])
+        return int(out.item())
+
+    # Two builds at once give one file.
+    with ThreadPoolExecutor(2) as pool:
+        libraries = list(pool.map(lambda _: build([first, second], defines={"PLUS": "10"}), range(2)))
+    assert libraries[0] == libraries[1]
+    assert libraries[0].is_relative_to(cache / "fanrank" / "cuda_host")
+    assert (answer(libraries[0]), answer(libraries[0], "second")) == (11, 15)
+
+    written = libraries[0].stat().st_mtime_ns
+    assert build([first, second], defines={"PLUS": "10"}) == libraries[0]
+    assert libraries[0].stat().st_mtime_ns == written
+
+    header.write_text("constexpr int VALUE = 2;\n")
+    changed = build([first, second], defines={"PLUS": "10"})
+    assert changed != libraries[0]
+    assert answer(changed) == 12
+    assert not [entry for entry in os.listdir(cache / "fanrank" / "cuda_host") if entry.startswith("build-")]
