@@ -1,0 +1,131 @@
+"""What a run of the GPU benchmarks leaves behind: one row a measurement, and its share of the measured ceilings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# What is counted -> the ceiling that it is held against.
+CEILINGS = {
+    "device_bytes": "copy_bytes",
+    "l2_bytes": "l2_bytes",
+    "shared_bytes": "shared_bytes",
+    "shared_int32": "shared_int32",
+    "l2_int32": "l2_int32",
+    "l2_float": "l2_float",
+}
+SHARED = ("shared_bytes", "shared_int32")
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One system on one batch; with `error`, a system that could not be measured there.
+
+    `device` is the GPU's name, or "cpu" where kernels ran on the CPU (or the system is a CPU system). `ms` is the
+    median time of one batch over `reps` repetitions, `ms_iqr` the distance of its quartiles. `batch` queries were asked
+    at once; a slow system answered only the first `queries` of them, and its rate is of those. `phases_ms` are
+    differences of medians: cut, cut and score, and all three were timed apart.
+
+    `postings_per_query` counts the postings of a query's lists, and `postings_per_s` is that over the time: where whole
+    tiles are skipped, their postings count as done. `counted` is what a batch must move and add at the least, by
+    analysis (not from hardware counters); `share` holds, for each ceiling, the part of the time that reaching it would
+    have taken ("shared": what goes through shared memory together), and `binding` names the largest. Skipped tiles are
+    counted, so a share may pass 1.
+
+    Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy road,
+    `repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) with it.
+    """
+
+    bench: str
+    run: str
+    corpus: str
+    system: str
+    phase: str
+    batch: int
+    k: int
+    device: str = ""
+    queries: int = 0
+    variants: int = 0
+    ms: float | None = None
+    ms_min: float | None = None
+    ms_max: float | None = None
+    ms_iqr: float | None = None
+    reps: int = 0
+    phases_ms: dict[str, float] = field(default_factory=dict)
+    queries_per_s: float | None = None
+    postings_per_query: float = 0.0
+    postings_per_s: float | None = None
+    documents: int = 0
+    postings: int = 0
+    index_bytes: int | None = None
+    bytes_per_posting: float | None = None
+    counted: dict[str, int] = field(default_factory=dict)
+    share: dict[str, float] = field(default_factory=dict)
+    binding: str = ""
+    identical: float | None = None
+    repeatable: bool | None = None
+    top1: float | None = None
+    overlap: float | None = None
+    threads: int = 0
+    counters: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    error: str | None = None
+    machine: dict[str, Any] = field(default_factory=dict)
+    ceiling: dict[str, float] = field(default_factory=dict)
+    commit: str = ""
+    date: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether an exact system gave another answer than numpy, or two answers."""
+        return self.repeatable is False or (self.identical is not None and self.identical < 1.0)
+
+
+def shares(counted: Mapping[str, int], ceiling: Mapping[str, float], seconds: float) -> tuple[dict[str, float], str]:
+    """(part of the time that each ceiling explains, the largest of them)."""
+    found = {
+        name: amount / ceiling[CEILINGS[name]] / seconds
+        for name, amount in counted.items()
+        if ceiling.get(CEILINGS[name])
+    }
+    if all(name in found for name in SHARED):
+        found["shared"] = sum(found[name] for name in SHARED)
+    rounded = {name: float(f"{share:.3g}") for name, share in found.items()}
+    return rounded, max(found, key=lambda name: found[name]) if found else ""
+
+
+def read(path: Path) -> list[GpuRow]:
+    """The rows of a file."""
+    return [GpuRow(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def markdown(rows: list[GpuRow]) -> str:
+    """A table a corpus: one line a system and batch."""
+    lines: list[str] = []
+    for corpus in dict.fromkeys(row.corpus for row in rows):
+        own = [row for row in rows if row.corpus == corpus]
+        lines += [
+            f"\n{corpus}: {own[0].documents:,} documents, {own[0].postings:,} postings\n",
+            "| batch | k | system | phase | device | ms | iqr | queries/s | postings/s | binding | answer |",
+            "|---:|---:|---|---|---|---:|---:|---:|---:|---|---|",
+        ]
+        lines += [_line(row) for row in own]
+    return "\n".join(lines)
+
+
+def _line(row: GpuRow) -> str:
+    place = f"| {row.batch} | {row.k} | {row.system} | {row.phase} | {row.device} "
+    if row.error is not None:
+        return f"{place}| | | | | | error: {row.error} |"
+    answer = ""
+    if row.identical is not None:
+        answer = "wrong" if row.wrong else "identical"
+    elif row.overlap is not None:
+        answer = f"top-1 {row.top1:.3f}, overlap {row.overlap:.4f}"
+    spread = "" if row.ms_iqr is None else f"{row.ms_iqr:.3g}"
+    binding = f"{row.binding} {row.share[row.binding]:.2f}" if row.binding else ""
+    rates = f"{row.queries_per_s:,.0f} | {row.postings_per_s:.3g}"
+    return f"{place}| {row.ms:.4g} | {spread} | {rates} | {binding} | {answer} |"
