@@ -2,6 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 DATA ?=
+# CuPy's build for the driver's CUDA, and what `make gpu` checks.
+CUDA ?= 13
+DATASETS ?= ../shared/data
+GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
 .PHONY: demo test lint bench gpu clean
 
@@ -20,9 +24,16 @@ bench: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
 
-gpu: $(VENV)/.dev
+gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor
-	$(BIN)/pytest -q -m gpu || [ $$? -eq 5 ]
+	$(BIN)/pytest -q -m gpu
+	for family in cuda triton; do for corpus in $(GPU_CORPORA); do \
+		$(BIN)/fanrank check $$corpus --backend $$family || exit 1; done; done
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
+		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/test_gpu_kernels.py -k "family and cuda"
+	compute-sanitizer --tool racecheck --error-exitcode 9 \
+		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/test_gpu_kernels.py -k "family and cuda"
+	$(BIN)/python -m bench.gpu_run
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +42,10 @@ $(VENV)/.core: pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install -q -e '.[dev]'
+	touch $@
+
+$(VENV)/.gpu: $(VENV)/.dev
+	$(BIN)/pip install -q -e '.[gpu-cuda$(CUDA),bench]'
 	touch $@
 
 clean:

@@ -156,6 +156,11 @@ class Snapshot:
         return idf
 
     @cached_property
+    def highest_bound(self) -> float:
+        """Quanta that no contribution exceeds in absolute value."""
+        return float(self.bm25.bounds(self.term_idf).max(initial=0.0))
+
+    @cached_property
     def contributions(self) -> tuple[Contributions, ...]:
         return tuple(Contributions(segment, self.bm25, self.statistics) for segment in self.segments)
 

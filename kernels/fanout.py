@@ -16,9 +16,8 @@ import torch
 from ..engine.index import Snapshot
 from ..engine.plan import Plan
 from .batch import to_host
-from .device import Residency
-from .tensors import search_answer
-from .work import Answer, Verbs
+from .tensors import TensorSearch
+from .work import Answer
 
 # Padded shapes. A batch takes the smallest that holds it, so that few graphs are captured.
 QUERIES = (8, 32)
@@ -37,14 +36,13 @@ def _padded(value: int, sizes: tuple[int, ...]) -> int | None:
 class Fanout:
     """One padded shape over one snapshot (ready on the device), captured at the second use."""
 
-    def __init__(
-        self, snapshot: Snapshot, queries: int, terms: int, k: int, residency: Residency, verbs: Verbs
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, queries: int, terms: int, k: int, search: TensorSearch) -> None:
         self._snapshot = weakref.ref(snapshot)
-        self._k, self._residency, self._verbs = k, residency, verbs
-        pinned = residency.device.type == "cuda"
-        self._host = torch.empty(terms + queries + 1, dtype=torch.int64, pin_memory=pinned)
-        self._device = torch.empty(terms + queries + 1, dtype=torch.int64, device=residency.device)
+        self._k, self._search = k, search
+        device = search.residency.device
+        self._captures = device.type == "cuda"
+        self._host = torch.empty(terms + queries + 1, dtype=torch.int64, pin_memory=self._captures)
+        self._device = torch.empty(terms + queries + 1, dtype=torch.int64, device=device)
         self._terms, self._offsets = self._device.split_with_sizes([terms, queries + 1])
         self._graph: torch.cuda.CUDAGraph | None = None
         self._answer: Answer | None = None
@@ -62,7 +60,7 @@ class Fanout:
         staged[-1] = size
         self._device.copy_(self._host, non_blocking=True)
         self._uses += 1
-        if self._residency.device.type != "cuda" or self._uses == 1:
+        if not self._captures or self._uses == 1:
             return to_host(self._run())
         if self._graph is None:
             self._capture()
@@ -74,7 +72,7 @@ class Fanout:
     def _run(self) -> Answer:
         snapshot = self._snapshot()
         assert snapshot is not None
-        return search_answer(snapshot, self._terms, self._offsets, None, self._k, self._residency, self._verbs)
+        return self._search.answer(snapshot, self._terms, self._offsets, None, self._k)
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
@@ -86,8 +84,8 @@ class Fanout:
 class Fanouts:
     """The captured shapes of one engine."""
 
-    def __init__(self, residency: Residency, verbs: Verbs) -> None:
-        self._residency, self._verbs = residency, verbs
+    def __init__(self, search: TensorSearch) -> None:
+        self._search = search
         self._kept: OrderedDict[tuple[int, int, int, int], tuple[weakref.ref[Snapshot], Fanout]] = OrderedDict()
 
     def answer(self, plan: Plan) -> tuple[Integers, Integers, npt.NDArray[np.int32]] | None:
@@ -105,7 +103,7 @@ class Fanouts:
         key = (id(plan.snapshot), queries, terms, width)
         known = self._kept.pop(key, None)
         if known is None:
-            fanout = Fanout(plan.snapshot, queries, terms, width, self._residency, self._verbs)
+            fanout = Fanout(plan.snapshot, queries, terms, width, self._search)
             known = (weakref.ref(plan.snapshot), fanout)
         self._kept[key] = known
         while len(self._kept) > MAX_GRAPHS:

@@ -20,7 +20,7 @@ from .batch import Share, chunks, halves, make_launch, to_host
 from .device import Residency
 from .fanout import Fanouts
 from .launch import run
-from .tensors import TensorHits, search_tensors
+from .tensors import TensorHits, TensorSearch
 from .timing import DevicePhases
 from .work import Verbs
 
@@ -38,7 +38,8 @@ class DeviceSearch:
         self.verbs = verbs
         self.residency = Residency(device, max_device_bytes)
         self.lock = threading.RLock()
-        self._fanouts = Fanouts(self.residency, verbs)
+        self._tensors = TensorSearch(self.residency, verbs)
+        self._fanouts = Fanouts(self._tensors)
 
     def __call__(
         self,
@@ -83,7 +84,7 @@ class DeviceSearch:
         """As `Engine.search_tensors`."""
         with self.lock:
             self.residency.make_ready([snapshot], self.verbs, DevicePhases(None, self.residency.device))
-            return search_tensors(snapshot, terms, offsets, weights, k, self.residency, self.verbs)
+            return self._tensors(snapshot, terms, offsets, weights, k)
 
     def _answer(self, shares: list[Share], tile_bits: int, clock: DevicePhases, out: Output) -> None:
         try:

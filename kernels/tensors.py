@@ -7,18 +7,28 @@ unit, and there is room for every list that the terms could name.
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..engine.bm25 import INT32_MAX, SCALE
 from ..engine.errors import ParameterError, QueryError
 from ..engine.index import Snapshot
 from .batch import make_answer, make_buffers
-from .device import Residency
+from .device import Residency, SegmentTable
 from .launch import run
 from .timing import DevicePhases
 from .work import CANDIDATE_BYTES, CUT_BYTES, MAX_SELECTED, UNBOUNDED, Answer, Verbs, Work
+
+# Frames kept for a snapshot, the least recently used let go; about 60 bytes a segment for each query and term.
+MAX_FRAMES = 16
+# Batches of more terms are deduplicated, so that a list is cut once; for fewer, cutting twice costs less than sorting.
+DEDUPLICATED = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,47 +40,52 @@ class TensorHits:
     counts: torch.Tensor  # int32 [B]
 
 
-def search_tensors(
-    snapshot: Snapshot,
-    terms: torch.Tensor,
-    offsets: torch.Tensor,
-    weights: torch.Tensor | None,
-    k: int,
-    residency: Residency,
-    verbs: Verbs,
-) -> TensorHits:
-    """As `Engine.search_tensors`, over a snapshot whose segments are resident and derived."""
-    _check(terms, offsets, weights, k, residency.device)
-    answer = search_answer(snapshot, terms, offsets, weights, k, residency, verbs)
-    scores = answer.scores.to(torch.float64) / SCALE
-    return TensorHits(torch.where(answer.documents < 0, -torch.inf, scores), answer.documents, answer.counts)
+class TensorSearch:
+    """Answers batches given as tensors, over snapshots whose segments are resident and derived."""
 
+    def __init__(self, residency: Residency, verbs: Verbs) -> None:
+        self.residency, self.verbs = residency, verbs
+        self._frames: weakref.WeakKeyDictionary[Snapshot, OrderedDict[tuple[int, int, bool, int], Frame]] = (
+            weakref.WeakKeyDictionary()
+        )
 
-def search_answer(
-    snapshot: Snapshot,
-    terms: torch.Tensor,
-    offsets: torch.Tensor,
-    weights: torch.Tensor | None,
-    k: int,
-    residency: Residency,
-    verbs: Verbs,
-) -> Answer:
-    """The answer in quanta; arguments are not checked."""
-    queries = len(offsets) - 1
-    answer = make_answer(queries, k, residency.device)
-    if not k or not queries or not len(terms) or not snapshot.segments:
-        answer.scores.zero_()
-        answer.documents.fill_(-1)
-        answer.counts.zero_()
-    else:
-        work, cuts, candidates = plan_on_device(snapshot, terms, offsets, weights, k, residency, verbs)
-        residency.reserve(CUT_BYTES * cuts + CANDIDATE_BYTES * candidates)
-        device = residency.device
+    def __call__(
+        self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
+    ) -> TensorHits:
+        """As `Engine.search_tensors`."""
+        _check(terms, offsets, weights, k, self.residency.device)
+        answer = self.answer(snapshot, terms, offsets, weights, k)
+        scores = answer.scores.to(torch.float64) / SCALE
+        return TensorHits(torch.where(answer.documents < 0, -torch.inf, scores), answer.documents, answer.counts)
+
+    def answer(
+        self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
+    ) -> Answer:
+        """The answer in quanta; arguments are not checked."""
+        queries, device = len(offsets) - 1, self.residency.device
+        answer = make_answer(queries, k, device)
+        if not k or not queries or not len(terms) or not snapshot.segments:
+            answer.scores.zero_()
+            answer.documents.fill_(-1)
+            answer.counts.zero_()
+            return answer
+        frame = self._frame(snapshot, queries, len(terms), weights is not None, k)
+        work = plan_on_device(snapshot, terms, offsets, weights, k, self.residency, frame)
+        self.residency.reserve(CUT_BYTES * frame.cuts + CANDIDATE_BYTES * frame.candidates)
         floors = torch.full((queries,), UNBOUNDED if work.signed else 1, dtype=torch.int64, device=device)
         counts = torch.zeros(queries, dtype=torch.int32, device=device)
-        buffers = make_buffers(cuts, candidates, work.any_wide, floors, counts)
-        run(verbs, work, buffers, answer, DevicePhases(None, device))
-    return answer
+        buffers = make_buffers(frame.cuts, frame.candidates, work.any_wide, floors, counts)
+        run(self.verbs, work, buffers, answer, DevicePhases(None, device))
+        return answer
+
+    def _frame(self, snapshot: Snapshot, queries: int, terms: int, weighted: bool, k: int) -> Frame:
+        kept = self._frames.setdefault(snapshot, OrderedDict())
+        shape = (queries, terms, weighted, k)
+        frame = kept.pop(shape, None) or make_frame(snapshot, *shape, self.residency, self.verbs)
+        kept[shape] = frame
+        while len(kept) > MAX_FRAMES:
+            kept.popitem(last=False)
+        return frame
 
 
 def _check(
@@ -92,6 +107,67 @@ def _check(
         raise QueryError(f"there are {len(terms)} terms but {len(weights)} weights")
 
 
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What a launch over a whole snapshot needs and its shape alone decides. Made once for each shape, then reused."""
+
+    table: SegmentTable
+    tile_bits: int
+    cuts: int
+    candidates: int
+    any_wide: bool
+    block_offset: torch.Tensor
+    unit_offset: torch.Tensor
+    list_segment: torch.Tensor
+    list_cuts: torch.Tensor
+    unit_query: torch.Tensor
+    unit_filter: torch.Tensor
+    unit_low: torch.Tensor
+    unit_high: torch.Tensor
+    slot_list: torch.Tensor  # without deduplication: slot i reads list i
+    slot_weight: torch.Tensor  # without weights: 1
+    slot_base: torch.Tensor  # int64 [S, 1] the first list of each segment
+    slot_end: torch.Tensor  # int64 [1]
+    query_k: torch.Tensor
+    query_wide: torch.Tensor  # where the device need not decide
+    candidate_offset: torch.Tensor
+
+
+def make_frame(
+    snapshot: Snapshot, queries: int, terms: int, weighted: bool, k: int, residency: Residency, verbs: Verbs
+) -> Frame:
+    """The frame for batches of this shape; the snapshot's segments must be ready."""
+    long = _is_long(snapshot, residency)
+    # A posting contributes at most this, so short batches are narrow for certain; for others the device decides.
+    any_wide = long or weighted or snapshot.highest_bound * terms >= INT32_MAX
+    tile_bits = verbs.tile_bits(any_wide)
+    table = residency.table(snapshot, tile_bits)
+    segments = len(table.tiles)
+    units = queries * segments
+    rows = np.array(table.tiles, dtype=np.int64) + 1
+    firsts = np.cumsum(rows * terms) - rows * terms
+    sizes = np.array([segment.size for segment in snapshot.segments], dtype=np.int32)
+    room = sum(table.tiles) * min(k, 1 << tile_bits)
+    arrays: list[npt.NDArray[Any]] = [
+        np.cumsum([0, *table.tiles], dtype=np.int64) * queries,
+        np.arange(segments + 1, dtype=np.int32) * np.int32(queries),
+        np.repeat(np.arange(segments, dtype=np.int32), terms),
+        (firsts[:, None] + rows[:, None] * np.arange(terms)).reshape(-1),
+        np.tile(np.arange(queries, dtype=np.int32), segments),
+        np.zeros(units, dtype=np.int64),
+        np.zeros(units, dtype=np.int32),
+        np.repeat(sizes, queries),
+        np.arange(segments * terms, dtype=np.int32),
+        np.ones(segments * terms, dtype=np.int32),
+        np.arange(segments, dtype=np.int64)[:, None] * terms,
+        np.array([segments * terms], dtype=np.int64),
+        np.full(queries, k, dtype=np.int32),
+        np.full(queries, long, dtype=np.uint8),
+        np.arange(queries + 1, dtype=np.int64) * room,
+    ]
+    return Frame(table, tile_bits, int((rows * terms).sum()), room * queries, any_wide, *residency.upload(arrays))
+
+
 def plan_on_device(
     snapshot: Snapshot,
     terms: torch.Tensor,  # [T] vocabulary ids
@@ -99,82 +175,75 @@ def plan_on_device(
     weights: torch.Tensor | None,  # [T]
     k: int,
     residency: Residency,
-    verbs: Verbs,
-) -> tuple[Work, int, int]:
-    """(work, cuts, candidates) made of device operations alone. A list of length 0 stands for what does not exist."""
-    device, signed = residency.device, snapshot.bm25.signed
-    count, queries = len(terms), len(offsets) - 1
-    # A posting contributes at most this, so short batches are narrow for certain; for others the device decides.
-    highest = snapshot.bm25.bounds(snapshot.term_idf).max(initial=0.0) if len(snapshot.term_idf) else 0.0
-    long = bool(residency.held(snapshot.segments[0]).quanta.dtype == torch.int64)
-    any_wide = long or weights is not None or highest * count >= INT32_MAX
-    tile_bits = verbs.tile_bits(any_wide)
-    tile = 1 << tile_bits
+    frame: Frame,
+) -> Work:
+    """The launch, made of device operations alone. A list of length 0 stands for what does not exist."""
+    count, table, long = len(terms), frame.table, _is_long(snapshot, residency)
+    segments = len(table.tiles)
+    distinct, slot_list = terms.to(torch.int64), frame.slot_list
+    if count > DEDUPLICATED:
+        # The distinct terms, in the first places of `distinct`; the rest hold -1.
+        ordered, order = torch.sort(distinct)
+        place = torch.zeros_like(ordered)
+        torch.cumsum(ordered[1:] != ordered[:-1], 0, out=place[1:])
+        distinct = torch.full_like(ordered, -1).scatter_(0, place, ordered)
+        slots = torch.empty_like(place).scatter_(0, order, place)
+        slot_list = (slots + frame.slot_base).to(torch.int32).view(-1)
 
-    def numbers(end: int) -> torch.Tensor:
-        return torch.arange(end, dtype=torch.int64, device=device)
-
-    weight = torch.ones(count, dtype=torch.int64, device=device) if weights is None else weights.to(torch.int64)
-    offsets = offsets.to(torch.int64)
-    # The distinct terms, in the first places of `distinct`; the rest hold -1.
-    ordered, order = torch.sort(terms.to(torch.int64))
-    place = torch.cat([numbers(1), (ordered[1:] != ordered[:-1]).to(torch.int64)]).cumsum(0)
-    distinct = torch.full((count,), -1, dtype=torch.int64, device=device).scatter_(0, place, ordered)
-    slots = torch.empty_like(place).scatter_(0, order, place)
-
-    table = residency.table(snapshot, tile_bits)
-    starts, lengths, rows = [], [], []
-    cuts = 0
-    for segment, own_tiles in zip(snapshot.segments, table.tiles, strict=True):
+    starts, lengths = [], []
+    for segment in snapshot.segments:
         resident = residency.held(segment)
-        held = resident.terms
-        if len(held):
-            position = torch.searchsorted(held, distinct.to(held.dtype)).clamp_(max=len(held) - 1)
-            present = held[position] == distinct
-            ends = resident.postings.offsets
-            starts.append(torch.where(present, ends[position], 0))
-            lengths.append(torch.where(present, ends[position + 1] - ends[position], 0))
-        else:
+        held, ends = resident.terms, resident.postings.offsets
+        if not len(held):
             starts.append(torch.zeros_like(distinct))
             lengths.append(torch.zeros_like(distinct))
-        rows.append(cuts + numbers(count) * (own_tiles + 1))
-        cuts += count * (own_tiles + 1)
-
-    segments = len(snapshot.segments)
-    parts = range(segments)
-    units = queries * segments
-    # Weights of a query's terms add up; the prefix sums turn that into a difference.
-    total = torch.cat([numbers(1), weight.cumsum(0)])
-    wide = (total[offsets[1:]] - total[offsets[:-1]]).to(torch.float64) * highest >= INT32_MAX
-    room = sum(table.tiles) * min(k, tile)
-    work = Work(
-        tile_bits=tile_bits,
+            continue
+        position = torch.searchsorted(held, distinct.to(held.dtype)).clamp_(max=len(held) - 1)
+        start = ends[position]
+        starts.append(start)
+        lengths.append((ends[position + 1] - start) * (held[position] == distinct))
+    slot_weight, query_wide = frame.slot_weight, frame.query_wide
+    offsets = offsets.to(torch.int64)
+    if weights is not None:
+        slot_weight = weights.to(torch.int32).repeat(segments)
+    if frame.any_wide and not long:
+        # Weights of a query's terms add up; their prefix sums turn that into a difference.
+        weight = torch.ones_like(distinct) if weights is None else weights.to(torch.int64)
+        total = torch.nn.functional.pad(weight.cumsum(0), (1, 0))
+        bound = (total[offsets[1:]] - total[offsets[:-1]]).to(torch.float64) * snapshot.highest_bound
+        query_wide = (bound >= INT32_MAX).to(torch.uint8)
+    return Work(
+        tile_bits=frame.tile_bits,
         max_tiles=max(table.tiles),
-        blocks=queries * sum(table.tiles),
+        blocks=(len(offsets) - 1) * sum(table.tiles),
         width=k,
-        signed=signed,
+        signed=snapshot.bm25.signed,
         long_quanta=long,
         any_narrow=not long,
-        any_wide=any_wide,
+        any_wide=frame.any_wide,
         words=table.words,
         quanta=table.quanta,
         sizes=table.sizes,
         firsts=table.firsts,
-        block_offset=table.tile_offset * queries,
-        unit_offset=numbers(segments + 1).to(torch.int32) * queries,
-        list_segment=torch.cat([torch.full((count,), part, dtype=torch.int32, device=device) for part in parts]),
-        list_start=torch.cat(starts),
-        list_length=torch.cat(lengths).to(torch.int32),
-        list_cuts=torch.cat(rows),
-        unit_query=numbers(queries).to(torch.int32).repeat(segments),
-        unit_slots=torch.cat([*(offsets[:-1] + count * part for part in parts), numbers(1) + count * segments]),
-        unit_filter=torch.zeros(units, dtype=torch.int64, device=device),
-        unit_low=torch.zeros(units, dtype=torch.int32, device=device),
-        unit_high=table.sizes.repeat_interleave(queries),
-        slot_list=torch.cat([slots + count * part for part in parts]).to(torch.int32),
-        slot_weight=weight.to(torch.int32).repeat(segments),
-        query_k=torch.full((queries,), k, dtype=torch.int32, device=device),
-        query_wide=torch.ones(queries, dtype=torch.uint8, device=device) if long else wide.to(torch.uint8),
-        candidate_offset=numbers(queries + 1) * room,
+        block_offset=frame.block_offset,
+        unit_offset=frame.unit_offset,
+        list_segment=frame.list_segment,
+        list_start=torch.cat(starts) if segments > 1 else starts[0],
+        list_length=(torch.cat(lengths) if segments > 1 else lengths[0]).to(torch.int32),
+        list_cuts=frame.list_cuts,
+        unit_query=frame.unit_query,
+        unit_slots=torch.cat([(offsets[:-1] + frame.slot_base).view(-1), frame.slot_end]),
+        unit_filter=frame.unit_filter,
+        unit_low=frame.unit_low,
+        unit_high=frame.unit_high,
+        slot_list=slot_list,
+        slot_weight=slot_weight,
+        query_k=frame.query_k,
+        query_wide=query_wide,
+        candidate_offset=frame.candidate_offset,
     )
-    return work, cuts, room * queries
+
+
+def _is_long(snapshot: Snapshot, residency: Residency) -> bool:
+    """Whether the snapshot's contributions are int64."""
+    return residency.held(snapshot.segments[0]).quanta.dtype == torch.int64

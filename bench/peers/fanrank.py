@@ -45,7 +45,7 @@ class Peer:
 
     def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
         # The one place to switch the kernel phase to a lower call, should the engine offer one.
-        self.engine.backend = self.backends[options["backend"]]
+        self.engine.backend = self.backends[options.get("backend", "numba")]
         hits = self.engine.search(prepared, k=k, threads=threads)
         if phase == "end_to_end":
             # Ids are looked up when they are asked for; end to end they are.
