@@ -1,4 +1,4 @@
-"""The search verb in numpy: score and select a batch, on 1 to n threads.
+"""The search verb in numpy: score and select a batch; on n threads where Python runs them side by side.
 
 Queries are scored in chunks whose score rows fit the cache together, and their candidates are ranked in larger groups,
 which spreads the cost of numpy's calls. Every group writes rows of its own, so the answer does not depend on the number
@@ -8,6 +8,7 @@ of threads.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,9 @@ MAX_PENDING = 1 << 18
 # Candidates of a row, as a multiple of k, that are ranked at once.
 MANY = 8
 MAX_THREADS = 64
+# Under the interpreter's lock a second thread made numpy slower in 7 of 8 cells of the bench (by up to 34 %), as what
+# it does without the lock is shorter than handing the lock over.
+THREADS_PAY = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _local = threading.local()
 
@@ -55,7 +59,8 @@ def search(
 
     Rows are best first; places past a row's count hold 0 and -1. `strategy` is ``exhaustive`` (score every posting),
     ``pruned`` (skip tiles that cannot reach the k best, except where contributions are signed) or ``auto``; all give
-    the same answer. ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
+    the same answer, as does any number of `threads`, of which a Python with the interpreter's lock uses one
+    (`THREADS_PAY`). ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
     scoring all postings on every corpus tried (docs/decisions.md).
     """
     scores = np.zeros((batch, k), dtype=np.int64)
@@ -66,6 +71,7 @@ def search(
     with phases("derive"):
         for plan in plans:
             plan.derive()
+    threads = threads if THREADS_PAY else 1
     tasks = [task for plan in plans for task in _groups(plan, threads)] if k else []
     work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
 

@@ -173,14 +173,15 @@ def statuses() -> list[BackendStatus]:
 
 
 def choose(
-    requested: str | None = None, among: Sequence[str] = BACKENDS, *, max_device_bytes: int | None = None
+    requested: str | None = None, *, among: Sequence[str] | None = None, max_device_bytes: int | None = None
 ) -> Backend:
-    """The backend to use: `requested`, else the environment's, else the first of `among` that can serve.
+    """The backend to use: `requested`, or the first of `among` that serves, or the environment's, or the first of all.
 
-    Raises `BackendUnavailableError` if the one asked for by name cannot serve; there is no silent fallback.
+    Chosen unasked, a device shares the work with the CPU (`Backend.cpu`). Raises `BackendUnavailableError` if the one
+    asked for by name cannot serve; there is no silent fallback.
     """
     name, asker = requested, "asked for by the caller"
-    if name is None and os.environ.get(ENVIRONMENT_VARIABLE):
+    if name is None and among is None and os.environ.get(ENVIRONMENT_VARIABLE):
         name, asker = os.environ[ENVIRONMENT_VARIABLE], f"asked for by {ENVIRONMENT_VARIABLE}"
     if name is not None:
         if name not in _PROBES:
@@ -190,21 +191,15 @@ def choose(
             raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")
         return _backend(name, asker, max_device_bytes)
     passed_over: list[str] = []
-    for status in (_PROBES[name]() for name in among):
+    for status in (_PROBES[name]() for name in among or BACKENDS):
         if status.usable and not status.by_name:
             chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes)
-            if status.name in DEVICES and set(CPU) & set(among):
-                cpu = choose_cpu()
+            if status.name in DEVICES and among is None:
+                cpu = choose(among=CPU)
                 return replace(chosen, cpu=cpu, crossover=Crossover((chosen.name, cpu.name)))
             return chosen
         passed_over.append(f"not {status.name}: {status.reason}" + (", only by name" if status.by_name else ""))
     raise BackendUnavailableError("no backend can serve: " + "; ".join(passed_over))
-
-
-def choose_cpu() -> Backend:
-    """The first CPU backend that can serve."""
-    usable = next(name for name in CPU if _PROBES[name]().usable)
-    return _backend(usable, _PROBES[usable]().reason, None)
 
 
 def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:

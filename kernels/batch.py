@@ -222,20 +222,33 @@ def make_buffers(cuts: int, candidates: int, any_wide: bool, floors: torch.Tenso
     )
 
 
+def answer_size(queries: int, width: int) -> int:
+    """int64 numbers in the block of an answer."""
+    return queries * (2 * width + 1)
+
+
 def make_answer(queries: int, width: int, device: torch.device) -> Answer:
     """An uninitialised answer whose arrays are windows of one block, so that one copy brings it to the host."""
-    block = torch.empty(queries * (2 * width + 1), dtype=torch.int64, device=device)
+    block = torch.empty(answer_size(queries, width), dtype=torch.int64, device=device)
     scores, documents, counts = torch.split(block, [queries * width, queries * width, queries])
     return Answer(scores.view(queries, width), documents.view(queries, width), counts.view(torch.int32)[:queries])
 
 
-def to_host(answer: Answer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
-    """(scores, documents, counts) as numpy arrays. Waits for the device."""
+def block_of(answer: Answer) -> torch.Tensor:
+    """The block that `make_answer` made the answer of."""
     queries, width = answer.scores.shape
-    base = answer.scores
-    block = torch.as_strided(base, (queries * (2 * width + 1),), (1,), base.storage_offset()).cpu().numpy()
+    return torch.as_strided(answer.scores, (answer_size(queries, width),), (1,), answer.scores.storage_offset())
+
+
+def from_block(block: Integers, queries: int, width: int) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+    """(scores, documents, counts) of a block on the host."""
     scores, documents, counts = np.split(block, [queries * width, 2 * queries * width])
     return scores.reshape(queries, width), documents.reshape(queries, width), counts.view(np.int32)[:queries]
+
+
+def to_host(answer: Answer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+    """(scores, documents, counts) as numpy arrays. Waits for the device."""
+    return from_block(block_of(answer).cpu().numpy(), *answer.scores.shape)
 
 
 def _bitmap(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:

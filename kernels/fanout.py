@@ -15,9 +15,8 @@ import torch
 
 from ..engine.index import Snapshot
 from ..engine.plan import Plan
-from .batch import to_host
+from .batch import answer_size, block_of, from_block
 from .tensors import TensorSearch
-from .work import Answer
 
 # Padded shapes. A batch takes the smallest that holds it, so that few graphs are captured.
 QUERIES = (8, 32)
@@ -41,16 +40,16 @@ class Fanout:
         self._k, self._search = k, search
         device = search.residency.device
         self._captures = device.type == "cuda"
-        self._host = torch.empty(terms + queries + 1, dtype=torch.int64, pin_memory=self._captures)
-        self._device = torch.empty(terms + queries + 1, dtype=torch.int64, device=device)
-        self._terms, self._offsets = self._device.split_with_sizes([terms, queries + 1])
+        self._asked = torch.empty(terms + queries + 1, dtype=torch.int64, pin_memory=self._captures)
+        self._found = torch.empty(answer_size(queries, k), dtype=torch.int64, pin_memory=self._captures)
+        self._inputs = torch.empty(terms + queries + 1, dtype=torch.int64, device=device)
+        self._terms, self._offsets = self._inputs.split_with_sizes([terms, queries + 1])
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._answer: Answer | None = None
         self._uses = 0
 
     def __call__(self, terms: Integers, offsets: Integers) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
-        """(scores in quanta, documents, counts) of the padded batch, on the host."""
-        staged = self._host.numpy()
+        """(scores in quanta, documents, counts) of the padded batch, on the host until the next call."""
+        staged = self._asked.numpy()
         size = len(self._terms)
         staged[: len(terms)] = terms
         staged[len(terms) : size] = -1
@@ -58,27 +57,27 @@ class Fanout:
         staged[size : size + len(offsets)] = offsets
         staged[size + len(offsets) :] = len(terms)
         staged[-1] = size
-        self._device.copy_(self._host, non_blocking=True)
         self._uses += 1
-        if not self._captures or self._uses == 1:
-            return to_host(self._run())
+        if self._captures and self._graph is None and self._uses > 1:
+            self._graph = torch.cuda.CUDAGraph()
+            # Other threads may use the device meanwhile.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                self._run()
         if self._graph is None:
-            self._capture()
-        assert self._graph is not None
-        assert self._answer is not None
-        self._graph.replay()
-        return to_host(self._answer)
+            self._run()
+        else:
+            self._graph.replay()
+        if self._captures:
+            torch.cuda.current_stream().synchronize()
+        return from_block(self._found.numpy(), len(self._offsets) - 1, self._k)
 
-    def _run(self) -> Answer:
+    def _run(self) -> None:
+        """From the host's buffer to the host's buffer, without waiting."""
         snapshot = self._snapshot()
         assert snapshot is not None
-        return self._search.answer(snapshot, self._terms, self._offsets, None, self._k)
-
-    def _capture(self) -> None:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._answer = self._run()
-        self._graph = graph
+        self._inputs.copy_(self._asked, non_blocking=True)
+        answer = self._search.answer(snapshot, self._terms, self._offsets, None, self._k)
+        self._found.copy_(block_of(answer), non_blocking=True)
 
 
 class Fanouts:

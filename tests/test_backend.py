@@ -111,3 +111,19 @@ def test_bounds_on_device_memory_are_checked() -> None:
     for wrong in (0, -5, True):
         with pytest.raises(fr.ParameterError, match="max_device_bytes must be 1 or more"):
             fr.Engine().to("cpu", max_device_bytes=wrong)
+
+
+def test_what_is_asked_for_by_device_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine(backend="numpy")
+    monkeypatch.setenv("FANRANK_BACKEND", "cuda-host")
+    assert engine.to("cpu").backend.name in backend.CPU
+
+
+def test_a_device_chosen_unasked_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", True, "a device"))
+    monkeypatch.setattr(backend, "_backend", lambda name, reason, limit: backend.Backend(name, reason, lambda *_: None))  # type: ignore[arg-type,return-value]
+    unasked, asked, moved = backend.choose(), backend.choose("cuda"), backend.choose(among=backend.DEVICES)
+    assert (unasked.name, asked.name, moved.name) == ("cuda", "cuda", "cuda")
+    assert unasked.cpu is not None
+    assert unasked.cpu.name in backend.CPU
+    assert (asked.cpu, asked.crossover, moved.cpu, moved.crossover) == (None, None, None, None)

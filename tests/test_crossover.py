@@ -77,7 +77,7 @@ def test_work_is_the_postings_touched() -> None:
 def test_an_unasked_device_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy stands for the device: which backend answered is told, and both are used."""
     engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(50)], backend="numpy")
-    cpu = backend.choose_cpu()
+    cpu = backend.choose(among=backend.CPU)
     device = backend.Backend("device", "a test", backend.choose("numpy").search, cpu=cpu)
     engine.backend = backend.Backend(
         device.name, device.reason, device.search, cpu=cpu, crossover=Crossover((device.name, cpu.name))

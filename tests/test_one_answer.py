@@ -56,6 +56,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
     monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 16)
     monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
+    monkeypatch.setattr(search, "THREADS_PAY", True)
     monkeypatch.setattr(search, "GROUP", 3)
     monkeypatch.setattr(search, "CHUNK_BYTES", 64)
     monkeypatch.setattr(search, "MANY", 1)
