@@ -328,9 +328,9 @@ class Engine:
         `terms` (int32 or int64 [T]) are vocabulary ids (`encode`; -1 matches nothing), ``offsets[b]`` to
         ``offsets[b + 1]`` those of query b (int32 or int64 [B + 1], from 0 to T: not checked, as that would wait for
         the device), `weights` [T] positive integers that multiply each term's contributions. k is at most 1,024.
-        Nothing is synchronised; work goes to the current stream, and can be captured in a CUDA graph once a first call
-        has uploaded the index and derived its contributions. Raises `BackendUnavailableError` where no device serves,
-        `QueryError`, `ParameterError`, `DeviceMemoryError`.
+        Work goes to the current stream and nothing is synchronised, except by the first call of an epoch or of a shape,
+        which uploads and derives; later calls can be captured in a CUDA graph, valid until records are added. Raises
+        `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """
         if self.backend.device is None:
             raise BackendUnavailableError(

@@ -65,10 +65,12 @@ class Resident:
         a_posting = 4 + (8 if long else 4) + (0 if packed else 4 * len(segment.frequencies))
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Whether `quanta` are those of the snapshot's epoch."""
+        return self._epoch is not None and self._epoch() is snapshot
+
     def derive(self, snapshot: Snapshot, number: int, verbs: Verbs) -> None:
         """Make `quanta` those of the snapshot's epoch; the segment is the snapshot's `number`-th."""
-        if self._epoch is not None and self._epoch() is snapshot:
-            return
         idf = _move(snapshot.term_idf[snapshot.segments[number].terms], self.quanta.device)
         verbs.derive(self.postings, formula(snapshot.bm25, snapshot.statistics), idf, self.quanta)
         self._epoch = weakref.ref(snapshot)
@@ -118,9 +120,24 @@ class Residency:
                 for segment in snapshot.segments:
                     self._hold(segment, long)
         with clock("derive"):
-            for snapshot in snapshots:
-                for number, segment in enumerate(snapshot.segments):
-                    self._held[segment].derive(snapshot, number, verbs)
+            stale = [
+                (snapshot, number)
+                for snapshot in snapshots
+                for number, segment in enumerate(snapshot.segments)
+                if not self._held[segment].is_of(snapshot)
+            ]
+            if not stale:
+                return
+            # Launches on other streams may still read the last epoch's, or soon the new one's.
+            self.settle()
+            for snapshot, number in stale:
+                self._held[snapshot.segments[number]].derive(snapshot, number, verbs)
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until the device is idle, so that what was moved there is seen by every stream."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def table(self, snapshot: Snapshot, tile_bits: int) -> SegmentTable:
         """The snapshot's table; its segments must be ready. Made once for each tile size."""
@@ -137,6 +154,7 @@ class Residency:
                     np.cumsum([0, *tiles], dtype=np.int64),
                 ]
             )
+            self.settle()
             known[tile_bits] = SegmentTable(tiles, words, quanta, sizes, firsts, offsets)
         return known[tile_bits]
 

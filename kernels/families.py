@@ -19,10 +19,11 @@ def device_search(name: str, max_device_bytes: int | None = None) -> DeviceSearc
 def _family(name: str) -> tuple[Verbs, torch.device]:
     gpu = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     if name == "triton":
-        from .triton.verbs import TritonVerbs
+        from .triton.verbs import WHOLE_CORPUS, TritonVerbs
 
-        device = gpu or torch.device("cpu")
-        return TritonVerbs(device), device
+        if gpu is not None:
+            return TritonVerbs(gpu), gpu
+        return TritonVerbs("cpu", WHOLE_CORPUS), torch.device("cpu")
     from . import cuda
     from .cuda.verbs import CudaVerbs
 

@@ -165,7 +165,9 @@ def make_frame(
         np.full(queries, long, dtype=np.uint8),
         np.arange(queries + 1, dtype=np.int64) * room,
     ]
-    return Frame(table, tile_bits, int((rows * terms).sum()), room * queries, any_wide, *residency.upload(arrays))
+    tensors = residency.upload(arrays)
+    residency.settle()
+    return Frame(table, tile_bits, int((rows * terms).sum()), room * queries, any_wide, *tensors)
 
 
 def plan_on_device(

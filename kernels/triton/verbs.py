@@ -38,6 +38,16 @@ TUNING: dict[str, Tuning] = {
 }
 """By device name, as `torch.cuda.get_device_name` gives it; "cpu" is the interpreter. Others take `DEFAULT`."""
 
+WHOLE_CORPUS = Tuning(
+    narrow_tile_bits=13,
+    wide_tile_bits=12,
+    derive=derive.Settings(block=1 << 14),
+    cut=cut.Settings(borders=16, tiles=1, postings=2048),
+    score=score.Settings(bounded=16, slots=16, postings=512, emitted=4096, programs=1),
+    select=select.Settings(block=1024, ranked=64, stripe=1 << 14, stripes=1),
+)
+"""For the interpreter over real corpora, where few large blocks take a thirtieth of the time of many small ones."""
+
 INTERPRETED_PROCESSORS = 3
 
 
