@@ -145,7 +145,9 @@ class DeviceRoad:
 
     def rederive(self) -> Callable[[int], object]:
         """What derives the contributions of a whole epoch anew."""
-        residents = [self.residency.held(segment) for segment in self.problem.snapshot.segments]
+        residents = [
+            self.residency.held(segment, self.problem.snapshot.long) for segment in self.problem.snapshot.segments
+        ]
 
         def work(_: int) -> None:
             for number, resident in enumerate(residents):
@@ -208,7 +210,7 @@ class DeviceRoad:
         made = []
         for variant in variants:
             plan = variant.plan()
-            tile_bits = self.verbs.tile_bits(bool(plan.wide.any()) or plan.long)
+            tile_bits = self.verbs.tile_bits(bool(plan.wide.any()) or plan.snapshot.long)
             places = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
             own = []
             for part in chunks([plan], tile_bits, *places):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .crossover import Crossover, work_of
-from .errors import BackendUnavailableError
+from .errors import BackendUnavailableError, DeviceMemoryError
 from .plan import Plan
 from .timing import Phases
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..kernels.search import DeviceSearch
 
 ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
+
+# A block of older devices has too little shared memory for a tile.
+LEAST_CAPABILITY = (8, 0)
 
 STRATEGIES = ("auto", "exhaustive", "pruned")
 
@@ -76,7 +79,11 @@ class Backend:
         work = work_of(plans)
         chosen = self if self.crossover.choose(work) == self.name else self.cpu
         start = time.perf_counter()
-        out = chosen.search(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+        try:
+            out = chosen.search(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+        except DeviceMemoryError as error:
+            self.crossover.avoid(self.name, str(error))
+            return self.cpu.serve(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
         self.crossover.add(chosen.name, work, time.perf_counter() - start)
         return chosen.name, out
 
@@ -102,9 +109,15 @@ def _gpu_status(name: str, package: str) -> BackendStatus:
 
         __import__(package)
     except ImportError as error:
-        return BackendStatus(name, False, f"{error}; install fanrank[gpu]")
+        extra = "gpu-cuda12] or fanrank[gpu-cuda13" if name == "cuda" else "gpu"
+        return BackendStatus(name, False, f"{error}; install fanrank[{extra}]")
     if not torch.cuda.is_available():
         return BackendStatus(name, False, f"torch {torch.__version__} sees no CUDA device")
+    capability = torch.cuda.get_device_capability()
+    if capability < LEAST_CAPABILITY:
+        return BackendStatus(
+            name, False, f"{torch.cuda.get_device_name()} has compute capability {capability}, below 8.0"
+        )
     return BackendStatus(name, True, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
 
 

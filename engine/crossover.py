@@ -66,11 +66,14 @@ class Crossover:
     def __init__(self, names: tuple[str, str]) -> None:
         self.names = names
         self._roads = {name: Road() for name in names}
+        self._avoided: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def choose(self, work: int) -> str:
         """The road for a batch of so much work: the less tried until both are calibrated, then the faster."""
         with self._lock:
+            if self._avoided:
+                return next(name for name in self.names if name not in self._avoided)
             if not all(road.calibrated for road in self._roads.values()):
                 return min(self.names, key=lambda name: self._roads[name].seen)
             return min(self.names, key=lambda name: self._roads[name].predict(work))
@@ -79,11 +82,18 @@ class Crossover:
         with self._lock:
             self._roads[name].add(work, seconds)
 
+    def avoid(self, name: str, reason: str) -> None:
+        """Choose the other road from now on."""
+        with self._lock:
+            self._avoided = {name: reason}
+
     def __str__(self) -> str:
         with self._lock:
             parts = []
             for name, road in self._roads.items():
-                if road.calibrated:
+                if name in self._avoided:
+                    parts.append(f"{name} avoided: {self._avoided[name]}")
+                elif road.calibrated:
                     fixed, slope = road.line()
                     parts.append(f"{name} {fixed * 1e6:.0f} us + {slope * 1e9:.2f} ns a posting")
                 else:

@@ -156,6 +156,11 @@ class Snapshot:
         return idf
 
     @cached_property
+    def long(self) -> bool:
+        """Whether contributions are kept in int64, as a single one could leave int32."""
+        return self.bm25.needs_int64(self.statistics)
+
+    @cached_property
     def highest_bound(self) -> float:
         """Quanta that no contribution exceeds in absolute value."""
         return float(self.bm25.bounds(self.term_idf).max(initial=0.0))

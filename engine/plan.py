@@ -49,11 +49,6 @@ class Plan:
     signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
     segments: tuple[SegmentPlan, ...]
 
-    @property
-    def long(self) -> bool:
-        """Whether contributions are kept in int64."""
-        return any(part.contributions.quanta.dtype == np.int64 for part in self.segments)
-
     def derive(self) -> None:
         """Make the contributions of every posting list of the plan ready on the host."""
         for part in self.segments:

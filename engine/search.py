@@ -128,12 +128,14 @@ class Engine:
     def to(self, device: str, *, max_device_bytes: int | None = None) -> Engine:
         """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason.
 
-        `max_device_bytes` bounds what the engine takes on the device, segments and buffers together
-        (`DeviceMemoryError` before it would take more). What another device held for this engine is let go.
+        `max_device_bytes` bounds the segments and the buffers of a launch together (`DeviceMemoryError` before they
+        would take more); small tables and the pools of captured graphs come on top. What another device held for this
+        engine is let go.
         """
         if device not in ("cpu", "cuda"):
             raise ParameterError(f"unknown device {device!r}; there are: cpu, cuda")
-        if max_device_bytes is not None and (isinstance(max_device_bytes, bool) or max_device_bytes < 1):
+        limit = max_device_bytes
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ParameterError(f"max_device_bytes must be 1 or more, not {max_device_bytes!r}")
         among = backends.CPU if device == "cpu" else backends.DEVICES
         try:
@@ -307,9 +309,13 @@ class Engine:
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
 
-        Terms that no record has are left out; repeats count. Raises `QueryError`.
+        Terms that no record has are left out; repeats count, unless ``query_tf`` is ``unique``. Raises `QueryError`.
         """
+        if isinstance(queries, (str, Query, Mapping)):
+            raise QueryError("encode takes a batch: pass a list of queries")
         encoded = [self._encode(_as_query(query, position)) for position, query in enumerate(queries)]
+        if self.bm25.query_tf == "unique":
+            encoded = [list(dict.fromkeys(terms)) for terms in encoded]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(terms) for terms in encoded], out=offsets[1:])
         return np.array([term for terms in encoded for term in terms], dtype=np.int64), offsets
@@ -327,9 +333,10 @@ class Engine:
 
         `terms` (int32 or int64 [T]) are vocabulary ids (`encode`; -1 matches nothing), ``offsets[b]`` to
         ``offsets[b + 1]`` those of query b (int32 or int64 [B + 1], from 0 to T: not checked, as that would wait for
-        the device), `weights` [T] positive integers that multiply each term's contributions. k is at most 1,024.
-        Work goes to the current stream and nothing is synchronised, except by the first call of an epoch or of a shape,
-        which uploads and derives; later calls can be captured in a CUDA graph, valid until records are added. Raises
+        the device), `weights` [T] integers from 1 to 2**20 (others are taken as the nearest) that multiply each term's
+        contributions. k is at most 1,024. Work goes to the current stream and nothing is synchronised, except by the
+        first call of an epoch or of a shape (B, T, weights or not, k), which uploads and derives. Later calls of the
+        shape can be captured in a CUDA graph; capture again once records were added. Raises
         `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """
         if self.backend.device is None:

@@ -38,7 +38,7 @@ def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) ->
         chosen: list[Share] = []
         free_candidates, free_cuts = candidates, cuts
         for plan in plans:
-            if plan.long != long:
+            if plan.snapshot.long != long:
                 continue
             queries = np.flatnonzero((np.diff(plan.offsets) > 0) & (plan.k > 0))
             need_candidates, need_cuts = _needs(plan, queries, tile_bits)
@@ -98,7 +98,7 @@ class Launch:
 def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -> Launch:
     """The launch for a chunk; its segments are resident and derived. Raises `DeviceMemoryError` if it cannot fit."""
     tile = 1 << tile_bits
-    long = shares[0].plan.long
+    long = shares[0].plan.snapshot.long
     segments: list[tuple[int, int, int, int]] = []  # words, quanta, size, first
     lists: list[tuple[Integers, Integers, Integers]] = []  # segment, start, length
     cut_rows: list[Integers] = []
@@ -126,7 +126,7 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
             held = np.flatnonzero(counts)
             if not len(held):
                 continue
-            resident = residency.held(part.segment)
+            resident = residency.held(part.segment, long)
             number, tiles = len(segments), -(-part.segment.size // tile)
             segments.append(
                 (resident.words.data_ptr(), resident.quanta.data_ptr(), part.segment.size, part.segment.first)

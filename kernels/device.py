@@ -94,12 +94,13 @@ class Residency:
     def __init__(self, device: torch.device, limit: int | None = None) -> None:
         self.device = device
         self.limit = limit
-        self._held: weakref.WeakKeyDictionary[Segment, Resident] = weakref.WeakKeyDictionary()
+        # By whether contributions are int64: epochs on both sides of that border may be asked in turn.
+        self._held: weakref.WeakKeyDictionary[Segment, dict[bool, Resident]] = weakref.WeakKeyDictionary()
         self._tables: weakref.WeakKeyDictionary[Snapshot, dict[int, SegmentTable]] = weakref.WeakKeyDictionary()
 
     @property
     def bytes(self) -> int:
-        return sum(resident.bytes for resident in self._held.values())
+        return sum(resident.bytes for held in list(self._held.values()) for resident in list(held.values()))
 
     @property
     def free(self) -> int | None:
@@ -116,22 +117,21 @@ class Residency:
         """
         with clock("upload"):
             for snapshot in snapshots:
-                long = snapshot.bm25.needs_int64(snapshot.statistics)
                 for segment in snapshot.segments:
-                    self._hold(segment, long)
+                    self._hold(segment, snapshot.long)
         with clock("derive"):
             stale = [
                 (snapshot, number)
                 for snapshot in snapshots
                 for number, segment in enumerate(snapshot.segments)
-                if not self._held[segment].is_of(snapshot)
+                if not self.held(segment, snapshot.long).is_of(snapshot)
             ]
             if not stale:
                 return
             # Launches on other streams may still read the last epoch's, or soon the new one's.
             self.settle()
             for snapshot, number in stale:
-                self._held[snapshot.segments[number]].derive(snapshot, number, verbs)
+                self.held(snapshot.segments[number], snapshot.long).derive(snapshot, number, verbs)
             self.settle()
 
     def settle(self) -> None:
@@ -144,7 +144,7 @@ class Residency:
         known = self._tables.setdefault(snapshot, {})
         if tile_bits not in known:
             tiles = tuple(-(-segment.size // (1 << tile_bits)) for segment in snapshot.segments)
-            residents = [self._held[segment] for segment in snapshot.segments]
+            residents = [self.held(segment, snapshot.long) for segment in snapshot.segments]
             words, quanta, sizes, firsts, offsets = self.upload(
                 [
                     np.array([resident.words.data_ptr() for resident in residents], dtype=np.int64),
@@ -158,24 +158,15 @@ class Residency:
             known[tile_bits] = SegmentTable(tiles, words, quanta, sizes, firsts, offsets)
         return known[tile_bits]
 
-    def held(self, segment: Segment) -> Resident:
-        """The arrays of a segment that was made ready."""
-        return self._held[segment]
+    def held(self, segment: Segment, long: bool) -> Resident:
+        """The arrays of a segment that was made ready, with contributions of this width."""
+        return self._held[segment][long]
 
     def _hold(self, segment: Segment, long: bool) -> None:
-        resident = self._held.get(segment)
-        if resident is not None and (resident.quanta.dtype == torch.int64) == long:
-            return
-        self._held.pop(segment, None)
-        del resident
-        need = Resident.bytes_of(segment, long)
-        self.reserve(need)
-        try:
-            self._held[segment] = Resident(segment, self.device, long)
-        except torch.OutOfMemoryError as error:
-            raise DeviceMemoryError(
-                f"{self.device} is out of memory for a segment of {need:,} bytes: {error}"
-            ) from error
+        held = self._held.setdefault(segment, {})
+        if long not in held:
+            self.reserve(Resident.bytes_of(segment, long))
+            held[long] = Resident(segment, self.device, long)
 
     def reserve(self, need: int) -> None:
         """Raise `DeviceMemoryError` if so many more bytes cannot be had."""

@@ -6,6 +6,7 @@ as one, between one copy in and one copy out through pinned memory, with one syn
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 
@@ -16,7 +17,7 @@ import torch
 from ..engine.index import Snapshot
 from ..engine.plan import Plan
 from .batch import answer_size, block_of, from_block
-from .tensors import TensorSearch
+from .tensors import TensorSearch, make_frame
 
 # Padded shapes. A batch takes the smallest that holds it, so that few graphs are captured.
 QUERIES = (8, 32)
@@ -26,6 +27,8 @@ WIDTHS = (16, 128, 1024)
 MAX_GRAPHS = 8
 
 Integers = npt.NDArray[np.int64]
+
+_capturing = threading.Lock()
 
 
 def _padded(value: int, sizes: tuple[int, ...]) -> int | None:
@@ -38,6 +41,8 @@ class Fanout:
     def __init__(self, snapshot: Snapshot, queries: int, terms: int, k: int, search: TensorSearch) -> None:
         self._snapshot = weakref.ref(snapshot)
         self._k, self._search = k, search
+        # Held here, as a captured graph reads it.
+        self._frame = make_frame(snapshot, queries, terms, False, k, search.residency, search.verbs)
         device = search.residency.device
         self._captures = device.type == "cuda"
         self._asked = torch.empty(terms + queries + 1, dtype=torch.int64, pin_memory=self._captures)
@@ -59,10 +64,11 @@ class Fanout:
         staged[-1] = size
         self._uses += 1
         if self._captures and self._graph is None and self._uses > 1:
-            self._graph = torch.cuda.CUDAGraph()
-            # Other threads may use the device meanwhile.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            graph = torch.cuda.CUDAGraph()
+            # One capture at a time in a process; other threads may use the device meanwhile.
+            with _capturing, torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._run()
+            self._graph = graph
         if self._graph is None:
             self._run()
         else:
@@ -76,7 +82,7 @@ class Fanout:
         snapshot = self._snapshot()
         assert snapshot is not None
         self._inputs.copy_(self._asked, non_blocking=True)
-        answer = self._search.answer(snapshot, self._terms, self._offsets, None, self._k)
+        answer = self._search.answer(snapshot, self._terms, self._offsets, None, self._k, self._frame)
         self._found.copy_(block_of(answer), non_blocking=True)
 
 
@@ -89,7 +95,7 @@ class Fanouts:
 
     def answer(self, plan: Plan) -> tuple[Integers, Integers, npt.NDArray[np.int32]] | None:
         """The rows of the plan's queries, or None if the batch is not a small one of equal k, unfiltered and narrow."""
-        if len(plan.rows) > QUERIES[-1] or (plan.filters >= 0).any() or plan.wide.any() or plan.long:
+        if len(plan.rows) > QUERIES[-1] or (plan.filters >= 0).any() or plan.wide.any() or plan.snapshot.long:
             return None
         k = int(plan.k[0]) if len(plan.k) else 0
         total = int(plan.multiplicities.sum())

@@ -5,6 +5,7 @@ plans -> upload -> derive -> launches of bounded size: plan, cut, score, select,
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 
@@ -61,17 +62,13 @@ class DeviceSearch:
         out = (scores, documents, counts)
         if not k:
             return out
-        with self.lock:
+        with self.lock, self._current():
             clock = DevicePhases(phases, self.residency.device)
-            self.residency.make_ready([plan.snapshot for plan in plans], self.verbs, clock)
-            if len(plans) == 1 and strategy == "auto":
-                with clock("fan-out"):
-                    small = self._fanouts.answer(plans[0])
-                if small is not None:
-                    _place(plans[0].rows, small, out)
-                    clock.finish()
-                    return out
-            tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.long for plan in plans))
+            self._make_ready([plan.snapshot for plan in plans], clock)
+            if len(plans) == 1 and strategy == "auto" and self._small(plans[0], clock, out):
+                clock.finish()
+                return out
+            tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))
             candidates, cuts = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
             for shares in chunks(plans, tile_bits, candidates, cuts):
                 self._answer(shares, tile_bits, clock, out)
@@ -82,11 +79,56 @@ class DeviceSearch:
         self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
     ) -> TensorHits:
         """As `Engine.search_tensors`."""
-        with self.lock:
-            self.residency.make_ready([snapshot], self.verbs, DevicePhases(None, self.residency.device))
-            return self._tensors(snapshot, terms, offsets, weights, k)
+        with self.lock, self._current():
+            self._make_ready([snapshot], DevicePhases(None, self.residency.device))
+            try:
+                return self._tensors(snapshot, terms, offsets, weights, k)
+            except torch.OutOfMemoryError as error:
+                raise self._too_large(f"a batch of {len(offsets) - 1} queries", error) from error
+
+    def _current(self) -> contextlib.AbstractContextManager[object]:
+        """Makes the device the thread's own, which streams, events and graphs follow."""
+        device = self.residency.device
+        return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+    def _make_ready(self, snapshots: Sequence[Snapshot], clock: DevicePhases) -> None:
+        try:
+            self.residency.make_ready(snapshots, self.verbs, clock)
+        except torch.OutOfMemoryError as error:
+            raise self._too_large("the index", error) from error
+
+    def _too_large(self, what: str, error: Exception) -> DeviceMemoryError:
+        return DeviceMemoryError(
+            f"{self.residency.device} has no room for {what} beside {self.residency.bytes:,} bytes of segments; serve "
+            f"from the CPU, or free memory ({error})"
+        )
+
+    def _small(self, plan: Plan, clock: DevicePhases, out: Output) -> bool:
+        """Answer by the fan-out's path, if the batch is one and its padded shape has room."""
+        try:
+            with clock("fan-out"):
+                found = self._fanouts.answer(plan)
+        except (DeviceMemoryError, torch.OutOfMemoryError):
+            return False
+        if found is None:
+            return False
+        _place(plan.rows, found, out)
+        return True
 
     def _answer(self, shares: list[Share], tile_bits: int, clock: DevicePhases, out: Output) -> None:
+        failure = self._launch(shares, tile_bits, clock, out)
+        if failure is None:
+            return
+        parts = halves(shares)
+        if len(parts) < 2:
+            raise self._too_large("a single query", RuntimeError(failure))
+        if self.residency.device.type == "cuda":
+            torch.cuda.empty_cache()
+        for part in parts:
+            self._answer(part, tile_bits, clock, out)
+
+    def _launch(self, shares: list[Share], tile_bits: int, clock: DevicePhases, out: Output) -> str | None:
+        """Answer a chunk, or say how memory ran out; then nothing of the launch is held any more."""
         try:
             with clock("plan"):
                 launch = make_launch(shares, self.residency, tile_bits)
@@ -94,22 +136,9 @@ class DeviceSearch:
             with clock("download"):
                 found = to_host(launch.answer)
         except torch.OutOfMemoryError as error:
-            failure: Exception = error
-        else:
-            _place(launch.rows, found, out)
-            return
-        # Outside the handler, where the traceback no longer keeps the failed launch's tensors alive.
-        parts = halves(shares)
-        if len(parts) < 2:
-            raise DeviceMemoryError(
-                f"{self.residency.device} has no room for a single query beside {self.residency.bytes:,} bytes of "
-                f"segments; serve from the CPU, or free memory ({failure})"
-            )
-        del failure
-        if self.residency.device.type == "cuda":
-            torch.cuda.empty_cache()
-        for part in parts:
-            self._answer(part, tile_bits, clock, out)
+            return str(error)
+        _place(launch.rows, found, out)
+        return None
 
 
 def _place(rows: npt.NDArray[np.int64], found: Output, out: Output) -> None:

@@ -27,6 +27,8 @@ from .work import CANDIDATE_BYTES, CUT_BYTES, MAX_SELECTED, UNBOUNDED, Answer, V
 
 # Frames kept for a snapshot, the least recently used let go; about 60 bytes a segment for each query and term.
 MAX_FRAMES = 16
+# Sums of 2**18 terms of this weight stay below 2**62.
+MAX_WEIGHT = 1 << 20
 # Batches of more terms are deduplicated, so that a list is cut once; for fewer, cutting twice costs less than sorting.
 DEDUPLICATED = 1024
 
@@ -48,6 +50,7 @@ class TensorSearch:
         self._frames: weakref.WeakKeyDictionary[Snapshot, OrderedDict[tuple[int, int, bool, int], Frame]] = (
             weakref.WeakKeyDictionary()
         )
+        self._captured: weakref.WeakKeyDictionary[Snapshot, list[Frame]] = weakref.WeakKeyDictionary()
 
     def __call__(
         self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
@@ -59,9 +62,15 @@ class TensorSearch:
         return TensorHits(torch.where(answer.documents < 0, -torch.inf, scores), answer.documents, answer.counts)
 
     def answer(
-        self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
+        self,
+        snapshot: Snapshot,
+        terms: torch.Tensor,
+        offsets: torch.Tensor,
+        weights: torch.Tensor | None,
+        k: int,
+        frame: Frame | None = None,
     ) -> Answer:
-        """The answer in quanta; arguments are not checked."""
+        """The answer in quanta; arguments are not checked. `frame` is the shape's, where the caller keeps it."""
         queries, device = len(offsets) - 1, self.residency.device
         answer = make_answer(queries, k, device)
         if not k or not queries or not len(terms) or not snapshot.segments:
@@ -69,7 +78,8 @@ class TensorSearch:
             answer.documents.fill_(-1)
             answer.counts.zero_()
             return answer
-        frame = self._frame(snapshot, queries, len(terms), weights is not None, k)
+        if frame is None:
+            frame = self._frame(snapshot, queries, len(terms), weights is not None, k)
         work = plan_on_device(snapshot, terms, offsets, weights, k, self.residency, frame)
         self.residency.reserve(CUT_BYTES * frame.cuts + CANDIDATE_BYTES * frame.candidates)
         floors = torch.full((queries,), UNBOUNDED if work.signed else 1, dtype=torch.int64, device=device)
@@ -81,7 +91,18 @@ class TensorSearch:
     def _frame(self, snapshot: Snapshot, queries: int, terms: int, weighted: bool, k: int) -> Frame:
         kept = self._frames.setdefault(snapshot, OrderedDict())
         shape = (queries, terms, weighted, k)
-        frame = kept.pop(shape, None) or make_frame(snapshot, *shape, self.residency, self.verbs)
+        frame = kept.pop(shape, None)
+        capturing = self.residency.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if frame is None:
+            if capturing:
+                raise QueryError(
+                    f"a graph can capture only a shape that was asked before: {queries} queries of {terms} terms "
+                    f"{'with' if weighted else 'without'} weights, k = {k}; call once before the capture"
+                )
+            frame = make_frame(snapshot, *shape, self.residency, self.verbs)
+        if capturing:
+            # The graph reads the frame as long as it lives, which nobody tells; the snapshot's life bounds it.
+            self._captured.setdefault(snapshot, []).append(frame)
         kept[shape] = frame
         while len(kept) > MAX_FRAMES:
             kept.popitem(last=False)
@@ -137,7 +158,7 @@ def make_frame(
     snapshot: Snapshot, queries: int, terms: int, weighted: bool, k: int, residency: Residency, verbs: Verbs
 ) -> Frame:
     """The frame for batches of this shape; the snapshot's segments must be ready."""
-    long = _is_long(snapshot, residency)
+    long = snapshot.long
     # A posting contributes at most this, so short batches are narrow for certain; for others the device decides.
     any_wide = long or weighted or snapshot.highest_bound * terms >= INT32_MAX
     tile_bits = verbs.tile_bits(any_wide)
@@ -180,7 +201,7 @@ def plan_on_device(
     frame: Frame,
 ) -> Work:
     """The launch, made of device operations alone. A list of length 0 stands for what does not exist."""
-    count, table, long = len(terms), frame.table, _is_long(snapshot, residency)
+    count, table, long = len(terms), frame.table, snapshot.long
     segments = len(table.tiles)
     distinct, slot_list = terms.to(torch.int64), frame.slot_list
     if count > DEDUPLICATED:
@@ -194,7 +215,7 @@ def plan_on_device(
 
     starts, lengths = [], []
     for segment in snapshot.segments:
-        resident = residency.held(segment)
+        resident = residency.held(segment, long)
         held, ends = resident.terms, resident.postings.offsets
         if not len(held):
             starts.append(torch.zeros_like(distinct))
@@ -207,10 +228,11 @@ def plan_on_device(
     slot_weight, query_wide = frame.slot_weight, frame.query_wide
     offsets = offsets.to(torch.int64)
     if weights is not None:
+        weights = weights.to(torch.int64).clamp(1, MAX_WEIGHT)
         slot_weight = weights.to(torch.int32).repeat(segments)
     if frame.any_wide and not long:
         # Weights of a query's terms add up; their prefix sums turn that into a difference.
-        weight = torch.ones_like(distinct) if weights is None else weights.to(torch.int64)
+        weight = torch.ones_like(distinct) if weights is None else weights
         total = torch.nn.functional.pad(weight.cumsum(0), (1, 0))
         bound = (total[offsets[1:]] - total[offsets[:-1]]).to(torch.float64) * snapshot.highest_bound
         query_wide = (bound >= INT32_MAX).to(torch.uint8)
@@ -244,8 +266,3 @@ def plan_on_device(
         query_wide=query_wide,
         candidate_offset=frame.candidate_offset,
     )
-
-
-def _is_long(snapshot: Snapshot, residency: Residency) -> bool:
-    """Whether the snapshot's contributions are int64."""
-    return residency.held(snapshot.segments[0]).quanta.dtype == torch.int64

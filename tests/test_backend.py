@@ -108,9 +108,9 @@ def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_bounds_on_device_memory_are_checked() -> None:
-    for wrong in (0, -5, True):
+    for wrong in (0, -5, True, 1.5, "5"):
         with pytest.raises(fr.ParameterError, match="max_device_bytes must be 1 or more"):
-            fr.Engine().to("cpu", max_device_bytes=wrong)
+            fr.Engine().to("cpu", max_device_bytes=wrong)  # type: ignore[arg-type]
 
 
 def test_what_is_asked_for_by_device_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

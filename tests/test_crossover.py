@@ -85,3 +85,15 @@ def test_an_unasked_device_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     served = {engine.search(["tea"]).backend for _ in range(10)}
     assert served == {"device", cpu.name}
     assert "crossover by measured time: device" in str(engine.backend)
+
+
+def test_a_device_without_room_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(50)], backend="numpy")
+
+    def full(*_: object, **__: object) -> None:
+        raise fr.DeviceMemoryError("no room")
+
+    cpu = backend.choose(among=backend.CPU)
+    engine.backend = backend.Backend("device", "a test", full, cpu=cpu, crossover=Crossover(("device", cpu.name)))  # type: ignore[arg-type]
+    assert {engine.search(["tea"]).backend for _ in range(10)} == {cpu.name}
+    assert "device avoided: no room" in str(engine.backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,11 @@ from test_one_answer import TERMS, answer, build, document, oracle, parameters, 
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine import backend, index  # noqa: E402
-from fanrank.kernels import device, fanout  # noqa: E402
+from fanrank.kernels import (  # noqa: E402
+    device,
+    fanout,
+    tensors,
+)
 from fanrank.kernels import search as device_search  # noqa: E402
 
 ON_A_GPU = [pytest.param(name, marks=pytest.mark.gpu, id=f"{name}-gpu") for name in backend.DEVICES]
@@ -222,6 +227,7 @@ def test_segments_are_uploaded_once_and_let_go(name: str, monkeypatch: pytest.Mo
     engine.search([["a1"]])
     assert made == [70, 10, 19]
     assert sorted(segment.size for segment in device_of(engine).residency._held) == [19, 70]
+    assert [len(held) for held in device_of(engine).residency._held.values()] == [1, 1]
     engine.to("cpu")
     assert engine.stats()["device_bytes"] == 0
 
@@ -251,6 +257,8 @@ def test_bounded_memory(name: str) -> None:
     ):
         limited(-1).search(batch, 50)
     assert answer(limited(1 << 20).search(batch, 50)) == expected
+    # A small batch whose padded shape has no room is answered unpadded.
+    assert answer(limited(2000).search(batch[:1], 5)) == [expected[0][:5]]
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -282,8 +290,10 @@ def test_out_of_memory_is_answered_by_smaller_launches(name: str, monkeypatch: p
         engine.search(batch, 5)
 
 
+@pytest.mark.parametrize("deduplicated", [2, 1024])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tensors_in_tensors_out(name: str) -> None:
+def test_tensors_in_tensors_out(name: str, deduplicated: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "DEDUPLICATED", deduplicated)
     rng = random.Random(8)
     for method in ("lucene", "robertson"):
         documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(100)]
@@ -391,3 +401,107 @@ def test_a_hundred_thousand_queries(name: str) -> None:
     assert hits.documents.tobytes() == plain.documents.tobytes()
     assert hits.scores.tobytes() == plain.scores.tobytes()
     assert hits.counts.tobytes() == plain.counts.tobytes()
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_failed_launch_holds_nothing_while_its_halves_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(11)
+    documents = [rng.choices(TERMS, k=4) for _ in range(70)]
+    batch = [[a, b] for a in TERMS for b in TERMS if a < b]
+    expected = [oracle(documents).search(q, 5) for q in batch]
+    engine = serve(build(documents), name)
+    launches: list[weakref.ref[Any]] = []
+    real = device_search.run
+
+    def failing(verbs: Any, work: Any, *rest: Any) -> None:
+        assert [ref() for ref in launches] == [None] * len(launches)
+        launches.append(weakref.ref(work))
+        if len(launches) in (1, 2):
+            raise torch.OutOfMemoryError("planted")
+        real(verbs, work, *rest)
+
+    monkeypatch.setattr(device_search, "run", failing)
+    assert answer(engine.search(batch, 5, strategy="exhaustive")) == expected
+    assert len(launches) == 5  # all, a half, its two halves, the other half
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_epochs_on_both_sides_of_int64(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment keeps the contributions of both widths apart, so that no table points at what was let go."""
+    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 1 << 20)
+    options = {"k1": 1000.0, "b": 0.0}
+    engine = serve(build([["a1"], ["b2"], ["c3", "c3"]] * 560, **options), name)
+    old = dict(engine._snapshots)
+    ask = lambda: answer(engine.search([["a1", "c3"], ["b2"]], 5))  # noqa: E731
+    narrow = ask()
+    engine.add(records([["d4"]] * 200, 1680))  # ln(2 N + 2) 1001 2**18 passes 2**31 at 1,791
+    assert engine._snapshots[""].long
+    assert not old[""].long
+    wide = ask()
+    new, engine._snapshots = engine._snapshots, old
+    assert [ask(), ask()] == [narrow, narrow]
+    engine._snapshots = new
+    assert [ask(), ask()] == [wide, wide]
+    engine.backend = backend.choose("numpy")
+    assert ask() == wide
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_encoded_batches_follow_query_tf(name: str) -> None:
+    documents = [["a1", "b2"], ["a1"], ["b2", "b2"]] * 9
+    batch = [["a1", "a1", "b2"], ["b2", "b2"]]
+    for query_tf in ("count", "unique"):
+        engine = serve(build(documents, query_tf=query_tf), name)
+        where = device_of(engine).residency.device
+        terms, offsets = (torch.tensor(array, device=where) for array in engine.encode(batch))
+        found = engine.search_tensors(terms, offsets, k=5)
+        plain = engine.search(batch, 5)
+        assert found.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
+        assert found.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
+    with pytest.raises(fr.QueryError, match="encode takes a batch"):
+        engine.encode("tea")
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_weights_beyond_int32_sums_and_beyond_their_limits(name: str) -> None:
+    engine = serve(build([["a1"], ["b2"], ["a1", "b2"]] * 20), name)
+    where = device_of(engine).residency.device
+    terms, offsets = (torch.tensor(array, device=where) for array in engine.encode([["a1", "b2"], ["b2"]]))
+    plain = engine.search_tensors(terms, offsets, k=60)
+    for weight, taken in ((5000, 5000), (1 << 20, 1 << 20), (1 << 40, 1 << 20), (0, 1), (-3, 1)):
+        hits = engine.search_tensors(terms, offsets, torch.full_like(terms, weight), k=60)
+        assert (hits.scores == taken * plain.scores).all()
+        assert (hits.documents == plain.documents).all()
+    # Repeats alone leave int32 too.
+    many = [["a1"] * 30_000, ["b2"]]
+    terms, offsets = (torch.tensor(array, device=where) for array in engine.encode(many))
+    found, expected = engine.search_tensors(terms, offsets, k=5), engine.search(many, 5)
+    assert expected.scores.max() > 8192
+    assert found.scores.cpu().numpy().tobytes() == expected.scores.tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", backend.DEVICES)
+def test_tensor_batches_in_a_graph(name: str) -> None:
+    rng = random.Random(12)
+    engine = serve(build([rng.choices(TERMS, k=4) for _ in range(150)]), name)
+    batches = [[rng.choices(TERMS, k=3) for _ in range(8)] for _ in range(20)]
+    terms, offsets = (torch.tensor(array, device="cuda") for array in engine.encode(batches[0]))
+    engine.search_tensors(terms, offsets, k=10)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        hits = engine.search_tensors(terms, offsets, k=10)
+    for number, batch in enumerate(batches):
+        # Other shapes come and go meanwhile; the captured frame must stay.
+        other = torch.zeros(number + 1, dtype=torch.int64, device="cuda")
+        engine.search_tensors(other, torch.tensor([0, number + 1], device="cuda"), k=3)
+        terms.copy_(torch.tensor(engine.encode(batch)[0], device="cuda"))
+        graph.replay()
+        torch.cuda.synchronize()
+        plain = engine.search(batch, 10, strategy="exhaustive")
+        assert hits.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
+        assert hits.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
+    fresh = torch.zeros(77, dtype=torch.int64, device="cuda")
+    with pytest.raises(fr.QueryError, match="call once before the capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        engine.search_tensors(fresh, torch.tensor([0, 77], device="cuda"), k=3)

@@ -111,7 +111,9 @@ class CupyLauncher:
         if module is None:
             if operation not in OPERATIONS:
                 raise ParameterError(f"no CUDA source {operation}.cu; there are: {', '.join(OPERATIONS)}")
+            # CuPy's cache of compiled modules knows the source's text alone, so the header is made part of it.
             source = (FOLDER / f"{operation}.cu").read_text()
+            source = source.replace('#include "common.cuh"', (FOLDER / "common.cuh").read_text())
             module = self._modules[operation] = self._cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
         return module
 

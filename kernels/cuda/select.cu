@@ -302,194 +302,60 @@ __device__ __forceinline__ void select_warp(const Arguments& a, Key* queue, Key*
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(
-    i32 capacity,  // slots of dynamic shared memory
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ i32 waiting;
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_bitonic(arguments, reinterpret_cast<NarrowKey*>(dynamic), capacity, waiting);
+#define FANRANK_SELECT_PARAMETERS                                                                                      \
+    i32 width, const i32* query_k, const u8* query_wide, const i64* candidate_offset, const i32* counts,               \
+        const i64* keys, const u32* documents, i64* answer_scores, i64* answer_documents, i32* answer_counts
+#define FANRANK_SELECT_ARGUMENTS                                                                                       \
+    {width,     query_k,       query_wide,       candidate_offset, counts, keys,                                       \
+     documents, answer_scores, answer_documents, answer_counts}
+#define FANRANK_SELECT_BITONIC(Key)                                                                                    \
+    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                   \
+    __shared__ i32 waiting;                                                                                            \
+    const Arguments arguments = FANRANK_SELECT_ARGUMENTS;                                                              \
+    select_bitonic(arguments, reinterpret_cast<Key*>(dynamic), capacity, waiting)
+#define FANRANK_SELECT_WARP(Key, ITEMS)                                                                                \
+    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                   \
+    __shared__ Key queue[WARPS * QUEUE];                                                                               \
+    const Arguments arguments = FANRANK_SELECT_ARGUMENTS;                                                              \
+    select_warp<Key, ITEMS>(arguments, queue, reinterpret_cast<Key*>(dynamic))
+
+// `capacity` is the slots of dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(i32 capacity, FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_BITONIC(NarrowKey);
 }
 
-extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(
-    i32 capacity,  // slots of dynamic shared memory
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ i32 waiting;
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_bitonic(arguments, reinterpret_cast<WideKey*>(dynamic), capacity, waiting);
+extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(i32 capacity, FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_BITONIC(WideKey);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ NarrowKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<NarrowKey, 1>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(NarrowKey, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ NarrowKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<NarrowKey, 4>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(NarrowKey, 4);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ NarrowKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<NarrowKey, 16>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(NarrowKey, 16);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ NarrowKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<NarrowKey, 32>(arguments, queue, reinterpret_cast<NarrowKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(NarrowKey, 32);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ WideKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<WideKey, 1>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(WideKey, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ WideKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<WideKey, 4>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(WideKey, 4);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ WideKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<WideKey, 16>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(WideKey, 16);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(
-    i32 width,
-    const i32* query_k,
-    const u8* query_wide,
-    const i64* candidate_offset,
-    const i32* counts,
-    const i64* keys,
-    const u32* documents,
-    i64* answer_scores,
-    i64* answer_documents,
-    i32* answer_counts) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ WideKey queue[WARPS * QUEUE];
-    const Arguments arguments = {
-        width, query_k, query_wide, candidate_offset, counts, keys, documents, answer_scores, answer_documents,
-        answer_counts};
-    select_warp<WideKey, 32>(arguments, queue, reinterpret_cast<WideKey*>(dynamic));
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(FANRANK_SELECT_PARAMETERS) {
+    FANRANK_SELECT_WARP(WideKey, 32);
 }

@@ -1,4 +1,7 @@
-"""Compile CUDA sources with a C++ compiler into a library that `HostLauncher` runs. See `shim.h` beside this file."""
+"""Compile CUDA sources with a C++ compiler into a library that `HostLauncher` runs.
+
+Beside this file, `shim.h` is what the sources see and `runtime.h` is what runs them.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from typing import Literal
 from ...engine.errors import BackendUnavailableError, FanrankError, ParameterError
 
 SHIM = Path(__file__).with_name("shim.h")
+RUNTIME = Path(__file__).with_name("runtime.h")
 SANITIZED_SUFFIX = ".tsan.so"
 
 # A contracted multiply-add rounds once where two operations round twice. Kernels view shared memory as several types.
@@ -77,7 +81,7 @@ def build(
     flags = [*FLAGS, *definitions]
     if sanitize:
         flags += ["-g1", "-fno-omit-frame-pointer"]
-    shim = SHIM.read_bytes()
+    headers = [path.read_bytes() for path in sorted(SHIM.parent.glob("*.h"))]
     cache = _cache()
 
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as scratch:
@@ -89,7 +93,7 @@ def build(
         search = [f"-I{path}" for path in includes]
         texts = [_preprocess(cxx, path, [*definitions, *search]) for path in paths]
 
-        runtime_key = _digest(shim, " ".join(flags), version)
+        runtime_key = _digest(*headers, " ".join(flags), version)
         key = _digest(runtime_key, str(sanitize), *(text.replace(scratch, "") for text in texts))
         library = cache / f"{key}{SANITIZED_SUFFIX if sanitize else '.so'}"
         if library.exists():
@@ -99,7 +103,7 @@ def build(
         if not runtime.exists():
             # Never instrumented: the runtime tells ThreadSanitizer itself what orders what.
             unit = folder / "runtime.cpp"
-            unit.write_text(f'#define FANRANK_CUDA_RUNTIME\n#include "{SHIM}"\n')
+            unit.write_text(f'#include "{RUNTIME}"\n')
             made = folder / "runtime.o"
             _run([cxx, *flags, "-c", str(unit), "-o", str(made)])
             made.replace(runtime)

@@ -1,0 +1,361 @@
+// The block that runs: its threads and warps, its barriers, the exchanges of its warps, and the report of a fault.
+#pragma once
+
+#define FANRANK_CUDA_RUNTIME
+#include "shim.h"
+
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#if !defined(FANRANK_CUDA_THREADS) && (defined(FANRANK_CUDA_UCONTEXT) || !(defined(__x86_64__) || defined(__aarch64__)))
+#define FANRANK_USE_UCONTEXT
+#include <ucontext.h>
+#endif
+
+FANRANK_PER_THREAD uint3 threadIdx;
+uint3 blockIdx, blockDim, gridDim;
+
+extern "C" {
+__attribute__((weak, visibility("default"))) void __tsan_acquire(void *);
+__attribute__((weak, visibility("default"))) void __tsan_release(void *);
+}
+
+namespace fanrank_host {
+namespace {
+
+constexpr unsigned MAX_THREADS = 1024;
+constexpr unsigned LANES = 32;
+constexpr unsigned MAX_WARPS = MAX_THREADS / LANES;
+
+enum Order { ASCENDING, DESCENDING, SHUFFLE };
+
+const char *const BARRIER_NAMES[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count"};
+const char *const EXCHANGE_NAMES[] = {"__shfl_sync",     "__shfl_up_sync", "__shfl_down_sync",
+                                      "__shfl_xor_sync", "a vote",         "__syncwarp"};
+
+struct Thread {
+    uint3 index;
+    unsigned linear;
+    // The warp primitive that this thread waits at.
+    Exchange kind;
+    unsigned mask;
+    int operand;
+    int width;
+    std::uint64_t value;
+    std::uint64_t result;
+#ifdef FANRANK_CUDA_THREADS
+    std::atomic<std::uint32_t> signal;
+    unsigned barriers;
+    unsigned syncs;
+#elif defined(FANRANK_USE_UCONTEXT)
+    ucontext_t context;
+#else
+    void *stack_pointer;
+#endif
+};
+
+// Sets of lanes. A live lane is in exactly one of the other three.
+struct Warp {
+    unsigned live;
+    unsigned runnable;
+    unsigned at_barrier;
+    unsigned at_exchange;
+};
+
+struct Block {
+    unsigned threads;
+    unsigned warps;
+    unsigned live;
+    unsigned running;
+    unsigned arrived;
+    Barrier kind;
+    unsigned true_count;
+    int result;
+    std::atomic<bool> failed;
+    std::string error;
+};
+
+struct Launch {
+    const Entry *entry;
+    void *const *arguments;
+};
+
+Thread threads[MAX_THREADS];
+Warp warps[MAX_WARPS];
+Block block;
+Launch current;
+
+std::string place(const uint3 &at) {
+    return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
+}
+
+std::string hex(unsigned mask) {
+    char text[16];
+    std::snprintf(text, sizeof text, "0x%08x", mask);
+    return text;
+}
+
+Thread &thread_at(const Warp &warp, unsigned lane) { return threads[(&warp - warps) * LANES + lane]; }
+
+FANRANK_PER_THREAD Thread *own;
+Thread &self() { return *own; }
+
+// What `fibers.h` and `os_threads.h` define: how a thread is woken, how it waits, how it is stopped for good.
+void wake(Warp &warp, unsigned lanes);
+[[noreturn]] void stop();
+struct Guard;
+void suspend(Guard &guard);
+
+#ifdef FANRANK_CUDA_THREADS
+
+// Locks and wake-ups by std::atomic in code that is not instrumented: invisible to ThreadSanitizer.
+std::atomic<std::uint32_t> lock_word;
+
+struct Guard {
+    bool held = true;
+    Guard() {
+        while (lock_word.exchange(1, std::memory_order_acquire)) lock_word.wait(1);
+    }
+    void release() {
+        held = false;
+        lock_word.store(0, std::memory_order_release);
+        lock_word.notify_one();
+    }
+    ~Guard() {
+        if (held) release();
+    }
+};
+
+char fence_tag, barrier_tags[2], exchange_tags[MAX_WARPS][LANES][2];
+
+void acquire(void *tag) {
+    if (__tsan_acquire) __tsan_acquire(tag);
+}
+void release(void *tag) {
+    if (__tsan_release) __tsan_release(tag);
+}
+
+#else
+
+struct Guard {
+    Guard() {}
+};
+
+#endif
+
+void set_error(const std::string &message) {
+    if (block.failed) return;
+    block.failed = true;
+    block.error = message;
+#ifdef FANRANK_CUDA_THREADS
+    for (unsigned w = 0; w < block.warps; ++w) wake(warps[w], warps[w].at_barrier | warps[w].at_exchange);
+#endif
+}
+
+void set_deadlock() {
+    unsigned waiting = 0;
+    std::string example;
+    for (unsigned w = 0; w < block.warps; ++w) {
+        waiting += static_cast<unsigned>(__builtin_popcount(warps[w].at_barrier));
+        if (example.empty() && warps[w].at_exchange) {
+            const Thread &thread = thread_at(warps[w], static_cast<unsigned>(__builtin_ctz(warps[w].at_exchange)));
+            unsigned present = 0;
+            for (unsigned rest = warps[w].at_exchange; rest; rest &= rest - 1) {
+                unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
+                if (thread_at(warps[w], lane).mask == thread.mask) present |= 1u << lane;
+            }
+            example = "; thread " + place(thread.index) + " waits at " +
+                      EXCHANGE_NAMES[static_cast<int>(thread.kind)] + " with mask " + hex(thread.mask) +
+                      " for the lanes " + hex(thread.mask & warps[w].live & ~present);
+        }
+    }
+    set_error("deadlock: of " + std::to_string(block.threads) + " threads " + std::to_string(waiting) + " wait at " +
+              (waiting ? BARRIER_NAMES[static_cast<int>(block.kind)] : "a block barrier") + " and " +
+              std::to_string(block.live - waiting) + " at a warp primitive; " +
+              std::to_string(block.threads - block.live) + " have returned" + example);
+}
+
+[[noreturn]] void fail(Guard &guard, const std::string &message) {
+    set_error("thread " + place(self().index) + ": " + message);
+    static_cast<void>(guard);
+    stop();
+}
+
+void open_barrier() {
+    switch (block.kind) {
+        case Barrier::plain: block.result = 0; break;
+        case Barrier::any: block.result = block.true_count != 0; break;
+        case Barrier::all: block.result = block.true_count == block.arrived; break;
+        case Barrier::count: block.result = static_cast<int>(block.true_count); break;
+    }
+    block.running += block.arrived;
+    block.arrived = 0;
+    block.true_count = 0;
+    for (unsigned w = 0; w < block.warps; ++w) {
+        unsigned lanes = std::exchange(warps[w].at_barrier, 0);
+        warps[w].runnable |= lanes;
+        wake(warps[w], lanes);
+    }
+}
+
+// The lane that a shuffle reads, or its own where the lane lies outside its segment.
+unsigned source_lane(const Thread &thread, unsigned lane) {
+    const int width = thread.width, first = static_cast<int>(lane) & ~(width - 1), last = first + width - 1;
+    int source = static_cast<int>(lane);
+    switch (thread.kind) {
+        case Exchange::index: return static_cast<unsigned>(first | (thread.operand & (width - 1)));
+        case Exchange::up: source -= thread.operand; break;
+        case Exchange::down: source += thread.operand; break;
+        default: source ^= thread.operand; break;
+    }
+    if (source > last || source < 0 || (thread.kind == Exchange::up && source < first)) return lane;
+    return static_cast<unsigned>(source);
+}
+
+// Completes the exchange of `mask` if every live lane in it has come. False if they disagree on what it is.
+bool try_exchange(Warp &warp, unsigned mask) {
+    const unsigned lanes = mask & warp.live;
+    if ((warp.at_exchange & lanes) != lanes || !lanes) return true;
+    const Exchange kind = thread_at(warp, static_cast<unsigned>(__builtin_ctz(lanes))).kind;
+    std::uint64_t votes = 0;
+    bool agreed = true;
+    for (unsigned rest = lanes; rest; rest &= rest - 1) {
+        const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
+        const Thread &thread = thread_at(warp, lane);
+        if (thread.mask != mask) return true;
+        agreed = agreed && thread.kind == kind;
+        votes |= (thread.value & 1) << lane;
+    }
+    if (!agreed) return false;
+    for (unsigned rest = lanes; rest; rest &= rest - 1) {
+        const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
+        Thread &thread = thread_at(warp, lane);
+        if (kind == Exchange::ballot || kind == Exchange::sync) {
+            thread.result = votes;
+        } else {
+            const unsigned source = source_lane(thread, lane);
+            thread.result = lanes >> source & 1 ? thread_at(warp, source).value : 0x7f7f7f7f7f7f7f7fu;
+        }
+    }
+    warp.at_exchange &= ~lanes;
+    warp.runnable |= lanes;
+    block.running += static_cast<unsigned>(__builtin_popcount(lanes));
+    wake(warp, lanes);
+    return true;
+}
+
+void leave(Guard &) {
+    Thread &thread = self();
+    Warp &warp = warps[thread.linear / LANES];
+    const unsigned bit = 1u << thread.linear % LANES;
+    warp.live &= ~bit;
+    warp.runnable &= ~bit;
+    --block.live;
+    --block.running;
+    if (block.failed) return;
+    if (block.live && block.arrived == block.live) open_barrier();
+    for (unsigned rest = warp.at_exchange; rest; rest &= rest - 1) {
+        const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
+        if (warp.at_exchange >> lane & 1 && !try_exchange(warp, thread_at(warp, lane).mask))
+            set_error("the lanes of mask " + hex(thread_at(warp, lane).mask) + " call different warp primitives");
+    }
+    if (block.live && !block.running) set_deadlock();
+}
+
+}  // namespace
+
+int barrier(Barrier kind, bool predicate) {
+    Thread &thread = self();
+#ifdef FANRANK_CUDA_THREADS
+    char *tag = &barrier_tags[thread.barriers++ & 1];
+    release(tag);
+#endif
+    Guard guard;
+    if (block.arrived && block.kind != kind)
+        fail(guard, std::string("at ") + BARRIER_NAMES[static_cast<int>(kind)] + " while others wait at " +
+                        BARRIER_NAMES[static_cast<int>(block.kind)]);
+    Warp &warp = warps[thread.linear / LANES];
+    const unsigned bit = 1u << thread.linear % LANES;
+    block.kind = kind;
+    ++block.arrived;
+    block.true_count += predicate;
+    warp.runnable &= ~bit;
+    warp.at_barrier |= bit;
+    --block.running;
+    if (block.arrived == block.live) open_barrier();
+    suspend(guard);
+#ifdef FANRANK_CUDA_THREADS
+    acquire(tag);
+#endif
+    return block.result;
+}
+
+std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int operand, int width) {
+    Thread &thread = self();
+    const unsigned lane = thread.linear % LANES;
+    const unsigned bit = 1u << lane;
+    Warp &warp = warps[thread.linear / LANES];
+#ifdef FANRANK_CUDA_THREADS
+    // Only __syncwarp orders memory: shuffles and votes move values and nothing else.
+    // A lane releases one of its two tags in turn; all learn which one it was.
+    auto &tags = exchange_tags[thread.linear / LANES];
+    if (kind == Exchange::sync) {
+        value = thread.syncs++ & 1;
+        release(&tags[lane][value]);
+    }
+#endif
+    Guard guard;
+    if (!(mask & bit))
+        fail(guard, std::string("calls ") + EXCHANGE_NAMES[static_cast<int>(kind)] + " with mask " + hex(mask) +
+                        ", which lacks its own lane " + std::to_string(lane));
+    if (width < 1 || width > 32 || (width & (width - 1)))
+        fail(guard, "a shuffle's width must be a power of two up to 32, got " + std::to_string(width));
+    thread.kind = kind;
+    thread.mask = mask;
+    thread.value = value;
+    thread.operand = operand;
+    thread.width = width;
+    warp.runnable &= ~bit;
+    warp.at_exchange |= bit;
+    --block.running;
+    if (!try_exchange(warp, mask)) fail(guard, "the lanes of mask " + hex(mask) + " call different warp primitives");
+    suspend(guard);
+#ifdef FANRANK_CUDA_THREADS
+    if (kind == Exchange::sync)
+        for (unsigned rest = mask; rest; rest &= rest - 1) {
+            const int other = __builtin_ctz(rest);
+            acquire(&tags[other][thread.result >> other & 1]);
+        }
+#endif
+    return thread.result;
+}
+
+void fence() {
+#ifdef FANRANK_CUDA_THREADS
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    release(&fence_tag);
+    acquire(&fence_tag);
+#endif
+}
+
+namespace {
+
+void start_block(unsigned count) {
+    block.threads = block.live = block.running = count;
+    block.warps = (count + LANES - 1) / LANES;
+    block.arrived = block.true_count = 0;
+    block.failed = false;
+#ifdef FANRANK_CUDA_THREADS
+    for (unsigned i = 0; i < count; ++i) threads[i].barriers = 0;
+#endif
+    for (unsigned w = 0; w < block.warps; ++w) {
+        const unsigned lanes = count - w * LANES;
+        const unsigned live = lanes >= LANES ? 0xffffffffu : (1u << lanes) - 1;
+        warps[w] = {live, live, 0, 0};
+    }
+}
+
+}  // namespace
+}  // namespace fanrank_host

@@ -1,0 +1,206 @@
+// The threads of a block as coroutines of one OS thread, resumed in a chosen order.
+#pragma once
+
+#include "block.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+namespace fanrank_host {
+namespace {
+
+constexpr std::size_t STACK = 64 * 1024;
+
+#ifdef FANRANK_USE_UCONTEXT
+ucontext_t scheduler;
+void resume(Thread &thread) { swapcontext(&scheduler, &thread.context); }
+void yield(Thread &thread) { swapcontext(&thread.context, &scheduler); }
+#else
+// swapcontext saves the signal mask by a system call; this saves what the ABI says a callee must keep.
+extern "C" __attribute__((visibility("hidden"))) void fanrank_switch(void **save, void *load);
+#if defined(__x86_64__)
+constexpr unsigned SAVED_WORDS = 8;
+constexpr unsigned ENTRY_WORD = 6;
+asm(R"(
+.text
+.hidden fanrank_switch
+.globl fanrank_switch
+.type fanrank_switch, @function
+fanrank_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size fanrank_switch, .-fanrank_switch
+)");
+#else
+constexpr unsigned SAVED_WORDS = 20;
+constexpr unsigned ENTRY_WORD = 11;
+asm(R"(
+.text
+.hidden fanrank_switch
+.globl fanrank_switch
+.type fanrank_switch, %function
+fanrank_switch:
+    sub sp, sp, #160
+    stp x19, x20, [sp, #0]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp, #0]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+.size fanrank_switch, .-fanrank_switch
+)");
+#endif
+void *scheduler;
+void resume(Thread &thread) { fanrank_switch(&scheduler, thread.stack_pointer); }
+void yield(Thread &thread) { fanrank_switch(&thread.stack_pointer, scheduler); }
+#endif
+
+unsigned char *stacks;
+std::size_t page;
+unsigned fibers;
+
+void wake(Warp &, unsigned) {}
+
+void suspend(Guard &) { yield(self()); }
+
+void stop() {
+    yield(self());
+    __builtin_unreachable();
+}
+
+// A fiber outlives its block: it runs one thread of every block until a failure abandons it.
+void fiber_main() {
+    for (;;) {
+        current.entry->call(current.entry->function, current.arguments);
+        Guard guard;
+        leave(guard);
+        yield(self());
+    }
+}
+
+unsigned char *stack_of(unsigned i) { return stacks + i * (STACK + page) + page; }
+
+void make_fiber(unsigned i) {
+    unsigned char *base = stack_of(i);
+#ifdef FANRANK_USE_UCONTEXT
+    getcontext(&threads[i].context);
+    threads[i].context.uc_stack.ss_sp = base;
+    threads[i].context.uc_stack.ss_size = STACK;
+    threads[i].context.uc_link = nullptr;
+    makecontext(&threads[i].context, fiber_main, 0);
+#else
+    // Equal offsets would put the hot end of all stacks into the same few cache sets.
+    std::uintptr_t top = reinterpret_cast<std::uintptr_t>(base + STACK - i * 320 % 16384);
+    void **frame = reinterpret_cast<void **>(top & ~std::uintptr_t{63}) - SAVED_WORDS;
+    std::memset(frame, 0, SAVED_WORDS * sizeof(void *));
+    frame[ENTRY_WORD] = reinterpret_cast<void *>(&fiber_main);
+    threads[i].stack_pointer = frame;
+#endif
+}
+
+bool make_fibers(unsigned count) {
+    if (!stacks) {
+        page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+        const std::size_t size = MAX_THREADS * (STACK + page);
+        void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) return false;
+        stacks = static_cast<unsigned char *>(memory);
+    }
+    for (; fibers < count; ++fibers) {
+        if (mprotect(stack_of(fibers) - page, page, PROT_NONE)) return false;
+        make_fiber(fibers);
+    }
+    return true;
+}
+
+std::uint64_t random_state;
+
+// A number below `bound` (xorshift64*).
+unsigned draw(unsigned bound) {
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return static_cast<unsigned>((random_state * 0x2545f4914f6cdd1du >> 32) * bound >> 32);
+}
+
+void run_lane(Warp &warp, unsigned lane) {
+    own = &thread_at(warp, lane);
+    threadIdx = own->index;
+    resume(*own);
+}
+
+// Resumes each lane that is runnable now, once.
+void run_lanes(Warp &warp, int order) {
+    unsigned rest = warp.runnable;
+    if (order == SHUFFLE) {
+        unsigned char lanes[LANES];
+        unsigned count = 0;
+        for (; rest; rest &= rest - 1) lanes[count++] = static_cast<unsigned char>(__builtin_ctz(rest));
+        for (; count && !block.failed; --count) {
+            std::swap(lanes[draw(count)], lanes[count - 1]);
+            run_lane(warp, lanes[count - 1]);
+        }
+        return;
+    }
+    while (rest && !block.failed) {
+        const int next = order == ASCENDING ? __builtin_ctz(rest) : 31 - __builtin_clz(rest);
+        const unsigned lane = static_cast<unsigned>(next);
+        rest &= ~(1u << lane);
+        run_lane(warp, lane);
+    }
+}
+
+// A warp runs as far ahead of the others as the block's barriers let it; shuffled, sometimes only to its next exchange.
+void run_block(int order) {
+    unsigned sequence[MAX_WARPS];
+    for (unsigned w = 0; w < block.warps; ++w) sequence[w] = order == DESCENDING ? block.warps - 1 - w : w;
+    while (block.running && !block.failed) {
+        if (order == SHUFFLE)
+            for (unsigned w = block.warps; w > 1; --w) std::swap(sequence[draw(w)], sequence[w - 1]);
+        for (unsigned w = 0; w < block.warps && !block.failed; ++w) {
+            Warp &warp = warps[sequence[w]];
+            do {
+                run_lanes(warp, order);
+            } while (warp.runnable && !block.failed && !(order == SHUFFLE && draw(2)));
+        }
+    }
+    if (block.live && !block.failed) set_deadlock();
+}
+
+}  // namespace
+}  // namespace fanrank_host

@@ -1,0 +1,207 @@
+// Runs a kernel: `fanrank_launch`, which `HostLauncher` calls, and the checks and the shared memory of a launch.
+//
+// Fibers (the default): the threads of a block are coroutines of one OS thread, resumed in a chosen order.
+// FANRANK_CUDA_THREADS: one OS thread a CUDA thread, for ThreadSanitizer. Blocks run one after another in both.
+#pragma once
+
+#ifdef FANRANK_CUDA_THREADS
+#include "os_threads.h"
+#else
+#include "fibers.h"
+#endif
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+extern "C" {
+// The bounds of all in-function __shared__ arrays, from the linker; null where there are none.
+extern unsigned char __start_fanrank_shared[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __stop_fanrank_shared[] __attribute__((weak, visibility("hidden")));
+}
+
+namespace fanrank_host {
+
+unsigned char *dynamic_shared;
+
+namespace {
+
+constexpr unsigned char POISON = 0x7f;
+constexpr unsigned char CANARY = 0xa5;
+constexpr std::size_t GUARD = 1024;
+constexpr std::size_t MAX_SHARED = 227 * 1024;
+
+const Entry *entries;
+
+}  // namespace
+
+void add(Entry *entry) {
+    entry->next = entries;
+    entries = entry;
+}
+
+namespace {
+
+// Storage of the dynamic shared memory between two guards.
+struct Shared {
+    std::vector<unsigned char> storage;
+    std::size_t size;
+
+    explicit Shared(std::size_t bytes) : storage(bytes + 2 * GUARD + 128), size(bytes) {
+        const auto first = reinterpret_cast<std::uintptr_t>(storage.data()) + GUARD;
+        dynamic_shared = reinterpret_cast<unsigned char *>((first + 127) & ~std::uintptr_t{127});
+        std::memset(dynamic_shared - GUARD, CANARY, GUARD);
+        std::memset(dynamic_shared + size, CANARY, GUARD);
+    }
+
+    void poison() {
+        std::memset(dynamic_shared, POISON, size);
+        if (__start_fanrank_shared)
+            std::memset(__start_fanrank_shared, POISON,
+                        static_cast<std::size_t>(__stop_fanrank_shared - __start_fanrank_shared));
+    }
+
+    // Where a guard was written, relative to the first byte of the memory.
+    std::optional<std::ptrdiff_t> trespass() const {
+        const auto limit = static_cast<std::ptrdiff_t>(GUARD), end = static_cast<std::ptrdiff_t>(size);
+        static const std::vector<unsigned char> intact(GUARD, CANARY);
+        if (std::memcmp(dynamic_shared + end, intact.data(), GUARD))
+            for (std::ptrdiff_t at = end;; ++at)
+                if (dynamic_shared[at] != CANARY) return at;
+        if (std::memcmp(dynamic_shared - limit, intact.data(), GUARD))
+            for (std::ptrdiff_t at = -1;; --at)
+                if (dynamic_shared[at] != CANARY) return at;
+        return std::nullopt;
+    }
+};
+
+std::string kind_of(char kind, unsigned size) {
+    if (kind == 'p') return "a pointer";
+    const char *what = kind == 'f' ? "a floating-point number of " : "an integer of ";
+    return what + std::to_string(size) + " bytes";
+}
+
+enum Status { OK, BAD_REQUEST, FAULT };
+
+Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *size, std::uint64_t shared_bytes,
+              unsigned count, void *const *arguments, const Parameter *given, int order, std::uint64_t seed,
+              std::string &message) {
+    const Entry *entry = entries;
+    while (entry && std::strcmp(entry->name, name)) entry = entry->next;
+    if (!entry) {
+        message = "no kernel named " + std::string(name) + "; the library has";
+        for (const Entry *other = entries; other; other = other->next) message += std::string(" ") + other->name;
+        return BAD_REQUEST;
+    }
+    const std::string who = "kernel " + std::string(name);
+    if (count != entry->count) {
+        message = who + " takes " + std::to_string(entry->count) + " arguments, got " + std::to_string(count);
+        return BAD_REQUEST;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+        const Parameter &takes = entry->parameters[i];
+        if (takes.kind != given[i].kind || takes.size != given[i].size) {
+            message = who + ": argument " + std::to_string(i) + " must be " + kind_of(takes.kind, takes.size) +
+                      ", got " + kind_of(given[i].kind, given[i].size);
+            return BAD_REQUEST;
+        }
+        if (takes.element > 1 && given[i].element > 1 && takes.element != given[i].element) {
+            message = who + ": argument " + std::to_string(i) + " points to elements of " +
+                      std::to_string(takes.element) + " bytes, got a tensor with elements of " +
+                      std::to_string(given[i].element);
+            return BAD_REQUEST;
+        }
+    }
+    const std::uint64_t total = std::uint64_t{size[0]} * size[1] * size[2];
+    if (!total || total > MAX_THREADS || size[0] > 1024 || size[1] > 1024 || size[2] > 64) {
+        message = who + ": a block has 1 to 1024 threads and at most 64 in z";
+        return BAD_REQUEST;
+    }
+    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535) {
+        message = who + ": a grid has 1 to 2**31 - 1 blocks in x and 1 to 65535 in y and z";
+        return BAD_REQUEST;
+    }
+    if (shared_bytes > MAX_SHARED) {
+        message = who + ": " + std::to_string(shared_bytes) + " bytes of shared memory; no device has more than " +
+                  std::to_string(MAX_SHARED);
+        return BAD_REQUEST;
+    }
+
+    current = {entry, arguments};
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {size[0], size[1], size[2]};
+    const unsigned thread_count = static_cast<unsigned>(total);
+    for (unsigned i = 0; i < thread_count; ++i) {
+        threads[i].linear = i;
+        threads[i].index = {i % size[0], i / size[0] % size[1], i / size[0] / size[1]};
+    }
+    const std::uint64_t blocks = std::uint64_t{grid[0]} * grid[1] * grid[2];
+    Shared shared(shared_bytes);
+#ifdef FANRANK_CUDA_THREADS
+    Team team(thread_count);
+    static_cast<void>(seed);
+#else
+    if (!make_fibers(thread_count)) {
+        message = "no memory for the stacks of " + std::to_string(thread_count) + " threads";
+        return FAULT;
+    }
+    random_state = seed * 0x9e3779b97f4a7c15u | 1;
+#endif
+    std::vector<std::uint64_t> sequence;
+#ifndef FANRANK_CUDA_THREADS
+    if (order == SHUFFLE) {
+        sequence.resize(blocks);
+        std::iota(sequence.begin(), sequence.end(), std::uint64_t{0});
+        for (std::uint64_t i = blocks; i > 1; --i)
+            std::swap(sequence[i - 1], sequence[draw(static_cast<unsigned>(std::min<std::uint64_t>(i, 0xffffffffu)))]);
+    }
+#endif
+    for (std::uint64_t i = 0; i < blocks; ++i) {
+        const std::uint64_t b = !sequence.empty() ? sequence[i] : order == DESCENDING ? blocks - 1 - i : i;
+        blockIdx = {static_cast<unsigned>(b % grid[0]), static_cast<unsigned>(b / grid[0] % grid[1]),
+                    static_cast<unsigned>(b / grid[0] / grid[1])};
+        shared.poison();
+        start_block(thread_count);
+#ifdef FANRANK_CUDA_THREADS
+        team.run();
+#else
+        run_block(order);
+#endif
+        const auto trespass = shared.trespass();
+        if (!block.failed && trespass) {
+            block.failed = true;
+            block.error = "wrote outside its " + std::to_string(shared_bytes) +
+                          " bytes of dynamic shared memory, at byte " + std::to_string(*trespass);
+        }
+        if (block.failed) {
+            message = who + ", block " + place(blockIdx) + ": " + block.error;
+#ifndef FANRANK_CUDA_THREADS
+            for (unsigned f = 0; f < fibers; ++f) make_fiber(f);
+#endif
+            return FAULT;
+        }
+    }
+    return OK;
+}
+
+std::mutex launching;
+
+}  // namespace
+}  // namespace fanrank_host
+
+extern "C" __attribute__((visibility("default"))) int fanrank_launch(
+    const char *name, const std::uint32_t *grid, const std::uint32_t *size, std::uint64_t shared_bytes,
+    std::uint32_t count, void *const *arguments, const fanrank_host::Parameter *given, std::int32_t order,
+    std::uint64_t seed, char *message, std::uint64_t capacity) {
+    std::lock_guard<std::mutex> lock(fanrank_host::launching);
+    std::string text;
+    const int status =
+        fanrank_host::launch(name, grid, size, shared_bytes, count, arguments, given, order, seed, text);
+    std::snprintf(message, capacity, "%s", text.c_str());
+    return status;
+}
