@@ -361,7 +361,7 @@ def doctor(as_json: bool) -> None:
         served, reason = chosen.name, chosen.reason
     except BackendUnavailableError as error:
         served, reason = None, str(error)
-    modules = {"eval": "pytrec_eval", "tables": "pyarrow"}
+    modules = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow"}
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in modules.items()}
     result = {
         "python": platform.python_version(),
