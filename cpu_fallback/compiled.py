@@ -15,9 +15,11 @@ import numpy.typing as npt
 from ..engine.plan import Plan, SegmentPlan
 from ..engine.timing import Phases
 from . import search as vectorised
-from .search import Output, in_threads
+from .search import Output, groups, in_threads
 
 Integers = npt.NDArray[np.int64]
+Reads = tuple[Integers, npt.NDArray[np.bool_]]
+"""The dense rows of a segment's terms, and the masks of the plan's filters over its documents."""
 
 # Documents of a tile: 128 KiB of scores, a part of the second-level cache.
 TILE = 1 << 15
@@ -30,8 +32,6 @@ MIN_GROUPS = 256
 # Candidates kept before the k best of them are picked out, as a multiple of k (above 1), and at least.
 ROOM = 4
 MIN_ROOM = 128
-# Queries of one call. Bounds the candidates held: 8 MiB at k 1,024.
-GROUP = 256
 
 
 def search(
@@ -54,11 +54,10 @@ def search(
         if not _rare(plan):
             with phases("derive"):
                 plan.derive()
-            members = np.flatnonzero((np.diff(plan.offsets) > 0) & (plan.k > 0))
-            size = min(GROUP, -(-len(members) // threads)) or 1
-            tasks += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
+            reads = [(part.dense_rows, _masks(part)) for part in plan.segments]
+            tasks += [(plan, group, reads) for _, group in groups(plan, threads)]
 
-    def run(task: tuple[Plan, Integers]) -> None:
+    def run(task: tuple[Plan, Integers, Sequence[Reads]]) -> None:
         _search_group(*task, out)
 
     with phases("score and select"):
@@ -67,16 +66,15 @@ def search(
 
 
 def _rare(plan: Plan) -> bool:
-    return plan.signed or bool(plan.wide.any()) or any(p.contributions.quanta.dtype != np.int32 for p in plan.segments)
+    return plan.signed or bool(plan.wide.any()) or plan.snapshot.long
 
 
-def _search_group(plan: Plan, group: Integers, out: Output) -> None:
+def _search_group(plan: Plan, group: Integers, reads: Sequence[Reads], out: Output) -> None:
     k = plan.k[group]
     keys = np.empty((len(group), max(ROOM * int(k.max()), MIN_ROOM)), dtype=np.int64)
     found = np.zeros(len(group), dtype=np.int64)
     floors = np.ones(len(group), dtype=np.int64)
-    for part in plan.segments:
-        rows, masks = _dense_rows(part), _masks(part)
+    for part, (rows, masks) in zip(plan.segments, reads, strict=True):
         _score_segment(
             group, plan.offsets, plan.slots, plan.multiplicities, plan.filters, k,
             part.starts, part.ends, part.segment.documents, part.contributions.quanta, rows, part.contributions.dense,
@@ -84,13 +82,6 @@ def _search_group(plan: Plan, group: Integers, out: Output) -> None:
         )  # fmt: skip
     scores, documents, counts = out
     _store(keys, found, k, plan.rows[group], scores, documents, counts)
-
-
-def _dense_rows(part: SegmentPlan) -> Integers:
-    rows = np.full(len(part.positions), -1, dtype=np.int64)
-    present = part.positions >= 0
-    rows[present] = part.contributions.dense_row[part.positions[present]]
-    return rows
 
 
 def _masks(part: SegmentPlan) -> npt.NDArray[np.bool_]:

@@ -69,10 +69,7 @@ class SegmentWork:
         owners = np.repeat(np.arange(queries), np.diff(plan.offsets))
         slots, multiplicities = plan.slots, plan.multiplicities
         lengths = self.lengths[slots]
-        present = part.positions >= 0
-        rows = np.full(len(present), -1, dtype=np.int64)
-        rows[present] = part.contributions.dense_row[part.positions[present]]
-        dense = rows[slots]
+        dense = part.dense_rows[slots]
         if plan.signed:
             # A contribution of 0 is a match there, which a dense row cannot tell from an absent document.
             dense[:] = -1

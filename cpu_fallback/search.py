@@ -72,7 +72,7 @@ def search(
         for plan in plans:
             plan.derive()
     threads = threads if THREADS_PAY else 1
-    tasks = [task for plan in plans for task in _groups(plan, threads)] if k else []
+    tasks = [task for plan in plans for task in groups(plan, threads)] if k else []
     work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
 
     def run(task: tuple[Plan, Integers]) -> None:
@@ -116,14 +116,15 @@ def _workspace() -> Workspace:
     return workspace
 
 
-def _groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
+def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
     """The plan's queries that can have hits, narrow and wide apart, in groups."""
-    groups = []
+    found = []
     for wide in (False, True):
-        members = np.flatnonzero((plan.wide == wide) & (np.diff(plan.offsets) > 0) & (plan.k > 0))
+        members = plan.answerable
+        members = members[plan.wide[members] == wide]
         size = min(GROUP, -(-len(members) // threads)) or 1
-        groups += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
-    return groups
+        found += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
+    return found
 
 
 def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, out: Output, strategy: str) -> None:

@@ -60,7 +60,9 @@ class Statistics:
     """Document frequency of every term in use, in any order; only `okapi` needs it."""
 
     def average_length(self, position: int) -> float:
-        return self.total_lengths[position] / self.documents
+        """Mean tokens a document, float64; 1 where there is none, as no posting asks then."""
+        total = self.total_lengths[position]
+        return total / self.documents if total else 1.0
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,7 @@ class BM25:
         """``1 - b + b * dl / avgdl`` for lengths [fields, documents], float64, same shape."""
         out = np.empty(lengths.shape, dtype=np.float64)
         for position in range(len(lengths)):
-            average = statistics.average_length(position) if statistics.total_lengths[position] else 1.0
-            out[position] = (1.0 - self.b) + self.b * (lengths[position] / average)
+            out[position] = (1.0 - self.b) + self.b * (lengths[position] / statistics.average_length(position))
         return out
 
     def quanta(

@@ -30,6 +30,14 @@ class SegmentPlan:
     ends: npt.NDArray[np.int64]  # [distinct terms] equal to starts where the segment lacks the term
     passing: tuple[npt.NDArray[np.bool_], ...]  # per filter of the plan: bool [documents]
 
+    @property
+    def dense_rows(self) -> npt.NDArray[np.int64]:
+        """[distinct terms] row in `Contributions.dense`, or -1."""
+        rows = np.full(len(self.positions), -1, dtype=np.int64)
+        present = self.positions >= 0
+        rows[present] = self.contributions.dense_row[self.positions[present]]
+        return rows
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -48,6 +56,11 @@ class Plan:
     filters: npt.NDArray[np.int64]  # [queries] which of `SegmentPlan.passing` applies, or -1
     signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
     segments: tuple[SegmentPlan, ...]
+
+    @property
+    def answerable(self) -> npt.NDArray[np.int64]:
+        """Positions of the queries that can have hits: a term that the namespace holds, and a k above 0."""
+        return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
 
     def derive(self) -> None:
         """Make the contributions of every posting list of the plan ready on the host."""

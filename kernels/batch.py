@@ -16,7 +16,7 @@ import torch
 from ..engine.columns import ranges
 from ..engine.plan import Plan
 from .device import Residency
-from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work
+from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, tiles_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -40,7 +40,7 @@ def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) ->
         for plan in plans:
             if plan.snapshot.long != long:
                 continue
-            queries = np.flatnonzero((np.diff(plan.offsets) > 0) & (plan.k > 0))
+            queries = plan.answerable
             need_candidates, need_cuts = _needs(plan, queries, tile_bits)
             start = 0
             while start < len(queries):
@@ -65,7 +65,7 @@ def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) ->
 
 def _needs(plan: Plan, queries: Integers, tile_bits: int) -> tuple[Integers, Integers]:
     """(candidates, cuts) that each of these queries may need, at most."""
-    tiles = sum(-(-part.segment.size // (1 << tile_bits)) for part in plan.segments)
+    tiles = sum(tiles_of(part.segment.size, tile_bits) for part in plan.segments)
     terms = plan.offsets[queries + 1] - plan.offsets[queries]
     return tiles * np.minimum(plan.k[queries], 1 << tile_bits), terms * (tiles + len(plan.segments))
 
@@ -127,7 +127,7 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
             if not len(held):
                 continue
             resident = residency.held(part.segment, long)
-            number, tiles = len(segments), -(-part.segment.size // tile)
+            number, tiles = len(segments), tiles_of(part.segment.size, tile_bits)
             segments.append(
                 (resident.words.data_ptr(), resident.quanta.data_ptr(), part.segment.size, part.segment.first)
             )

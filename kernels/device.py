@@ -16,7 +16,7 @@ from ..engine.errors import DeviceMemoryError
 from ..engine.index import Snapshot
 from ..engine.segment import Segment
 from .timing import DevicePhases
-from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, Formula, Postings, Verbs
+from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, Formula, Postings, Verbs, tiles_of
 
 MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 """The largest frequency that a posting's word can hold: 4,095."""
@@ -38,7 +38,7 @@ class Resident:
     def __init__(self, segment: Segment, device: torch.device, long: bool) -> None:
         words = segment.documents.astype(np.uint32)
         frequencies = None
-        if len(segment.frequencies) == 1 and segment.frequencies.max(initial=0) <= MAX_FREQUENCY:
+        if _packs(segment):
             words |= segment.frequencies[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         else:
             frequencies = _move(segment.frequencies.astype(np.int32), device)
@@ -61,8 +61,7 @@ class Resident:
     @staticmethod
     def bytes_of(segment: Segment, long: bool) -> int:
         """What the segment will take."""
-        packed = len(segment.frequencies) == 1 and segment.frequencies.max(initial=0) <= MAX_FREQUENCY
-        a_posting = 4 + (8 if long else 4) + (0 if packed else 4 * len(segment.frequencies))
+        a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.frequencies))
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
     def is_of(self, snapshot: Snapshot) -> bool:
@@ -143,7 +142,7 @@ class Residency:
         """The snapshot's table; its segments must be ready. Made once for each tile size."""
         known = self._tables.setdefault(snapshot, {})
         if tile_bits not in known:
-            tiles = tuple(-(-segment.size // (1 << tile_bits)) for segment in snapshot.segments)
+            tiles = tuple(tiles_of(segment.size, tile_bits) for segment in snapshot.segments)
             residents = [self.held(segment, snapshot.long) for segment in snapshot.segments]
             words, quanta, sizes, firsts, offsets = self.upload(
                 [
@@ -203,10 +202,14 @@ class Residency:
         ]
 
 
+def _packs(segment: Segment) -> bool:
+    """Whether the words hold the frequencies."""
+    return len(segment.frequencies) == 1 and int(segment.frequencies.max(initial=0)) <= MAX_FREQUENCY
+
+
 def formula(bm25: BM25, statistics: Statistics) -> Formula:
     """The epoch's formula in numbers."""
     assert bm25.delta is not None
-    fields = range(len(bm25.fields))
     return Formula(
         shape=_SHAPES.get(bm25.method, 0),
         fielded=bm25.fielded,
@@ -216,7 +219,7 @@ def formula(bm25: BM25, statistics: Statistics) -> Formula:
         delta=bm25.delta,
         scale=SCALE,
         weights=list(bm25.fields.values()),
-        average_lengths=[statistics.average_length(f) if statistics.total_lengths[f] else 1.0 for f in fields],
+        average_lengths=[statistics.average_length(position) for position in range(len(bm25.fields))],
     )
 
 

@@ -1,7 +1,7 @@
 """The path of a planner's fan-out: a small batch in static buffers of padded shape, on a GPU replayed as a CUDA graph.
 
-At 5 to 20 queries the launches of some sixty small device operations cost more than their work; a graph replays them
-as one, between one copy in and one copy out through pinned memory, with one synchronisation.
+At 5 to 20 queries the launches of some two dozen small device operations cost more than their work; a graph replays
+them as one, between one copy in and one copy out through pinned memory, with one synchronisation.
 """
 
 from __future__ import annotations

@@ -35,6 +35,11 @@ CUT_BYTES = 12
 """Of a cut and a maximum."""
 
 
+def tiles_of(documents: int, tile_bits: int) -> int:
+    """Tiles of a segment."""
+    return -(-documents >> tile_bits)
+
+
 @dataclass(frozen=True, eq=False)
 class Formula:
     """The contribution formula of one epoch (`engine/bm25.py`), in numbers. One entry of each sequence a field."""

@@ -63,7 +63,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_PENDING", 5)
     if compiled is not None:
         monkeypatch.setattr(compiled, "TILE", 8)
-        monkeypatch.setattr(compiled, "GROUP", 3)
         monkeypatch.setattr(compiled, "ROOM", 2)
         monkeypatch.setattr(compiled, "MIN_ROOM", 2)
     monkeypatch.setattr(index, "DENSE_POSTINGS", 2)
