@@ -1,0 +1,100 @@
+"""Places where a test may kill the process, or make the disk fail, to see what survives.
+
+``FANRANK_FAILPOINT="write.commit:3"`` kills the process, as ``kill -9`` would, when ``write.commit`` is reached for the
+third time. Unarmed, a failpoint costs one comparison with None.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+VARIABLE = "FANRANK_FAILPOINT"
+
+POINTS: tuple[str, ...] = (
+    "write.begin",
+    "write.records",
+    "write.commit",
+    "write.committed",
+    "write.published",
+    "merge.begin",
+    "merge.built",
+    "merge.published",
+    "checkpoint.begin",
+    "checkpoint.part",
+    "checkpoint.manifest",
+    "checkpoint.replaced",
+    "checkpoint.pruned",
+    "checkpoint.swept",
+)
+"""Every failpoint, in the order in which a write, a merge and a checkpoint reach theirs."""
+
+
+class _Armed:
+    def __init__(self, name: str, count: int, action: Callable[[], None] | None) -> None:
+        self.name = name
+        self.action = action
+        self._left = count
+        self._counting = threading.Lock()
+
+    def reached(self, name: str) -> None:
+        if _listed(name) != self.name:
+            return
+        with self._counting:
+            self._left -= 1
+            due = self._left == 0
+        if due:
+            (self.action or _die)()
+
+
+_armed: _Armed | None = None
+
+
+def reach(name: str) -> None:
+    """Does nothing unless `name` is armed. Raises `ValueError` for an unlisted name while any failpoint is armed."""
+    if _armed is not None:
+        _armed.reached(name)
+
+
+def arm(name: str, count: int = 1, action: Callable[[], None] | None = None) -> None:
+    """Let the `count`-th time that `name` is reached call `action`, or kill the process; only that time.
+
+    One failpoint is armed at a time. Raises `ValueError` for an unlisted name or a count below 1.
+    """
+    global _armed
+    if count < 1:
+        raise ValueError(f"failpoint {name!r}: the count must be 1 or more, not {count}")
+    _armed = _Armed(_listed(name), count, action)
+
+
+def disarm() -> None:
+    global _armed
+    _armed = None
+
+
+def _listed(name: str) -> str:
+    if name not in POINTS:
+        raise ValueError(f"no failpoint {name!r}; there are: {', '.join(POINTS)}")
+    return name
+
+
+def _die() -> None:
+    if sys.platform == "win32":
+        os._exit(137)
+    os.kill(os.getpid(), signal.SIGKILL)
+    threading.Event().wait()  # The signal may take a moment, and nothing may happen after it.
+
+
+def _arm_from(value: str | None) -> None:
+    if not value:
+        return
+    name, colon, count = value.partition(":")
+    if colon and not (count.isascii() and count.isdigit()):
+        raise ValueError(f"{VARIABLE}={value!r}: write name or name:count")
+    arm(name, int(count) if colon else 1)
+
+
+_arm_from(os.environ.get(VARIABLE))
