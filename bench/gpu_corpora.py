@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fanrank.engine.bm25 import BM25
-from fanrank.engine.columns import Ids
+from fanrank.engine.columns import Columns, Ids
 from fanrank.engine.index import MAX_SEGMENT_DOCUMENTS, Snapshot
-from fanrank.engine.segment import Segment
+from fanrank.engine.segment import Segment, kinds_of
 
 from .cases import CORPORA as TOKEN_CORPORA
 from .cases import K1, B
@@ -31,12 +32,12 @@ from .paths import CACHE
 
 Integers = npt.NDArray[np.int64]
 
-FORMAT = 1
+FORMAT = 2
 # As bench/corpora.py: takes off the head that stop words would be, and how much document lengths spread.
 SHIFT = 10
 SPREAD = 0.5
 DOCUMENT_BITS = 32
-PARTS = ("terms", "offsets", "documents", "frequencies", "lengths")
+PARTS = ("terms", "offsets", "documents", "kinds", "kind_frequencies", "kind_lengths", "lengths")
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def problem(name: str, smoke: bool = False) -> Problem:
     for first in range(0, tokens.documents, MAX_SEGMENT_DOCUMENTS):
         last = min(first + MAX_SEGMENT_DOCUMENTS, tokens.documents)
         own = slice(tokens.offsets[first], tokens.offsets[last])
-        segments.append(_segment(first, tokens.tokens[own], lengths[first:last]))
+        segments.append(_segment(tokens.tokens[own], lengths[first:last]))
     return _problem(name, segments, tokens.query_tokens.astype(np.int64), tokens.query_offsets, len(tokens.vocabulary))
 
 
@@ -126,11 +127,10 @@ def shaped(shape: Shape) -> Problem:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         with ThreadPoolExecutor(min(len(firsts), os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda first: _save(folder, _shaped_segment(shape, first)), firsts))
+            list(pool.map(lambda first: _save(folder, first, _shaped_segment(shape, first)), firsts))
         (folder / "stamp.json").write_text(stamp)
     segments = [
-        _bare(first, *(np.load(folder / f"{first}.{part}.npy", allow_pickle=False) for part in PARTS))
-        for first in firsts
+        _bare(*(np.load(folder / f"{first}.{part}.npy", allow_pickle=False) for part in PARTS)) for first in firsts
     ]
     held = np.zeros(shape.vocabulary, dtype=np.bool_)
     for segment in segments:
@@ -154,11 +154,11 @@ def flat(of: Problem) -> Flat:
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of.document_frequencies)])
     documents, frequencies = (np.empty(of.postings, dtype=np.int32) for _ in range(2))
     free = offsets[:-1].copy()
-    for segment in of.snapshot.segments:
+    for first, segment in zip(of.snapshot.firsts, of.snapshot.segments, strict=True):
         counts = np.diff(segment.offsets)
         target = np.repeat(free[segment.terms] - segment.offsets[:-1], counts) + np.arange(segment.postings)
-        documents[target] = segment.documents + np.int32(segment.first)
-        frequencies[target] = segment.frequencies[0]
+        documents[target] = segment.documents + np.int32(first)
+        frequencies[target] = segment.frequencies()[0]
         free[segment.terms] += counts
     return Flat(
         offsets, documents, frequencies, np.concatenate([segment.lengths[0] for segment in of.snapshot.segments])
@@ -184,7 +184,7 @@ def _shaped_segment(shape: Shape, first: int) -> Segment:
     size = min(shape.segment_documents, shape.documents - first)
     mean = math.log(shape.tokens) - SPREAD**2 / 2
     lengths = np.maximum(1, random_numbers.lognormal(mean, SPREAD, size)).astype(np.int64)
-    return _segment(first, _zipf(shape, random_numbers.random(int(lengths.sum()))), lengths)
+    return _segment(_zipf(shape, random_numbers.random(int(lengths.sum()))), lengths)
 
 
 def _queries(shape: Shape, held: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
@@ -202,7 +202,7 @@ def _queries(shape: Shape, held: npt.NDArray[np.bool_]) -> tuple[Integers, Integ
     )
 
 
-def _segment(first: int, tokens: npt.NDArray[np.integer], lengths: Integers) -> Segment:
+def _segment(tokens: npt.NDArray[np.integer], lengths: Integers) -> Segment:
     """The segment of documents whose tokens stand one after another."""
     keys = tokens.astype(np.int64) << DOCUMENT_BITS
     keys |= np.repeat(np.arange(len(lengths)), lengths)
@@ -213,22 +213,25 @@ def _segment(first: int, tokens: npt.NDArray[np.integer], lengths: Integers) -> 
     documents = (keys & ((1 << DOCUMENT_BITS) - 1)).astype(np.int32)
     of_posting = (keys >> DOCUMENT_BITS).astype(np.int32)
     borders = np.flatnonzero(np.diff(of_posting, prepend=-1))
-    frequencies = frequencies.astype(np.min_scalar_type(int(frequencies.max(initial=0))))[None, :]
-    offsets = np.append(borders, len(keys)).astype(np.int64)
-    return _bare(first, of_posting[borders], offsets, documents, frequencies, lengths.astype(np.int32)[None, :])
+    lengths = lengths.astype(np.int32)
+    kinds, representatives = kinds_of([frequencies, lengths[documents]])
+    return _bare(
+        of_posting[borders],
+        np.append(borders, len(keys)).astype(np.int64),
+        documents,
+        kinds,
+        frequencies[representatives].astype(np.int32)[None, :],
+        lengths[documents[representatives]][None, :],
+        lengths[None, :],
+    )
 
 
-def _bare(
-    first: int,
-    terms: npt.NDArray[np.int32],
-    offsets: Integers,
-    documents: npt.NDArray[np.int32],
-    frequencies: npt.NDArray[np.unsignedinteger],
-    lengths: npt.NDArray[np.int32],
-) -> Segment:
-    return Segment(first, terms, offsets, documents, frequencies, lengths, Ids.of([]), None, {})
+def _bare(*arrays: npt.NDArray[Any]) -> Segment:
+    """The segment of the arrays that `PARTS` names; its documents have neither ids nor columns."""
+    parts = dict(zip(PARTS, arrays, strict=True))
+    return Segment(**parts, ids=Ids.of([]), columns=Columns(parts["lengths"].shape[1], {}, {}))
 
 
-def _save(folder: Path, segment: Segment) -> None:
+def _save(folder: Path, first: int, segment: Segment) -> None:
     for part in PARTS:
-        np.save(folder / f"{segment.first}.{part}.npy", getattr(segment, part))
+        np.save(folder / f"{first}.{part}.npy", getattr(segment, part))

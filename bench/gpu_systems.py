@@ -24,7 +24,7 @@ import torch
 
 from fanrank.engine import backend
 from fanrank.engine.bm25 import SCALE
-from fanrank.engine.plan import Plan, make_plan
+from fanrank.engine.plan import Plan, Request, make_plan
 from fanrank.kernels.batch import Launch, chunks, make_launch, to_host
 from fanrank.kernels.families import device_search
 from fanrank.kernels.launch import run
@@ -77,8 +77,8 @@ class Variant:
         return [self.problem.query(query) for query in range(self.start, self.stop)]
 
     def plan(self) -> Plan:
-        count = self.queries
-        return make_plan(self.problem.snapshot, range(count), self.lists, [self.k] * count, [()] * count)
+        requests = [Request(row, terms, self.k) for row, terms in enumerate(self.lists)]
+        return make_plan(self.problem.snapshot, requests)
 
     @property
     def touched(self) -> int:

@@ -30,7 +30,7 @@ def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, floor: int) -
     """
     slots = slice(plan.offsets[query], plan.offsets[query + 1])
     terms, multiplicities = plan.slots[slots].tolist(), plan.multiplicities[slots].tolist()
-    passing = None if plan.filters[query] < 0 else part.passing[plan.filters[query]]
+    passing = part.mask(query)
     lists = [
         (part.contributions.tile_bounds(int(part.positions[term])), multiplicity)
         for term, multiplicity in zip(terms, multiplicities, strict=True)

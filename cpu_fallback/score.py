@@ -60,7 +60,6 @@ class SegmentWork:
 
     def __init__(self, plan: Plan, part: SegmentPlan) -> None:
         self.part = part
-        self._filters = plan.filters
         bounds = list(zip(part.starts.tolist(), part.ends.tolist(), strict=True))
         self.lengths = part.ends - part.starts
         self.documents = [part.segment.documents[start:end] for start, end in bounds]
@@ -77,11 +76,6 @@ class SegmentWork:
         scattered = (lengths > 0) & ~added
         self.scattered = Pairs(queries, owners[scattered], slots[scattered], multiplicities[scattered])
         self.added = Pairs(queries, owners[added], dense[added], multiplicities[added])
-
-    def passing(self, query: int) -> npt.NDArray[np.bool_] | None:
-        """The query's filter over the segment's documents, or None."""
-        number = int(self._filters[query])
-        return None if number < 0 else self.part.passing[number]
 
 
 def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DTypeLike, workspace: Workspace) -> Scores:
@@ -101,7 +95,7 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
     if matched is not None:
         matrix[~matched] = absent
     for row, query in enumerate(chunk.tolist() if work.part.passing else ()):
-        accepted = work.passing(query)
+        accepted = work.part.mask(query)
         if accepted is not None:
             matrix[row][~accepted] = absent
     return matrix

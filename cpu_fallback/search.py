@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..engine.plan import Plan
 from ..engine.timing import Phases
+from .newest import search_newest
 from .prune import score_tiles
 from .score import SegmentWork, Workspace, score_chunk
 from .select import NO_KEY, best_keys, best_narrow, best_wide, candidates, unpack
@@ -70,7 +71,7 @@ def search(
     phases = phases or Phases()
     with phases("derive"):
         for plan in plans:
-            plan.derive()
+            plan.derive(~plan.newest_first)
     threads = threads if THREADS_PAY else 1
     tasks = [task for plan in plans for task in groups(plan, threads)] if k else []
     work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
@@ -81,6 +82,10 @@ def search(
 
     with phases("score and select"):
         in_threads(run, tasks, threads)
+        for plan in plans if k else ():
+            search_newest(plan, out, strategy, phases)
+    for plan in plans:
+        phases.count_postings(plan, ~plan.newest_first)
     return out
 
 
@@ -117,11 +122,11 @@ def _workspace() -> Workspace:
 
 
 def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
-    """The plan's queries that can have hits, narrow and wide apart, in groups."""
+    """The plan's queries over all time that can have hits, narrow and wide apart, in groups."""
     found = []
     for wide in (False, True):
         members = plan.answerable
-        members = members[plan.wide[members] == wide]
+        members = members[(plan.wide[members] == wide) & ~plan.newest_first[members]]
         size = min(GROUP, -(-len(members) // threads)) or 1
         found += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
     return found
@@ -151,7 +156,7 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
             if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
                 # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
                 row, column, score = _ranked(best_narrow(row, column, score, len(chunk), k))
-            pending.append((row + start, column + work.part.segment.first, score))
+            pending.append((row + start, column + work.part.first, score))
             end = start + len(chunk)
             if wide or (end < len(group) and sum(len(part[0]) for part in pending) < MAX_PENDING):
                 continue

@@ -164,14 +164,8 @@ class BM25:
             out[position] = (1.0 - self.b) + self.b * (lengths[position] / statistics.average_length(position))
         return out
 
-    def quanta(
-        self, frequencies: npt.NDArray[np.unsignedinteger[Any]], norms: FloatArray, idf: FloatArray
-    ) -> npt.NDArray[np.int64]:
-        """The contributions of postings in quanta.
-
-        `frequencies` and `norms` are [fields, postings], `idf` is [postings]; the result is int64 [postings].
-        A posting's contribution is at least 1 quantum unless the method is signed.
-        """
+    def saturated(self, frequencies: npt.NDArray[np.integer[Any]], norms: FloatArray) -> FloatArray:
+        """The formula but for the idf, float64 [n], for frequencies and norms [fields, n]."""
         k1, delta = self.k1, self.delta
         assert delta is not None
         if self.fielded:
@@ -190,6 +184,13 @@ class BM25:
             saturated = (k1 + 1.0) * shifted / (k1 + shifted)
         elif self.method == "bm25+":
             saturated = delta + saturated
+        return saturated
+
+    def quanta(self, saturated: FloatArray, idf: FloatArray) -> npt.NDArray[np.int64]:
+        """The contributions of postings in quanta, int64 [n], for `saturated` and `idf` [n].
+
+        A posting's contribution is at least 1 quantum unless the method is signed.
+        """
         quanta = np.rint(idf * saturated * SCALE).astype(np.int64)
         return quanta if self.signed else np.maximum(quanta, 1)
 

@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 from . import backend as backends
 from .bm25 import BM25, SCALE
+from .engine import Engine
 from .errors import QueryError
 from .oracle import Oracle
 from .records import Hits, Query, Record
-from .search import Engine
 from .text import Analyzer
 
 # Queries of the road that asks one at a time, and records a piece of the road that grows: enough to see a difference.
@@ -46,7 +46,7 @@ def oracle_answers(
     progress: bool = False,
 ) -> list[Answer]:
     """The oracle's hits for each query as (id, quanta). Queries with filters are not taken (`QueryError`)."""
-    if any(query.filter for query in queries):
+    if any(query.filter is not None for query in queries):
         raise QueryError("the check does not take queries with filters")
     names = list(bm25.fields)
     by_namespace: dict[str, list[Record]] = {}

@@ -14,15 +14,20 @@ from typing import Any, TypeVar
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from . import backend as backends
 from . import check as checks
 from . import demo as demos
 from .bm25 import METHODS, QUERY_TF
+from .cli_values import duration, filter_of, moment, query_of, windows_of
+from .columns import NUMBERS
+from .engine import Engine
 from .errors import (
     BackendUnavailableError,
     DuplicateIdError,
     FanrankError,
+    ForeignIndexError,
     MissingExtraError,
     ParameterError,
     RecordError,
@@ -30,7 +35,7 @@ from .errors import (
 )
 from .evaluate.protocol import LOADERS, PRESETS, evaluate
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
-from .search import Engine
+from .store import RECORDS
 from .text import ANALYZERS, DEFAULT_ANALYZER
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -142,6 +147,71 @@ def index(records: str, index: str, as_json: bool, **options: Any) -> None:
         )
 
 
+def _open(path: str, backend: str | None = None) -> Engine:
+    """What PATH holds, to search: an engine's directory or a saved index."""
+    if os.path.exists(os.path.join(path, RECORDS)):
+        return Engine.open(path, read_only=True, progress=True, backend=backend)
+    return Engine.load(path, backend=backend)
+
+
+@main.command()
+@click.argument("path", type=click.Path())
+@click.argument("records", type=click.Path())
+@click.option("--update", "replace", is_flag=True, help="Replace the records that have an id of RECORDS.")
+@engine_options
+@json_option
+@click.pass_context
+def add(context: click.Context, /, path: str, records: str, replace: bool, as_json: bool, **options: Any) -> None:
+    """Add RECORDS (JSON lines) to the engine's directory PATH, all or nothing; it is made if there is none."""
+    given = {n: v for n, v in options.items() if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
+    if "fields" in given:
+        given |= {"fields": _engine_options({"fields": given["fields"]})["fields"]}
+    started = time.perf_counter()
+    with Engine.open(path, progress=True, **given) as engine:
+        try:
+            if replace:
+                count = engine.update(read_records(records), insert=True)
+            else:
+                count = engine.add(read_records(records), progress=True)
+        except DuplicateIdError as error:
+            raise _with_lines(error, records) from None
+        result = {"path": path, "added": count, "seconds": time.perf_counter() - started, **engine.stats()}
+    _show(result, as_json, f"{count:,} records added, {result['documents']:,} there now: {path}")
+
+
+@main.command()
+@click.argument("path", type=click.Path())
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--namespace", default="", help="Where the records are.")
+@click.option("--missing-ok", is_flag=True, help="Pass over ids that are not there.")
+@json_option
+def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as_json: bool) -> None:
+    """Delete the records with these IDS from the engine's directory PATH, all or nothing."""
+    if not os.path.exists(os.path.join(path, RECORDS)):
+        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
+    with Engine.open(path, progress=True) as engine:
+        count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
+        result = {"path": path, "removed": count, **engine.stats()}
+    _show(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
+
+
+@main.command()
+@click.argument("path", type=click.Path())
+@json_option
+def stats(path: str, as_json: bool) -> None:
+    """Sizes and state of the index or engine's directory PATH."""
+    with _open(path) as engine:
+        result = {"path": path, **engine.stats()}
+    _show(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
+
+
+def _show(result: dict[str, Any], as_json: bool, text: str) -> None:
+    if as_json:
+        _print_json(result)
+    else:
+        _print(text)
+
+
 def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
     """The error with the lines on which the id stands."""
     seen: dict[str, str] = {}
@@ -165,9 +235,20 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 )
 @click.option("-k", default=10, show_default=True, help="Hits a query.")
 @click.option(
-    "--filter", "filters", multiple=True, metavar="COLUMN=VALUE", help=f"Of: {', '.join(CATEGORIES)}. Repeatable."
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help=f"Also != and, on numbers, < <= > >=; or the JSON form. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the "
+    "engine's own. Repeatable: all must hold; one column's = values are alternatives.",
 )
 @click.option("--namespace", default="", help="Where the queries on the command line search.")
+@click.option("--now", help="The queries' own time: seconds since 1970, or an ISO 8601 date.")
+@click.option("--half-life", help="Let scores fade with age at --now: 12h, 7d.")
+@click.option("--since", help="No hits before this time.")
+@click.option("--until", help="No hits after this time.")
+@click.option("--windows", help="Search only this many of the newest time windows, or as many as 'auto' says.")
+@click.option("--statistics", type=click.Choice(["namespace", "filtered"]), default="namespace", show_default=True)
 @click.option("--trec", type=click.Path(), help="Write a TREC run file ('-': standard output).")
 @click.option("--explain", is_flag=True, help="Show each term's contribution to the best hit.")
 @click.option("--strategy", type=click.Choice(backends.STRATEGIES), default="auto", show_default=True)
@@ -181,6 +262,12 @@ def search(
     k: int,
     filters: tuple[str, ...],
     namespace: str,
+    now: str | None,
+    half_life: str | None,
+    since: str | None,
+    until: str | None,
+    windows: str | None,
+    statistics: str,
     trec: str | None,
     explain: bool,
     strategy: str,
@@ -188,14 +275,23 @@ def search(
     backend: str | None,
     as_json: bool,
 ) -> None:
-    """Search INDEX for each QUERY, all in one batch."""
-    batch = [Query(text, filter=_filter(filters), namespace=namespace) for text in query]
+    """Search INDEX (or an engine's directory, made by `fanrank add`) for each QUERY, all in one batch."""
+    wanted: dict[str, Any] = {
+        "filter": filter_of(filters),
+        "namespace": namespace,
+        "now": moment(now),
+        "half_life": duration(half_life),
+        "since": moment(since),
+        "until": moment(until),
+        "windows": windows_of(windows),
+        "statistics": statistics,
+    }
+    batch = [Query(text, **wanted) for text in query]
     if queries is not None:
-        batch += [found for _, found in read_json_lines(queries, _query)]
+        batch += [found for _, found in read_json_lines(queries, query_of)]
     if not batch:
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
-    engine = Engine.load(index, backend=backend)
-    engine.analyzer(batch[0].text)  # the first stem imports nltk, a second that is not the search's
+    engine = _open(index, backend)
     started = time.perf_counter()
     hits = engine.search(batch, k, threads=threads, strategy=strategy)
     elapsed = time.perf_counter() - started
@@ -235,32 +331,6 @@ def search(
         if why:
             _print(str(why))
     click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
-
-
-def _filter(filters: tuple[str, ...]) -> dict[str, list[str]] | None:
-    columns: dict[str, list[str]] = {}
-    for part in filters:
-        name, separator, value = part.partition("=")
-        if not separator:
-            raise ParameterError(f"--filter takes COLUMN=VALUE, not {part!r}")
-        columns.setdefault(name, []).append(value)
-    return columns or None
-
-
-def _query(data: Any) -> Query:
-    if not isinstance(data, dict):
-        raise RecordError("a query must be a JSON object")
-    known = {"id", "text", "k", "now", "filter", "namespace", "terms"}
-    unknown = sorted(set(data) - known - {"_id", "metadata"})
-    if unknown:
-        raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
-    values = {key: value for key, value in data.items() if key in known}
-    if "id" not in values and "_id" in data:
-        values["id"] = data["_id"]
-    try:
-        return Query(**values)
-    except (FanrankError, TypeError) as error:
-        raise RecordError(str(error)) from None
 
 
 @main.command("eval")

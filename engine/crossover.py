@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from .plan import Plan
 
 # Batches timed on a road before its line is trusted, beside the first, which pays for compiling and uploading.
@@ -19,8 +21,17 @@ WINDOW = 64
 
 
 def work_of(plans: Sequence[Plan]) -> int:
-    """Postings that the queries of a batch touch: what the time of both roads grows with."""
-    return sum(int((part.ends - part.starts)[plan.slots].sum()) for plan in plans for part in plan.segments)
+    """Postings that the queries of a batch touch: what the time of both roads grows with.
+
+    A query that is limited in time touches about the share of its lists that its range is of a segment.
+    """
+    work = 0.0
+    for plan in plans:
+        owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
+        for part in plan.segments:
+            share = np.maximum(part.high - part.low, 0) / part.segment.size
+            work += float(((part.ends - part.starts)[plan.slots] * share[owners]).sum())
+    return int(work)
 
 
 class Road:

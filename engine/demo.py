@@ -16,9 +16,9 @@ from tqdm import tqdm
 
 from . import backend as backends
 from .check import engine_answers, oracle_answers
+from .engine import Engine
 from .errors import ParameterError
 from .records import Query, Record, read_records
-from .search import Engine
 
 QUESTIONS = (
     "parse command line arguments and print a help message",

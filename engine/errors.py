@@ -82,3 +82,15 @@ class NewerFormatError(IndexFileError):
 
 class DamagedIndexError(IndexFileError):
     """A file of the index is missing, truncated or altered."""
+
+
+class DamagedStoreError(IndexFileError):
+    """The records of an engine directory are damaged. Unlike an index they cannot be rebuilt: restore a copy."""
+
+
+class StoreLockedError(StorageError):
+    """Another writer has the engine directory open; the message names its process."""
+
+
+class StaleIndexError(StorageError):
+    """The store cannot say what changed since the state that an index covers; build it from all records (internal)."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .bm25 import SCALE
-from .plan import Plan
+from .index import Place
+from .plan import Plan, Request, SegmentPlan, decayed_total, segment_plan
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,19 @@ class TermContribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The score of one document for one query. ``sum(term.score for term in terms) == score``, exactly."""
+    """The score of one document for one query.
+
+    ``sum(term.score for term in terms) == score``, exactly, where the query does not decay; else `score` is that sum as
+    `engine/decay.py` lets it fade, about `decay` times it.
+    """
 
     query: int
     id: str
     document: int
     matched: bool  # whether it holds a query term
-    passed: bool  # whether it passes the query's filter; if not it is no hit, whatever its score
+    passed: bool  # whether it passes the query's filter and time range; if not it is no hit, whatever its score
     score: float
+    decay: float  # the factor of its age; 1 where the query does not decay
     quanta: int
     length: dict[str, int]  # field -> kept tokens of the document
     terms: tuple[TermContribution, ...]
@@ -42,7 +48,8 @@ class Explanation:
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"{self.id}: {self.score!r} = {self.quanta} quanta / 2**18"]
+        faded = f" x {self.decay!r}" if self.decay != 1.0 else ""
+        lines = [f"{self.id}: {self.score!r} = {self.quanta} quanta{faded} / 2**18"]
         lines += [
             f"  {term.score!r:>22}  {term.term} x{term.multiplicity}  tf {term.frequencies}  "
             f"df {term.document_frequency}  idf {term.idf:.6f}"
@@ -51,20 +58,53 @@ class Explanation:
         if not self.matched:
             lines.append("  holds no term of the query")
         if not self.passed:
-            lines.append("  does not pass the query's filter")
+            lines.append("  does not pass the query's filter or time range")
         return "\n".join(lines)
 
 
 def explain(
-    plan: Plan, row: int, query: int, record_id: str, segment: int, position: int, terms: list[str], fields: list[str]
+    plan: Plan,
+    row: int,
+    query: int,
+    record_id: str,
+    place: Place | None,
+    passed: bool,
+    terms: list[str],
+    fields: list[str],
 ) -> Explanation:
-    """Explain the document at `position` of the plan's segment for the plan's query `row`.
+    """Explain the document at `place` of the plan's snapshot (None: it is not among them) for the plan's query `row`.
 
-    `terms` names the plan's distinct terms; `query` is the query's position in the batch.
+    `terms` names the plan's distinct terms; `query` is the query's position in the batch; `passed` as
+    `Explanation.passed`.
     """
-    plan.derive()
-    part = plan.segments[segment]
+    # Not the plan's own part, which may leave out what the query's filter and time range keep out.
+    part = None if place is None else segment_plan(plan.snapshot, place.segment, [Request(0, (), 0)], plan.terms)
     contributions = []
+    total, score, decay = 0, 0.0, 1.0
+    if place is not None and part is not None:
+        contributions = _contributions(plan, part, row, place.position, terms, fields)
+        total = sum(contribution.quanta for contribution in contributions)
+        score, decay = decayed_total(plan, row, part, place.position, total)
+    segment = None if place is None else plan.snapshot.segments[place.segment]
+    lengths = [] if segment is None or place is None else segment.lengths[:, place.position].tolist()
+    return Explanation(
+        query=query,
+        id=record_id,
+        document=-1 if place is None else plan.snapshot.firsts[place.segment] + place.position,
+        matched=bool(contributions),
+        passed=passed,
+        score=score / SCALE,
+        decay=decay,
+        quanta=total,
+        length=dict(zip(fields, lengths, strict=False)),
+        terms=tuple(sorted(contributions, key=lambda contribution: -contribution.quanta)),
+    )
+
+
+def _contributions(
+    plan: Plan, part: SegmentPlan, row: int, position: int, terms: list[str], fields: list[str]
+) -> list[TermContribution]:
+    found = []
     start, end = plan.offsets[row : row + 2].tolist()
     for slot in range(start, end):
         term, multiplicity = int(plan.slots[slot]), int(plan.multiplicities[slot])
@@ -72,28 +112,17 @@ def explain(
         place = first + int(np.searchsorted(part.segment.documents[first:last], position))
         if place == last or part.segment.documents[place] != position:
             continue
-        quanta = int(part.contributions.quanta[place]) * multiplicity
-        contributions.append(
+        where = np.array([place])
+        quanta = int(part.contributions.at(where, plan.idf[[term]])[0]) * multiplicity
+        found.append(
             TermContribution(
                 term=terms[term],
                 multiplicity=multiplicity,
                 document_frequency=int(plan.document_frequencies[term]),
                 idf=float(plan.idf[term]),
-                frequencies=dict(zip(fields, part.segment.frequencies[:, place].tolist(), strict=True)),
+                frequencies=dict(zip(fields, part.segment.frequencies(where)[:, 0].tolist(), strict=True)),
                 quanta=quanta,
                 score=quanta / SCALE,
             )
         )
-    total = sum(contribution.quanta for contribution in contributions)
-    accepted = int(plan.filters[row])
-    return Explanation(
-        query=query,
-        id=record_id,
-        document=part.segment.first + position,
-        matched=bool(contributions),
-        passed=accepted < 0 or bool(part.passing[accepted][position]),
-        score=total / SCALE,
-        quanta=total,
-        length=dict(zip(fields, part.segment.lengths[:, position].tolist(), strict=True)),
-        terms=tuple(sorted(contributions, key=lambda contribution: -contribution.quanta)),
-    )
+    return found

@@ -1,8 +1,9 @@
 """An index as a directory of plain arrays under one JSON manifest.
 
-Every array is a ``.npy`` file that any tool can read; nothing is ever pickled. The arrays of all segments stand one
-after another in the same few files, and ``segments`` says where each begins. A save writes new files beside the old
-ones and then replaces the manifest, in one step: whoever opens the directory sees the old index or the new one.
+Every array is a ``.npy`` file that any tool can read; nothing is ever pickled. Segments are written in *parts*, each a
+few files that hold the arrays of all its segments one after another; ``segments`` says which of them the index
+consists of now, and ``deleted`` which of their documents are dead. A save writes what is new beside the old files and
+then replaces the manifest, in one step: whoever opens the directory sees the old index or the new one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import os
 import re
 import secrets
+import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,18 +24,25 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .columns import ABSENT, Ids, Strings
+from .bm25 import BM25
+from .columns import ABSENT, Columns, Ids, Strings
 from .errors import DamagedIndexError, ForeignIndexError, IndexFileError, NewerFormatError, StorageError
+from .failpoints import reach
+from .index import Snapshot, Tombstones
 from .segment import Segment
 
 FORMAT = "fanrank index"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 
 # What a save writes besides the manifest, and so may take away.
-_OURS = re.compile(r"[a-z_]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
+_OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
 # How often a load starts afresh when a save replaces the index under it.
 LOAD_ATTEMPTS = 20
+# A part of whose postings fewer than this share are in use is given up, its segments written again.
+USED_SHARE = 0.5
+# With more parts than this, the smaller half is written again as one.
+MAX_PARTS = 48
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -43,56 +53,206 @@ class SavedIndex:
     """Everything that an engine needs to be as it was."""
 
     analyzer: str
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # of `BM25`
+    columns: Mapping[str, str]  # as `Schema.declared`
     terms: Sequence[str]
-    categories: Mapping[str, Sequence[str]]
-    namespaces: Mapping[str, tuple[Segment, ...]]
+    categories: Mapping[str, Sequence[str]]  # values of each category column
+    namespaces: Mapping[str, Snapshot]
+    sequence: int = 0
+    """The last write of the record store that the index holds."""
+
+
+class IndexDirectory:
+    """A directory that holds an index, and knows which segments are in it already. One thread at a time."""
+
+    def __init__(self, path: str | os.PathLike[str], owner: str | None = None) -> None:
+        """`owner` names the records that the index is of; files of another owner count as damaged."""
+        self.root = Path(path)
+        self.owner = owner
+        self._parts: list[dict[str, Any]] = []
+        self._strings: list[dict[str, Any]] = []
+        self._known: weakref.WeakKeyDictionary[Segment, tuple[str, int]] = weakref.WeakKeyDictionary()
+        self._saved: dict[str, int] = {}  # strings on disk, by column
+
+    def exists(self) -> bool:
+        return (self.root / MANIFEST).exists()
+
+    def clear(self) -> None:
+        """Make the directory hold no index. Raises `StorageError`."""
+        try:
+            (self.root / MANIFEST).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"{self.root}: cannot be written: {error.strerror or error}") from error
+        self._parts, self._strings, self._saved = [], [], {}
+        self._known.clear()
+
+    def save(self, index: SavedIndex) -> None:
+        """Make the directory hold `index`. Raises `ForeignIndexError`, `StorageError`; then it is as it was."""
+        root = self.root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if not (root / MANIFEST).exists() and not all(_OURS.fullmatch(file.name) for file in root.iterdir()):
+                raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
+            if (root / MANIFEST).exists():
+                _read_manifest(root)
+            self._write(index)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{root}: cannot be written: {error.strerror or error}") from error
+
+    def _write(self, index: SavedIndex) -> None:
+        root, tag = self.root, secrets.token_hex(4)
+        segments = [segment for snapshot in index.namespaces.values() for segment in snapshot.segments]
+        parts, strings = self._kept(segments), list(self._strings)
+        kept = {part["tag"] for part in parts}
+        new = [segment for segment in segments if self._known.get(segment, ("", 0))[0] not in kept]
+        columns = {"vocabulary": index.terms, **{f"values_{n}": values for n, values in index.categories.items()}}
+        try:
+            if new:
+                entries = _write_arrays(root, f"part.{tag}", _part_arrays(new))
+                parts.append({"tag": tag, "postings": sum(segment.postings for segment in new), "arrays": entries})
+                reach("checkpoint.part")
+            grown = {name: column[self._saved.get(name, 0) :] for name, column in columns.items()}
+            if any(grown.values()):
+                written = {name: Strings.of(column) for name, column in grown.items() if column}
+                strings.append(_write_arrays(root, f"strings.{tag}", _string_arrays(written)))
+            places = {**self._known, **{segment: (tag, row) for row, segment in enumerate(new)}}
+            entries = _write_arrays(root, f"head.{tag}", _head_arrays(index, places, [part["tag"] for part in parts]))
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION,
+                "analyzer": index.analyzer,
+                "parameters": dict(index.parameters),
+                "columns": dict(index.columns),
+                "documents": sum(snapshot.size for snapshot in index.namespaces.values()),
+                "owner": self.owner,
+                "sequence": index.sequence,
+                "head": entries,
+                "lengths": {name: len(column) for name, column in columns.items()},
+                "strings": strings,
+                "parts": parts,
+            }
+            manifest["checksum"] = _manifest_checksum(manifest)
+            temporary = root / f"{MANIFEST}.{tag}"
+            with temporary.open("w", encoding="utf-8") as handle:
+                json.dump(manifest, handle, indent=1, ensure_ascii=False)
+                handle.flush()
+                os.fsync(handle.fileno())
+            reach("checkpoint.manifest")
+            os.replace(temporary, root / MANIFEST)
+        except BaseException:
+            _remove(root.glob(f"*.{tag}*"))
+            raise
+        reach("checkpoint.replaced")
+        _sync(root)
+        self._parts, self._strings = parts, strings
+        for row, segment in enumerate(new):
+            self._known[segment] = (tag, row)
+        self._saved = {name: len(column) for name, column in columns.items()}
+        named = {entry["file"] for entries in _entries(manifest) for entry in entries.values()}
+        _remove(file for file in root.iterdir() if _OURS.fullmatch(file.name) and file.name not in named)
+        reach("checkpoint.swept")
+
+    def _kept(self, segments: Sequence[Segment]) -> list[dict[str, Any]]:
+        """The parts that stay."""
+        used: Counter[str] = Counter()
+        for segment in segments:
+            if segment in self._known:
+                used[self._known[segment][0]] += segment.postings + 1
+        kept = [part for part in self._parts if used[part["tag"]] > USED_SHARE * part["postings"]]
+        if len(kept) > MAX_PARTS:
+            large = sorted(kept, key=lambda part: -int(part["postings"]))[: MAX_PARTS // 2]
+            kept = [part for part in kept if part in large]
+        return kept
+
+    def load(self, *, verify: bool = True) -> SavedIndex:
+        """Read the index, its arrays memory-mapped; `verify` checks every file against its checksum.
+
+        Raises `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`.
+        """
+        root = self.root
+        attempts = 0
+        while True:
+            manifest = _readable(root, partial(_read_manifest, root))
+            if self.owner is not None and manifest.get("owner") != self.owner:
+                _damaged(root, "of other records than those beside it")
+            try:
+                return _readable(root, partial(self._load, manifest, verify))
+            except StorageError:
+                # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
+                attempts += 1
+                replaced = _readable(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
+                if not replaced or attempts == LOAD_ATTEMPTS:
+                    raise
+
+    def _load(self, manifest: Mapping[str, Any], verify: bool) -> SavedIndex:
+        def read(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+            # Views of plain arrays: a memmap object would make every small slice several times slower.
+            return {name: np.asarray(_read_array(self.root, entry, verify)) for name, entry in entries.items()}
+
+        strings: dict[str, list[str]] = {}
+        for entries in manifest["strings"]:
+            for name, column in _string_columns(read(entries)).items():
+                strings.setdefault(name, []).extend(column.tolist())
+        held = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
+        if held != manifest["lengths"]:
+            _damaged(self.root, "not the strings that the manifest counts")
+        parts = [_segments(read(part["arrays"])) for part in manifest["parts"]]
+        head = read(manifest["head"])
+        segments: dict[int, list[Segment]] = {}
+        dead: dict[tuple[int, int], list[int]] = {}
+        rows: list[tuple[int, int]] = []
+        for number, part, row in head["segments"].tolist():
+            own = segments.setdefault(number, [])
+            rows.append((number, len(own)))
+            own.append(parts[part][row])
+            self._known[own[-1]] = (manifest["parts"][part]["tag"], row)
+        for segment, document in head["deleted"].tolist():
+            dead.setdefault(rows[segment], []).append(document)
+        bm25 = BM25(**manifest["parameters"])
+        names = _string_columns(head)["namespaces"].tolist()
+        self._parts, self._strings = list(manifest["parts"]), list(manifest["strings"])
+        self._saved = {name: len(column) for name, column in strings.items()}
+        return SavedIndex(
+            analyzer=manifest["analyzer"],
+            parameters=manifest["parameters"],
+            columns=manifest["columns"],
+            terms=strings.get("vocabulary", []),
+            categories={
+                name.removeprefix("values_"): column for name, column in strings.items() if name != "vocabulary"
+            },
+            namespaces={
+                name: _snapshot(
+                    segments.get(number, []), {s: d for (n, s), d in dead.items() if n == number} if dead else {}, bm25
+                )
+                for number, name in enumerate(names)
+            },
+            sequence=manifest["sequence"],
+        )
+
+
+def _snapshot(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
+    tombstones = {}
+    for number, documents in dead.items():
+        mask = np.zeros(segments[number].size, dtype=np.bool_)
+        mask[np.array(documents)] = True
+        tombstones[number] = Tombstones.of(segments[number], mask)
+    return Snapshot((), bm25).extended(segments, tombstones)
 
 
 def save(path: str | os.PathLike[str], index: SavedIndex) -> None:
-    """Write `index` to the directory `path`. Raises `ForeignIndexError`, `StorageError`."""
-    root = Path(path)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        if not (root / MANIFEST).exists() and not all(_OURS.fullmatch(file.name) for file in root.iterdir()):
-            raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
-        if (root / MANIFEST).exists():
-            _read_manifest(root)
-        _write(root, index)
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"{root}: cannot be written: {error.strerror or error}") from error
+    """Make the directory `path` hold `index`, all of it written anew."""
+    IndexDirectory(path).save(index)
 
 
-def _write(root: Path, index: SavedIndex) -> None:
-    tag = secrets.token_hex(4)
-    entries = {}
-    try:
-        for name, array in _arrays(index).items():
-            entries[name] = _write_array(root / f"{name}.{tag}.npy", array)
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "analyzer": index.analyzer,
-            "parameters": dict(index.parameters),
-            "categories": sorted(index.categories),
-            "documents": sum(s.size for segments in index.namespaces.values() for s in segments),
-            "arrays": entries,
-        }
-        manifest["checksum"] = _manifest_checksum(manifest)
-        temporary = root / f"{MANIFEST}.{tag}"
-        with temporary.open("w", encoding="utf-8") as handle:
-            json.dump(manifest, handle, indent=1, ensure_ascii=False)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, root / MANIFEST)
-    except BaseException:
-        _remove(root.glob(f"*.{tag}*"))
-        raise
-    _sync(root)
-    kept = {entry["file"] for entry in entries.values()}
-    _remove(file for file in root.iterdir() if _OURS.fullmatch(file.name) and file.name not in kept)
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> SavedIndex:
+    """As `IndexDirectory.load`."""
+    return IndexDirectory(path).load(verify=verify)
+
+
+def _entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [manifest["head"], *manifest["strings"], *(part["arrays"] for part in manifest["parts"])]
 
 
 def _sync(folder: Path) -> None:
@@ -110,40 +270,98 @@ def _remove(files: Iterable[Path]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _arrays(index: SavedIndex) -> dict[str, Array]:
-    segments = [(number, s) for number, own in enumerate(index.namespaces.values()) for s in own]
-    fields = len(index.parameters["fields"])
+def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:
+    """Write the arrays to files of their own, named by their names and the prefix's tag."""
+    kind, tag = prefix.split(".")
+    return {name: _write_array(root / f"{kind}_{name}.{tag}.npy", array) for name, array in arrays.items()}
 
-    def joined(parts: Sequence[Array], empty: Array, axis: int = 0) -> Array:
-        return np.concatenate(parts, axis=axis) if parts else empty
 
-    table = np.array([[n, s.first, s.size, len(s.terms), s.postings] for n, s in segments], dtype=np.int64)
-    ids = [s.ids for _, s in segments]
+def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    ids = [segment.ids for segment in segments]
+    shapes = [(s.size, len(s.terms), s.postings, s.kind_lengths.shape[1]) for s in segments]
     arrays: dict[str, Array] = {
-        "segments": table.reshape(-1, 5),
-        "terms": joined([s.terms for _, s in segments], np.zeros(0, dtype=np.int32)),
-        "offsets": joined([s.offsets for _, s in segments], np.zeros(0, dtype=np.int64)),
-        "documents": joined([s.documents for _, s in segments], np.zeros(0, dtype=np.int32)),
-        "frequencies": joined([s.frequencies for _, s in segments], np.zeros((fields, 0), dtype=np.uint8), axis=1),
-        "lengths": joined([s.lengths for _, s in segments], np.zeros((fields, 0), dtype=np.int32), axis=1),
-        "id_hashes": joined([i.hashes for i in ids], np.zeros(0, dtype=np.uint64)),
-        "id_order": joined([i.order for i in ids], np.zeros(0, dtype=np.int32)),
+        "shapes": np.array(shapes, dtype=np.int64),
+        "terms": np.concatenate([s.terms for s in segments]),
+        "offsets": np.concatenate([s.offsets for s in segments]),
+        "documents": np.concatenate([s.documents for s in segments]),
+        "kinds": np.concatenate([s.kinds for s in segments]),
+        "kind_frequencies": np.concatenate([s.kind_frequencies for s in segments], axis=1),
+        "kind_lengths": np.concatenate([s.kind_lengths for s in segments], axis=1),
+        "lengths": np.concatenate([s.lengths for s in segments], axis=1),
+        "id_hashes": np.concatenate([i.hashes for i in ids]),
+        "id_order": np.concatenate([i.order for i in ids]),
     }
-    if any(s.times is not None for _, s in segments):
-        arrays["times"] = np.concatenate([np.full(s.size, np.nan) if s.times is None else s.times for _, s in segments])
-    for name in {name for _, s in segments for name in s.categories}:
-        arrays[f"category_{name}"] = np.concatenate(
-            [s.categories.get(name, np.full(s.size, ABSENT, dtype=np.int32)) for _, s in segments]
+    columns = Columns.concatenate([s.columns for s in segments])
+    arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
+    arrays |= {f"number_{name}": numbers for name, numbers in columns.numbers.items()}
+    return arrays | _string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
+
+
+def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
+    segments = []
+    document = term = posting = kind = 0
+    categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
+    numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
+    ids = _string_columns(arrays)["ids"]
+    for row, (size, terms, postings, kinds) in enumerate(arrays["shapes"].tolist()):
+        own, listed = slice(document, document + size), slice(posting, posting + postings)
+        codes = {name: column[own] for name, column in categories.items()}
+        values = {name: column[own] for name, column in numbers.items()}
+        segments.append(
+            Segment(
+                terms=arrays["terms"][term : term + terms],
+                # Each segment's offsets have one entry more than it has terms.
+                offsets=arrays["offsets"][term + row : term + row + terms + 1],
+                documents=arrays["documents"][listed],
+                kinds=arrays["kinds"][listed],
+                kind_frequencies=arrays["kind_frequencies"][:, kind : kind + kinds],
+                kind_lengths=arrays["kind_lengths"][:, kind : kind + kinds],
+                lengths=arrays["lengths"][:, own],
+                ids=Ids(
+                    Strings(ids.block, ids.offsets[document : document + size + 1]),
+                    arrays["id_hashes"][own],
+                    arrays["id_order"][own],
+                ),
+                columns=Columns(
+                    size,
+                    {name: column for name, column in codes.items() if len(column) and column.max() != ABSENT},
+                    {name: column for name, column in values.items() if not np.isnan(column).all()},
+                ),
+            )
         )
-    columns = {
-        "ids": Strings.concatenate([i.strings for i in ids]) if ids else Strings.of(()),
-        "vocabulary": Strings.of(index.terms),
-        "namespaces": Strings.of(index.namespaces),
-        **{f"values_{name}": Strings.of(values) for name, values in index.categories.items()},
+        document, term, posting, kind = document + size, term + terms, posting + postings, kind + kinds
+    return segments
+
+
+def _head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:
+    """What of the parts is in use."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    rows: list[tuple[int, int, int]] = []
+    deleted = [np.zeros((0, 2), dtype=np.int64)]
+    for namespace, snapshot in enumerate(index.namespaces.values()):
+        for number, own in snapshot.tombstones.items():
+            documents = np.flatnonzero(own.dead)
+            deleted.append(np.stack([np.full(len(documents), len(rows) + number), documents], axis=1))
+        for segment in snapshot.segments:
+            tag, row = places[segment]
+            rows.append((namespace, numbers[tag], row))
+    return {
+        "segments": np.array(rows, dtype=np.int64).reshape(-1, 3),
+        "deleted": np.concatenate(deleted),
+        **_string_arrays({"namespaces": Strings.of(index.namespaces)}),
     }
+
+
+def _string_arrays(columns: Mapping[str, Strings]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
     for name, column in columns.items():
         arrays[f"{name}_block"], arrays[f"{name}_offsets"] = column.block, column.offsets
     return arrays
+
+
+def _string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
+    names = [name.removesuffix("_block") for name in arrays if name.endswith("_block")]
+    return {name: Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]) for name in names}
 
 
 def _write_array(path: Path, array: Array) -> dict[str, Any]:
@@ -171,30 +389,6 @@ def _file_checksum(path: Path) -> int:
 def _manifest_checksum(manifest: Mapping[str, Any]) -> int:
     content = {key: value for key, value in manifest.items() if key != "checksum"}
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-
-
-def load(path: str | os.PathLike[str], *, verify: bool = True) -> SavedIndex:
-    """Read the index at `path`, its arrays memory-mapped; `verify` checks every file against its checksum.
-
-    Raises `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`.
-    """
-    root = Path(path)
-    attempts = 0
-    while True:
-        manifest = _readable(root, partial(_read_manifest, root))
-        try:
-            return _readable(root, partial(_load, root, manifest, verify))
-        except StorageError:
-            # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
-            attempts += 1
-            replaced = _readable(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
-            if not replaced or attempts == LOAD_ATTEMPTS:
-                raise
-
-
-def _load(root: Path, manifest: Mapping[str, Any], verify: bool) -> SavedIndex:
-    arrays = {name: _read_array(root, entry, verify) for name, entry in manifest["arrays"].items()}
-    return _assemble(manifest, arrays)
 
 
 def _readable(root: Path, read: Callable[[], T]) -> T:
@@ -250,44 +444,3 @@ def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         _damaged(path, "not the array that the manifest names")
     return array
-
-
-def _assemble(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> SavedIndex:
-    def strings(name: str) -> list[str]:
-        return Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]).tolist()
-
-    names = strings("namespaces")
-    namespaces: dict[str, list[Segment]] = {name: [] for name in names}
-    document = term = posting = 0
-    # Views of plain arrays: a memmap object would make every small slice several times slower.
-    plain = {name: np.asarray(array) for name, array in arrays.items()}
-    categories = {name.removeprefix("category_"): a for name, a in plain.items() if name.startswith("category_")}
-    for segment_number, (namespace, first, size, terms, postings) in enumerate(plain["segments"].tolist()):
-        own = slice(document, document + size)
-        listed = slice(posting, posting + postings)
-        namespaces[names[namespace]].append(
-            Segment(
-                first=first,
-                terms=plain["terms"][term : term + terms],
-                # Each segment's offsets have one entry more than it has terms.
-                offsets=plain["offsets"][term + segment_number : term + segment_number + terms + 1],
-                documents=plain["documents"][listed],
-                frequencies=plain["frequencies"][:, listed],
-                lengths=plain["lengths"][:, own],
-                ids=Ids(
-                    Strings(plain["ids_block"], plain["ids_offsets"][document : document + size + 1]),
-                    plain["id_hashes"][own],
-                    plain["id_order"][own],
-                ),
-                times=plain["times"][own] if "times" in plain else None,
-                categories={name: codes[own] for name, codes in categories.items()},
-            )
-        )
-        document, term, posting = document + size, term + terms, posting + postings
-    return SavedIndex(
-        analyzer=manifest["analyzer"],
-        parameters=manifest["parameters"],
-        terms=strings("vocabulary"),
-        categories={name: strings(f"values_{name}") for name in manifest["categories"]},
-        namespaces={name: tuple(segments) for name, segments in namespaces.items()},
-    )

@@ -1,86 +1,158 @@
-"""A batch made ready to score: distinct terms located once, document frequencies, bounds.
+"""A batch made ready to score: distinct terms located once, document frequencies, ranges of documents, bounds.
 
-One `Plan` holds the queries of a batch that search the same namespace. Terms are numbered within the plan (its
+One `Plan` holds the queries of a batch that search the same snapshot. Terms are numbered within the plan (its
 *distinct terms*); each query is a row of a CSR over them, largest posting list first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from .bm25 import INT32_MAX
-from .columns import Filter, passing
+from .decay import decayed, ticks_of
+from .filters import EVERYTHING, CompiledFilter
 from .index import Contributions, Snapshot
 from .segment import Segment
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One query, as far as scoring is concerned."""
+
+    row: int  # in the batch's answer
+    terms: Sequence[int]  # vocabulary ids; repeats count
+    k: int
+    filter: CompiledFilter = EVERYTHING
+    since: float = -math.inf  # seconds; a bound that is not infinite lets no document pass that has no time
+    until: float = math.inf
+    now: float = 0.0
+    rate: float = 0.0  # `decay.rate_of` the half-life; 0: no decay
+
+    @property
+    def ranged(self) -> bool:
+        return self.since > -math.inf or self.until < math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentPlan:
     """What the batch needs of one segment. The postings of distinct term t are ``[starts[t], ends[t])``."""
 
+    number: int  # in the snapshot
     segment: Segment
+    first: int  # number of its first document
     contributions: Contributions  # of the lists of the distinct terms once `Plan.derive` was called
-    positions: npt.NDArray[np.int64]  # [distinct terms] position in the segment's terms, or -1
-    starts: npt.NDArray[np.int64]  # [distinct terms]
-    ends: npt.NDArray[np.int64]  # [distinct terms] equal to starts where the segment lacks the term
-    passing: tuple[npt.NDArray[np.bool_], ...]  # per filter of the plan: bool [documents]
+    positions: Integers  # [distinct terms] position in the segment's terms, or -1
+    starts: Integers  # [distinct terms]
+    ends: Integers  # [distinct terms] equal to starts where the segment lacks the term
+    passing: tuple[npt.NDArray[np.bool_], ...]  # masks [documents]
+    filters: Integers  # [queries] which of `passing` applies, or -1: every document passes
+    low: Integers  # [queries] only documents in [low, high) count
+    high: Integers
 
     @property
-    def dense_rows(self) -> npt.NDArray[np.int64]:
+    def dense_rows(self) -> Integers:
         """[distinct terms] row in `Contributions.dense`, or -1."""
         rows = np.full(len(self.positions), -1, dtype=np.int64)
         present = self.positions >= 0
-        rows[present] = self.contributions.dense_row[self.positions[present]]
+        rows[present] = self.segment.dense_row[self.positions[present]]
         return rows
+
+    def mask(self, query: int) -> npt.NDArray[np.bool_] | None:
+        """The query's filter over the segment's documents, or None. Says nothing of `low` and `high`."""
+        number = int(self.filters[query])
+        return None if number < 0 else self.passing[number]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The queries of one batch over one namespace."""
+    """The queries of one batch over one snapshot."""
 
     snapshot: Snapshot
-    rows: npt.NDArray[np.int64]  # [queries] row in the batch's answer
-    k: npt.NDArray[np.int64]  # [queries]
+    rows: Integers  # [queries] row in the batch's answer
+    k: Integers  # [queries]
     terms: npt.NDArray[np.int32]  # [distinct terms] vocabulary ids
-    document_frequencies: npt.NDArray[np.int64]  # [distinct terms] at least 1
+    document_frequencies: Integers  # [distinct terms] at least 1
     idf: npt.NDArray[np.float64]  # [distinct terms]
-    offsets: npt.NDArray[np.int64]  # [queries + 1] into slots
-    slots: npt.NDArray[np.int64]  # distinct term of each (query, term) pair
-    multiplicities: npt.NDArray[np.int64]  # how often the query holds it
-    wide: npt.NDArray[np.bool_]  # [queries] a score may leave int32
-    filters: npt.NDArray[np.int64]  # [queries] which of `SegmentPlan.passing` applies, or -1
+    offsets: Integers  # [queries + 1] into slots
+    slots: Integers  # distinct term of each (query, term) pair
+    multiplicities: Integers  # how often the query holds it
+    large: npt.NDArray[np.bool_]  # [queries] a sum of contributions may leave int32
     signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
-    segments: tuple[SegmentPlan, ...]
+    reads_all: bool  # whether every live document may be a hit of every query, undecayed
+    newest_first: npt.NDArray[np.bool_]  # [queries] decayed or limited in time: older documents may not matter
+    now: npt.NDArray[np.float64]  # [queries]
+    rates: npt.NDArray[np.float64]  # [queries] 0: no decay
+    requests: tuple[Request, ...]  # [queries]
+    candidates: tuple[int, ...]  # numbers of the segments whose times suit a query, in order of arrival
+
+    @cached_property
+    def segments(self) -> tuple[SegmentPlan, ...]:
+        """What the batch needs of the segments that can hold a hit, in order of arrival."""
+        return tuple(part for number in self.candidates if (part := self.part(number)) is not None)
+
+    def part(self, number: int) -> SegmentPlan | None:
+        """What the batch needs of one of the candidates, made when first asked for; None if it can hold no hit."""
+        if number not in self._parts:
+            self._parts[number] = segment_plan(self.snapshot, number, self.requests, self.terms)
+        return self._parts[number]
+
+    @cached_property
+    def _parts(self) -> dict[int, SegmentPlan | None]:
+        return {}
+
+    def bounds_before(self, number: int, queries: Integers) -> Integers:
+        """Keys that no document reaches in the segment with this number or an older one, for each of these queries."""
+        latest = np.full(len(queries), self.snapshot.latest_upto[number])
+        rates = self.rates[queries]
+        faded = decayed(self._sums[queries], ticks_of(latest, self.now[queries], rates)).view(np.int64)
+        return np.where(rates > 0, faded, self._sums[queries])
+
+    @cached_property
+    def _sums(self) -> Integers:
+        """[queries] a bound of the sum of contributions under any lengths and frequencies."""
+        bounds = np.ceil(self.snapshot.bm25.bounds(self.idf)).astype(np.int64)
+        sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(bounds[self.slots] * self.multiplicities)])
+        return np.asarray(sums[self.offsets[1:]] - sums[self.offsets[:-1]])
 
     @property
-    def answerable(self) -> npt.NDArray[np.int64]:
+    def answerable(self) -> Integers:
         """Positions of the queries that can have hits: a term that the namespace holds, and a k above 0."""
         return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
 
-    def derive(self) -> None:
-        """Make the contributions of every posting list of the plan ready on the host."""
-        for part in self.segments:
-            present = part.positions >= 0
+    @cached_property
+    def wide(self) -> npt.NDArray[np.bool_]:
+        """[queries] whether scores need int64, as the bits of decayed ones always do."""
+        return self.large | (self.rates > 0)
+
+    def derive(self, chosen: npt.NDArray[np.bool_] | None = None) -> None:
+        """Make the contributions of every posting list of the plan ready on the host, or of the chosen queries'."""
+        used = np.ones(len(self.terms), dtype=np.bool_)
+        if chosen is not None:
+            used[:] = False
+            used[self.slots[np.repeat(chosen, np.diff(self.offsets))]] = True
+        for part in self.segments if used.any() else ():
+            present = used & (part.positions >= 0)
             part.contributions.derive(part.positions[present], self.idf[present])
 
 
-def make_plan(
-    snapshot: Snapshot,
-    rows: Sequence[int],
-    queries: Sequence[Sequence[int]],
-    k: Sequence[int],
-    filters: Sequence[Filter],
-) -> Plan:
-    """The plan for queries given as vocabulary ids (repeats count), each with its k and its compiled filter."""
+def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
+    """The plan for these queries."""
     bm25 = snapshot.bm25
-    lengths = np.array([len(query) for query in queries], dtype=np.int64)
-    flat = np.fromiter(chain.from_iterable(queries), dtype=np.int64, count=int(lengths.sum()))
-    pairs = np.repeat(np.arange(len(queries)), lengths) << 32 | flat
+    count = len(requests)
+    lengths = np.array([len(request.terms) for request in requests], dtype=np.int64)
+    flat = np.fromiter(
+        chain.from_iterable(request.terms for request in requests), dtype=np.int64, count=int(lengths.sum())
+    )
+    pairs = np.repeat(np.arange(count), lengths) << 32 | flat
     pairs, multiplicities = np.unique(pairs, return_counts=True)
     if bm25.query_tf == "unique":
         multiplicities = np.ones_like(multiplicities)
@@ -88,45 +160,133 @@ def make_plan(
     terms, slots = np.unique(vocabulary_ids, return_inverse=True)
     slots = slots.reshape(-1)
 
-    located = [segment.locate(terms) for segment in snapshot.segments]
-    df = snapshot.document_frequencies(located)
+    df = snapshot.document_frequencies(terms)
     if len(df) and not df.all():
-        # Terms of the vocabulary that this namespace lacks match nothing.
+        # Terms of the vocabulary that no live document of this namespace holds match nothing.
         held = df > 0
         renumbered = np.cumsum(held) - 1
         keep = held[slots]
         owners, multiplicities, slots = owners[keep], multiplicities[keep], renumbered[slots[keep]]
-        terms, df, located = terms[held], df[held], [positions[held] for positions in located]
+        terms, df = terms[held], df[held]
     idf = bm25.idf(df, snapshot.statistics) if len(df) else np.zeros(0)
-
     order = np.lexsort((-df[slots], owners)) if len(df) else np.zeros(0, dtype=np.int64)
     owners, slots, multiplicities = owners[order], slots[order], multiplicities[order]
 
-    distinct_filters = sorted(set(filters))
-    segments = []
-    for segment, contributions, positions in zip(snapshot.segments, snapshot.contributions, located, strict=True):
-        present = positions >= 0
-        found = positions[present]
-        starts, ends = (np.zeros(len(terms), dtype=np.int64) for _ in range(2))
-        starts[present], ends[present] = segment.offsets[found], segment.offsets[found + 1]
-        masks = tuple(passing(accepted, segment.categories, segment.size) for accepted in distinct_filters if accepted)
-        segments.append(SegmentPlan(segment, contributions, positions, starts, ends, masks))
-
-    bounds = bm25.bounds(idf)
-    highest = np.bincount(owners, weights=bounds[slots] * multiplicities, minlength=len(queries)) if len(df) else None
-    numbered = {accepted: number for number, accepted in enumerate(f for f in distinct_filters if f)}
+    highest: npt.NDArray[np.float64] = np.zeros(count)
+    if len(df):
+        weights = bm25.bounds(idf)[slots] * multiplicities
+        highest = np.bincount(owners, weights=weights, minlength=count).astype(np.float64)
+    rates = np.array([request.rate for request in requests], dtype=np.float64)
+    newest_first = np.array([request.ranged or request.rate > 0 for request in requests], dtype=np.bool_)
     return Plan(
         snapshot=snapshot,
-        rows=np.array(rows, dtype=np.int64),
-        k=np.minimum(np.array(k, dtype=np.int64), snapshot.size),
+        rows=np.array([request.row for request in requests], dtype=np.int64),
+        k=np.minimum(np.array([request.k for request in requests], dtype=np.int64), snapshot.size),
         terms=terms,
         document_frequencies=df,
         idf=idf,
-        offsets=np.searchsorted(owners, np.arange(len(queries) + 1)),
+        offsets=np.searchsorted(owners, np.arange(count + 1)),
         slots=slots,
         multiplicities=multiplicities,
-        wide=np.zeros(len(queries), dtype=np.bool_) if highest is None else highest >= INT32_MAX,
-        filters=np.array([numbered.get(accepted, -1) for accepted in filters], dtype=np.int64),
+        large=highest >= INT32_MAX,
         signed=bm25.signed,
-        segments=tuple(segments),
+        reads_all=not newest_first.any() and all(request.filter is EVERYTHING for request in requests),
+        newest_first=newest_first,
+        now=np.array([request.now for request in requests], dtype=np.float64),
+        rates=rates,
+        requests=tuple(requests),
+        candidates=_candidates(snapshot, requests),
     )
+
+
+def _candidates(snapshot: Snapshot, requests: Sequence[Request]) -> tuple[int, ...]:
+    if not all(request.ranged for request in requests):
+        return tuple(range(len(snapshot.segments)))
+    earliest, latest = snapshot.spans
+    suits = np.zeros(len(earliest), dtype=np.bool_)
+    for since, until in {(request.since, request.until) for request in requests}:
+        suits |= (latest >= since) & (earliest <= until)
+    return tuple(np.flatnonzero(suits).tolist())
+
+
+def segment_plan(
+    snapshot: Snapshot, number: int, requests: Sequence[Request], terms: npt.NDArray[np.int32]
+) -> SegmentPlan | None:
+    """What the requests need of a segment; None if it can hold no hit."""
+    segment = snapshot.segments[number]
+    size, count = segment.size, len(requests)
+    low, high = np.zeros(count, dtype=np.int64), np.full(count, size, dtype=np.int64)
+    ranges = {(request.since, request.until) for request in requests if request.ranged}
+    inside: dict[tuple[float, float], npt.NDArray[np.bool_] | None] = {}
+    if ranges:
+        found = {limits: _document_range(segment, *limits) for limits in ranges}
+        inside = {limits: mask for limits, (_, _, mask) in found.items() if mask is not None}
+        for query, request in enumerate(requests):
+            if request.ranged:
+                low[query], high[query], _ = found[request.since, request.until]
+        if not (low < high).any():
+            return None
+    positions = segment.locate(terms)
+    present = positions >= 0
+    if not present.any():
+        return None
+    located = positions[present]
+    starts, ends = np.zeros(len(terms), dtype=np.int64), np.zeros(len(terms), dtype=np.int64)
+    starts[present], ends[present] = segment.offsets[located], segment.offsets[located + 1]
+
+    alive = snapshot.alive(number)
+    filters = np.full(count, -1, dtype=np.int64)
+    masks: list[npt.NDArray[np.bool_]] = []
+    numbered: dict[tuple[object, ...], int] = {}
+    everything = alive is None and not inside and all(request.filter is EVERYTHING for request in requests)
+    for query, request in enumerate(() if everything else requests):
+        mask = inside.get((request.since, request.until)) if request.ranged else None
+        if alive is None and mask is None and request.filter is EVERYTHING:
+            continue
+        key = (request.filter, (request.since, request.until) if mask is not None else None)
+        if key not in numbered:
+            limits = [own for own in (alive, mask) if own is not None]
+            if request.filter is not EVERYTHING:
+                limits.append(segment.passing(request.filter))
+            numbered[key] = len(masks)
+            masks.append(limits[0] if len(limits) == 1 else np.logical_and.reduce(limits))
+        filters[query] = numbered[key]
+    return SegmentPlan(
+        number,
+        segment,
+        snapshot.firsts[number],
+        snapshot.contributions[number],
+        positions,
+        starts,
+        ends,
+        tuple(masks),
+        filters,
+        low,
+        high,
+    )
+
+
+def _document_range(segment: Segment, since: float, until: float) -> tuple[int, int, npt.NDArray[np.bool_] | None]:
+    """The documents with ``since <= time <= until`` as [low, high), and a mask where not all between are."""
+    times = segment.times
+    if times is None or segment.span is None or segment.span[0] > until or segment.span[1] < since:
+        return 0, 0, None
+    if segment.in_order:
+        return int(np.searchsorted(times, since, "left")), int(np.searchsorted(times, until, "right")), None
+    mask = (times >= since) & (times <= until)
+    held = np.flatnonzero(mask)
+    if not len(held):
+        return 0, 0, None
+    low, high = int(held[0]), int(held[-1]) + 1
+    return low, high, None if high - low == len(held) else mask
+
+
+def decayed_total(plan: Plan, query: int, part: SegmentPlan, position: int, total: int) -> tuple[float, float]:
+    """(the document's score in quanta as the query decays it, the factor)."""
+    rate = float(plan.rates[query])
+    if not rate:
+        return float(total), 1.0
+    time = math.inf if part.segment.times is None else float(part.segment.times[position])
+    ticks = ticks_of(np.array([time, time]), float(plan.now[query]), rate)
+    score, factor = decayed(np.array([total, 1], dtype=np.int64), ticks).tolist()
+    return score, factor

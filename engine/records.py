@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import MissingExtraError, QueryError, RecordError, StorageError
+from .filters import Filter, parse_filter
 
 if TYPE_CHECKING:
     from .explain import Explanation
@@ -27,8 +28,8 @@ T = TypeVar("T")
 
 DEFAULT_K = 10
 
-CATEGORIES = ("role", "session", "agent", "tool", "type")
-"""Metadata columns that hold strings; the ones a `Query.filter` may name."""
+CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
+"""The built-in metadata columns that hold strings."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Record:
 
     Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC; `importance` lies in [0, 1];
     `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is whatever else the source
-    says. The index keeps ids, times and the metadata strings, not `text`, `importance` or `extra`. Raises `RecordError`
+    says. The index keeps ids and the metadata columns (`engine/columns.py`); texts and the rest stand in the
+    record store, where there is one. Raises `RecordError`
     for a value of the wrong type or out of range.
     """
 
@@ -46,6 +48,7 @@ class Record:
     namespace: str = ""
     role: str | None = None
     session: str | None = None
+    user: str | None = None
     agent: str | None = None
     tool: str | None = None
     type: str | None = None
@@ -119,7 +122,7 @@ class Record:
             if name not in values:
                 raise RecordError(f"{name!r} is missing", record_id=known_id)
         if isinstance(values.get("time"), str):
-            values["time"] = _parse_time(values["time"], known_id)
+            values["time"] = parse_time(values["time"], known_id)
         for name in ("fields", "extra"):
             if values.get(name) is None:
                 values.pop(name, None)
@@ -147,7 +150,8 @@ def _shown(value: object) -> str:
 _RECORD_FIELDS = frozenset(Record.__dataclass_fields__)
 
 
-def _parse_time(text: str, record_id: str | None) -> float:
+def parse_time(text: str, record_id: str | None) -> float:
+    """Seconds since 1970-01-01 UTC of an ISO 8601 date, UTC where it names no zone. Raises `RecordError`."""
     try:
         # Python 3.10's parser knows no trailing Z.
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
@@ -189,10 +193,58 @@ def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> 
             yield where, parsed
 
 
+def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
+    """The records, mappings read by `Record.from_dict`. Raises `RecordError`."""
+    for number, record in enumerate(records, 1):
+        if isinstance(record, Record):
+            yield record
+            continue
+        try:
+            yield Record.from_dict(record)
+        except RecordError as error:
+            raise error.at(f"record {number}") from None
+
+
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
     """The records of a JSON lines file, one object a line, read as they are consumed. Raises as `read_json_lines`."""
     for _, record in read_json_lines(path, Record.from_dict):
         yield record
+
+
+@dataclass(frozen=True)
+class SearchScope:
+    """How far a query looks back: this session, all of a user's, or everything (C008)."""
+
+    column: Literal["session", "user"] | None
+    id: str | None
+    limit: int | None
+    """Hits of a query that does not say its own k."""
+
+    @classmethod
+    def session(cls, id: str, limit: int | None = 3) -> SearchScope:
+        """The warm tier: one session, 3 hits."""
+        return cls("session", id, limit)
+
+    @classmethod
+    def user(cls, id: str, limit: int | None = 2) -> SearchScope:
+        """The cold tier: all sessions of a user, 2 hits."""
+        return cls("user", id, limit)
+
+    @classmethod
+    def everything(cls, limit: int | None = None) -> SearchScope:
+        """The whole namespace, as many hits as the batch asks for."""
+        return cls(None, None, limit)
+
+    def __post_init__(self) -> None:
+        if self.column not in ("session", "user", None) or (self.column is None) != (self.id is None):
+            raise QueryError("a scope is made by SearchScope.session(id), .user(id) or .everything()")
+        if self.id is not None and not isinstance(self.id, str):
+            raise QueryError(f"a scope's id must be a string, not {type(self.id).__name__}")
+        if self.limit is not None:
+            check_k(self.limit)
+
+    def __str__(self) -> str:
+        return "everything" if self.column is None else self.column
 
 
 @dataclass(frozen=True)
@@ -201,18 +253,32 @@ class Query:
 
     `text` is analysed with the engine's analyzer; `terms`, if given, are used as they stand (pre-analysed; a term
     repeated counts as often as it stands). `k` overrides the batch's k. `now` is the query's own time in seconds
-    (A062), for strategies that look at age. `filter` maps a metadata column (role, session, agent, tool, type) to
-    the value or the values that a hit must have; it is applied before selection (A003), so a filtered query returns
-    its k best among the records that pass. Raises `QueryError`.
+    (A062), for strategies that look at age. `filter` is an expression on metadata columns (``col("role") == "tool"``)
+    or its JSON form (``{"role": "tool"}``, see `parse_filter`), kept as an expression; it is applied before selection
+    (A003), so a filtered query returns its k best among the records that pass. Raises `QueryError`; a column that the
+    engine does not have is only found out by the search.
+
+    `half_life` (seconds) makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``
+    (C001), exactly (see `engine/decay.py`). `since` and `until` (seconds) let only records with ``since <= time <=
+    until`` be hits (B034). `windows` searches only the newest so many time windows that hold records (A030), up to the
+    window of `now` if that is given; ``"auto"`` takes as many as the k* rule says (A032). `scope` narrows the query to
+    a session or a user. `statistics` says what N, document frequencies and lengths are counted over: the whole
+    ``"namespace"``, or only the ``"filtered"`` records, those that `filter` and `scope` let pass.
     """
 
     text: str = ""
     k: int | None = None
     now: float | None = None
-    filter: Mapping[str, str | Iterable[str | None] | None] | None = None
+    filter: Filter | Mapping[str, Any] | None = None
     namespace: str = ""
     terms: Sequence[str] | None = None
     id: str | None = None
+    half_life: float | None = None
+    since: float | None = None
+    until: float | None = None
+    windows: int | Literal["auto"] | None = None
+    scope: SearchScope | None = None
+    statistics: Literal["namespace", "filtered"] = "namespace"
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -228,21 +294,31 @@ class Query:
             or not all(isinstance(term, str) for term in self.terms)
         ):
             raise QueryError("a query's terms must be a sequence of strings")
-        if self.now is not None and not (
-            isinstance(self.now, (int, float)) and not isinstance(self.now, bool) and _finite(self.now)
-        ):
-            raise QueryError(f"a query's 'now' must be finite seconds since 1970-01-01 UTC, not {_shown(self.now)}")
-        if self.filter is not None and not isinstance(self.filter, Mapping):
-            raise QueryError(f"a query's filter must map columns to values, not {type(self.filter).__name__}")
-        for name in self.filter or ():
-            if name not in CATEGORIES:
-                raise QueryError(f"no column {name!r} to filter on; there are: {', '.join(CATEGORIES)}")
-        # A generator of values would be empty at the second search.
-        kept = {
-            name: tuple(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes)) else wanted
-            for name, wanted in (self.filter or {}).items()
-        }
-        object.__setattr__(self, "filter", kept or None)
+        for name in ("now", "since", "until", "half_life"):
+            value = getattr(self, name)
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not _finite(value)
+            ):
+                unit = "seconds" if name == "half_life" else "seconds since 1970-01-01 UTC"
+                raise QueryError(f"a query's {name!r} must be finite {unit}, not {_shown(value)}")
+        if self.half_life is not None:
+            if not self.half_life > 1e-300:
+                raise QueryError(f"a query's 'half_life' must be above 0 seconds, not {_shown(self.half_life)}")
+            if self.now is None:
+                raise QueryError(
+                    "a query with a half_life needs its own 'now' in seconds; pass time.time() for the wall clock"
+                )
+        if self.windows is not None and self.windows != "auto" and not _positive(self.windows):
+            raise QueryError(f"a query's 'windows' must be 1 or more, or 'auto', not {self.windows!r}")
+        if self.scope is not None and not isinstance(self.scope, SearchScope):
+            raise QueryError(f"a query's scope must be a SearchScope, not {type(self.scope).__name__}")
+        if self.statistics not in ("namespace", "filtered"):
+            raise QueryError(f"a query's statistics must be 'namespace' or 'filtered', not {self.statistics!r}")
+        object.__setattr__(self, "filter", parse_filter(self.filter))
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
 
 
 def check_k(k: object) -> int:
@@ -271,6 +347,8 @@ class Hits:
     explainer: Callable[[int, str], Explanation] = field(repr=False)
     timing: dict[str, float] | None = None
     """Milliseconds of each phase of the search, in order, where `Engine.search` was asked for it."""
+    postings: int | None = None
+    """Postings that the batch scored, likewise; None where the backend does not count them."""
 
     @cached_property
     def ids(self) -> npt.NDArray[np.object_]:

@@ -2,40 +2,74 @@
 
 Three tiny documents and what they become (one field)::
 
-    0: "cat cat dog"   terms         [0 1 2]            cat, dog, fish (ids of the engine's vocabulary, ascending)
-    1: "dog fish"      offsets       [0 1 3 4]          the postings of terms[i] are [offsets[i], offsets[i + 1])
-    2: ""              documents     [0  0 1  1]        within the segment, ascending for each term
-                       frequencies   [[2  1 1  1]]      raw counts (A011), in the narrowest unsigned type
-                       lengths       [[3 2 0]]          kept tokens a document
+    0: "cat cat dog"   terms             [0 1 2]        cat, dog, fish (ids of the engine's vocabulary, ascending)
+    1: "dog fish"      offsets           [0 1 3 4]      the postings of terms[i] are [offsets[i], offsets[i + 1])
+    2: ""              documents         [0  0 1  1]    within the segment, ascending for each term
+                       kinds             [2  1 0  0]    which (frequency, length) pair a posting is
+                       kind_frequencies  [[1 1 2]]      raw counts (A011) of each kind
+                       kind_lengths      [[2 3 3]]      and lengths
+                       lengths           [[3 2 0]]      kept tokens a document
+
+What a posting contributes depends on its term's idf and on its kind alone, and there are few kinds (392 in 330,000
+dialogue turns). So new statistics cost a number a kind, not a number a posting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Categories, Ids, concatenate_categories, encode_categories
+from .columns import Columns, Ids, Schema
+from .filters import CompiledFilter
 from .records import Record
 from .vocabulary import Encoder, Vocabulary
+
+Integers = npt.NDArray[np.int64]
+Unsigned = npt.NDArray[np.unsignedinteger[Any]]
+Number = TypeVar("Number", bound=np.generic)
+
+# Postings moved at a time while segments are merged: half a millisecond during which searches may wait for the
+# interpreter's lock.
+MERGE_BLOCK = 1 << 16
+# Kinds are told apart through a table of flags where it has at most this many places, else by sorting.
+FLAGS = 1 << 24
+# Documents whose latest time is kept together, for searches that go from the newest document to the oldest.
+TIME_BLOCK = 1 << 10
+# Filter masks kept a segment: sessions and users come back batch after batch.
+MASKS = 16
+# A list that holds at least one in DENSE_SHARE of a segment's documents, and at least DENSE_POSTINGS, may also be kept
+# as a row of contributions by document, which adds at vector speed; the longest lists first, up to DENSE_BYTES.
+DENSE_SHARE = 8
+DENSE_POSTINGS = 256
+DENSE_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """The postings and columns of `size` documents numbered ``first`` to ``first + size - 1`` in their namespace."""
+    """The postings and columns of `size` documents, in order of arrival."""
 
-    first: int
     terms: npt.NDArray[np.int32]  # [terms]
-    offsets: npt.NDArray[np.int64]  # [terms + 1]
+    offsets: Integers  # [terms + 1]
     documents: npt.NDArray[np.int32]  # [postings]
-    frequencies: npt.NDArray[np.unsignedinteger[Any]]  # [fields, postings]
+    kinds: Unsigned  # [postings] in the narrowest type
+    kind_frequencies: npt.NDArray[np.int32]  # [fields, kinds]
+    kind_lengths: npt.NDArray[np.int32]  # [fields, kinds]
     lengths: npt.NDArray[np.int32]  # [fields, size]
     ids: Ids
-    times: npt.NDArray[np.float64] | None  # [size] seconds, NaN where a record has none; None where no record has one
-    categories: Categories
+    columns: Columns
+
+    def __post_init__(self) -> None:
+        # Loops are compiled once for memory-mapped arrays and built ones alike.
+        for array in (self.documents, self.kinds, self.times):
+            if array is not None:
+                array.flags.writeable = False
 
     @property
     def size(self) -> int:
@@ -47,10 +81,103 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of what scoring needs: terms, offsets, documents, frequencies and lengths."""
-        return sum(a.nbytes for a in (self.terms, self.offsets, self.documents, self.frequencies, self.lengths))
+        """Bytes of what scoring needs: terms, offsets, documents, kinds and lengths."""
+        held = (self.terms, self.offsets, self.documents, self.kinds, self.lengths)
+        return sum(a.nbytes for a in (*held, self.kind_frequencies, self.kind_lengths))
 
-    def locate(self, terms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def frequencies(self, where: slice | Integers = slice(None)) -> npt.NDArray[np.int32]:
+        """Raw counts of the postings at these places, [fields, places]."""
+        return self.kind_frequencies[:, self.kinds[where]]
+
+    @cached_property
+    def total_lengths(self) -> tuple[int, ...]:
+        """Tokens of all documents, one number a field."""
+        return tuple(int(own.sum(dtype=np.int64)) for own in self.lengths)
+
+    @property
+    def times(self) -> npt.NDArray[np.float64] | None:
+        """[size] seconds, NaN where a record has none; None where no record has one."""
+        return self.columns.times
+
+    @cached_property
+    def span(self) -> tuple[float, float] | None:
+        """The earliest and the latest time, or None where no record has one."""
+        if self.times is None or not len(self.times):
+            return None
+        return float(np.nanmin(self.times)), float(np.nanmax(self.times))
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether every record has a time and none is before its predecessor's."""
+        return self.times is not None and not np.isnan(self.times).any() and bool((np.diff(self.times) >= 0).all())
+
+    @cached_property
+    def latest_before(self) -> npt.NDArray[np.float64]:
+        """[blocks] the latest time of any document up to the end of each `TIME_BLOCK`; inf where one has no time."""
+        blocks = -(-self.size // TIME_BLOCK)
+        if self.times is None:
+            return np.full(blocks, np.inf)
+        padded = np.full(blocks * TIME_BLOCK, -np.inf)
+        padded[: self.size] = np.where(np.isnan(self.times), np.inf, self.times)
+        return np.maximum.accumulate(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
+
+    @property
+    def latest(self) -> float:
+        """The latest time of its documents; inf where one has no time, -inf where there are no documents."""
+        return float(self.latest_before[-1]) if self.size else -math.inf
+
+    def windows(self, window: float) -> Integers:
+        """The numbers of the time windows (``floor(time / window)``) that hold a document, ascending."""
+        known = self._windows.get(window)
+        if known is None:
+            known = self._windows[window] = self.windows_among(slice(None), window)
+        return known
+
+    def windows_among(self, documents: slice | npt.NDArray[np.bool_], window: float) -> Integers:
+        """As `windows`, of these documents alone."""
+        times = np.zeros(0) if self.times is None else self.times[documents]
+        return _distinct(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
+
+    @cached_property
+    def _windows(self) -> dict[float, Integers]:
+        return {}
+
+    def prepare(self) -> None:
+        """Make what searches would make at first, so that none of them has to."""
+        _ = (self.total_lengths, self.span, self.in_order, self.latest_before, self.dense_rows)
+
+    def passing(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
+        """Which documents pass, bool [size]. The last few masks are kept."""
+        mask = self._masks.get(accepted)
+        if mask is None:
+            mask = accepted.passing(self.columns)
+            if len(self._masks) >= MASKS:
+                self._masks.clear()
+            self._masks[accepted] = mask
+        return mask
+
+    @cached_property
+    def _masks(self) -> dict[CompiledFilter, npt.NDArray[np.bool_]]:
+        return {}
+
+    @cached_property
+    def dense_row(self) -> npt.NDArray[np.int32]:
+        """[terms] number of each list among those long enough to be kept as dense rows, or -1."""
+        lengths = np.diff(self.offsets)
+        dense = np.flatnonzero(lengths >= max(self.size // DENSE_SHARE, DENSE_POSTINGS))
+        room = DENSE_BYTES // max(self.size * 4, 1)
+        if len(dense) > room:
+            dense = np.sort(dense[np.argsort(-lengths[dense], kind="stable")[:room]])
+        rows = np.full(len(self.terms), -1, dtype=np.int32)
+        rows[dense] = np.arange(len(dense), dtype=np.int32)
+        return rows
+
+    @cached_property
+    def dense_rows(self) -> int:
+        """How many lists `dense_row` numbers."""
+        return int(self.dense_row.max(initial=-1)) + 1
+
+    def locate(self, terms: npt.NDArray[np.int32]) -> Integers:
         """The position of each term in `self.terms`, or -1 where no document of the segment has it."""
         if not len(self.terms):
             return np.full(len(terms), -1, dtype=np.int64)
@@ -59,13 +186,20 @@ class Segment:
 
 
 def build_segment(
-    records: Sequence[Record], first: int, encoder: Encoder, fields: Sequence[str], categories: Mapping[str, Vocabulary]
+    records: Sequence[Record],
+    encoder: Encoder,
+    fields: Sequence[str],
+    schema: Schema,
+    values: Mapping[str, Vocabulary],
+    hashes: npt.NDArray[np.uint64] | None = None,
 ) -> Segment:
-    """The segment of these records, numbered from `first`; new terms and category values enter their vocabularies.
+    """The segment of these records; new terms and category values enter their vocabularies.
 
     `fields` names the text fields in order; ``text`` is the record's own text, others come from `Record.fields`.
+    `hashes` are those of the ids, if known. Raises `RecordError` for a column's value of the wrong type.
     """
     size = len(records)
+    columns = Columns.of(records, schema, values)
     keys_by_field = []
     lengths = np.empty((len(fields), size), dtype=np.int32)
     for position, name in enumerate(fields):
@@ -87,58 +221,178 @@ def build_segment(
             frequencies[position, np.searchsorted(keys, own)] = counts
     term_of_posting = (keys >> 32).astype(np.int32)
     starts = np.flatnonzero(np.diff(term_of_posting, prepend=-1))
-    times = np.array([np.nan if record.time is None else record.time for record in records], dtype=np.float64)
+    documents = (keys & 0xFFFFFFFF).astype(np.int32)
+    kinds, representatives = kinds_of([*frequencies, *lengths[:, documents]])
     return Segment(
-        first=first,
         terms=term_of_posting[starts],
         offsets=np.append(starts, len(keys)).astype(np.int64),
-        documents=(keys & 0xFFFFFFFF).astype(np.int32),
-        frequencies=_narrowest(frequencies),
+        documents=documents,
+        kinds=kinds,
+        kind_frequencies=frequencies[:, representatives].astype(np.int32),
+        kind_lengths=lengths[:, documents[representatives]],
         lengths=lengths,
-        ids=Ids.of([record.id for record in records]),
-        times=None if np.isnan(times).all() else times,
-        categories=encode_categories(records, categories),
+        ids=Ids.of([record.id for record in records], hashes),
+        columns=columns,
     )
 
 
-def merge_segments(segments: Sequence[Segment]) -> Segment:
-    """One segment with the documents of neighbouring segments, in their order. Linear in the postings; no sort."""
-    terms = np.unique(np.concatenate([segment.terms for segment in segments]))
-    rows = [np.searchsorted(terms, segment.terms) for segment in segments]
-    counts = [np.diff(segment.offsets) for segment in segments]
+def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
+    """The number of each place's tuple of values (none negative), and a place that holds each tuple.
+
+    Tuples are numbered in lexicographic order, so that the numbering depends on the tuples alone.
+    """
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    places = 1
+    for column in columns:
+        width = int(column.max(initial=0)) + 1
+        if places * width > FLAGS:
+            codes, places = _renumbered(codes, places)
+        codes = codes * width + column
+        places *= width
+    codes, count = _renumbered(codes, places)
+    representatives = np.empty(count, dtype=np.int64)
+    representatives[codes] = np.arange(len(codes))
+    return _narrowed(codes, count), representatives
+
+
+def _renumbered(codes: Integers, places: int) -> tuple[Integers, int]:
+    """The rank of each code among the distinct ones, and how many there are."""
+    if places > min(FLAGS, 16 * len(codes) + 1024):
+        distinct, ranks = np.unique(codes, return_inverse=True)
+        return ranks.reshape(-1).astype(np.int64), len(distinct)
+    flags = np.zeros(places, dtype=np.bool_)
+    flags[codes] = True
+    ranks = np.cumsum(flags) - 1
+    return ranks[codes], int(ranks[-1]) + 1
+
+
+def _narrowed(codes: npt.NDArray[Any], count: int) -> Unsigned:
+    return codes.astype(_kind_type(count))
+
+
+def _kind_type(count: int) -> npt.DTypeLike:
+    """The type of so many kinds' numbers; one for all but the oddest segments, as loops are compiled for each."""
+    return np.uint16 if count <= 1 << 16 else np.uint32
+
+
+def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bool_] | None] | None = None) -> Segment:
+    """One segment with the documents of neighbouring segments in their order, without the dead ones.
+
+    Linear in the postings; no sort. Works in pieces, between which other threads may run.
+    """
+    parts = [
+        segment if gone is None else _without(segment, gone)
+        for segment, gone in zip(segments, dead or [None] * len(segments), strict=True)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    terms = _distinct(np.concatenate([part.terms for part in parts]))
+    rows = [np.searchsorted(terms, part.terms) for part in parts]
     offsets = np.zeros(len(terms) + 1, dtype=np.int64)
-    for row, count in zip(rows, counts, strict=True):
-        offsets[1:][row] += count
+    for part, row in zip(parts, rows, strict=True):
+        offsets[1:][row] += np.diff(part.offsets)
     np.cumsum(offsets, out=offsets)
 
-    postings, fields = int(offsets[-1]), len(segments[0].lengths)
-    documents = np.empty(postings, dtype=np.int32)
-    frequencies = np.empty(
-        (fields, postings), dtype=np.result_type(*[segment.frequencies.dtype for segment in segments])
-    )
-    free = offsets[:-1].copy()
-    for segment, row, count in zip(segments, rows, counts, strict=True):
-        shift = np.repeat(free[row] - segment.offsets[:-1], count)
-        target = shift + np.arange(segment.postings)
-        documents[target] = segment.documents + np.int32(segment.first - segments[0].first)
-        frequencies[:, target] = segment.frequencies
-        free[row] += count
+    fields = len(parts[0].lengths)
+    tables = [np.concatenate([part.kind_frequencies, part.kind_lengths]) for part in parts]
+    table = np.concatenate(tables, axis=1)
+    numbers, representatives = kinds_of(list(table.astype(np.int64)))
+    table = table[:, representatives]
+    renumbered = np.split(numbers, np.cumsum([own.shape[1] for own in tables])[:-1])
 
-    timed = any(segment.times is not None for segment in segments)
+    documents = np.empty(int(offsets[-1]), dtype=np.int32)
+    kinds = np.empty(len(documents), dtype=_kind_type(table.shape[1]))
+    free = offsets[:-1].copy()
+    first = 0
+    for part, row, names in zip(parts, rows, renumbered, strict=True):
+        for lists in _blocks(part.offsets):
+            source = slice(int(part.offsets[lists.start]), int(part.offsets[lists.stop]))
+            counts = np.diff(part.offsets[lists.start : lists.stop + 1])
+            own = row[lists]
+            target = np.repeat(free[own] - part.offsets[lists], counts) + np.arange(source.start, source.stop)
+            documents[target] = part.documents[source] + np.int32(first)
+            kinds[target] = names[part.kinds[source]]
+            free[own] += counts
+        first += part.size
     return Segment(
-        first=segments[0].first,
         terms=terms,
         offsets=offsets,
         documents=documents,
-        frequencies=frequencies,
-        lengths=np.concatenate([segment.lengths for segment in segments], axis=1),
-        ids=Ids.concatenate([segment.ids for segment in segments]),
-        times=np.concatenate([np.full(s.size, np.nan) if s.times is None else s.times for s in segments])
-        if timed
-        else None,
-        categories=concatenate_categories([s.categories for s in segments], [s.size for s in segments]),
+        kinds=kinds,
+        kind_frequencies=table[:fields],
+        kind_lengths=table[fields:],
+        lengths=np.concatenate([part.lengths for part in parts], axis=1),
+        ids=Ids.concatenate([part.ids for part in parts]),
+        columns=Columns.concatenate([part.columns for part in parts]),
     )
 
 
-def _narrowest(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.unsignedinteger[Any]]:
-    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+def _blocks(offsets: Integers) -> Iterator[slice]:
+    """Neighbouring lists with about `MERGE_BLOCK` postings together; lets other threads run between them."""
+    start, last = 0, len(offsets) - 1
+    while start < last:
+        end = int(np.searchsorted(offsets, offsets[start] + MERGE_BLOCK, side="right")) - 1
+        end = min(max(end, start + 1), last)
+        yield slice(start, end)
+        if end < last:
+            time.sleep(0)
+        start = end
+
+
+def _distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The distinct numbers, ascending; sorts in place. `np.unique` hashes them first, for ten times as long."""
+    numbers.sort()
+    new = np.ones(len(numbers), dtype=np.bool_)
+    new[1:] = numbers[1:] != numbers[:-1]
+    return numbers[new]
+
+
+def _without(segment: Segment, dead: npt.NDArray[np.bool_]) -> Segment:
+    """The segment's other documents, as a segment of their own."""
+    return select_documents(segment, ~dead)
+
+
+def select_documents(segment: Segment, kept: npt.NDArray[np.bool_]) -> Segment:
+    """The segment of the documents where `kept` [size] is true."""
+    renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
+    documents, kinds = [], []
+    counts = np.zeros(len(segment.terms), dtype=np.int64)
+    for lists in _blocks(segment.offsets):
+        source = slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))
+        own = segment.documents[source]
+        alive = kept[own]
+        documents.append(renumbered[own[alive]])
+        kinds.append(segment.kinds[source][alive])
+        total = np.zeros(len(alive) + 1, dtype=np.int64)
+        np.cumsum(alive, out=total[1:])
+        counts[lists] = np.diff(total[segment.offsets[lists.start : lists.stop + 1] - source.start])
+    held = np.flatnonzero(counts)
+    offsets = np.zeros(len(held) + 1, dtype=np.int64)
+    np.cumsum(counts[held], out=offsets[1:])
+    positions = np.flatnonzero(kept)
+    return Segment(
+        terms=segment.terms[held],
+        offsets=offsets,
+        documents=np.concatenate([np.zeros(0, dtype=np.int32), *documents]),
+        kinds=np.concatenate([np.zeros(0, dtype=segment.kinds.dtype), *kinds]),
+        kind_frequencies=segment.kind_frequencies,
+        kind_lengths=segment.kind_lengths,
+        lengths=segment.lengths[:, positions],
+        ids=segment.ids.take(positions),
+        columns=segment.columns.take(positions),
+    )
+
+
+def postings_of(segment: Segment, chosen: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+    """The terms (positions, ascending) of the documents where `chosen` [size] is true, and how many of them hold each.
+
+    Looks through all postings: about a nanosecond each.
+    """
+    where = [
+        source.start + np.flatnonzero(chosen[segment.documents[source]])
+        for lists in _blocks(segment.offsets)
+        for source in [slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))]
+    ]
+    places = np.concatenate([np.zeros(0, dtype=np.int64), *where])
+    positions, counts = np.unique(np.searchsorted(segment.offsets, places, side="right") - 1, return_counts=True)
+    return positions.astype(np.int64), counts.astype(np.int64)

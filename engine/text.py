@@ -26,12 +26,17 @@ is longer than 255 characters, and none holds a lone surrogate.
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
+import sys
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -243,11 +248,28 @@ def _nltk_term(token: str) -> str | None:
 
 @cache
 def _porter(mode: str) -> Callable[[str], str]:
-    # The first stem pays for importing nltk, whose package imports all of itself: nobody should pay without stemming.
+    stem: Callable[[str], str] = _porter_stemmer()(mode).stem
+    return stem
+
+
+def _porter_stemmer() -> Any:
+    """NLTK's class `PorterStemmer`, read out of its file: importing it imports all of NLTK, and scipy, for 1.5 s."""
+    if "nltk" not in sys.modules:
+        try:
+            spec = importlib.util.find_spec("nltk")
+            folder = Path(((spec and spec.submodule_search_locations) or [""])[0])
+            tree = ast.parse((folder / "stem" / "porter.py").read_bytes())
+            tree.body = [node for node in tree.body if getattr(node, "name", None) == "PorterStemmer"]
+            names: dict[str, Any] = {"StemmerI": object}
+            exec(compile(tree, str(folder / "stem" / "porter.py"), "exec"), names)
+            stemmer = names["PorterStemmer"]
+            stemmer().stem("running")
+            return stemmer
+        except Exception:  # another layout than 3.9's and 3.10's
+            pass
     from nltk.stem.porter import PorterStemmer
 
-    stem: Callable[[str], str] = PorterStemmer(mode).stem
-    return stem
+    return PorterStemmer
 
 
 def _strip_suffix(word: str) -> str:

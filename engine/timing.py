@@ -5,6 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 Annotate = Callable[[str], AbstractContextManager[object]]
 
@@ -21,10 +28,11 @@ annotate = _annotate()
 
 
 class Phases:
-    """Collects the time of each phase of one search, in the order in which phases first ran."""
+    """Collects the time of each phase of one search, in the order in which phases first ran, and what it counted."""
 
     def __init__(self) -> None:
         self.milliseconds: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -38,3 +46,12 @@ class Phases:
 
     def add(self, name: str, milliseconds: float) -> None:
         self.milliseconds[name] = self.milliseconds.get(name, 0.0) + milliseconds
+
+    def count(self, name: str, number: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def count_postings(self, plan: Plan, queries: npt.NDArray[np.bool_]) -> None:
+        """Count all postings of these queries' lists as scored."""
+        chosen = plan.slots[np.repeat(queries, np.diff(plan.offsets))]
+        for part in plan.segments if len(chosen) else ():
+            self.count("postings", int((part.ends - part.starts)[chosen].sum()))

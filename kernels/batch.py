@@ -15,8 +15,8 @@ import torch
 
 from ..engine.columns import ranges
 from ..engine.plan import Plan
-from .device import Residency
-from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, tiles_of
+from .device import Residency, bitmap
+from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, no_decay, tiles_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -99,10 +99,11 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     """The launch for a chunk; its segments are resident and derived. Raises `DeviceMemoryError` if it cannot fit."""
     tile = 1 << tile_bits
     long = shares[0].plan.snapshot.long
-    segments: list[tuple[int, int, int, int]] = []  # words, quanta, size, first
+    decays = any(bool((share.plan.rates[share.queries] > 0).any()) for share in shares)
+    segments: list[tuple[int, ...]] = []  # words, quanta, size, first, times, latest
     lists: list[tuple[Integers, Integers, Integers]] = []  # segment, start, length
     cut_rows: list[Integers] = []
-    units: list[tuple[Integers, Integers, Integers]] = []  # query, slots of it, filter
+    units: list[tuple[Integers, Integers, Integers, Integers, Integers]] = []  # query, slots of it, filter, low, high
     slots: list[tuple[Integers, Integers]] = []  # list, weight
     masks: list[npt.NDArray[np.uint32]] = []
     unit_counts: list[int] = []
@@ -115,22 +116,24 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
         terms = plan.offsets[share.queries + 1] - starts
         own = ranges(starts, terms)
         owners, own_slots = np.repeat(np.arange(len(share.queries)), terms), plan.slots[own]
-        weights, filters = plan.multiplicities[own], plan.filters[share.queries]
+        weights = plan.multiplicities[own]
         needed = np.zeros(len(share.queries), dtype=np.int64)
         used = np.zeros(len(plan.terms), dtype=np.bool_)
         used[own_slots] = True
         for part in plan.segments:
             present = used & (part.positions >= 0)
-            kept = present[own_slots]
+            low, high = part.low[share.queries], part.high[share.queries]
+            filters = part.filters[share.queries]
+            kept = present[own_slots] & (low < high)[owners]
             counts = np.bincount(owners[kept], minlength=len(share.queries))
             held = np.flatnonzero(counts)
             if not len(held):
                 continue
             resident = residency.held(part.segment, long)
             number, tiles = len(segments), tiles_of(part.segment.size, tile_bits)
-            segments.append(
-                (resident.words.data_ptr(), resident.quanta.data_ptr(), part.segment.size, part.segment.first)
-            )
+            times = residency.timed(part.segment, long, tile_bits) if decays else ()
+            addresses = [tensor.data_ptr() for tensor in (resident.words, resident.quanta, *times)]
+            segments.append((*addresses[:2], part.segment.size, part.first, *addresses[2:]))
             found = np.flatnonzero(present)
             renumbered = np.cumsum(present) - 1 + list_count
             lists.append((np.full(len(found), number), part.starts[found], part.ends[found] - part.starts[found]))
@@ -142,11 +145,11 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
             offsets = np.full(len(part.passing) + 1, -1, dtype=np.int64)
             for accepted in np.unique(filters[held]).tolist():
                 if accepted >= 0:
-                    bits = _bitmap(part.passing[accepted])
+                    bits = bitmap(part.passing[accepted])
                     offsets[accepted] = mask_words
                     mask_words += len(bits)
                     masks.append(bits)
-            units.append((first_query + held, counts[held], offsets[filters[held]]))
+            units.append((first_query + held, counts[held], offsets[filters[held]], low[held], high[held]))
             unit_counts.append(len(held))
             tile_counts.append(tiles)
             needed[held] += tiles
@@ -159,13 +162,11 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     def ends(counts: Integers | Sequence[int]) -> Integers:
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
 
-    table = np.array(segments, dtype=np.int64).reshape(-1, 4)
+    table = np.array(segments, dtype=np.int64).reshape(-1, 6 if decays else 4)
     unit_filter = joined([u[2] for u in units])
     wide = np.concatenate([s.plan.wide[s.queries] for s in shares]) | long
     k = np.concatenate([s.plan.k[s.queries] for s in shares])
     candidate_offset = ends(joined(room))
-    unit_low = np.zeros(len(unit_filter), dtype=np.int32)
-    unit_high = np.repeat(table[:, 2], unit_counts)
     signed = shares[0].plan.signed
     (mask_block,) = residency.upload([np.concatenate(masks)]) if masks else (None,)
     if mask_block is not None:
@@ -179,12 +180,19 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
         joined([x[0] for x in lists]).astype(int32), joined([x[1] for x in lists]),
         joined([x[2] for x in lists]).astype(int32), joined(cut_rows),
         joined([u[0] for u in units]).astype(int32), ends(joined([u[1] for u in units])), unit_filter,
-        unit_low, unit_high.astype(int32),
+        joined([u[3] for u in units]).astype(int32), joined([u[4] for u in units]).astype(int32),
         joined([s[0] for s in slots]).astype(int32), joined([s[1] for s in slots]).astype(int32),
         k.astype(int32), wide.astype(np.uint8), candidate_offset,
     ]  # fmt: skip
     floors = np.full(len(k), UNBOUNDED if signed else 1, dtype=int64)
     *tensors, floor_tensor, count_tensor = residency.upload([*arrays, floors, np.zeros(len(k), dtype=int32)])
+    device = floor_tensor.device
+    fading = no_decay(device)
+    if decays:
+        now = np.concatenate([share.plan.now[share.queries] for share in shares])
+        rates = np.concatenate([share.plan.rates[share.queries] for share in shares])
+        moved = residency.upload([table[:, 4], table[:, 5], now, rates])
+        fading = dict(zip(fading, [*moved, residency.decay_table()], strict=True))
     work = Work(
         tile_bits,
         max(tile_counts, default=0),
@@ -194,9 +202,10 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
         long,
         bool(not wide.all()),
         bool(wide.any()),
+        decays,
         *tensors,
+        **fading,
     )
-    device = floor_tensor.device
     residency.reserve(CUT_BYTES * cut_count + CANDIDATE_BYTES * int(candidate_offset[-1]))
     buffers = make_buffers(cut_count, int(candidate_offset[-1]), work.any_wide, floor_tensor, count_tensor)
     rows = np.concatenate([s.plan.rows[s.queries] for s in shares])
@@ -249,11 +258,3 @@ def from_block(block: Integers, queries: int, width: int) -> tuple[Integers, Int
 def to_host(answer: Answer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
     """(scores, documents, counts) as numpy arrays. Waits for the device."""
     return from_block(block_of(answer).cpu().numpy(), *answer.scores.shape)
-
-
-def _bitmap(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
-    """A mask as words, document d at bit d & 31 of word d >> 5."""
-    padded = np.zeros(-(-len(mask) // 32) * 4, dtype=np.uint8)
-    packed = np.packbits(mask, bitorder="little")
-    padded[: len(packed)] = packed
-    return padded.view(np.uint32)

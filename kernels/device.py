@@ -12,8 +12,9 @@ import numpy.typing as npt
 import torch
 
 from ..engine.bm25 import BM25, SCALE, Statistics
+from ..engine.decay import TABLE
 from ..engine.errors import DeviceMemoryError
-from ..engine.index import Snapshot
+from ..engine.index import Snapshot, Tombstones
 from ..engine.segment import Segment
 from .timing import DevicePhases
 from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, Formula, Postings, Verbs, tiles_of
@@ -32,36 +33,60 @@ class Resident:
     """One segment on the device: 8 bytes a posting, 12 a term, 4 a document and field.
 
     Where a frequency does not fit the word, or there are several fields, frequencies take 4 more bytes a posting and
-    field.
+    field. Once a query decays, times take 8 a document.
     """
 
     def __init__(self, segment: Segment, device: torch.device, long: bool) -> None:
         words = segment.documents.astype(np.uint32)
         frequencies = None
         if _packs(segment):
-            words |= segment.frequencies[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+            words |= segment.frequencies()[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         else:
-            frequencies = _move(segment.frequencies.astype(np.int32), device)
+            frequencies = _move(segment.frequencies(), device)
         self.words = _move(words.view(np.int32), device)
         self.terms = _move(segment.terms, device)
         self.postings = Postings(
             self.words, frequencies, _move(segment.offsets, device), _move(segment.lengths, device)
         )
         self.quanta = torch.empty(segment.postings, dtype=torch.int64 if long else torch.int32, device=device)
-        self.size, self.first = segment.size, segment.first
+        self.size = segment.size
         self._epoch: weakref.ref[Snapshot] | None = None
+        # The array alone: what holds the segment would keep it from being let go.
+        self._host_times = segment.times
+        self._times: torch.Tensor | None = None
+        self._latest: dict[int, torch.Tensor] = {}
 
     @property
     def bytes(self) -> int:
         held = [self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths]
-        if self.postings.frequencies is not None:
-            held.append(self.postings.frequencies)
+        held += [tensor for tensor in (self.postings.frequencies, self._times) if tensor is not None]
+        held += list(self._latest.values())
         return sum(tensor.nbytes for tensor in held)
+
+    def has_times(self, tile_bits: int) -> bool:
+        return self._times is not None and tile_bits in self._latest
+
+    @property
+    def times(self) -> torch.Tensor:
+        """float64 [documents] seconds, +inf where a record has none. Uploaded when first asked for."""
+        if self._times is None:
+            known = np.full(self.size, np.nan) if self._host_times is None else self._host_times
+            self._times = _move(np.where(np.isnan(known), np.inf, known), self.words.device)
+        return self._times
+
+    def latest(self, tile_bits: int) -> torch.Tensor:
+        """float64 [tiles] the latest of `times` in each tile of ``2**tile_bits`` documents. Made when first asked."""
+        if tile_bits not in self._latest:
+            tiles = tiles_of(self.size, tile_bits)
+            missing = (tiles << tile_bits) - self.size
+            padded = torch.nn.functional.pad(self.times, (0, missing), value=-torch.inf)
+            self._latest[tile_bits] = torch.amax(padded.view(tiles, 1 << tile_bits), dim=1)
+        return self._latest[tile_bits]
 
     @staticmethod
     def bytes_of(segment: Segment, long: bool) -> int:
         """What the segment will take."""
-        a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.frequencies))
+        a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.kind_frequencies))
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
     def is_of(self, snapshot: Snapshot) -> bool:
@@ -84,6 +109,7 @@ class SegmentTable:
     quanta: torch.Tensor  # int64 [S] addresses
     sizes: torch.Tensor  # int32 [S]
     firsts: torch.Tensor  # int64 [S]
+    alive: torch.Tensor  # int64 [S] address of the bitmap of live documents, 0 where all are
     tile_offset: torch.Tensor  # int64 [S + 1] tiles before each segment
 
 
@@ -95,6 +121,8 @@ class Residency:
         self.limit = limit
         # By whether contributions are int64: epochs on both sides of that border may be asked in turn.
         self._held: weakref.WeakKeyDictionary[Segment, dict[bool, Resident]] = weakref.WeakKeyDictionary()
+        self._decay_table: torch.Tensor | None = None
+        self._alive: weakref.WeakKeyDictionary[Tombstones, torch.Tensor] = weakref.WeakKeyDictionary()
         self._tables: weakref.WeakKeyDictionary[Snapshot, dict[int, SegmentTable]] = weakref.WeakKeyDictionary()
 
     @property
@@ -144,22 +172,50 @@ class Residency:
         if tile_bits not in known:
             tiles = tuple(tiles_of(segment.size, tile_bits) for segment in snapshot.segments)
             residents = [self.held(segment, snapshot.long) for segment in snapshot.segments]
-            words, quanta, sizes, firsts, offsets = self.upload(
+            alive = [0] * len(residents)
+            for number, own in snapshot.tombstones.items():
+                alive[number] = self._alive_bitmap(own).data_ptr()
+            words, quanta, sizes, firsts, alive_at, offsets = self.upload(
                 [
                     np.array([resident.words.data_ptr() for resident in residents], dtype=np.int64),
                     np.array([resident.quanta.data_ptr() for resident in residents], dtype=np.int64),
                     np.array([resident.size for resident in residents], dtype=np.int32),
-                    np.array([resident.first for resident in residents], dtype=np.int64),
+                    np.array(snapshot.firsts, dtype=np.int64),
+                    np.array(alive, dtype=np.int64),
                     np.cumsum([0, *tiles], dtype=np.int64),
                 ]
             )
             self.settle()
-            known[tile_bits] = SegmentTable(tiles, words, quanta, sizes, firsts, offsets)
+            known[tile_bits] = SegmentTable(tiles, words, quanta, sizes, firsts, alive_at, offsets)
         return known[tile_bits]
+
+    def _alive_bitmap(self, tombstones: Tombstones) -> torch.Tensor:
+        """Kept as long as the tombstones are."""
+        if tombstones not in self._alive:
+            self._alive[tombstones] = _move(bitmap(tombstones.alive).view(np.int32), self.device)
+        return self._alive[tombstones]
 
     def held(self, segment: Segment, long: bool) -> Resident:
         """The arrays of a segment that was made ready, with contributions of this width."""
         return self._held[segment][long]
+
+    def timed(self, segment: Segment, long: bool, tile_bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(times, latest) of a segment that was made ready, as `Resident` has them. Raises `DeviceMemoryError`."""
+        resident = self.held(segment, long)
+        before = resident.bytes
+        if not resident.has_times(tile_bits):
+            self.reserve(8 * (segment.size + tiles_of(segment.size, tile_bits)))
+        found = resident.times, resident.latest(tile_bits)
+        if resident.bytes > before:
+            self.settle()
+        return found
+
+    def decay_table(self) -> torch.Tensor:
+        """`decay.TABLE`, uploaded when first asked for."""
+        if self._decay_table is None:
+            self._decay_table = _move(TABLE, self.device)
+            self.settle()
+        return self._decay_table
 
     def _hold(self, segment: Segment, long: bool) -> None:
         held = self._held.setdefault(segment, {})
@@ -202,9 +258,17 @@ class Residency:
         ]
 
 
+def bitmap(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+    """A mask as words, document d at bit d & 31 of word d >> 5."""
+    padded = np.zeros(-(-len(mask) // 32) * 4, dtype=np.uint8)
+    packed = np.packbits(mask, bitorder="little")
+    padded[: len(packed)] = packed
+    return padded.view(np.uint32)
+
+
 def _packs(segment: Segment) -> bool:
     """Whether the words hold the frequencies."""
-    return len(segment.frequencies) == 1 and int(segment.frequencies.max(initial=0)) <= MAX_FREQUENCY
+    return len(segment.kind_frequencies) == 1 and int(segment.kind_frequencies.max(initial=0)) <= MAX_FREQUENCY
 
 
 def formula(bm25: BM25, statistics: Statistics) -> Formula:

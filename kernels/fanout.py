@@ -95,7 +95,7 @@ class Fanouts:
 
     def answer(self, plan: Plan) -> tuple[Integers, Integers, npt.NDArray[np.int32]] | None:
         """The rows of the plan's queries, or None if the batch is not a small one of equal k, unfiltered and narrow."""
-        if len(plan.rows) > QUERIES[-1] or (plan.filters >= 0).any() or plan.wide.any() or plan.snapshot.long:
+        if len(plan.rows) > QUERIES[-1] or not plan.reads_all or plan.wide.any() or plan.snapshot.long:
             return None
         k = int(plan.k[0]) if len(plan.k) else 0
         total = int(plan.multiplicities.sum())

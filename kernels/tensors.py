@@ -23,7 +23,7 @@ from .batch import make_answer, make_buffers
 from .device import Residency, SegmentTable
 from .launch import run
 from .timing import DevicePhases
-from .work import CANDIDATE_BYTES, CUT_BYTES, MAX_SELECTED, UNBOUNDED, Answer, Verbs, Work
+from .work import CANDIDATE_BYTES, CUT_BYTES, MAX_SELECTED, UNBOUNDED, Answer, Verbs, Work, no_decay
 
 # Frames kept for a snapshot, the least recently used let go; about 60 bytes a segment for each query and term.
 MAX_FRAMES = 16
@@ -137,6 +137,7 @@ class Frame:
     cuts: int
     candidates: int
     any_wide: bool
+    no_decay: dict[str, torch.Tensor]
     block_offset: torch.Tensor
     unit_offset: torch.Tensor
     list_segment: torch.Tensor
@@ -175,7 +176,6 @@ def make_frame(
         np.repeat(np.arange(segments, dtype=np.int32), terms),
         (firsts[:, None] + rows[:, None] * np.arange(terms)).reshape(-1),
         np.tile(np.arange(queries, dtype=np.int32), segments),
-        np.zeros(units, dtype=np.int64),
         np.zeros(units, dtype=np.int32),
         np.repeat(sizes, queries),
         np.arange(segments * terms, dtype=np.int32),
@@ -187,8 +187,10 @@ def make_frame(
         np.arange(queries + 1, dtype=np.int64) * room,
     ]
     tensors = residency.upload(arrays)
+    tensors.insert(5, table.alive.repeat_interleave(queries))
     residency.settle()
-    return Frame(table, tile_bits, int((rows * terms).sum()), room * queries, any_wide, *tensors)
+    cuts, candidates, none = int((rows * terms).sum()), room * queries, no_decay(residency.device)
+    return Frame(table, tile_bits, cuts, candidates, any_wide, none, *tensors)
 
 
 def plan_on_device(
@@ -245,6 +247,7 @@ def plan_on_device(
         long_quanta=long,
         any_narrow=not long,
         any_wide=frame.any_wide,
+        any_decay=False,
         words=table.words,
         quanta=table.quanta,
         sizes=table.sizes,
@@ -265,4 +268,5 @@ def plan_on_device(
         query_k=frame.query_k,
         query_wide=query_wide,
         candidate_offset=frame.candidate_offset,
+        **frame.no_decay,
     )

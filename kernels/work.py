@@ -79,6 +79,7 @@ class Work:
     long_quanta: bool  # quanta are int64, and all queries wide
     any_narrow: bool  # whether a query may be narrow, and so on
     any_wide: bool
+    any_decay: bool  # whether a query may decay; never where signed. Without, the five tensors of decay may be empty
 
     words: torch.Tensor  # int64 [S] address of the segment's words, uint32 [postings]
     quanta: torch.Tensor  # int64 [S] address of its contributions, int32 (int64 if long_quanta) [postings]
@@ -103,8 +104,26 @@ class Work:
     slot_weight: torch.Tensor  # int32 [slots] at least 1
 
     query_k: torch.Tensor  # int32 [Q] at least 0
-    query_wide: torch.Tensor  # uint8 [Q] 1: scores may leave int32; only the wide kernels touch this query
+    query_wide: torch.Tensor  # uint8 [Q] 1: scores may leave int32, or decay; only the wide kernels touch this query
     candidate_offset: torch.Tensor  # int64 [Q + 1] room for min(k, 2**tile_bits) candidates for each tile of the query
+
+    times: torch.Tensor  # int64 [S] address of the segment's times, float64 [documents] seconds, +inf without a time
+    latest: torch.Tensor  # int64 [S] address of the latest time of each tile, float64 [tiles]
+    query_now: torch.Tensor  # float64 [Q] seconds
+    query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/decay.py`), or 0.0: the query does not decay
+    decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`
+
+
+def no_decay(device: torch.device) -> dict[str, torch.Tensor]:
+    """The tensors of decay for a launch without any."""
+    types = {
+        "times": torch.int64,
+        "latest": torch.int64,
+        "query_now": torch.float64,
+        "query_rate": torch.float64,
+        "decay_table": torch.int32,
+    }
+    return {name: torch.empty(0, dtype=dtype, device=device) for name, dtype in types.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +134,9 @@ class Buffers:
     maxima: (
         torch.Tensor
     )  # int64 [cuts] largest absolute contribution of the list in each tile (the last of a row unused)
-    floors: torch.Tensor  # int64 [Q] no score below it can be among the k best; starts at 1, or UNBOUNDED if signed
+    floors: torch.Tensor  # int64 [Q] no key below it can be among the k best; starts at 1, or UNBOUNDED if signed
     counts: torch.Tensor  # int32 [Q] candidates emitted so far; starts at 0
-    keys: torch.Tensor  # int64 [candidates] narrow: score << 32 | (2**32 - 1 - document); wide: score
+    keys: torch.Tensor  # int64 [candidates] narrow: score << 32 | (2**32 - 1 - document); wide: score, or its bits
     documents: torch.Tensor  # int32 [candidates if any_wide else 0] wide: bits of 2**32 - 1 - document, as uint32
 
 
@@ -125,7 +144,7 @@ class Buffers:
 class Answer:
     """The k best of each query, best first; places past a row's count hold 0 and -1. Every place is written."""
 
-    scores: torch.Tensor  # int64 [Q, width] quanta
+    scores: torch.Tensor  # int64 [Q, width] quanta; of a query that decays the bits of the float64 `decayed`
     documents: torch.Tensor  # int64 [Q, width]
     counts: torch.Tensor  # int32 [Q]
 
@@ -151,6 +170,9 @@ class Verbs(Protocol):
         filter, lie in [low, high) and reach the query's floor; among equal scores the smaller documents. It may raise
         the floor (atomic max) to its k-th score, and skips all work where no posting of the query lies in the tile, no
         document passes, or the sum of weight * maximum is below the floor.
+
+        For a query that decays, "score" is ``engine.decay.decayed_bits`` of the sum: floors and keys are such bits, and
+        a tile's bound is that of its latest document. Blocks are then taken from the last to the first.
         """
 
     def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:

@@ -8,6 +8,8 @@ verb. Nothing here depends on the family; `device` says where the tensors lie.
 from __future__ import annotations
 
 import itertools
+import math
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +20,27 @@ import numpy.typing as npt
 import torch
 
 from fanrank.engine.bm25 import BM25, INT32_MAX, SCALE, Statistics
-from fanrank.kernels.work import DOCUMENT_BITS, UNBOUNDED, Answer, Buffers, Formula, Postings, Verbs, Work
+from fanrank.engine.decay import TABLE
+from fanrank.kernels.work import (
+    DOCUMENT_BITS,
+    UNBOUNDED,
+    Answer,
+    Buffers,
+    Formula,
+    Postings,
+    Verbs,
+    Work,
+    no_decay,
+)
 
 GUARD = 64
 """Poisoned elements behind each output, which must stay as they are."""
 POISON = 0x7F
 LOW = (1 << 32) - 1
 SHAPES = {"bm25l": 1, "bm25+": 2}
+NOW = 1.7e9
+"""About when the queries are asked."""
+HALF_LIVES = (2.0, 3600.0, 69.3 * 3600.0, 86400.0 * 365.0 * 10.0)
 
 Array = npt.NDArray[Any]
 Ranked = list[tuple[int, int]]
@@ -53,7 +69,7 @@ class Case:
     segments: list[SegmentCase]
     work: Work
     owners: Array  # [units] segment
-    matches: list[dict[int, int]]  # of each query: document -> score, over all that match and pass
+    matches: list[dict[int, int]]  # of each query: document -> score, or its bits, over all that match and pass
     kept: list[torch.Tensor] = field(default_factory=list)
 
     def expected(self, query: int) -> Ranked:
@@ -88,11 +104,16 @@ def build(
     long_quanta: bool = False,
     restricted: float = 0.4,
     no_units: bool = False,
+    borders: bool = False,
+    decays: str = "none",
+    times: str = "mixed",
+    half_lives: Sequence[float] = HALF_LIVES,
 ) -> Case:
     """A random launch. `wide` is "none", "some" or "all": which queries carry the flag though they need not.
 
     A query whose bound leaves int32 is always wide; `max_weight` above 1,000 brings that about. `restricted` is the
-    share of units with a filter, and of those with a document range.
+    share of units with a filter, and of those with a document range, whose ends lie at tile borders, or beside them,
+    where `borders`. `decays` is "none", "some" or "all" (none where signed); `times` as `_times` takes them.
     """
     rng = np.random.default_rng(seed)
     weights = {field_name: round(float(rng.uniform(0.3, 4.0)), 2) for field_name in ("text", "title", "tool")[:fields]}
@@ -101,10 +122,79 @@ def build(
     sizes = [int(size) for size in rng.integers(1, 150, size=rng.integers(1, 4))] if sizes is None else list(sizes)
     stored = bool(rng.integers(2)) or fields > 1 if stored_frequencies is None else stored_frequencies
     segments, formula = _segments(rng, model, sizes, terms, identical, stored, long_quanta, device)
-    work, owners, matches, kept = _work(
-        rng, model, segments, bits, queries, ks, max_weight, wide, long_quanta, restricted, no_units, device
-    )
+    # A generator of its own, so that the rest of a launch does not depend on whether anything decays.
+    decays = "none" if model.signed else decays
+    decay = Decays(np.random.default_rng((seed, 1)), decays, times, half_lives, queries, segments)
+    road = (wide, long_quanta, restricted, no_units, borders, decay, device)
+    work, owners, matches, kept = _work(rng, model, segments, bits, queries, ks, max_weight, *road)
     return Case(name or f"seed {seed}", model, formula, segments, work, owners, matches, kept)
+
+
+class Decays:
+    """Which queries of a launch decay, and how old its documents are."""
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        decays: str,
+        times: str,
+        half_lives: Sequence[float],
+        queries: int,
+        segments: Sequence[SegmentCase],
+    ) -> None:
+        share = {"none": 0.0, "some": 0.6, "all": 1.0}[decays]
+        self.now = NOW + rng.uniform(-9.0, 9.0, queries)
+        half_life = rng.choice(list(half_lives), queries)
+        self.rate = np.where(rng.random(queries) < share, 65536.0 / half_life, 0.0)
+        self.times = [_times(rng, times, segment.size) for segment in segments]
+        if decays == "some" and queries > 1:
+            self.rate[0], self.rate[-1] = 65536.0 / half_life[0], 0.0
+
+    def score(self, query: int, quanta: int, segment: int, document: int) -> int:
+        """The score that stands for a sum."""
+        if not self.rate[query]:
+            return quanta
+        return decayed_bits(
+            quanta, float(self.times[segment][document]), float(self.now[query]), float(self.rate[query])
+        )
+
+    def tensors(self, bits: int, kept: list[torch.Tensor], device: str) -> dict[str, torch.Tensor]:
+        """The tensors of `Work`; those that they refer to are added to `kept`."""
+        if not self.rate.any():
+            return no_decay(torch.device(device))
+        addresses: list[list[int]] = []
+        for times in self.times:
+            latest = [times[start : start + (1 << bits)].max() for start in range(0, len(times), 1 << bits)]
+            kept += [_tensor(times, device), _tensor(np.array(latest), device)]
+            addresses.append([tensor.data_ptr() for tensor in kept[-2:]])
+        rows = np.array(addresses, dtype=np.int64)
+        arrays = [rows[:, 0], rows[:, 1], self.now, self.rate, TABLE.copy()]
+        return dict(zip(no_decay(torch.device("cpu")), (_tensor(array, device) for array in arrays), strict=True))
+
+
+def _times(rng: np.random.Generator, how: str, size: int) -> Array:
+    """Times of a segment's documents, +inf without one: ascending over months ("ordered"), or anything ("mixed").
+
+    Of these some are equal, some lie after `NOW`, some are missing and some are older than a score can fade.
+    """
+    if how == "ordered":
+        return np.sort(NOW - rng.uniform(0.0, 1e7, size))
+    ages = rng.choice([1.0, 3600.0, 86400.0, 1e7, 1e10, 1e15, -5.0, -1e9], size) * rng.uniform(0.0, 1.0, size)
+    times = np.where(rng.random(size) < 0.3, NOW - 3600.0, NOW - ages)
+    if rng.random() < 0.5:
+        times = np.sort(times)
+    times[rng.random(size) < rng.choice([0.0, 0.02, 0.3])] = np.inf
+    return times
+
+
+def decayed_bits(quanta: int, time: float, now: float, rate: float) -> int:
+    """What `engine.decay.decayed_bits` gives, one document at a time, in Python's own floats."""
+    ticks = 0
+    age = (now - time) * rate
+    if age > 0.0:
+        ticks = 900 << 16 if age >= 900 << 16 else math.floor(age)
+    decayed = math.ldexp(float(quanta) * float(TABLE[ticks & 65535]), -(ticks >> 16) - 30)
+    return int(struct.unpack("<q", struct.pack("<d", decayed))[0])
 
 
 def _segments(
@@ -188,7 +278,7 @@ def _segment(
     tf = frequencies[:, term, document]
     offsets = np.searchsorted(term, np.arange(terms + 1)).astype(np.int64)
     norms = model.norms(lengths, statistics)
-    quanta = model.quanta(tf.astype(np.uint32), norms[:, document], idf[term])
+    quanta = model.quanta(model.saturated(tf.astype(np.uint32), norms[:, document]), idf[term])
     if not long_quanta:
         assert np.abs(quanta).max(initial=0) <= INT32_MAX
     words = document.astype(np.uint32)
@@ -224,6 +314,8 @@ def _work(
     long_quanta: bool,
     restricted: float,
     no_units: bool,
+    borders: bool,
+    decay: Decays,
     device: str,
 ) -> tuple[Work, Array, list[dict[int, int]], list[torch.Tensor]]:
     terms = len(segments[0].documents)
@@ -259,6 +351,8 @@ def _work(
             low, high = 0, segment.size
             if rng.random() < restricted:
                 low, high = sorted(rng.integers(0, segment.size + 1, size=2).tolist())
+                if borders:
+                    low, high = sorted(_beside_a_border(rng, end, bits, segment.size) for end in (low, high))
             lows.append(low)
             highs.append(high)
             for t in chosen.tolist():
@@ -268,7 +362,11 @@ def _work(
                     if low <= document < high and passing[document]:
                         key = segment.first + document
                         matches[q][key] = matches[q].get(key, 0) + weight * quanta
-    is_wide = np.array([bound > INT32_MAX for bound in bounds]) | long_quanta
+    for q, number in itertools.product(range(queries), range(len(segments))):
+        first = segments[number].first
+        for key in [key for key in matches[q] if 0 <= key - first < segments[number].size]:
+            matches[q][key] = decay.score(q, matches[q][key], number, key - first)
+    is_wide = np.array([bound > INT32_MAX for bound in bounds]) | long_quanta | (decay.rate > 0.0)
     if wide != "none":
         is_wide |= (rng.random(queries) < 0.5) | (wide == "all")
     tile = 1 << bits
@@ -306,6 +404,7 @@ def _work(
         long_quanta=long_quanta,
         any_narrow=not bool(is_wide.all()),
         any_wide=bool(is_wide.any()),
+        any_decay=bool(decay.rate.any()),
         words=tensor(words, np.int64),
         quanta=tensor(quanta_addresses, np.int64),
         sizes=tensor([segment.size for segment in segments], np.int32),
@@ -326,8 +425,15 @@ def _work(
         query_k=tensor(k, np.int32),
         query_wide=tensor(is_wide, np.uint8),
         candidate_offset=tensor(np.concatenate([[0], np.cumsum(room)]), np.int64),
+        **decay.tensors(bits, kept, device),
     )
     return work, owners, matches, kept
+
+
+def _beside_a_border(rng: np.random.Generator, document: int, bits: int, size: int) -> int:
+    """The tile border before this document, or a neighbour of it."""
+    border = document >> bits << bits
+    return int(np.clip(border + rng.integers(-1, 2), 0, size))
 
 
 def _tensor(values: Array, device: str) -> torch.Tensor:
@@ -417,6 +523,36 @@ def check_family(verbs: Verbs, case: Case) -> None:
     check_candidates(case, buffers)
     check_answer(case, answer)
     guarded.check()
+
+
+def one_list(seed: int, **options: Any) -> Case:
+    """One query over 160 equal documents in five tiles, whose postings' words have room for marks; every k is kept."""
+    case = build(
+        seed, sizes=(160,), tile_bits=5, queries=1, identical=True, restricted=0.0, stored_frequencies=True, **options
+    )
+    assert len(case.matches[0]) == 160
+    return case
+
+
+def narrowed(case: Case, low: int, high: int) -> Case:
+    """The case, of one segment and unrestricted, with this document range for every unit."""
+    (segment,) = case.segments
+    ends = [torch.full_like(case.work.unit_low, end) for end in (low, high)]
+    matches = [
+        {document: score for document, score in own.items() if low <= document - segment.first < high}
+        for own in case.matches
+    ]
+    return replace(case, work=replace(case.work, unit_low=ends[0], unit_high=ends[1]), matches=matches)
+
+
+RANGES = [(0, 0), (0, 1), (0, 32), (31, 32), (31, 33), (32, 32), (32, 64), (33, 63), (40, 40), (63, 65), (95, 160)]
+RANGES += [(159, 160), (160, 160), (0, 160)]
+"""Document ranges at and around the borders of the tiles of `one_list`."""
+
+
+def tiles_within(low: int, high: int) -> set[int]:
+    """The tiles of `one_list` that have documents in [low, high)."""
+    return {document >> 5 for document in range(low, high)}
 
 
 def _run(verbs: Verbs, work: Work, buffers: Buffers, answer: Answer) -> None:
@@ -590,5 +726,52 @@ CASES: dict[str, dict[str, Any]] = {
     "bm25l": {"method": "bm25l", "sizes": (80, 45), "stored_frequencies": False},
     "bm25+": {"method": "bm25+", "sizes": (80, 45), "stored_frequencies": True},
     "floored": {"method": "robertson_floor0", "sizes": (80, 45)},
+    "ranges at borders": {"sizes": (100, 64), "tile_bits": 5, "restricted": 0.8, "borders": True, "queries": 6},
+    "decay": {"sizes": (90, 65), "tile_bits": 5, "decays": "all", "restricted": 0.0},
+    "decay of some": {"sizes": (90, 65), "tile_bits": 5, "decays": "some", "wide": "some", "queries": 6},
+    "decay beside narrow queries": {"sizes": (70, 33), "tile_bits": 5, "decays": "some", "wide": "none", "queries": 5},
+    "decay, ties": {"sizes": (100, 40), "tile_bits": 5, "decays": "all", "identical": True, "ks": (1, 5, 33)},
+    "decay in larger tiles": {"sizes": (300, 129), "tile_bits": 7, "decays": "all", "ks": (1, 20, 140)},
+    "decay, more than there are": {"sizes": (90, 7), "tile_bits": 5, "decays": "all", "ks": (1000,)},
+    "decay, in order": {
+        "sizes": (160, 100),
+        "tile_bits": 5,
+        "decays": "all",
+        "times": "ordered",
+        "ks": (1, 3, 10),
+        "restricted": 0.0,
+    },
+    "decay in seconds": {"sizes": (90, 40), "tile_bits": 5, "decays": "all", "half_lives": (1e-3, 2.0)},
+    "decay, ranges at borders": {
+        "sizes": (100, 64),
+        "tile_bits": 5,
+        "decays": "some",
+        "restricted": 0.8,
+        "borders": True,
+        "queries": 6,
+    },
+    "decay of large weights": {"sizes": (80, 45), "tile_bits": 5, "decays": "all", "max_weight": 1 << 28},
+    "decay to next to nothing": {
+        "method": "bm25+",
+        "sizes": (80, 45),
+        "tile_bits": 5,
+        "decays": "all",
+        "times": "ordered",
+        "half_lives": (1e-3,),
+        "long_quanta": True,
+        "terms": 12,
+        "max_weight": 1 << 30,
+        "parameters": {"k1": 1000.0, "delta": 1000.0},
+        "restricted": 0.0,
+        "ks": (5, 8),
+        "queries": 8,
+    },
+    "decay of long quanta": {
+        "method": "bm25+",
+        "sizes": (80, 45),
+        "decays": "some",
+        "long_quanta": True,
+        "parameters": {"k1": 1000.0, "delta": 1000.0},
+    },
 }
 """Options of `build` by name; the place is the seed."""

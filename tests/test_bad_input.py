@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine import search as search_module
+from fanrank.engine import memory
 from fanrank.engine.oracle import Oracle
 
 BATCH = ["tea", "milk tea", fr.Query("milk", filter={"role": "user"}), fr.Query("tea", namespace="bob")]
@@ -36,8 +36,8 @@ def state(made: fr.Engine) -> tuple[Any, ...]:
         hits.documents.tolist(),
         made.stats(),
         made.namespaces,
-        list(made._encoder.vocabulary.strings),
-        {name: list(column.strings) for name, column in made._categories.items()},
+        list(made._memory.encoder.vocabulary.strings),
+        {name: list(column.strings) for name, column in made._memory.values.items()},
         str(made.explain("milk tea", "2")),
     )
 
@@ -65,7 +65,7 @@ BAD_RECORDS: list[Any] = [
     ({"id": "9", "text": b"x"}, "'text' must be a string, not bytes"),
     *(
         ({"id": "9", "text": "x", name: 5}, f"id '9': '{name}' must be a string, not int")
-        for name in ("namespace", "role", "session", "agent", "tool", "type")
+        for name in ("namespace", "role", "session", "user", "agent", "tool", "type")
     ),
     ({"id": "9", "text": "x", "namespace": None}, "'namespace' must be a string, not NoneType"),
     ({"id": "9", "text": "x", "time": math.nan}, "id '9': 'time' must be finite, not nan"),
@@ -122,7 +122,7 @@ def test_duplicate_ids(engine: fr.Engine, chunk: int, position: int, taken: str)
     records = [fr.Record(f"n{n}", f"fresh{n}") for n in range(5)]
     records.insert(position + (taken == "n0"), fr.Record(taken, "again"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "BUILD_CHUNK", chunk)
+        patch.setattr(memory, "BUILD_CHUNK", chunk)
         with pytest.raises(fr.DuplicateIdError, match="already taken") as caught:
             engine.add(records)
     assert caught.value.record_id == taken
@@ -136,6 +136,35 @@ def test_the_same_id_elsewhere_is_no_duplicate(engine: fr.Engine) -> None:
         engine.add([fr.Record("2", "tea", namespace="bob")])
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 50_000])
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda made: made.delete(["1", "nobody", "2"]), fr.UnknownIdError, "'nobody'; nothing was changed"),
+        (lambda made: made.delete(["3"], namespace="bob"), fr.UnknownIdError, "'3' in namespace 'bob'"),
+        (lambda made: made.delete(["1", 5]), fr.RecordError, "an id must be a string, not 5"),
+        (lambda made: made.delete("1"), fr.RecordError, "delete takes a batch"),
+        (lambda made: made.update(fresh("1", "2", "nobody")), fr.UnknownIdError, "'nobody'"),
+        (lambda made: made.update(fresh("1", "2", "1")), fr.DuplicateIdError, "id '1'.*already taken"),
+        (lambda made: made.update(fresh("1", "x", "y", "x"), insert=True), fr.DuplicateIdError, "id 'x'"),
+        (lambda made: made.update([*fresh("1", "2"), {"id": "3"}]), fr.RecordError, "record 3, id '3': 'text'"),
+    ],
+)
+def test_changes_that_fail(
+    engine: fr.Engine, change: Callable[[fr.Engine], int], error: type[Exception], message: str, chunk: int
+) -> None:
+    before = state(engine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BUILD_CHUNK", chunk)
+        with pytest.raises(error, match=message):
+            change(engine)
+    assert_unharmed(engine, before)
+
+
+def fresh(*ids: str) -> list[Any]:
+    return [fr.Record(record_id, f"fresh{record_id} tea", role=f"role{record_id}") for record_id in ids]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("the source broke"), KeyboardInterrupt()])
 @pytest.mark.parametrize("chunk", [2, 50_000])
 def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: int) -> None:
@@ -146,7 +175,7 @@ def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: in
         raise error
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "BUILD_CHUNK", chunk)
+        patch.setattr(memory, "BUILD_CHUNK", chunk)
         with pytest.raises(type(error)):
             engine.add(source())
     assert_unharmed(engine, before)
@@ -283,9 +312,18 @@ def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) ->
         ({"now": math.nan}, "'now' must be finite"),
         ({"now": "today"}, "'now' must be finite seconds"),
         ({"now": 10**400}, "'now' must be finite"),
-        ({"filter": {"mood": "glad"}}, "no column 'mood' to filter on; there are: role, session, agent, tool, type"),
-        ({"filter": {"time": "x"}}, "no column 'time' to filter on"),
-        ({"filter": 5}, "filter"),
+        ({"now": True}, "'now' must be finite"),
+        ({"since": math.nan}, "'since' must be finite seconds"),
+        ({"until": "today"}, "'until' must be finite seconds"),
+        ({"half_life": 0.0, "now": 1.0}, "'half_life' must be above 0 seconds, not 0.0"),
+        ({"half_life": math.inf, "now": 1.0}, "'half_life' must be finite seconds"),
+        ({"half_life": 5.0}, "half_life needs its own 'now'"),
+        ({"windows": 0}, "'windows' must be 1 or more, or 'auto', not 0"),
+        ({"windows": True}, "'windows' must be 1 or more"),
+        ({"scope": "session"}, "scope must be a SearchScope, not str"),
+        ({"statistics": "all"}, "statistics must be 'namespace' or 'filtered', not 'all'"),
+        ({"filter": 5}, "a filter must map columns to values"),
+        ({"filter": {"role": True}}, "filter on 'role': a value must be a string, a number or None, not True"),
     ],
 )
 def test_bad_queries(options: dict[str, Any], message: str) -> None:
@@ -297,16 +335,21 @@ def test_bad_queries(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ([5], "filter on 'role': a value must be a string or None, not 5"),
-        ([["user"]], r"filter on 'role': a value must be a string or None, not \['user'\]"),
-        (5, "filter on 'role'"),
-        (True, "filter on 'role'"),
+        ({"role": [5]}, "filter on 'role': a value must be a string or None, not 5"),
+        ({"role": [["user"]]}, r"filter on 'role': a value must be a string, a number or None, not \['user'\]"),
+        ({"role": 5}, "filter on 'role': a value must be a string or None, not 5"),
+        ({"role": True}, "filter on 'role': a value must be a string, a number or None, not True"),
+        ({"time": "x"}, "filter on 'time': a value must be a number or None, not 'x'"),
+        (
+            {"mood": "glad"},
+            "no column 'mood' to filter on; there are: role, session, user, agent, tool, type, time, importance",
+        ),
     ],
 )
 def test_bad_filter_values(engine: fr.Engine, wanted: Any, message: str) -> None:
     before = state(engine)
     with pytest.raises(fr.QueryError, match=message):
-        engine.search(["tea", fr.Query("tea", filter={"role": wanted})])
+        engine.search(["tea", fr.Query("tea", filter=wanted)])
     assert_unharmed(engine, before)
 
 
@@ -398,6 +441,9 @@ def test_more_slips_that_are_named(engine: fr.Engine) -> None:
         engine.search([], k=10**30)
     with pytest.raises(fr.UnknownIdError):
         engine.explain("tea", LONE)
+    with pytest.raises(fr.UnknownIdError):
+        engine.delete([LONE])
+    assert engine.delete([LONE, "none"], missing_ok=True) == 0
     with pytest.raises(fr.ParameterError, match="lone surrogates"):
         fr.Engine(fields={"text": 1.0, LONE: 1.0})
     with pytest.raises(fr.ParameterError, match="field's name"):
@@ -405,3 +451,5 @@ def test_more_slips_that_are_named(engine: fr.Engine) -> None:
     for records in (5, fr.Record("9", "tea"), {"id": "9", "text": "tea"}, "tea"):
         with pytest.raises(fr.RecordError, match="pass a list"):
             engine.add(records)  # type: ignore[arg-type]
+        with pytest.raises(fr.RecordError, match="pass a list"):
+            engine.update(records)  # type: ignore[arg-type]

@@ -55,13 +55,13 @@ def test_a_shaped_corpus_has_its_shape():
     problem = gpu_corpora.shaped(shape)
     segments = problem.snapshot.segments
     assert [segment.size for segment in segments] == [1_024, 1_024, 952]
-    assert [segment.first for segment in segments] == [0, 1_024, 2_048]
+    assert problem.snapshot.firsts == (0, 1_024, 2_048)
     assert problem.queries == 50
     assert set(np.diff(problem.offsets)) <= {2, 3, 4}
     assert all(problem.document_frequencies[problem.terms] > 0)
     assert all(len(set(problem.query(query))) == len(problem.query(query)) for query in range(50))
     for segment in segments:
-        assert segment.frequencies.sum() == segment.lengths.sum()
+        assert segment.frequencies().sum() == segment.lengths.sum()
         for start, stop in zip(segment.offsets, segment.offsets[1:], strict=False):
             assert (np.diff(segment.documents[start:stop]) > 0).all()
     # Frequent terms are the low numbers.
@@ -81,11 +81,11 @@ def test_a_shaped_corpus_is_the_same_again_and_from_the_cache():
 
 def test_tokens_become_the_same_postings_as_the_reference_finds():
     tokens = corpora.from_texts("t", ["b a", "", "a a", "c d b", "d e"], ["a", "e b"], frozenset(), 9)
-    segment = gpu_corpora._segment(0, tokens.tokens, np.diff(tokens.offsets))
+    segment = gpu_corpora._segment(tokens.tokens, np.diff(tokens.offsets))
     expected = reference.postings_of(tokens)
     assert segment.offsets.tolist() == expected.offsets.tolist()
     assert segment.documents.tolist() == expected.documents.tolist()
-    assert segment.frequencies[0].tolist() == expected.frequencies.tolist()
+    assert segment.frequencies()[0].tolist() == expected.frequencies.tolist()
 
 
 def test_the_flat_index_joins_the_segments():
@@ -94,12 +94,12 @@ def test_the_flat_index_joins_the_segments():
     assert len(flat.lengths) == 70
     for term in range(TINY.vocabulary):
         documents, frequencies = [], []
-        for segment in problem.snapshot.segments:
+        for first, segment in zip(problem.snapshot.firsts, problem.snapshot.segments, strict=True):
             position = segment.locate(np.array([term], dtype=np.int32))[0]
             if position >= 0:
                 own = slice(*segment.offsets[position : position + 2])
-                documents += (segment.documents[own] + segment.first).tolist()
-                frequencies += segment.frequencies[0, own].tolist()
+                documents += (segment.documents[own] + first).tolist()
+                frequencies += segment.frequencies(own)[0].tolist()
         held = slice(*flat.offsets[term : term + 2])
         assert flat.documents[held].tolist() == documents
         assert flat.frequencies[held].tolist() == frequencies

@@ -26,7 +26,8 @@ def idf(method: str, n: int, statistics: Statistics = TEN) -> float:
 
 
 def quanta(bm25: fr.BM25, tf: int, norm: float, value: float) -> int:
-    return int(bm25.quanta(np.array([[tf]], dtype=np.uint8), np.array([[norm]]), np.array([value]))[0])
+    saturated = bm25.saturated(np.array([[tf]], dtype=np.int32), np.array([[norm]]))
+    return int(bm25.quanta(saturated, np.array([value]))[0])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,8 @@ def test_fields_add_before_saturation() -> None:
     norms = bm25.norms(np.array([[8], [4]], dtype=np.int32), statistics)
     assert norms.ravel().tolist() == pytest.approx([0.85, 1.75])
     # c = 2 / .85 + 3 * 1 / 1.75, then idf * c * 2.2 / (1.2 + c)
-    found = bm25.quanta(np.array([[2], [1]], dtype=np.uint8), norms, bm25.idf(np.array([3]), statistics))
+    saturated = bm25.saturated(np.array([[2], [1]], dtype=np.int32), norms)
+    found = bm25.quanta(saturated, bm25.idf(np.array([3]), statistics))
     assert found.tolist() == [509_958]
 
 

@@ -18,7 +18,7 @@ from fanrank.cpu_fallback import search as numpy_search
 from fanrank.engine import backend, cli, demo
 
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
-COMMANDS = {"demo", "index", "search", "eval", "check", "doctor"}
+COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "check", "doctor"}
 
 
 def run(*arguments: object, code: int = 0) -> click.testing.Result:
@@ -87,6 +87,37 @@ def beir(tmp_path: Path) -> Path:
     return root
 
 
+def test_a_directory_that_grows(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    rows = [{"id": "a", "text": "tea"}, {"id": "b", "text": "tea milk"}, {"id": "a", "text": "tea", "namespace": "bob"}]
+    first = write(tmp_path / "first.jsonl", rows)
+    added = run_json("add", path, first, "--analyzer", "minimal", "--k1", "1.5")
+    assert (added["path"], added["added"], added["documents"]) == (str(path), 3, 3)
+    newer = write(tmp_path / "newer.jsonl", [{"id": "b", "text": "coffee"}, {"id": "c", "text": "tea"}])
+    assert "id 'b': the id is already taken" in fails("add", path, newer)
+    assert run("add", path, newer, "--update").stdout.startswith("2 records added, 4 there now: ")
+
+    def found(*options: str) -> list[str]:
+        return [hit["id"] for hit in run_json("search", path, *options)["queries"][0]["hits"]]
+
+    assert (found("tea"), found("coffee milk"), found("tea", "--namespace", "bob")) == (["a", "c"], ["b"], ["a"])
+    assert "no live record with id 'nobody'; nothing was changed" in fails("delete", path, "a", "nobody")
+    gone = run_json("delete", path, "a", "nobody", "--missing-ok")
+    assert (gone["removed"], gone["documents"], found("tea")) == (1, 3, ["c"])
+    assert run("delete", path, "a", "--namespace", "bob").stdout.startswith("1 records deleted, 2 left: ")
+    held = run_json("stats", path)
+    assert (held["documents"], held["namespaces"], held["path"]) == (2, 1, str(path))
+    assert "documents            2\n" in run("stats", path).stdout
+    # The parameters are the directory's, and no others are taken.
+    assert "was made with k1 = 1.5, not 1.2" in fails("add", path, newer, "--k1", "1.2")
+    saved = tmp_path / "saved"
+    run("index", first, saved)
+    assert run_json("stats", saved)["documents"] == 3
+    for words in (("delete", saved, "a"), ("delete", tmp_path / "none", "a")):
+        assert "no engine's directory" in fails(*words)
+    assert "no such directory" in fails("stats", tmp_path / "none")
+
+
 def test_help_and_version() -> None:
     shown = run("--help").stdout
     assert "Rank a planner's whole fan-out in one launch" in shown
@@ -143,6 +174,59 @@ def test_search_options(index: Path) -> None:
     assert {*found("error", "--filter", "session=monday", "--filter", "session=tuesday")[0]} == {"fix", "coffee"}
     assert found("error", "--filter", "session=monday", "--filter", "role=user") == [[]]
     assert found("tea coffee", "--namespace", "bob") == [["tea"]]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["role!=tool"], {"b", "d"}),
+        (["time>=20"], {"b", "c"}),
+        (["time>20"], {"c"}),
+        (["time<=20"], {"a", "b"}),
+        (["time<2e1"], {"a"}),
+        (["time=20", "time=30"], {"b", "c"}),
+        (["time!=20"], {"a", "c", "d"}),
+        (["time>10", "time<30"], {"b"}),
+        (["time>10", "role=tool", "role=user"], {"b", "c"}),
+        (['{"or": [{"session": "x=1"}, {"time": null}]}'], {"a", "d"}),
+        (['{"role": ["user", null]}', "time>0"], {"b"}),
+        (["session=x=1"], {"a"}),
+        (["{}"], {"a", "b", "c", "d"}),
+        (["role=nobody"], set()),
+    ],
+)
+def test_search_filters(tmp_path: Path, filters: list[str], expected: set[str]) -> None:
+    rows = [
+        {"id": "a", "text": "tea", "role": "tool", "session": "x=1", "time": 10},
+        {"id": "b", "text": "tea", "role": "user", "time": 20},
+        {"id": "c", "text": "tea", "role": "tool", "time": 30},
+        {"id": "d", "text": "tea"},
+    ]
+    run("index", write(tmp_path / "records.jsonl", rows), tmp_path / "index")
+    options = [part for text in filters for part in ("--filter", text)]
+    assert {hit["id"] for hit in run_json("search", tmp_path / "index", "tea", *options)["queries"][0]["hits"]} == (
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("role", "--filter takes COLUMN=VALUE"),
+        ("role!", "--filter takes COLUMN=VALUE"),
+        ("=x", "a filter's column must be a non-empty string"),
+        ("time<noon", "'noon' is no number"),
+        ("time=noon", "'noon' is no number"),
+        ("time<nan", "must be finite"),
+        ("role<5", "'<' compares numbers, and 'role' holds strings"),
+        ("mood=glad", "no column 'mood' to filter on; there are: role"),
+        ('{"role": ', "not JSON"),
+        ("{" + '"not": {' * 100_000, "not JSON"),
+        ('{"role": {"~": "x"}}', "unknown operator '~'"),
+    ],
+)
+def test_bad_filters_are_one_line(index: Path, text: str, message: str) -> None:
+    assert message in fails("search", index, "tea", "--filter", text)
 
 
 def test_queries_from_a_file(index: Path, tmp_path: Path) -> None:
@@ -317,7 +401,7 @@ def test_errors_are_one_line(records: Path, index: Path, beir: Path, tmp_path: P
     assert fails("search", index, "--queries", queries).startswith("queries.jsonl:1: a query's text must be a string")
     write(queries, ["tea"])
     assert fails("search", index, "--queries", queries) == "queries.jsonl:1: a query must be a JSON object"
-    next(index.glob("documents.*")).unlink()
+    next(index.glob("part_documents.*")).unlink()
     assert "missing; restore the index" in fails("search", index, "tea")
     assert "k must be 0 or more" in fails("check", records, "-k", "-1")
     assert "cannot be read" in fails("check", tmp_path / "none")

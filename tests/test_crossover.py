@@ -7,7 +7,7 @@ import pytest
 import fanrank as fr
 from fanrank.engine import backend
 from fanrank.engine.crossover import CALIBRATION, Crossover, work_of
-from fanrank.engine.plan import make_plan
+from fanrank.engine.plan import Request, make_plan
 
 
 def taught(device: tuple[float, float], cpu: tuple[float, float]) -> Crossover:
@@ -67,10 +67,10 @@ def test_work_is_the_postings_touched() -> None:
     engine = fr.Engine.from_records(
         [fr.Record(str(n), "tea milk" if n % 2 else "tea") for n in range(10)], analyzer="minimal"
     )
-    snapshot = engine._snapshots[""]
+    snapshot = engine._memory.snapshots[""]
     tea, milk = (engine.encode([[term]])[0].tolist()[0] for term in ("tea", "milk"))
     queries = [[tea], [tea, milk], [tea, tea]]
-    plan = make_plan(snapshot, [0, 1, 2], queries, [5, 5, 5], [(), (), ()])
+    plan = make_plan(snapshot, [Request(row, terms, k=5) for row, terms in enumerate(queries)])
     assert work_of([plan]) == 10 + 15 + 10
 
 

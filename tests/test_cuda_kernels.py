@@ -132,6 +132,70 @@ def test_random_launches(seed: int, order: tuple[str, int], select: str, edits: 
     kc.check_family(own, case)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30),
+    method=st.sampled_from(METHODS),
+    fields=st.integers(1, 2),
+    identical=st.booleans(),
+    max_weight=st.sampled_from([1, 3, 1 << 20]),
+    wide=st.sampled_from(["none", "some"]),
+    long_quanta=st.booleans(),
+    ks=st.sampled_from([(1, 2, 33), (0, 5), (1000,), (3, 32, 64)]),
+    borders=st.booleans(),
+    decays=st.sampled_from(["some", "all"]),
+    times=st.sampled_from(["mixed", "ordered"]),
+    order=st.sampled_from(ORDERS),
+    select=st.sampled_from(["bitonic", "warp"]),
+    edits=st.sampled_from([(), SMALL]),
+)
+def test_random_launches_that_decay(
+    seed: int, order: tuple[str, int], select: str, edits: Edits, **options: Any
+) -> None:
+    kc.check_family(family(*order, select=select, edits=edits), kc.build(seed, **options))
+
+
+# Sets the top bit of every posting's word that scoring reads.
+MARKED = (
+    "score.cu",
+    "locals[i] = words[first + index];",
+    "locals[i] = words[first + index]; const_cast<u32*>(words)[first + index] |= 1u << 31;",
+)
+
+
+def touched(case: kc.Case, *, order: str = "ascending") -> set[int]:
+    """The tiles of a case's only segment whose postings scoring read; the answer is checked as well."""
+    own = family(order, edits=(MARKED,))
+    buffers, answer, guarded = kc.fresh(case.work, "cpu")
+    launch(own, case.work, buffers, answer)
+    kc.check_candidates(case, buffers)
+    kc.check_answer(case, answer)
+    guarded.check()
+    words = case.segments[0].postings.words
+    tiles = (words[words < 0] & (1 << DOCUMENT_BITS) - 1) >> case.work.tile_bits
+    words &= (1 << 31) - 1
+    return set(tiles.tolist())
+
+
+@pytest.mark.parametrize("decays", ["none", "all"])
+@pytest.mark.parametrize("wide", ["none", "all"])
+def test_tiles_outside_a_range_are_not_touched(wide: str, decays: str) -> None:
+    case = kc.one_list(3, ks=(1000,), wide=wide, decays=decays)
+    for low, high in kc.RANGES:
+        for order in ("ascending", "descending"):
+            assert touched(kc.narrowed(case, low, high), order=order) == kc.tiles_within(low, high)
+
+
+def test_old_tiles_are_not_touched() -> None:
+    """Blocks start with the youngest documents, whose scores the older tiles cannot reach."""
+    aged = {"decays": "all", "times": "ordered", "half_lives": (86400.0,)}
+    assert touched(kc.one_list(3, ks=(1,), **aged)) == {4}
+    assert touched(kc.one_list(3, ks=(33,), **aged)) == {0, 1, 2, 3, 4}
+    # In this order the oldest block comes first.
+    assert touched(kc.one_list(3, ks=(1,), **aged), order="descending") == {0, 1, 2, 3, 4}
+    assert touched(kc.one_list(3, ks=(1,))) == {0, 1, 2, 3, 4}
+
+
 @pytest.mark.parametrize("method", ["lucene", "robertson"])
 def test_many_terms(method: str) -> None:
     """More slots than are described in shared memory at a time, and more than the block has threads."""
@@ -141,12 +205,11 @@ def test_many_terms(method: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [12, 14])
-@pytest.mark.parametrize("method", ["lucene", "robertson"])
-def test_tiles_of_full_size(bits: int, method: str) -> None:
+@pytest.mark.parametrize(("method", "decays"), [("lucene", "none"), ("lucene", "some"), ("robertson", "none")])
+def test_tiles_of_full_size(bits: int, method: str, decays: str) -> None:
     """The list of documents at the floor overflows, and k passes what a small tile holds."""
-    case = kc.build(
-        bits, sizes=((1 << bits) + 4000,), tile_bits=bits, terms=5, queries=3, ks=(7, 900, 1024), method=method
-    )
+    options: dict[str, Any] = {"terms": 5, "queries": 3, "ks": (7, 900, 1024), "method": method, "decays": decays}
+    case = kc.build(bits, sizes=((1 << bits) + 4000,), tile_bits=bits, **options)
     for select in ("bitonic", "warp"):
         kc.check_family(family("descending", select=select), case)
 
@@ -164,9 +227,8 @@ def test_derive_takes_every_block_and_alignment() -> None:
     model = BM25()
     statistics = Statistics(documents, (int(lengths.sum()),))
     idf = model.idf(rng.integers(1, documents, size=len(sizes)), statistics)
-    expected = model.quanta(
-        tf[None].astype(np.uint32), model.norms(lengths, statistics)[:, document], np.repeat(idf, sizes)
-    )
+    saturated = model.saturated(tf[None].astype(np.uint32), model.norms(lengths, statistics)[:, document])
+    expected = model.quanta(saturated, np.repeat(idf, sizes))
     words = (document | tf << DOCUMENT_BITS).astype(np.uint32).view(np.int32)
     formula = Formula(0, False, False, 1.2, 0.75, 0.0, SCALE, [1.0], [statistics.average_length(0)])
     for shift, dtype in itertools.product((0, 1), (torch.int32, torch.int64)):
@@ -198,7 +260,10 @@ def test_derive_over_a_grid(method: str, fields: dict[str, float], k1: float, b:
     statistics = Statistics(documents, tuple(int(row.sum(dtype=np.int64)) for row in dl), np.array([1, 20, documents]))
     idf = model.idf(np.array([1, 20, documents]), statistics)
     expected = np.concatenate(
-        [model.quanta(tf.astype(np.uint32), model.norms(dl, statistics), np.full(documents, value)) for value in idf]
+        [
+            model.quanta(model.saturated(tf.astype(np.uint32), model.norms(dl, statistics)), np.full(documents, value))
+            for value in idf
+        ]
     )
     word = np.tile(np.arange(documents), 3).astype(np.uint32)
     stored = torch.from_numpy(np.tile(tf, (1, 3)).astype(np.int32))
@@ -371,16 +436,55 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in MUTATIONS if name != BARRIER])
+# And what each of these breaks where scores decay.
+DECAY_MUTATIONS: dict[str, tuple[str, str, str]] = {
+    "great ages not clamped": (
+        "score.cu",
+        "(age < MAX_TICKS ? static_cast<i32>(age) : MAX_TICKS)",
+        "static_cast<i32>(smaller(age, 1e9))",
+    ),
+    "what is to come scores more": ("score.cu", "return age > 0.0 ?", "return age > -1e5 ?"),
+    "ages rounded up": ("score.cu", "? static_cast<i32>(age) :", "? static_cast<i32>(age) + 1 :"),
+    "the latest time of the tile before": (
+        "score.cu",
+        "(a.latest_of[segment])[tile];",
+        "(a.latest_of[segment])[larger(tile - 1, 0)];",
+    ),
+    "the bound of a tile not decayed": ("score.cu", "            bound = decay.bits(bound, latest);\n", ""),
+    "the bound of a tile from its first document": (
+        "score.cu",
+        "at_address<double>(a.latest_of[segment])[tile];",
+        "at_address<double>(a.times_of[segment])[tile_first];",
+    ),
+    "sums compared with a floor of bits": ("score.cu", "            least_sum = decay.least(floor, latest);\n", ""),
+    "documents listed that decayed below the floor": (
+        "score.cu",
+        "if (!DECAYS || sums[local] >= static_cast<Sum>(shared.later.floor))",
+        "if (true)",
+    ),
+    "sums left in a tile that is scanned": (
+        "score.cu",
+        "sum >= least ? decay.bits(sum, times[local]) : 0;",
+        "sum;",
+    ),
+    "the times of another tile": ("score.cu", "(a.times_of[segment]) + tile_first", "(a.times_of[segment])"),
+    "all decay": ("score.cu", "        if (decaying->decay.rate != 0.0) {", "        if (true) {"),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in (*MUTATIONS, *DECAY_MUTATIONS) if name != BARRIER])
 def test_mutations_are_caught(name: str) -> None:
-    def failure(order: str, seed: int, case: kc.Case) -> str:
+    mutation = (MUTATIONS | DECAY_MUTATIONS)[name]
+
+    def failure(order: str, seed: int, edits: Edits, case: kc.Case) -> str:
         try:
-            kc.check_family(family(order, seed, select="bitonic", edits=(MUTATIONS[name],)), case)
+            kc.check_family(family(order, seed, select="bitonic", edits=(mutation, *edits)), case)
         except (AssertionError, KernelFault) as error:
             return str(error).strip().splitlines()[0]
         return ""
 
-    found = (failure(order, seed, case) for order, seed in ORDERS for case in kc.cases())
+    roads = ((order, edits) for edits in ((), SMALL) for order in ORDERS)
+    found = (failure(*order, edits, case) for order, edits in roads for case in kc.cases())
     caught = next(filter(None, found), "")
     print(f"{name}: {caught}")
     assert caught
@@ -421,6 +525,12 @@ def launch_every_kernel() -> None:
             launch(verbs, case.work, buffers, answer)
             kc.check_answer(case, answer)
             assert answer.counts.any()
+    for place, long in enumerate((False, True)):
+        case = kc.build(7 + place, sizes=(33,), tile_bits=5, queries=2, ks=(3,), decays="all", long_quanta=long)
+        buffers, answer, _ = kc.fresh(case.work, "cpu")
+        launch(CudaVerbs(launchers), case.work, buffers, answer)
+        kc.check_answer(case, answer)
+        assert answer.counts.any()
     for is_wide, select in itertools.product((False, True), ("bitonic", "warp")):
         for k in (3, 100, 500, 1000) if select == "warp" else (40,):
             kc.check_select(CudaVerbs(launchers, select), 1, [300], [k], wide=is_wide)

@@ -192,14 +192,14 @@ def test_grown_while_searched(name: str) -> None:
 @pytest.mark.parametrize("name", FAST)
 def test_an_older_epoch_is_derived_again(name: str) -> None:
     engine = serve(build([["a1"], ["a1", "b2"], ["b2", "c3"]] * 20), name)
-    old = dict(engine._snapshots)
+    old = dict(engine._memory.snapshots)
     before = answer(engine.search([["a1", "c3"]], 9))
     engine.add(records([["a1"]] * 30, 100))
     after = answer(engine.search([["a1", "c3"]], 9))
     assert after != before
-    new, engine._snapshots = engine._snapshots, old
+    new, engine._memory.snapshots = engine._memory.snapshots, old
     assert answer(engine.search([["a1", "c3"]], 9)) == before
-    engine._snapshots = new
+    engine._memory.snapshots = new
     assert answer(engine.search([["a1", "c3"]], 9)) == after
 
 
@@ -431,16 +431,16 @@ def test_epochs_on_both_sides_of_int64(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 1 << 20)
     options = {"k1": 1000.0, "b": 0.0}
     engine = serve(build([["a1"], ["b2"], ["c3", "c3"]] * 560, **options), name)
-    old = dict(engine._snapshots)
+    old = dict(engine._memory.snapshots)
     ask = lambda: answer(engine.search([["a1", "c3"], ["b2"]], 5))  # noqa: E731
     narrow = ask()
     engine.add(records([["d4"]] * 200, 1680))  # ln(2 N + 2) 1001 2**18 passes 2**31 at 1,791
-    assert engine._snapshots[""].long
+    assert engine._memory.snapshots[""].long
     assert not old[""].long
     wide = ask()
-    new, engine._snapshots = engine._snapshots, old
+    new, engine._memory.snapshots = engine._memory.snapshots, old
     assert [ask(), ask()] == [narrow, narrow]
-    engine._snapshots = new
+    engine._memory.snapshots = new
     assert [ask(), ask()] == [wide, wide]
     engine.backend = backend.choose("numpy")
     assert ask() == wide
@@ -505,3 +505,91 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
     fresh = torch.zeros(77, dtype=torch.int64, device="cuda")
     with pytest.raises(fr.QueryError, match="call once before the capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         engine.search_tensors(fresh, torch.tensor([0, 77], device="cuda"), k=3)
+
+
+def remembered(seed: int, count: int) -> tuple[fr.Engine, list[fr.Query]]:
+    """An engine whose records have times, sessions and dead neighbours, and queries of every kind in one batch."""
+    rng = random.Random(seed)
+    day = 86_400.0
+    moments = sorted(rng.choice([rng.uniform(0, 60 * day), 30 * day]) for _ in range(count))
+    if seed % 3 == 0:
+        rng.shuffle(moments)
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    for start in range(0, count, 40):
+        engine.add(
+            fr.Record(
+                f"r{n}",
+                " ".join(rng.choices(TERMS, k=rng.randrange(6))),
+                time=None if rng.random() < 0.1 * (seed % 2) else moments[n],
+                session=f"s{n % 3}",
+                importance=rng.random(),
+            )
+            for n in range(start, min(start + 40, count))
+        )
+    engine.delete([f"r{n}" for n in range(0, count, 7)])
+    engine.update([fr.Record(f"r{n}", "a1 b2", time=moments[n]) for n in range(1, count, 19) if n % 7])
+    asked = []
+    for _ in range(24):
+        now = rng.uniform(20 * day, 70 * day)
+        since = rng.choice([None, rng.uniform(0, 50 * day)])
+        asked.append(
+            fr.Query(
+                " ".join(rng.choices([*TERMS, "unknown"], k=rng.randrange(1, 5))),
+                k=rng.choice([1, 3, 10, 200]),
+                now=now,
+                half_life=rng.choice([None, 1.0, day, 7 * day, 3650 * day]),
+                since=since,
+                until=rng.choice([None, 30 * day, rng.uniform(0, 60 * day)]),
+                windows=rng.choice([None, None, 1, 3, "auto"]),
+                filter=rng.choice([None, {"session": "s1"}, fr.col("importance") > 0.5]),
+                statistics=rng.choice(["namespace", "filtered"]),
+            )
+        )
+    return engine, asked
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("seed", range(4))
+def test_time_filters_and_deletes_give_the_same_bits(name: str, seed: int) -> None:
+    engine, asked = remembered(seed, 160)
+    plain = engine.search(asked, 5)
+    assert plain.counts.any()
+    some = asked if "triton" not in name or torch.cuda.is_available() else asked[:6]
+    for batch in (some, [q for q in some if q.half_life is None], some[:1]):
+        engine.backend = backend.choose("numpy")
+        plain = engine.search(batch, 5)
+        hits = serve(engine, name).search(batch, 5)
+        assert hits.documents.tobytes() == plain.documents.tobytes()
+        assert hits.scores.tobytes() == plain.scores.tobytes()
+        assert hits.counts.tobytes() == plain.counts.tobytes()
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_tensors_and_fan_outs_pass_over_the_dead(name: str) -> None:
+    engine, _ = remembered(1, 160)
+    terms, offsets = engine.encode([["a1", "b2"], ["c3"]])
+    plain = engine.search([["a1", "b2"], ["c3"]], 200)
+    hits = serve(engine, name).search([["a1", "b2"], ["c3"]], 200)
+    assert hits.documents.tobytes() == plain.documents.tobytes()
+    assert hits.scores.tobytes() == plain.scores.tobytes()
+    where = engine.backend.device.residency.device  # type: ignore[union-attr]
+    found = engine.search_tensors(torch.tensor(terms, device=where), torch.tensor(offsets, device=where), k=200)
+    assert found.counts.tolist() == plain.counts.tolist()
+    assert found.documents.cpu().numpy()[:, : plain.documents.shape[1]].tobytes() == plain.documents.tobytes()
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_times_are_counted_against_the_devices_room(name: str) -> None:
+    engine, _ = remembered(1, 160)
+    query = [fr.Query("a1", now=6e6, half_life=1e5)]
+    serve(engine, name).search(["a1"])
+    residency = engine.backend.device.residency  # type: ignore[union-attr]
+    before = residency.bytes
+    engine.search(query)
+    assert residency.bytes > before
+    engine = serve(engine, name)
+    engine.search(["a1"], strategy="exhaustive")
+    residency = engine.backend.device.residency  # type: ignore[union-attr]
+    residency.limit = residency.bytes + 8
+    with pytest.raises(fr.DeviceMemoryError):
+        engine.search(query)

@@ -69,6 +69,63 @@ def test_a_filter_that_the_document_fails() -> None:
     assert "filter" not in str(passed)
 
 
+def test_what_a_query_keeps_out_is_explained_all_the_same() -> None:
+    """Also where the search reads nothing of a segment, as none of it can be a hit."""
+    made = fr.Engine(analyzer="minimal")
+    made.add([fr.Record(str(n), "cat", time=float(n), session="s") for n in range(8)])
+    made.add([fr.Record("late", "cat dog", time=20.0), fr.Record("timeless", "dog")])
+    assert made.stats()["segments"] == 2
+    plain = made.explain("cat dog", "late")
+    assert plain.passed
+    kept_out = [
+        fr.Query("cat dog", since=0.0, until=19.0),
+        fr.Query("cat dog", since=20.5),
+        fr.Query("cat dog", filter={"session": "s"}),
+        fr.Query("cat dog", filter={"session": "nobody"}),
+        fr.Query("cat dog", windows=1, now=-7 * 86_400.0),
+    ]
+    for query in kept_out:
+        found = made.explain(query, "late")
+        assert (found.matched, found.passed, found.score, found.terms) == (True, False, plain.score, plain.terms)
+        assert found.document == 8
+    for query, passed in (
+        (fr.Query("dog", since=0.0), False),  # no time
+        (fr.Query("dog", filter={"session": None}), True),
+        (fr.Query("cat", filter={"session": None}), True),
+    ):
+        found = made.explain(query, "timeless")
+        assert (found.passed, found.matched) == (passed, query.text == "dog")
+    assert made.explain(fr.Query("cat", since=3.0, until=3.0), "3").passed
+    # With statistics of their own, documents that do not pass are not there to be explained.
+    apart = made.explain(fr.Query("cat dog", filter={"session": "s"}, statistics="filtered"), "late")
+    assert (apart.document, apart.passed, apart.terms, apart.score) == (8, False, (), 0.0)
+
+
+def test_the_dead_cannot_be_explained_but_by_the_hits_that_hold_them() -> None:
+    made = engine()
+    hits = made.search(["dog"])
+    before = hits.explain(0, "new")
+    made.delete(["new"])
+    assert hits.explain(0, "new") == before
+    with pytest.raises(fr.UnknownIdError, match="'new'"):
+        made.explain("dog", "new")
+    left = made.explain("dog fish", "old")
+    assert {term.term: term.document_frequency for term in left.terms} == {"dog": 1}
+    assert left.terms[0].idf == math.log(1 + 1.5 / 1.5)
+
+
+def test_a_score_that_fades() -> None:
+    made = fr.Engine(analyzer="minimal")
+    made.add([fr.Record("a", "cat", time=0.0), fr.Record("b", "dog dog", time=50.0), fr.Record("c", "cat")])
+    for age, decay in ((0.0, 1.0), (10.0, 0.5), (30.0, 0.125), (-5.0, 1.0)):
+        query = fr.Query("cat", now=age, half_life=10.0)
+        found, plain = made.explain(query, "a"), made.explain("cat", "a")
+        assert (found.decay, found.quanta, found.terms) == (decay, plain.quanta, plain.terms)
+        assert found.score == plain.score * decay == dict(made.search([query])[0])["a"]
+        assert (f"quanta x {decay!r} / 2**18" in str(found)) == (decay != 1.0)
+        assert made.explain(query, "c").decay == 1.0
+
+
 def test_positions_and_names_that_do_not_exist() -> None:
     hits = engine().search(["dog", fr.Query("dog", namespace="nowhere")])
     assert hits.explain(-2, "old").query == hits.explain(0, "old").query == 0

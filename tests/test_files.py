@@ -37,6 +37,8 @@ def engine(**options: Any) -> fr.Engine:
     )
     made.add([fr.Record("d", "tea " * 300, session="s2")])
     made.add([fr.Record("e", "error error", tool="grep", agent="x", type="log", namespace="bob")])
+    made.add([fr.Record("z", "tea error 4711"), fr.Record("y", "coffee")])
+    made.delete(["z"])
     return made
 
 
@@ -60,6 +62,22 @@ def manifest(folder: Path) -> dict[str, Any]:
     return found
 
 
+def entries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every array that a manifest names, by its file."""
+    groups = [found["head"], *found["strings"], *(part["arrays"] for part in found["parts"])]
+    return {entry["file"]: entry for group in groups for entry in group.values()}
+
+
+def entry_of(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(entry for file, entry in entries(found).items() if file.startswith(f"{name}."))
+
+
+def stored(made: fr.Engine) -> dict[str, Any]:
+    """What an engine says of what it holds, but for what it did since it was made."""
+    passing = {"writes", "commits", "merges", "merged_documents", "compacted_documents"}
+    return {name: value for name, value in made.stats().items() if name not in passing}
+
+
 def rewrite(folder: Path, changed: dict[str, Any]) -> None:
     """Write the manifest with a right checksum."""
     changed["checksum"] = files._manifest_checksum(changed)
@@ -71,23 +89,28 @@ def test_round_trip(saved: Path, verify: bool) -> None:
     before, after = engine(), fr.Engine.load(saved, verify=verify)
     assert answers(after) == answers(before)
     assert before.search(BATCH, 5).counts.tolist() == [1, 1, 1, 1, 0]
-    # All segments share one file of counts, in the widest type that any of them needs.
-    sizes = {"index_bytes", "bytes_per_posting"}
-    assert {k: v for k, v in after.stats().items() if k not in sizes} == {
-        k: v for k, v in before.stats().items() if k not in sizes
-    }
-    assert (len(after), after.namespaces) == (6, ("", "bob"))
+    assert before.stats()["deleted"] == 1
+    assert stored(after) == stored(before)
+    assert (len(after), after.namespaces) == (7, ("", "bob"))
     assert after.bm25 == before.bm25
     assert after.analyzer.name == before.analyzer.name == "nltk"
     for name in before.namespaces:
-        for one, other in zip(before._snapshots[name].segments, after._snapshots[name].segments, strict=True):
-            if one.times is None:
-                assert other.times is None or np.isnan(other.times).all()
-            else:
-                np.testing.assert_array_equal(one.times, other.times)
+        held, loaded = before._memory.snapshots[name], after._memory.snapshots[name]
+        assert held.statistics == loaded.statistics
+        assert held.tombstones.keys() == loaded.tombstones.keys()
+        for number in held.tombstones:
+            np.testing.assert_array_equal(held.tombstones[number].dead, loaded.tombstones[number].dead)
+        for one, other in zip(held.segments, loaded.segments, strict=True):
+            for kind in ("categories", "numbers"):
+                mine, theirs = getattr(one.columns, kind), getattr(other.columns, kind)
+                assert mine.keys() == theirs.keys()
+                for column in mine:
+                    np.testing.assert_array_equal(mine[column], theirs[column])
             assert one.ids.strings.tolist() == other.ids.strings.tolist()
-            np.testing.assert_array_equal(one.lengths, other.lengths)
-            np.testing.assert_array_equal(one.frequencies, other.frequencies)
+            assert [other.ids.find(i) for i in one.ids.strings.tolist()] == list(range(one.size))
+            for array in ("terms", "offsets", "documents", "kinds", "kind_frequencies", "kind_lengths", "lengths"):
+                np.testing.assert_array_equal(getattr(one, array), getattr(other, array))
+                assert getattr(one, array).dtype == getattr(other, array).dtype
     assert str(after.explain("error 4711", "a")) == str(before.explain("error 4711", "a"))
     assert after.explain("tea", "b").terms[0].frequencies == {"text": 1, "predicate": 1}
 
@@ -132,17 +155,71 @@ def test_saving_replaces_and_leaves_no_stray_file(saved: Path) -> None:
     other.save(saved)
     after = {path.name for path in saved.iterdir()}
     assert before & after == {files.MANIFEST}
-    assert after == {files.MANIFEST} | {entry["file"] for entry in manifest(saved)["arrays"].values()}
+    assert after == {files.MANIFEST} | entries(manifest(saved)).keys()
     assert fr.Engine.load(saved).search(["record"])[0] == other.search(["record"])[0]
+
+
+def test_a_second_save_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments stay in the parts that hold them, until too little of a part is in use or there are too many parts."""
+    made, directory = fr.Engine(analyzer="minimal"), files.IndexDirectory(tmp_path)
+    made.add([fr.Record(f"r{n}", f"tea w{n}", role=f"role{n}") for n in range(9)])
+    seen: set[str] = set()
+
+    def save() -> tuple[int, int]:
+        """(parts, files of parts that are new)."""
+        nonlocal seen
+        directory.save(made._memory.saved())
+        held = {path.name for path in tmp_path.iterdir()}
+        found = manifest(tmp_path)
+        assert held == {files.MANIFEST} | entries(found).keys()
+        again = fr.Engine.load(tmp_path)
+        assert stored(again) == stored(made)
+        batch = ["tea w1", "tea w8 w20", fr.Query("tea", filter={"role": "role5"})]
+        assert list(again.search(batch, 50)) == list(made.search(batch, 50))
+        new = {part["tag"] for part in found["parts"]} - seen
+        seen |= new
+        return len(found["parts"]), len(new)
+
+    assert save() == (1, 1)
+    assert save() == (1, 0)
+    made.delete(["r1"])
+    assert save() == (1, 0)
+    made.add([fr.Record(f"r{n}", f"tea w{n}", role=f"role{n}") for n in range(9, 12)])
+    assert (made.stats()["segments"], save()) == (2, (2, 1))
+    # A merge leaves nothing of the older parts in use.
+    made.add([fr.Record(f"r{n}", "tea") for n in range(12, 60)])
+    assert (made.stats()["segments"], save()) == (1, (1, 1))
+    # Less than half of a part.
+    made.add([fr.Record(f"r{m}", "tea", namespace=f"n{n}") for n in range(60, 63) for m in range(3)])
+    assert save() == (2, 1)
+    for n in range(60, 62):
+        made.drop(f"n{n}")
+    assert save() == (2, 1)
+    made.drop("n62")
+    assert save() == (1, 0)
+    # More parts than are wanted: the smaller half becomes one.
+    monkeypatch.setattr(files, "MAX_PARTS", 3)
+    found = []
+    for n in range(6):
+        made.add([fr.Record("one", "tea", namespace=f"n{n}")])
+        found.append(save())
+    assert [new for _, new in found] == [1] * 6
+    assert [parts for parts, _ in found] == [2, 3, 4, 2, 3, 4]
+    # A directory that was loaded knows what it holds.
+    monkeypatch.undo()
+    fresh = files.IndexDirectory(tmp_path)
+    loaded = fr.Engine.load(tmp_path)
+    held = fresh.load()
+    fresh.save(held)
+    assert {part["tag"] for part in manifest(tmp_path)["parts"]} <= seen
+    assert stored(fr.Engine.load(tmp_path)) == stored(loaded)
 
 
 def test_nothing_is_pickled_and_arrays_are_mapped(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in arrays(saved):
         array = np.load(path, allow_pickle=False)
         assert array.dtype.kind in "iuf"
-        assert list(array.shape) == next(
-            e["shape"] for e in manifest(saved)["arrays"].values() if e["file"] == path.name
-        )
+        assert list(array.shape) == entries(manifest(saved))[path.name]["shape"]
     assert {path.suffix for path in saved.iterdir()} == {".npy", ".json"}
     asked: list[bool] = []
     plain = np.load
@@ -154,7 +231,7 @@ def test_nothing_is_pickled_and_arrays_are_mapped(saved: Path, monkeypatch: pyte
     monkeypatch.setattr(np, "load", watched)
     loaded = fr.Engine.load(saved)
     assert asked == [False] * len(arrays(saved))
-    documents = loaded._snapshots[""].segments[0].documents
+    documents = loaded._memory.snapshots[""].segments[0].documents
     base: Any = documents
     while base is not None and not isinstance(base, np.memmap):
         base = base.base
@@ -166,9 +243,9 @@ def test_strings_are_never_objects(saved: Path) -> None:
     with path.open("wb") as handle:
         np.save(handle, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     changed = manifest(saved)
-    for entry in changed["arrays"].values():
-        if entry["file"] == path.name:
-            entry.update(bytes=path.stat().st_size, crc32=files._file_checksum(path), dtype="|O", shape=[1])
+    entries(changed)[path.name].update(
+        bytes=path.stat().st_size, crc32=files._file_checksum(path), dtype="|O", shape=[1]
+    )
     rewrite(saved, changed)
     with pytest.raises(fr.DamagedIndexError):
         fr.Engine.load(saved)
@@ -218,7 +295,7 @@ def test_every_file_swapped_with_another(saved: Path) -> None:
 
 
 def test_an_array_of_another_type_is_noticed_without_its_checksum(saved: Path) -> None:
-    entry = manifest(saved)["arrays"]["documents"]
+    entry = entry_of(manifest(saved), "part_documents")
     path = saved / entry["file"]
     other = np.load(path).view(np.float32)
     with path.open("wb") as handle:
@@ -251,7 +328,7 @@ def test_newer_format(saved: Path) -> None:
     changed["version"] = files.VERSION + 1
     changed["something"] = "new"
     rewrite(saved, changed)
-    with pytest.raises(fr.NewerFormatError, match="format 2, and this fanrank reads up to 1; upgrade"):
+    with pytest.raises(fr.NewerFormatError, match="format 3, and this fanrank reads up to 2; upgrade"):
         fr.Engine.load(saved)
     # An older fanrank does not destroy what a newer one wrote.
     with pytest.raises(fr.NewerFormatError):
@@ -267,7 +344,7 @@ def test_altered_manifest(saved: Path, change: str) -> None:
     elif change == "analyzer":
         changed["analyzer"] = "minimal"
     elif change == "array":
-        changed["arrays"]["terms"]["crc32"] ^= 1
+        entry_of(changed, "part_terms")["crc32"] ^= 1
     else:
         changed["checksum"] += 1
     (saved / files.MANIFEST).write_text(json.dumps(changed))
@@ -275,7 +352,7 @@ def test_altered_manifest(saved: Path, change: str) -> None:
         fr.Engine.load(saved)
 
 
-@pytest.mark.parametrize("part", ["arrays", "parameters", "analyzer", "categories"])
+@pytest.mark.parametrize("part", ["head", "strings", "parts", "parameters", "analyzer", "columns", "sequence"])
 def test_manifest_that_lacks_a_part(saved: Path, part: str) -> None:
     changed = manifest(saved)
     del changed[part]
@@ -284,21 +361,37 @@ def test_manifest_that_lacks_a_part(saved: Path, part: str) -> None:
         fr.Engine.load(saved)
 
 
+def arrays_of(found: dict[str, Any], group: str | tuple[str, int]) -> dict[str, Any]:
+    if isinstance(group, str):
+        return found[group]  # type: ignore[no-any-return]
+    own = found[group[0]][group[1]]
+    return own["arrays"] if group[0] == "parts" else own  # type: ignore[no-any-return]
+
+
 def test_manifest_that_lacks_an_array_or_leaves_its_directory(saved: Path) -> None:
     whole = manifest(saved)
-    for name in whole["arrays"]:
-        if name == "times":
-            continue  # an index without times has no such file
+    groups = ("head", *(("strings", n) for n in range(len(whole["strings"]))), *(("parts", n) for n in range(1)))
+    tried = 0
+    for group in groups:
+        for name in arrays_of(whole, group):
+            if name.startswith(("category_", "number_")):
+                continue  # a part has no files for columns that no record has
+            changed = json.loads(json.dumps(whole))
+            del arrays_of(changed, group)[name]
+            rewrite(saved, changed)
+            with pytest.raises(fr.DamagedIndexError):
+                fr.Engine.load(saved)
+            tried += 1
+    assert tried > 25
+    for group in ("strings", "parts"):
         changed = json.loads(json.dumps(whole))
-        del changed["arrays"][name]
-        if name.startswith("category_"):
-            continue  # nor columns that no record has
+        changed[group].pop()
         rewrite(saved, changed)
         with pytest.raises(fr.DamagedIndexError):
             fr.Engine.load(saved)
     for name in ("../terms.npy", "/etc/passwd"):
         changed = json.loads(json.dumps(whole))
-        changed["arrays"]["terms"]["file"] = name
+        entry_of(changed, "part_terms")["file"] = name
         rewrite(saved, changed)
         with pytest.raises(fr.DamagedIndexError, match="leaves the directory"):
             fr.Engine.load(saved)
@@ -367,7 +460,7 @@ def test_a_save_that_fails_leaves_the_old_index(saved: Path, monkeypatch: pytest
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
     assert answers(fr.Engine.load(saved)) == answers(engine())
     grown.save(saved)
-    assert len(fr.Engine.load(saved)) == 7
+    assert len(fr.Engine.load(saved)) == 8
 
 
 def test_an_interrupted_save_leaves_the_old_index(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -54,9 +55,16 @@ def test_family(verbs: Verbs, number: int) -> None:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 1 << 32), method=st.sampled_from(METHODS), identical=st.booleans())
-def test_random_launches(verbs: Verbs, seed: int, method: str, identical: bool) -> None:
-    case = kernel_cases.build(seed, device="cuda", method=method, identical=identical)
+@given(
+    seed=st.integers(0, 1 << 32),
+    method=st.sampled_from(METHODS),
+    identical=st.booleans(),
+    borders=st.booleans(),
+    decays=st.sampled_from(["none", "some", "all"]),
+    times=st.sampled_from(["mixed", "ordered"]),
+)
+def test_random_launches(verbs: Verbs, seed: int, **options: Any) -> None:
+    case = kernel_cases.build(seed, device="cuda", **options)
     kernel_cases.check_derive(verbs, case)
     kernel_cases.check_family(verbs, case)
 

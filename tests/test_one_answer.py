@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fanrank as fr
-from fanrank.cpu_fallback import prune, score, search, select
-from fanrank.engine import backend, index
-from fanrank.engine import search as search_module
+from fanrank.cpu_fallback import newest, prune, score, search, select
+from fanrank.engine import backend, index, memory, segment
 from fanrank.engine.bm25 import METHODS, SCALE
 from fanrank.engine.oracle import Oracle
 
@@ -32,6 +32,8 @@ document = st.lists(terms, max_size=6)
 corpus = st.lists(document, max_size=40)
 query = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=6)
 queries = st.lists(query, min_size=1, max_size=6)
+# How the corpus came about: in one go, or by the history with this seed.
+histories = st.none() | st.integers(0, 1 << 16)
 
 
 @st.composite
@@ -54,7 +56,21 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "MIN_GROUPS", 3)
     monkeypatch.setattr(select, "GROUPS_PER_K", 2)
     monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
-    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 16)
+    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 4)
+    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 24)
+    monkeypatch.setattr(index, "DERIVE_CHUNK", 16)
+    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 16)
+    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 6)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 24)
+    monkeypatch.setattr(segment, "MERGE_BLOCK", 5)
+    monkeypatch.setattr(segment, "FLAGS", 32)
+    monkeypatch.setattr(segment, "MASKS", 2)
+    monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
+    monkeypatch.setattr(segment, "DENSE_SHARE", 8)
+    for module in (segment, newest) if compiled is None else (segment, newest, compiled):
+        monkeypatch.setattr(module, "TIME_BLOCK", 2)
+    monkeypatch.setattr(newest, "FIRST_BLOCK", 2)
+    monkeypatch.setattr(newest, "LAST_BLOCK", 8)
     monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
     monkeypatch.setattr(search, "THREADS_PAY", True)
     monkeypatch.setattr(search, "GROUP", 3)
@@ -63,18 +79,66 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_PENDING", 5)
     if compiled is not None:
         monkeypatch.setattr(compiled, "TILE", 8)
+        monkeypatch.setattr(compiled, "NEWEST_TILE", 4)
+        monkeypatch.setattr(compiled, "DENSE_USES", 2)
         monkeypatch.setattr(compiled, "ROOM", 2)
         monkeypatch.setattr(compiled, "MIN_ROOM", 2)
-    monkeypatch.setattr(index, "DENSE_POSTINGS", 2)
-    monkeypatch.setattr(index, "DENSE_SHARE", 8)
 
 
-def build(documents: list[list[str]], **options: object) -> fr.Engine:
-    return fr.Engine.from_records(records(documents), analyzer="minimal", **options)
+def build(documents: list[list[str]], history: int | None = None, **options: object) -> fr.Engine:
+    return made(records(documents), history, **options)
 
 
 def records(documents: list[list[str]], start: int = 0) -> list[fr.Record]:
-    return [fr.Record(f"r{number}", " ".join(terms)) for number, terms in enumerate(documents, start)]
+    """Records in no order of time, in several windows."""
+    return [
+        fr.Record(f"r{number}", " ".join(terms), time=number * 5 % 7 * 200_000.0)
+        for number, terms in enumerate(documents, start)
+    ]
+
+
+def made(wanted: list[fr.Record], history: int | None, **options: object) -> fr.Engine:
+    """An engine that holds these records in this order: built at once, or by the history with this seed.
+
+    That grows in pieces, between which some records stand for a while with the text of others, and others come that
+    are deleted later. Tombstones, merges that leave them out and documents numbered with gaps are what remains of it.
+    """
+    engine = fr.Engine(analyzer="minimal", **options)  # type: ignore[arg-type]
+    if history is None:
+        engine.add(wanted)
+        return engine
+    rng = random.Random(history)
+    early: set[str] = set()
+    doomed: list[tuple[str, str]] = []
+    start = 0
+    while start < len(wanted):
+        end = min(start + rng.randrange(1, 12), len(wanted))
+        piece: list[fr.Record] = []
+        for own in rng.choices(wanted, k=rng.randrange(4)):
+            gone = replace(own, id=f"gone{len(doomed)}-{start}-{len(piece)}")
+            piece.append(gone)
+            doomed.append((gone.namespace, gone.id))
+        for own in rng.sample(wanted[end:], k=min(rng.randrange(3), len(wanted) - end)):
+            if own.id not in early:
+                piece.append(replace(own, text=rng.choice(wanted).text, session="early"))
+                early.add(own.id)
+        piece += wanted[start:end]
+        if early.isdisjoint(own.id for own in wanted[start:end]):
+            engine.add(piece)
+        else:
+            engine.update(piece, insert=True)
+        if rng.random() < 0.5:
+            engine.search([[own] for own in TERMS], 3)  # contributions and rows of an epoch that the next write ends
+        rng.shuffle(doomed)
+        delete(engine, [doomed.pop() for _ in range(rng.randrange(len(doomed) + 1))])
+        start = end
+    delete(engine, doomed)
+    return engine
+
+
+def delete(engine: fr.Engine, doomed: list[tuple[str, str]]) -> None:
+    for namespace in sorted({namespace for namespace, _ in doomed}):
+        engine.delete([record_id for own, record_id in doomed if own == namespace], namespace=namespace)
 
 
 def oracle(documents: list[list[str]], **options: object) -> Oracle:
@@ -82,8 +146,11 @@ def oracle(documents: list[list[str]], **options: object) -> Oracle:
     return Oracle([[terms] for terms in documents], **{"delta": delta, **options})  # type: ignore[arg-type]
 
 
-def answer(hits: fr.Hits) -> list[list[tuple[int, int]]]:
-    """The hits as the oracle's (document, quanta) pairs, after checking shapes, dtypes, padding and ids."""
+def answer(hits: fr.Hits, dense: bool = True) -> list[list[tuple[int, int]]]:
+    """The hits as the oracle's (document, quanta) pairs, after checking shapes, dtypes, padding and ids.
+
+    Documents are numbered in the order of the records, without gaps where the engine holds no dead ones (`dense`).
+    """
     b, k = hits.scores.shape
     assert hits.scores.dtype == np.float64
     assert hits.documents.dtype == np.int64
@@ -98,111 +165,153 @@ def answer(hits: fr.Hits) -> list[list[tuple[int, int]]]:
         assert all(i is None for i in hits.ids[row, count:])
         quanta = hits.scores[row, :count] * SCALE
         assert (quanta == np.rint(quanta)).all()
-        rows.append(list(zip(hits.documents[row, :count].tolist(), quanta.astype(int).tolist(), strict=True)))
+        numbers = hits.documents[row, :count].tolist()
+        names = [int(name.removeprefix("r")) for name in hits.ids[row, :count]]
+        assert numbers == names or (not dense and order(numbers) == order(names))
+        rows.append(list(zip(names, quanta.astype(int).tolist(), strict=True)))
     return rows
+
+
+def order(numbers: list[int]) -> list[int]:
+    return sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     """Every way of asking that must not change the answer."""
+    engine._memory.join()
+    dense = engine.stats()["deleted"] == 0
+
+    def ask(asked: list[fr.Query], **options: object) -> list[list[tuple[int, int]]]:
+        return answer(engine.search(asked, k, **options), dense)  # type: ignore[arg-type]
+
+    # All records have a time, so that these pass them all, and they are all of the future, so that none fades.
+    ways = {"": batch, ", newest first": [replace(q, since=-1e300) for q in batch]}
+    if not engine.bm25.signed:
+        ways[", unfaded"] = [replace(q, now=-1e9, half_life=1.0) for q in batch]
+        ways[", in turns"] = [ways[("", ", newest first", ", unfaded")[n % 3]][n] for n in range(len(batch))]
     for name in (status.name for status in backend.statuses() if status.usable and not status.by_name):
         engine.backend = backend.choose(name)
-        for strategy, threads in itertools.product(("exhaustive", "pruned", "auto"), (1, 3)):
-            got = answer(engine.search(batch, k, strategy=strategy, threads=threads))
-            yield f"{name}, {strategy}, {threads} threads", got
-    yield "one by one", [row for q in batch for row in answer(engine.search([q], k))]
-    reversed_rows = answer(engine.search(batch[::-1], k))
-    yield "other neighbours", reversed_rows[::-1]
-    shuffled = [fr.Query(terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
-    yield "other term order", answer(engine.search(shuffled, k))
+        for strategy, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):
+            for threads in (1, 3):
+                yield f"{name}, {strategy}, {threads} threads{way}", ask(asked, strategy=strategy, threads=threads)
+    yield "one by one", [row for q in batch for row in ask([q])]
+    yield "other neighbours", ask(batch[::-1])[::-1]
+    shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
+    yield "other term order", ask(shuffled)
+    snapshots = engine._memory.snapshots
+    engine._memory.flush()
+    yield "merged", ask(batch)
+    engine._memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    yield "in few segments", ask(batch)
+    engine._memory.snapshots = snapshots
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpus, queries, st.integers(0, 45), parameters())
+@given(corpus, queries, st.integers(0, 45), histories, parameters())
 def test_every_road_equals_the_oracle(
-    documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]
+    documents: list[list[str]], batch: list[list[str]], k: int, history: int | None, options: dict[str, object]
 ) -> None:
     expected = [oracle(documents, **options).search(q, k) for q in batch]
-    engine = build(documents, **options)
+    engine = build(documents, history, **options)
     for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
         assert got == expected, road
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpus, queries, st.lists(st.integers(0, 40), max_size=6), parameters())
+@given(corpus, queries, st.lists(st.integers(0, 40), max_size=6), histories, parameters())
 def test_growing_equals_built_at_once(
     tmp_path_factory: pytest.TempPathFactory,
     documents: list[list[str]],
     batch: list[list[str]],
     cuts: list[int],
+    history: int | None,
     options: dict[str, object],
 ) -> None:
     expected = [oracle(documents, **options).search(q, 7) for q in batch]
-    engine = build([], **options)
     borders = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    for start, end in itertools.pairwise(borders):
-        engine.add(records(documents[start:end], start))
-        engine.search(batch, 3)  # contributions derived for an epoch that the next add ends
-    assert answer(engine.search(batch, 7)) == expected
+    engine = build(documents[: borders[-1] // 2], history, **options)
+    for start, end in itertools.pairwise(sorted({borders[-1] // 2, *borders})):
+        if start >= borders[-1] // 2:
+            engine.add(records(documents[start:end], start))
+            engine.search(batch, 3)  # contributions derived for an epoch that the next add ends
+    engine._memory.join()
+    assert answer(engine.search(batch, 7), dense=False) == expected
     path = tmp_path_factory.mktemp("index")
     engine.save(path)
     loaded = fr.Engine.load(path)
-    assert loaded.stats() == engine.stats()
-    assert answer(loaded.search(batch, 7)) == expected
-    assert answer(loaded.search(batch, 7, strategy="pruned")) == expected
+    behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents"}
+    assert {name: value for name, value in loaded.stats().items() if name not in behind} == {
+        name: value for name, value in engine.stats().items() if name not in behind
+    }
+    assert answer(loaded.search(batch, 7), dense=False) == expected
+    assert answer(loaded.search(batch, 7, strategy="pruned"), dense=False) == expected
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40), queries, st.integers(1, 12))
+@given(
+    st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),
+    queries,
+    st.integers(1, 12),
+    histories,
+)
 def test_filters_apply_before_selection(
-    documents: list[tuple[list[str], str | None]], batch: list[list[str]], k: int
+    documents: list[tuple[list[str], str | None]], batch: list[list[str]], k: int, history: int | None
 ) -> None:
-    engine = fr.Engine.from_records(
-        [fr.Record(str(n), " ".join(t), session=s) for n, (t, s) in enumerate(documents)], analyzer="minimal"
-    )
+    plain_records = records([t for t, _ in documents])
+    engine = made([replace(r, session=s) for r, (_, s) in zip(plain_records, documents, strict=True)], history)
     plain = oracle([t for t, _ in documents])
     for wanted in ("s", None, ["s", None], "nobody", []):
         accepted = {wanted} if wanted is None or isinstance(wanted, str) else set(wanted)
         expected = [plain.search(q, k, [s in accepted for _, s in documents]) for q in batch]
         asked = [fr.Query(terms=tuple(q), filter={"session": wanted}) for q in batch]
         for road, got in roads(engine, asked, k):
-            if road != "other term order":
-                assert got == expected, (wanted, road)
+            assert got == expected, (wanted, road)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(document, st.sampled_from("xyz")), max_size=40),
     st.lists(st.tuples(query, st.sampled_from("xyzw"))),
+    histories,
 )
 def test_namespaces_are_apart_in_one_batch(
-    documents: list[tuple[list[str], str]], batch: list[tuple[list[str], str]]
+    documents: list[tuple[list[str], str]], batch: list[tuple[list[str], str]], history: int | None
 ) -> None:
-    engine = fr.Engine.from_records(
-        [fr.Record(str(n), " ".join(t), namespace=s) for n, (t, s) in enumerate(documents)], analyzer="minimal"
-    )
+    plain_records = records([t for t, _ in documents])
+    engine = made([replace(r, namespace=s) for r, (_, s) in zip(plain_records, documents, strict=True)], history)
     hits = engine.search([fr.Query(terms=tuple(q), namespace=s) for q, s in batch], 5)
+    found = answer(hits, dense=False)
     for row, (q, s) in enumerate(batch):
-        own = [(str(n), t) for n, (t, other) in enumerate(documents) if other == s]
+        own = [(n, t) for n, (t, other) in enumerate(documents) if other == s]
         expected = oracle([t for _, t in own]).search(q, 5)
-        assert answer(hits)[row] == expected
-        assert [i for i, _ in hits[row]] == [own[d][0] for d, _ in expected]
+        assert found[row] == [(own[d][0], quanta) for d, quanta in expected]
+        if history is None:
+            assert hits.documents[row, : len(expected)].tolist() == [d for d, _ in expected]
 
 
 field_document = st.tuples(document, document)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(field_document, max_size=20), queries, parameters(), st.sampled_from([(1.0, 4.0), (2.5, 0.5), (3.0,)]))
+@given(
+    st.lists(field_document, max_size=20),
+    queries,
+    parameters(),
+    st.sampled_from([(1.0, 4.0), (2.5, 0.5), (3.0,)]),
+    histories,
+)
 def test_fields(
     documents: list[tuple[list[str], list[str]]],
     batch: list[list[str]],
     options: dict[str, object],
     weights: tuple[float, ...],
+    history: int | None,
 ) -> None:
     names = ("text", "predicate")[: len(weights)]
-    engine = fr.Engine.from_records(
-        [fr.Record(str(n), " ".join(t), fields={"predicate": " ".join(p)}) for n, (t, p) in enumerate(documents)],
-        analyzer="minimal",
+    plain_records = records([t for t, _ in documents])
+    engine = made(
+        [replace(r, fields={"predicate": " ".join(p)}) for r, (_, p) in zip(plain_records, documents, strict=True)],
+        history,
         fields=dict(zip(names, weights, strict=True)),
         **options,
     )
@@ -214,15 +323,18 @@ def test_fields(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpus, query, parameters())
-def test_explanations_add_up_exactly(documents: list[list[str]], asked: list[str], options: dict[str, object]) -> None:
-    engine = build(documents, **options)
+@given(corpus, query, histories, parameters())
+def test_explanations_add_up_exactly(
+    documents: list[list[str]], asked: list[str], history: int | None, options: dict[str, object]
+) -> None:
+    engine = build(documents, history, **options)
     hits = engine.search([asked], max(len(documents), 1))
     plain = oracle(documents, **options)
     found = dict(hits[0])
     for number in range(len(documents)):
         explanation = hits.explain(0, f"r{number}")
         score = plain.score(asked, number)
+        assert explanation.passed
         assert explanation.matched == (score is not None)
         assert explanation.quanta == (score or 0)
         assert sum(term.score for term in explanation.terms) == explanation.score
@@ -232,13 +344,14 @@ def test_explanations_add_up_exactly(documents: list[list[str]], asked: list[str
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300])
 @pytest.mark.parametrize("k", [1, 10, 1024])
 def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
-    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 256)
+    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 256)
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
     expected = [oracle(documents).search(q, k) for q in batch]
-    for road, got in roads(build(documents), [fr.Query(terms=tuple(q)) for q in batch], k):
-        assert got == expected, road
+    for history in (None, size):
+        for road, got in roads(build(documents, history), [fr.Query(terms=tuple(q)) for q in batch], k):
+            assert got == expected, (history, road)
 
 
 def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,11 +363,12 @@ def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [rng.choices(words, weights, k=rng.randrange(12)) for _ in range(3000)]
     batch = [rng.choices(words, weights, k=rng.randrange(1, 8)) for _ in range(20)]
     plain = oracle(documents)
-    engine = build(documents)
-    for k in (1, 10, 100):
-        expected = [plain.search(q, k) for q in batch]
-        for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
-            assert got == expected, (k, road)
+    for history in (None, 7):
+        engine = build(documents, history)
+        for k in (1, 10, 100):
+            expected = [plain.search(q, k) for q in batch]
+            for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
+                assert got == expected, (history, k, road)
 
 
 @pytest.mark.parametrize("method", ["lucene", "robertson"])
@@ -264,8 +378,10 @@ def test_scores_beyond_int32_take_the_wide_path(method: str) -> None:
     plain = oracle(documents, method=method)
     expected = [plain.search(q, 4) for q in batch]
     assert max(score for row in expected for _, score in row) >= 1 << 31
-    for road, got in roads(build(documents, method=method), [fr.Query(terms=tuple(q)) for q in batch], 4):
-        assert got == expected, road
+    for history in (None, 1):
+        engine = build(documents, history, method=method)
+        for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], 4):
+            assert got == expected, (history, road)
 
 
 def test_contributions_beyond_int32() -> None:
@@ -273,8 +389,9 @@ def test_contributions_beyond_int32() -> None:
     options = {"k1": 1000.0, "b": 0.0}
     batch = [["a1"], ["b2", "a1"], ["c3"] * 400]
     expected = [oracle(documents, **options).search(q, 4) for q in batch]
-    for road, got in roads(build(documents, **options), [fr.Query(terms=tuple(q)) for q in batch], 4):
-        assert got == expected, road
+    for history in (None, 1):
+        for road, got in roads(build(documents, history, **options), [fr.Query(terms=tuple(q)) for q in batch], 4):
+            assert got == expected, (history, road)
 
 
 def test_a_batch_with_different_k() -> None:
@@ -313,7 +430,7 @@ def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     batch = [rng.choices(TERMS, k=3) for _ in range(10)]
     expected = [oracle(documents).search(q, 10) for q in batch]
     for chunk in (1, 7, 64, 1000):
-        monkeypatch.setattr(search_module, "BUILD_CHUNK", chunk)
+        monkeypatch.setattr(memory, "BUILD_CHUNK", chunk)
         assert answer(build(documents).search(batch, 10)) == expected
 
 

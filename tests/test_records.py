@@ -34,6 +34,7 @@ def test_record_from_a_mapping() -> None:
         "namespace": "n",
         "role": "tool",
         "session": "s",
+        "user": "u",
         "agent": "a",
         "tool": "t",
         "type": "fact",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 import math
 import random
 import sys
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine import backend
-from fanrank.engine import search as search_module
+from fanrank.engine import backend, memory
+from fanrank.engine import engine as engine_module
 from fanrank.engine.oracle import Oracle
 
 
@@ -167,8 +168,8 @@ def test_stats() -> None:
     stats = engine.stats()
     assert (stats["documents"], stats["namespaces"], stats["segments"]) == (3, 2, 2)
     assert (stats["vocabulary"], stats["postings"], stats["backend"]) == (3, 5, backend.choose().name)
-    # 4 terms, 4 + 2 offsets, 5 postings of 4 + 1 bytes, 3 lengths
-    assert stats["index_bytes"] == 4 * 4 + 6 * 8 + 5 * 5 + 3 * 4
+    # 4 terms, 4 + 2 offsets, 5 postings of 4 + 2 bytes, 3 + 1 kinds of 4 + 4, 3 lengths
+    assert stats["index_bytes"] == 4 * 4 + 6 * 8 + 5 * 6 + 4 * 8 + 3 * 4
     assert stats["bytes_per_posting"] == stats["index_bytes"] / 5
 
 
@@ -192,14 +193,17 @@ def test_to_cuda_says_why_not() -> None:
 
 
 def test_a_long_build_is_compact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "BUILD_CHUNK", 10)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 10)
     engine = fr.Engine.from_records(tea(95))
-    assert (len(engine), engine.stats()["segments"]) == (95, 1)
+    sizes = [segment.size for segment in engine._memory.snapshots[""].segments]
+    assert (len(engine), sum(sizes)) == (95, 95)
+    assert all(older >= 2 * newer for older, newer in itertools.pairwise(sizes))
+    assert engine.stats()["merges"] == 0  # nothing is left to the background
     assert [i for i, _ in engine.search(["tea"], 95)[0]] == [f"r{n}" for n in range(95)]
 
 
 def test_records_are_read_as_they_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "BUILD_CHUNK", 10)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 10)
     alive: list[int] = []
     held = 0
 
@@ -246,16 +250,17 @@ def test_hits_of_an_older_epoch_stay_what_they_were() -> None:
 
 def test_an_add_is_seen_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches from within the source of the records, and whenever the engine publishes a state."""
-    monkeypatch.setattr(search_module, "BUILD_CHUNK", 3)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 3)
     seen: list[list[int]] = []
 
-    class Watched(fr.Engine):
+    class Watched(memory.Memory):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, value)
-            if name == "_snapshots" and value:
+            if name == "snapshots" and value:
                 seen.append(look())
 
-    engine = Watched(analyzer="minimal")
+    monkeypatch.setattr(engine_module, "Memory", Watched)
+    engine = fr.Engine(analyzer="minimal")
 
     def look() -> list[int]:
         return engine.search(["tea", fr.Query("tea", namespace="b")], 50).counts.tolist()  # type: ignore[no-any-return]

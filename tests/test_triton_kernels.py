@@ -70,6 +70,84 @@ def test_family_on_random_launches(verbs: TritonVerbs, seed: int, **options: Any
 
 
 @interpreted
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 1 << 32),
+    identical=st.booleans(),
+    max_weight=st.sampled_from([1, 3, 1 << 20]),
+    queries=st.integers(1, 4),
+    borders=st.booleans(),
+    decays=st.sampled_from(["some", "all"]),
+    times=st.sampled_from(["mixed", "ordered"]),
+)
+def test_family_on_random_launches_that_decay(verbs: TritonVerbs, seed: int, **options: Any) -> None:
+    sizes = [int(size) for size in np.random.default_rng(seed).integers(1, 80, size=1 + seed % 3)]
+    kernel_cases.check_family(verbs, kernel_cases.build(seed, sizes=sizes, **options))
+
+
+def touched(verbs: TritonVerbs, case: kernel_cases.Case) -> set[int]:
+    """The tiles of a case's only segment whose postings were added; the answer is checked as well."""
+    tiles = set()
+
+    def noted(slot_begin: Any, slot_end: Any, tile: Any, *rest: Any) -> None:
+        tiles.add(int(tile.handle.data.item()))
+        added(slot_begin, slot_end, tile, *rest)
+
+    added = score._accumulate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(score, "_accumulate", noted)
+        kernel_cases.check_family(verbs, case)
+    return tiles
+
+
+@interpreted
+@pytest.mark.parametrize("decays", ["none", "all"])
+def test_tiles_outside_a_range_are_not_touched(verbs: TritonVerbs, decays: str) -> None:
+    case = kernel_cases.one_list(3, ks=(1000,), wide="none", decays=decays)
+    for low, high in kernel_cases.RANGES:
+        assert touched(verbs, kernel_cases.narrowed(case, low, high)) == kernel_cases.tiles_within(low, high)
+
+
+@interpreted
+def test_old_tiles_are_not_touched(verbs: TritonVerbs) -> None:
+    """Blocks start with the youngest documents, whose scores the older tiles cannot reach."""
+    aged: dict[str, Any] = {"decays": "all", "times": "ordered", "half_lives": (86400.0,)}
+    assert touched(verbs, kernel_cases.one_list(3, ks=(1,), **aged)) == {4}
+    assert touched(verbs, kernel_cases.one_list(3, ks=(33,), **aged)) == {0, 1, 2, 3, 4}
+    assert touched(verbs, kernel_cases.one_list(3, ks=(1,))) == {0, 1, 2, 3, 4}
+
+
+# What each breaks: a name of the module, and what stands in its place.
+MUTATIONS: dict[str, tuple[str, Any]] = {
+    "great ages not clamped": ("_MAX_TICKS", 2.0e9),
+    "the whole half-lives dropped": ("_PART_BITS", 31),
+    "the factor of another half-life": ("_EXPONENT", 994),
+}
+
+
+@interpreted
+@pytest.mark.parametrize("name", list(MUTATIONS))
+def test_mutations_are_caught(verbs: TritonVerbs, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    attribute, value = MUTATIONS[name]
+    monkeypatch.setattr(score, attribute, triton.language.constexpr(value))
+    case = kernel_cases.build(0, **kernel_cases.CASES["decay in seconds"])
+    with pytest.raises(AssertionError, match="emitted"):
+        kernel_cases.check_family(verbs, case)
+
+
+@interpreted
+def test_a_bound_that_does_not_decay_is_caught(verbs: TritonVerbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    decayed = score._decayed
+
+    def only_of_tiles(sums: Any, *rest: Any) -> Any:
+        return decayed(sums, *rest) if sums.shape else sums
+
+    monkeypatch.setattr(score, "_decayed", only_of_tiles)
+    with pytest.raises(AssertionError, match="not emitted"):
+        kernel_cases.check_family(verbs, kernel_cases.build(0, **kernel_cases.CASES["decay, in order"]))
+
+
+@interpreted
 @pytest.mark.parametrize("wide", [False, True])
 def test_select(verbs: TritonVerbs, wide: bool) -> None:
     kernel_cases.check_select(verbs, 1, [0, 1, 5, 700, 3000, 40], [5, 1, 5, 1024, 100, 0], wide=wide)
@@ -101,7 +179,7 @@ def grid(model: BM25) -> tuple[Postings, Formula, torch.Tensor, np.ndarray]:
     document = np.tile(np.arange(postings), terms)
     repeated = np.tile(tf, terms)
     norms = model.norms(length, statistics)
-    expected = model.quanta(repeated.astype(np.uint32), norms[:, document], np.repeat(idf, postings))
+    expected = model.quanta(model.saturated(repeated.astype(np.uint32), norms[:, document]), np.repeat(idf, postings))
     assert model.delta is not None
     formula = Formula(
         {"bm25l": 1, "bm25+": 2}.get(model.method, 0),
@@ -162,7 +240,7 @@ def test_derive_takes_frequencies_from_the_words(verbs: TritonVerbs) -> None:
     quanta = torch.zeros(4, dtype=torch.int32)
     postings = Postings(words, None, torch.tensor([0, 4]), torch.from_numpy(lengths))
     verbs.derive(postings, formula, torch.from_numpy(idf), quanta)
-    expected = model.quanta(tf[None], model.norms(lengths, statistics)[:, document], np.repeat(idf, 4))
+    expected = model.quanta(model.saturated(tf[None], model.norms(lengths, statistics)[:, document]), np.repeat(idf, 4))
     assert quanta.tolist() == expected.tolist()
 
 
@@ -176,6 +254,9 @@ TYPES = {
     **dict.fromkeys(["unit_high", "slot_list", "slot_weight", "query_k", "cuts", "counts", "documents"], I32),
     **dict.fromkeys(["to_documents", "to_counts", "best_documents", "counts_out"], I32),
     **dict.fromkeys(["query_wide", "matched"], U8),
+    **dict.fromkeys(["times", "latest"], I64),
+    **dict.fromkeys(["query_now", "query_rate"], F64),
+    "decay_table": I32,
 }
 """What the parameters are in Triton's words, where a kernel does not say otherwise."""
 
@@ -211,19 +292,24 @@ def variants() -> Iterator[Variant]:
     for long in (False, True):
         constants = {"TILE_BITS": bits, "LONG": long, "TILES": plan.tiles, "POSTINGS": plan.postings}
         yield f"maxima long={long:d}", cut._maxima, plan.maxima_warps, constants, {}, {}
-    for wide, signed, long in [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]:
+    for wide, signed, long, decays in [
+        *[(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 1, 1, 0)],
+        *[(1, 0, 0, 1), (1, 0, 1, 1)],
+    ]:
         constants = {
             "TILE_BITS": DEFAULT.wide_tile_bits if wide else bits,
             "WIDE": bool(wide),
             "SIGNED": bool(signed),
             "LONG": bool(long),
+            "DECAYS": bool(decays),
             "BOUNDED": DEFAULT.score.bounded,
             "SLOTS": DEFAULT.score.slots,
             "POSTINGS": DEFAULT.score.postings,
             "CHUNK": DEFAULT.score.emitted,
         }
-        name = f"score wide={wide} signed={signed} long={long}"
-        yield name, score._score, DEFAULT.score.warps, constants, {"sums": I64 if wide else I32}, {}
+        name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
+        types = {"sums": I64 if wide else I32}
+        yield name, score._score, DEFAULT.score.warps, constants, types, {"enable_fp_fusion": False}
     chosen = DEFAULT.select
     for wide, width in product((False, True), (16, 128, 1024)):
         constants = {"WIDE": wide, "WIDTH": width, "BLOCK": chosen.block}
@@ -279,6 +365,8 @@ def check_compiled(*capabilities: int) -> None:
         if row["name"].startswith("derive"):
             # Each operation rounded to nearest by itself.
             assert row["float64"] == ["add.rn.f64", "div.rn.f64", "mul.rn.f64", "sub.rn.f64"], row
+        elif row["name"].endswith("decays"):
+            assert row["float64"] == ["mul.rn.f64", "sub.rn.f64"], row
         else:
             assert not row["float64"], row
 

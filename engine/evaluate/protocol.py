@@ -31,9 +31,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..engine import Engine
 from ..errors import ParameterError
 from ..records import Hits, Query, check_k
-from ..search import Engine
 from ..text import DEFAULT_ANALYZER
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap

@@ -1,4 +1,5 @@
-// Score one (tile, unit) a block: integer sums in shared memory, then the block's k best leave as candidates.
+// Score one (tile, unit) a block: integer sums in shared memory, then the block's k best leave as candidates. Of a query
+// that decays the sums become, once complete, the bits of positive doubles, which are ordered as integers.
 #include "common.cuh"
 
 constexpr i32 THREADS = 512;
@@ -11,8 +12,15 @@ constexpr i32 RADIX_BITS = 8;
 constexpr i32 RADIX = 1 << RADIX_BITS;
 constexpr i32 BINS_PER_LANE = RADIX / WARP;
 
+// As in engine/decay.py.
+constexpr i32 PART_BITS = 16;
+constexpr i32 MAX_TICKS = 900 << PART_BITS;
+constexpr i32 FACTOR_BITS = 30;
+constexpr i32 EXPONENT_BIAS = 1023;
+constexpr i32 MANTISSA_BITS = 52;
+
 struct Arguments {
-    i64 block_base;
+    i64 block_base;  // the number of the first block; the others follow, or where scores decay precede
     i32 tile_bits;
     i32 segments;
     const i64* words_of;
@@ -40,6 +48,56 @@ struct Arguments {
     i32* counts;
     i64* keys;
     u32* documents;
+    // Where scores decay:
+    const i64* times_of;
+    const i64* latest_of;
+    const double* query_now;
+    const double* query_rate;
+    const i32* decay_table;
+};
+
+// How the scores of a query fade: the operations of engine/decay.py, in intrinsics, which are never contracted.
+struct Decay {
+    double now;
+    double rate;       // 0 for a query that does not decay
+    const i32* table;  // [1 << PART_BITS]
+
+    __device__ __forceinline__ i32 ticks(double time) const {
+        const double age = __dmul_rn(__dsub_rn(now, time), rate);
+        // Greater than 0, so that the conversion rounds down.
+        return age > 0.0 ? (age < MAX_TICKS ? static_cast<i32>(age) : MAX_TICKS) : 0;
+    }
+
+    __device__ __forceinline__ double part(i32 ticks) const {
+        return static_cast<double>(table[ticks & ((1 << PART_BITS) - 1)]);
+    }
+
+    // 2**-(half-lives + FACTOR_BITS)
+    static __device__ __forceinline__ double power(i32 ticks) {
+        const i64 exponent = EXPONENT_BIAS - FACTOR_BITS - (ticks >> PART_BITS);
+        return __longlong_as_double(exponent << MANTISSA_BITS);
+    }
+
+    // The bits of what `sum` is worth in a document of this time.
+    __device__ __forceinline__ i64 bits(i64 sum, double time) const {
+        const i32 age = ticks(time);
+        return __double_as_longlong(__dmul_rn(__dmul_rn(__ll2double_rn(sum), part(age)), power(age)));
+    }
+
+    // A sum such that none below it is worth `floor` at this time or before.
+    __device__ __forceinline__ i64 least(i64 floor, double time) const {
+        const i32 age = ticks(time);
+        const double quotient = __ddiv_rn(__longlong_as_double(floor), __dmul_rn(part(age), power(age)));
+        // Four roundings, of 2**-53 at most, lie between a sum and this quotient.
+        return larger(static_cast<i64>(__dmul_rn(quotient, 1.0 - 0x1p-50)), i64(1));
+    }
+};
+
+// What a block needs of its query's decay once its postings are added.
+struct Decaying {
+    Decay decay;
+    const double* times;  // of the tile's documents
+    i64 least;            // sums below it cannot reach the floor
 };
 
 // What the block needs again once its postings are added; kept out of the registers until then.
@@ -145,7 +203,7 @@ __device__ __forceinline__ void sum_runs(Shared& shared, i32 slots) {
 }
 
 // The documents of the block that are eligible: matched, passing and at or above the floor.
-template <typename Sum, bool SIGNED>
+template <typename Sum, bool SIGNED, bool DECAYS>
 struct Eligible {
     const Shared& shared;
     unsigned char* dynamic;
@@ -162,7 +220,10 @@ struct Eligible {
 #pragma unroll 1
             for (i32 i = thread; i < listed; i += THREADS) {
                 const i32 local = shared.listed[i];
-                visit(sums[local], local);
+                // The tile's latest document would have reached the floor with this sum; this one may not.
+                if (!DECAYS || sums[local] >= static_cast<Sum>(shared.later.floor)) {
+                    visit(sums[local], local);
+                }
             }
             return;
         }
@@ -188,9 +249,9 @@ struct Eligible {
 // The `rank`-th largest (1: the largest) of the keys of the eligible documents, which fit `bits` bits; keys(sum, local,
 // key) says whether a document has one. Leaves in `rank` the place among its equals and in `equal` their number. All
 // threads of the block call it.
-template <typename Key, typename Sum, bool SIGNED, typename Keys>
+template <typename Key, typename Sum, bool SIGNED, bool DECAYS, typename Keys>
 __device__ __forceinline__ Key radix_largest(
-    Shared& shared, const Eligible<Sum, SIGNED>& eligible, const Keys& keys, i32 bits, i32& rank, i32& equal) {
+    Shared& shared, const Eligible<Sum, SIGNED, DECAYS>& eligible, const Keys& keys, i32 bits, i32& rank, i32& equal) {
     const i32 thread = static_cast<i32>(threadIdx.x);
     Key prefix = 0;
 #pragma unroll 1
@@ -240,9 +301,35 @@ __device__ __forceinline__ Key radix_largest(
     return prefix;
 }
 
-// `Sum` is int32 for narrow queries and int64 for wide ones; `Unsigned` is its unsigned twin.
-template <typename Sum, typename Unsigned, typename Quantum, bool SIGNED>
-__device__ __forceinline__ void score(const Arguments& a, Shared& shared, unsigned char* dynamic) {
+// Puts in place of every sum that may reach the floor the bits of what it is worth, and 0 in place of the others that a
+// scan of the tile would meet. All threads of the block call it.
+__device__ __forceinline__ void decay_sums(
+    const Shared& shared, const Decaying& decaying, i64* sums, i32 tile_size, i32 reached) {
+    const i32 thread = static_cast<i32>(threadIdx.x);
+    const Decay decay = decaying.decay;
+    const double* const times = decaying.times;
+    if (reached <= LISTED) {
+#pragma unroll 1
+        for (i32 i = thread; i < reached; i += THREADS) {
+            const i32 local = shared.listed[i];
+            sums[local] = decay.bits(sums[local], times[local]);
+        }
+        return;
+    }
+    const i64 least = decaying.least;
+#pragma unroll 1
+    for (i32 local = thread; local < tile_size; local += THREADS) {
+        const i64 sum = sums[local];
+        sums[local] = sum >= least ? decay.bits(sum, times[local]) : 0;
+    }
+}
+
+// `Sum` is int32 for narrow queries and int64 for wide ones; `Unsigned` is its unsigned twin. Where DECAYS, `decaying`
+// lies in shared memory; its queries may decay or not.
+template <typename Sum, typename Unsigned, typename Quantum, bool SIGNED, bool DECAYS>
+__device__ __forceinline__ void score(
+    const Arguments& a, Shared& shared, Decaying* decaying, unsigned char* dynamic) {
+    static_assert(!DECAYS || (sizeof(Sum) == 8 && !SIGNED), "what decays is the bits of a positive double");
     constexpr bool WIDE = sizeof(Sum) == 8;
     constexpr i32 PER_VECTOR = 16 / static_cast<i32>(sizeof(Sum));
     const i32 thread = static_cast<i32>(threadIdx.x);
@@ -250,7 +337,7 @@ __device__ __forceinline__ void score(const Arguments& a, Shared& shared, unsign
     const i32 warp = thread / WARP;
 
     // The block's segment, tile and unit.
-    const i64 block = a.block_base + blockIdx.x;
+    const i64 block = DECAYS ? a.block_base - blockIdx.x : a.block_base + blockIdx.x;
     const i32 segment = upper_bound(a.block_offset, 0, a.segments, block) - 1;
     const i32 first_unit = a.unit_offset[segment];
     const i32 units = a.unit_offset[segment + 1] - first_unit;
@@ -335,6 +422,18 @@ __device__ __forceinline__ void score(const Arguments& a, Shared& shared, unsign
     }
     // A sum lies in [-bound, bound], so this floor fits `Sum`.
     const i64 floor = larger(shared.floor, SIGNED ? -bound : i64(1));
+    i64 least_sum = floor;
+    if constexpr (DECAYS) {
+        const Decay decay = {a.query_now[query], a.query_rate[query], a.decay_table};
+        if (decay.rate != 0.0) {
+            const double latest = at_address<double>(a.latest_of[segment])[tile];
+            bound = decay.bits(bound, latest);
+            least_sum = decay.least(floor, latest);
+        }
+        if (thread == 0) {
+            *decaying = {decay, at_address<double>(a.times_of[segment]) + tile_first, least_sum};
+        }
+    }
     if (postings == 0 || passing == 0 || bound < floor) {
         return;
     }
@@ -362,7 +461,7 @@ __device__ __forceinline__ void score(const Arguments& a, Shared& shared, unsign
 
     const u32* const words = at_address<u32>(a.words_of[segment]);
     const Quantum* const quanta = at_address<Quantum>(a.quanta_of[segment]);
-    const Sum lowest = static_cast<Sum>(floor);
+    const Sum lowest = static_cast<Sum>(least_sum);
     const u32 tile_mask = static_cast<u32>(tile_size - 1);
 #pragma unroll 1
     for (i32 chunk = 0; chunk < slots; chunk += SLOTS) {
@@ -428,9 +527,19 @@ __device__ __forceinline__ void score(const Arguments& a, Shared& shared, unsign
     if (thread == 0) {
         shared.later.listed = SIGNED || shared.found > LISTED ? -1 : shared.found;
     }
+    if constexpr (DECAYS) {
+        if (decaying->decay.rate != 0.0) {
+            decay_sums(shared, *decaying, sums, tile_size, shared.found);
+        }
+        // All have read how many may reach the floor; those that do are counted now.
+        __syncthreads();
+        if (thread == 0) {
+            shared.found = 0;
+        }
+    }
     __syncthreads();
-    const Eligible<Sum, SIGNED> eligible = {shared, dynamic, tile_size};
-    if (SIGNED) {
+    const Eligible<Sum, SIGNED, DECAYS> eligible = {shared, dynamic, tile_size};
+    if (SIGNED || DECAYS) {
         i32 own = 0;
         eligible.each([&](Sum, i32) { ++own; });
         own = static_cast<i32>(warp_sum(own));
@@ -501,15 +610,25 @@ __device__ __forceinline__ void score(const Arguments& a, Shared& shared, unsign
         const i64 *unit_filter, const i32 *unit_low, const i32 *unit_high, const i32 *slot_list,                     \
         const i32 *slot_weight, const i32 *query_k, const u8 *query_wide, const i64 *candidate_offset,               \
         const i32 *cuts, const i64 *maxima, i64 *floors, i32 *counts, i64 *keys, u32 *documents
+#define FANRANK_DECAYED_PARAMETERS                                                                                    \
+    FANRANK_SCORE_PARAMETERS, const i64 *times_of, const i64 *latest_of, const double *query_now,                     \
+        const double *query_rate, const i32 *decay_table
+#define FANRANK_SCORE_ARGUMENTS                                                                                       \
+    block_base, tile_bits, segments, words_of, quanta_of, sizes, firsts, block_offset, unit_offset, list_start,       \
+        list_length, list_cuts, unit_query, unit_slots, unit_filter, unit_low, unit_high, slot_list, slot_weight,     \
+        query_k, query_wide, candidate_offset, cuts, maxima, floors, counts, keys, documents
+#define FANRANK_DECAY_ARGUMENTS times_of, latest_of, query_now, query_rate, decay_table
 #define FANRANK_SCORE(...)                                                                                            \
     FANRANK_DYNAMIC_SHARED(dynamic);                                                                                  \
     __shared__ Shared shared;                                                                                         \
-    const Arguments arguments = {                                                                                     \
-        block_base, tile_bits,  segments,    words_of,    quanta_of, sizes,      firsts,           block_offset,      \
-        unit_offset, list_start, list_length, list_cuts,  unit_query, unit_slots, unit_filter,     unit_low,          \
-        unit_high,  slot_list,  slot_weight, query_k,     query_wide, candidate_offset, cuts,      maxima,            \
-        floors,     counts,     keys,        documents};                                                              \
-    score<__VA_ARGS__>(arguments, shared, dynamic)
+    const Arguments arguments = {FANRANK_SCORE_ARGUMENTS};                                                            \
+    score<__VA_ARGS__, false>(arguments, shared, nullptr, dynamic)
+#define FANRANK_SCORE_DECAYED(...)                                                                                    \
+    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                  \
+    __shared__ Shared shared;                                                                                         \
+    __shared__ Decaying decaying;                                                                                     \
+    const Arguments arguments = {FANRANK_SCORE_ARGUMENTS, FANRANK_DECAY_ARGUMENTS};                                   \
+    score<__VA_ARGS__, false, true>(arguments, shared, &decaying, dynamic)
 
 // On sm_90 three blocks of 64 KiB of sums fit an SM, if each thread makes do with 40 registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -540,4 +659,12 @@ extern "C" __global__ void __launch_bounds__(512, 1) score_long(FANRANK_SCORE_PA
 
 extern "C" __global__ void __launch_bounds__(512, 1) score_long_signed(FANRANK_SCORE_PARAMETERS) {
     FANRANK_SCORE(i64, u64, i64, true);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) score_wide_decayed(FANRANK_DECAYED_PARAMETERS) {
+    FANRANK_SCORE_DECAYED(i64, u64, i32);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) score_long_decayed(FANRANK_DECAYED_PARAMETERS) {
+    FANRANK_SCORE_DECAYED(i64, u64, i64);
 }

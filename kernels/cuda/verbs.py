@@ -140,15 +140,20 @@ class CudaVerbs:
         tile = 1 << work.tile_bits
         shared_bytes = tile * (8 if wide else 4) + tile // 8 * (2 if work.signed else 1)
         kernel = ("score_long" if work.long_quanta else "score_wide") if wide else "score_narrow"
+        decay: tuple[torch.Tensor, ...] = ()
         if work.signed:
             kernel += "_signed"
+        elif wide and work.any_decay:
+            kernel += "_decayed"
+            decay = (work.times, work.latest, work.query_now, work.query_rate, work.decay_table)
         for base in range(0, work.blocks, MAX_GRID):
             self._launch(
                 kernel,
                 min(work.blocks - base, MAX_GRID),
                 SCORE_THREADS,
                 shared_bytes,
-                c_int64(base),
+                # Where scores decay, blocks are counted down from the last.
+                c_int64(work.blocks - 1 - base if decay else base),
                 c_int32(work.tile_bits),
                 c_int32(work.sizes.numel()),
                 work.words,
@@ -176,6 +181,7 @@ class CudaVerbs:
                 buffers.counts,
                 buffers.keys,
                 buffers.documents if wide else None,
+                *decay,
             )
 
     def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:

@@ -3,7 +3,7 @@
 Triton cannot scatter into shared memory. So each of a fixed number of programs owns one tile of sums in global memory
 (the slab, small enough for the L2 cache), and takes block after block: it adds the postings by integer atomics, reads
 the tile back, clears it for the next block and selects in registers. No sum leaves the cache, and a batch is one
-launch.
+launch. Where a query decays, sums turn into the bits of positive doubles as the tile is read back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ...engine.decay import FACTOR_BITS, MAX_HALF_LIVES, PART_BITS
 from ..work import DOCUMENT_BITS, Buffers, Work
 
 _DOCUMENT = tl.constexpr((1 << DOCUMENT_BITS) - 1)
@@ -22,6 +23,12 @@ _INT32_MIN = tl.constexpr(-(1 << 31))
 _INT32_MAX = tl.constexpr((1 << 31) - 1)
 _INT64_MIN = tl.constexpr(-(1 << 63))
 _INT64_MAX = tl.constexpr((1 << 63) - 1)
+_PART_BITS = tl.constexpr(PART_BITS)
+_PART = tl.constexpr((1 << PART_BITS) - 1)
+_MAX_TICKS = tl.constexpr(float(MAX_HALF_LIVES << PART_BITS))
+# Of 2**-FACTOR_BITS, as a float64 holds it.
+_EXPONENT = tl.constexpr(1023 - FACTOR_BITS)
+_MANTISSA_BITS = tl.constexpr(52)
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,11 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         work.query_k,
         work.query_wide,
         work.candidate_offset,
+        work.times,
+        work.latest,
+        work.query_now,
+        work.query_rate,
+        work.decay_table,
         buffers.cuts,
         buffers.maxima,
         buffers.floors,
@@ -76,11 +88,14 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         WIDE=wide,
         SIGNED=work.signed,
         LONG=work.long_quanta,
+        DECAYS=wide and work.any_decay and not work.signed,
         BOUNDED=settings.bounded,
         SLOTS=settings.slots,
         POSTINGS=settings.postings,
         CHUNK=min(settings.emitted, tile),
         num_warps=settings.warps,
+        # Decay subtracts and multiplies in float64: each operation rounds by itself.
+        enable_fp_fusion=False,
     )
 
 
@@ -105,6 +120,11 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         "query_k",
         "query_wide",
         "candidate_offset",
+        "times",
+        "latest",
+        "query_now",
+        "query_rate",
+        "decay_table",
         "cuts",
         "maxima",
         "floors",
@@ -137,6 +157,11 @@ def _score(
     query_k,
     query_wide,
     candidate_offset,
+    times,
+    latest,
+    query_now,
+    query_rate,
+    decay_table,
     cuts,
     maxima,
     floors,
@@ -149,6 +174,7 @@ def _score(
     WIDE: tl.constexpr,
     SIGNED: tl.constexpr,
     LONG: tl.constexpr,
+    DECAYS: tl.constexpr,
     BOUNDED: tl.constexpr,
     SLOTS: tl.constexpr,
     POSTINGS: tl.constexpr,
@@ -157,7 +183,9 @@ def _score(
     TILE: tl.constexpr = 1 << TILE_BITS
     sums += tl.program_id(0).to(tl.int64) * TILE
     matched += tl.program_id(0).to(tl.int64) * TILE
-    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+    for turn in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        # Where scores decay the youngest documents come first: they raise the floors that old tiles must reach.
+        block = blocks - 1 - turn if DECAYS else turn
         segment = _segment_of(block_offset, block, segments)
         unit_begin = tl.load(unit_offset + segment)
         units = tl.load(unit_offset + segment + 1) - unit_begin
@@ -176,6 +204,13 @@ def _score(
             )
             # Other programs raise the floor meanwhile: past the first-level cache, which would keep an old one.
             floor = tl.load(floors + query, cache_modifier=".cg")
+            if DECAYS:
+                now = tl.load(query_now + query)
+                rate = tl.load(query_rate + query)
+                own_times = tl.load(times + segment).to(tl.pointer_type(tl.float64))
+                if rate != 0.0:
+                    own_latest = tl.load(latest + segment).to(tl.pointer_type(tl.float64))
+                    bound = _decayed(bound, tl.load(own_latest + tile), now, rate, decay_table)
             bitmap = tl.load(unit_filter + unit)
             if (postings > 0) & (bound >= floor):
                 passes = _any_passes(bitmap, low, high, TILE_BITS)
@@ -213,11 +248,16 @@ def _score(
                         counts + query,
                         keys,
                         documents,
+                        own_times if DECAYS else None,
+                        now if DECAYS else None,
+                        rate if DECAYS else None,
+                        decay_table,
                         sums,
                         matched,
                         TILE_BITS,
                         WIDE,
                         SIGNED,
+                        DECAYS,
                         CHUNK,
                     )
                     tl.debug_barrier()
@@ -251,6 +291,26 @@ def _bound(slot_begin, slot_end, tile, list_cuts, slot_list, slot_weight, cuts, 
         postings += tl.sum(end - begin)
         bound += tl.sum(weight * tl.load(maxima + row, mask=live, other=0))
     return postings, bound
+
+
+@triton.jit
+def _decayed(sums, time, now, rate, table):
+    """`engine.decay.decayed_bits`, operation for operation."""
+    age = (now - time) * rate
+    # Not negative, so that the conversion rounds down.
+    ticks = tl.where(age > 0.0, tl.minimum(age, _MAX_TICKS), 0.0).to(tl.int32)
+    part = tl.load(table + (ticks & _PART)).to(tl.float64)
+    exponent = -(ticks >> _PART_BITS) + _EXPONENT
+    power = (exponent.to(tl.int64) << _MANTISSA_BITS).to(tl.float64, bitcast=True)
+    return ((sums.to(tl.float64) * part) * power).to(tl.int64, bitcast=True)
+
+
+@triton.jit
+def _decay_tile(score, eligible, times, now, rate, table):
+    """The scores of a tile's eligible documents, decayed if the query's do."""
+    if rate != 0.0:
+        score = _decayed(score, tl.load(times, mask=eligible, other=0.0), now, rate, table)
+    return score
 
 
 @triton.jit
@@ -321,11 +381,16 @@ def _emit(
     query_count,
     keys,
     documents,
+    times,
+    now,
+    rate,
+    decay_table,
     sums,
     matched,
     TILE_BITS: tl.constexpr,
     WIDE: tl.constexpr,
     SIGNED: tl.constexpr,
+    DECAYS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
     """Emit the k best of the tile and raise the floor to the k-th; leaves the slab cleared."""
@@ -342,6 +407,8 @@ def _emit(
     if bitmap != 0:
         word = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + (document >> 5), mask=eligible, other=0)
         eligible = eligible & (((word >> (document & 31)) & 1) != 0)
+    if DECAYS:
+        score = _decay_tile(score, eligible, times + document, now, rate, decay_table)
     least = floor if WIDE else tl.minimum(tl.maximum(floor, _INT32_MIN), _INT32_MAX).to(tl.int32)
     score = tl.where(eligible & (score >= least), score, ABSENT)
     found = tl.sum((score != ABSENT).to(tl.int32))

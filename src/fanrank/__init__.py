@@ -7,9 +7,11 @@
 """
 
 from .engine.bm25 import BM25, METHODS
+from .engine.engine import Engine
 from .engine.errors import (
     BackendUnavailableError,
     DamagedIndexError,
+    DamagedStoreError,
     DatasetError,
     DeviceMemoryError,
     DuplicateIdError,
@@ -22,12 +24,17 @@ from .engine.errors import (
     QueryError,
     RecordError,
     StorageError,
+    StoreLockedError,
     UnknownIdError,
 )
 from .engine.explain import Explanation, TermContribution
-from .engine.records import Hits, Query, Record, read_records
-from .engine.search import Engine
+from .engine.filters import Filter, col, parse_filter
+from .engine.health import DriftReport, HealthReport
+from .engine.namespace import Namespace
+from .engine.recency import Recency
+from .engine.records import Hits, Query, Record, SearchScope, read_records
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
+from .engine.when import When, parse_when
 
 __version__ = "0.1.0"
 
@@ -38,25 +45,37 @@ __all__ = [
     "Analyzer",
     "BackendUnavailableError",
     "DamagedIndexError",
+    "DamagedStoreError",
     "DatasetError",
     "DeviceMemoryError",
+    "DriftReport",
     "DuplicateIdError",
     "Engine",
     "Explanation",
     "FanrankError",
+    "Filter",
     "ForeignIndexError",
+    "HealthReport",
     "Hits",
     "IndexFileError",
     "MissingExtraError",
+    "Namespace",
     "NewerFormatError",
     "ParameterError",
     "Query",
     "QueryError",
+    "Recency",
     "Record",
     "RecordError",
+    "SearchScope",
     "StorageError",
+    "StoreLockedError",
     "TermContribution",
     "UnknownIdError",
+    "When",
+    "col",
     "get_analyzer",
+    "parse_filter",
+    "parse_when",
     "read_records",
 ]

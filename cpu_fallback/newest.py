@@ -1,0 +1,107 @@
+"""Queries that decay or are limited in time: from the newest document to the oldest, as far as it may matter.
+
+The postings of ever longer blocks of documents are scored; the search of a segment ends once nothing older in it can
+enter the k best. What is older wins ties, so the bound must be below the k-th score, not equal to it (X05).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.columns import ranges
+from ..engine.decay import decayed_bits
+from ..engine.plan import Plan, SegmentPlan
+from ..engine.segment import TIME_BLOCK
+from ..engine.timing import Phases
+from .select import best_wide
+
+Integers = npt.NDArray[np.int64]
+
+# Documents of the first block; each further one is twice as long, up to the last.
+FIRST_BLOCK = 1 << 12
+LAST_BLOCK = 1 << 18
+
+
+def search_newest(
+    plan: Plan, out: tuple[Integers, Integers, npt.NDArray[np.int32]], strategy: str, phases: Phases
+) -> None:
+    """Answer the plan's `newest_first` queries. The scores of decayed ones are the bits of float64 numbers."""
+    scores, documents, counts = out
+    for query in plan.answerable[plan.newest_first[plan.answerable]].tolist():
+        found_scores, found, postings = _search(plan, query, strategy == "exhaustive")
+        row, count = plan.rows[query], len(found)
+        scores[row, :count], documents[row, :count], counts[row] = found_scores, found, count
+        phases.count("postings", postings)
+
+
+def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integers, int]:
+    """(scores, documents) of the k best, best first, and how many postings were scored."""
+    k = int(plan.k[query])
+    best = np.zeros(0, dtype=np.int64)
+    documents = np.zeros(0, dtype=np.int64)
+    postings = 0
+    for number in reversed(plan.candidates):
+        stops = len(best) == k and not exhaustive and not plan.signed
+        if stops and plan.bounds_before(number, np.array([query]))[0] < best[-1]:
+            break
+        part = plan.part(number)
+        if part is None:
+            continue
+        low, high = int(part.low[query]), int(part.high[query])
+        bound = segment_bounds(plan, part)[query]
+        length = FIRST_BLOCK
+        while low < high:
+            start = low if exhaustive else max(low, high - length)
+            if len(best) == k and not exhaustive and not plan.signed:
+                latest = part.segment.latest_before[(high - 1) // TIME_BLOCK]
+                if _keys(plan, query, np.array([bound]), np.array([latest]))[0] < best[-1]:
+                    break
+            found, sums, read = _score(plan, part, query, start, high)
+            postings += read
+            times = np.full(len(found), math.inf) if part.segment.times is None else part.segment.times[found]
+            keys = _keys(plan, query, sums, times)
+            documents, best = best_wide(
+                np.concatenate([documents, found + part.first]), np.concatenate([best, keys]), k
+            )
+            high, length = start, min(2 * length, LAST_BLOCK)
+    return best, documents, postings
+
+
+def segment_bounds(plan: Plan, part: SegmentPlan) -> Integers:
+    """[queries] no document of the segment has a larger sum of contributions (A034). Not for signed plans."""
+    largest = float(part.contributions.saturated.max(initial=0.0))
+    of_term = plan.snapshot.bm25.quanta(np.full(len(plan.idf), largest), plan.idf) * (part.ends > part.starts)
+    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_term[plan.slots] * plan.multiplicities)])
+    bounds: Integers = sums[plan.offsets[1:]] - sums[plan.offsets[:-1]]
+    return bounds
+
+
+def _keys(plan: Plan, query: int, sums: Integers, times: npt.NDArray[np.float64]) -> Integers:
+    """What orders documents with these sums and times: the sums, or the bits of their decayed values."""
+    rate = float(plan.rates[query])
+    return decayed_bits(sums, times, float(plan.now[query]), rate) if rate else sums
+
+
+def _score(plan: Plan, part: SegmentPlan, query: int, start: int, end: int) -> tuple[Integers, Integers, int]:
+    """(positions, sums) of the documents in [start, end) that match and pass, and how many postings were read."""
+    slots = slice(plan.offsets[query], plan.offsets[query + 1])
+    terms, multiplicities = plan.slots[slots], plan.multiplicities[slots]
+    firsts, lengths = np.zeros(len(terms), dtype=np.int64), np.zeros(len(terms), dtype=np.int64)
+    for place, (first, last) in enumerate(zip(part.starts[terms].tolist(), part.ends[terms].tolist(), strict=True)):
+        cuts = np.searchsorted(part.segment.documents[first:last], (start, end))
+        firsts[place], lengths[place] = first + cuts[0], cuts[1] - cuts[0]
+    where = ranges(firsts, lengths)
+    quanta = part.contributions.at(where, np.repeat(plan.idf[terms], lengths)) * np.repeat(multiplicities, lengths)
+    sums = np.zeros(end - start, dtype=np.int64)
+    matched = np.zeros(end - start, dtype=np.bool_)
+    places = part.segment.documents[where].astype(np.int64) - start
+    np.add.at(sums, places, quanta)
+    matched[places] = True
+    mask = part.mask(query)
+    if mask is not None:
+        matched &= mask[start:end]
+    found = np.flatnonzero(matched)
+    return found + start, sums[found], len(where)

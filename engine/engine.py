@@ -1,0 +1,548 @@
+"""The engine: records in, a batch of queries in one call, hits out; in memory, or over a directory that survives."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from . import backend as backends
+from . import files
+from . import search as searching
+from .bm25 import BM25
+from .columns import Schema
+from .errors import (
+    BackendUnavailableError,
+    FanrankError,
+    IndexFileError,
+    ParameterError,
+    QueryError,
+    RecordError,
+    StaleIndexError,
+    StorageError,
+)
+from .explain import Explanation
+from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
+from .index import WEEK
+from .memory import Memory
+from .namespace import Namespace
+from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
+from .records import DEFAULT_K, Hits, Query, Record, as_records
+from .scan import scan
+from .search import AnyQuery
+from .store import RecordStore
+from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..kernels.tensors import TensorHits
+
+INDEX = "index"
+"""The folder of the index files in an engine's directory."""
+# Attempts of a reader that a writer's checkpoint overtakes.
+ATTEMPTS = 20
+
+AnyRecord = Record | Mapping[str, Any]
+
+
+class Engine:
+    """A batch retrieval engine over records that grow while they are searched.
+
+    ``analyzer`` names a text analyzer (`fanrank.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf`` and
+    ``fields`` are the BM25 parameters (see `fanrank.BM25`); ``columns`` declares metadata columns beside the built-in
+    ones, ``{"project": "category", "priority": "number"}``, read from `Record.extra`. ``window`` is the length of a
+    time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule (SPEC A030 to A032).
+    ``backend`` forces a backend by name.
+
+    Any thread may write and search at any time: a search sees whole batches only and never waits for a writer.
+    """
+
+    def __init__(
+        self,
+        *,
+        analyzer: str | Analyzer = DEFAULT_ANALYZER,
+        method: str = "lucene",
+        k1: float = 1.2,
+        b: float = 0.75,
+        delta: float | None = None,
+        query_tf: str = "count",
+        fields: Mapping[str, float] | None = None,
+        columns: Mapping[str, str] | None = None,
+        window: float = WEEK,
+        epsilon: float = EPSILON,
+        max_windows: int | None = MAX_WINDOWS,
+        recency_rate: float = RATE,
+        backend: str | None = None,
+    ) -> None:
+        self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
+        self.analyzer = get_analyzer(analyzer)
+        self.schema = Schema.of(columns)
+        self.backend = backends.choose(backend)
+        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1e-3 <= window <= 1e12:
+            raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
+        self._recency_options = {"epsilon": epsilon, "max_windows": max_windows, "rate": recency_rate}
+        Recency(**self._recency_options)  # type: ignore[arg-type]
+        self._memory = Memory(self.bm25, self.analyzer, self.schema, float(window))
+        self._recency: dict[str, Recency] = {}
+        self._health: dict[str, Health] = {}
+        self._drift: dict[str, Drift] = {}
+        self._directory: files.IndexDirectory | None = None
+        self._opening: threading.Thread | None = None
+        self._opening_error: BaseException | None = None
+        self.opened: str | None = None
+        """How `open` came by the index: loaded, or built and why. None for an engine in memory."""
+
+    @classmethod
+    def from_records(cls, records: Iterable[AnyRecord], *, progress: bool = False, **options: Any) -> Engine:
+        """An engine over these records. `options` are the constructor's. Raises as the constructor and `add`."""
+        engine = cls(**options)
+        engine.add(records, progress=progress)
+        return engine
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        wait: bool = True,
+        progress: bool = False,
+        backend: str | None = None,
+        **options: Any,
+    ) -> Engine:
+        """The engine whose records live in the directory `path`, made if need be.
+
+        A write returns once it is durable: the records are in SQLite's write-ahead log and the log is synced, so
+        neither a crash of the process nor of the machine loses them or a part of their batch. The index beside them is
+        derived: what is missing or damaged in it is built again from the records (`opened` says what was done).
+
+        One process may write; any number may open it with ``read_only`` and `refresh`. `options` are the constructor's
+        and are kept when the directory is made; later they may be left out, and must not differ. With ``wait`` false
+        the call returns at once, and until the index is there searches are answered by a scan for keywords (C009;
+        ``hits.backend`` says ``keyword-scan``). Raises `StoreLockedError` while another writer has it open,
+        `ParameterError` for options that differ, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
+        `StorageError`.
+        """
+        store = RecordStore.open(path, read_only=read_only)
+        try:
+            config = store.config
+            if config is None:
+                engine = cls(backend=backend, **options)
+                config = {**engine._config(), "store": secrets.token_hex(8)}
+                store.set_config(config)
+            else:
+                known = {name: value for name, value in config.items() if name != "store"}
+                engine = cls(backend=backend, **{**known, **options})
+                for name, value in engine._config().items():
+                    if known[name] != value:
+                        raise ParameterError(
+                            f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
+                            "another directory"
+                        )
+            engine._memory.store = store
+            engine._directory = files.IndexDirectory(Path(path) / INDEX, owner=config["store"])
+            if wait:
+                engine._fill(progress)
+            else:
+                engine._opening = threading.Thread(target=engine._fill_behind, name="fanrank-open", daemon=True)
+                engine._opening.start()
+        except BaseException:
+            store.close()
+            raise
+        return engine
+
+    def _config(self) -> dict[str, Any]:
+        _check_name(self.analyzer)
+        return {
+            "analyzer": self.analyzer.name,
+            **self.bm25.to_dict(),
+            "columns": self.schema.declared(),
+            "window": self._memory.window,
+            "epsilon": self._recency_options["epsilon"],
+            "max_windows": self._recency_options["max_windows"],
+            "recency_rate": self._recency_options["rate"],
+        }
+
+    def _fill(self, progress: bool = False) -> None:
+        """Bring the index to the store's last write: load it, or build it where it cannot be loaded."""
+        memory = self._memory
+        store, directory = memory.store, self._directory
+        assert store is not None
+        assert directory is not None
+        # The index files are the writer's: a reader's memory, which merges in the background too, must not know them.
+        own = None if store.read_only else directory
+        for attempt in range(ATTEMPTS):
+            fresh = Memory(self.bm25, self.analyzer, self.schema, memory.window, store, own)
+            self.opened = "built: there were no index files"
+            try:
+                if store.sequence or directory.exists():
+                    saved = directory.load()
+                    self._check_saved(saved)
+                    fresh.restore(saved)
+                    self.opened = "loaded"
+            except (IndexFileError, ParameterError) as error:
+                if directory.exists():
+                    self.opened = f"built: {error}"
+            try:
+                self._replay(fresh, store, progress)
+            except StaleIndexError as error:
+                if store.read_only and attempt + 1 < ATTEMPTS:
+                    continue  # the writer's next checkpoint is on its way
+                fresh = Memory(self.bm25, self.analyzer, self.schema, memory.window, store, own)
+                self.opened = f"built: {error}"
+                self._replay(fresh, store, progress)
+            break
+        if own is not None and self.opened != "loaded":
+            # A stale manifest must not look valid once the counter has caught up with it.
+            own.clear()
+        self._memory = fresh
+        fresh.wake()
+
+    def _check_saved(self, saved: files.SavedIndex) -> None:
+        found = (saved.analyzer, dict(saved.parameters), dict(saved.columns))
+        if found != (self.analyzer.name, self.bm25.to_dict(), self.schema.declared()):
+            raise ParameterError("the index files were made with other parameters than the records")
+
+    def _replay(self, memory: Memory, store: RecordStore, progress: bool) -> None:
+        with tqdm(desc="indexing", unit=" records", disable=not (progress and sys.stderr.isatty())) as bar:
+
+            def shown() -> Iterator[Any]:
+                for run in store.changes_after(memory.sequence):
+                    yield run
+                    bar.update(len(run.added))
+
+            memory.replay(shown(), store.sequence)
+
+    def _fill_behind(self) -> None:
+        try:
+            self._fill()
+        except BaseException as error:
+            self._opening_error = error
+
+    def _ready(self) -> Memory:
+        """The memory, once `open` has filled it."""
+        if self._opening is not None:
+            self._opening.join()
+            if self._opening_error is not None:
+                raise self._opening_error
+            self._opening = None
+        return self._memory
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True, backend: str | None = None) -> Engine:
+        """The index saved at `path`, in memory; its arrays are memory-mapped.
+
+        `verify` compares every file with its checksum. Raises `ForeignIndexError`, `NewerFormatError`,
+        `DamagedIndexError` or `StorageError`.
+        """
+        saved = files.load(path, verify=verify)
+        engine = cls(analyzer=saved.analyzer, columns=saved.columns, backend=backend, **saved.parameters)
+        engine._memory.restore(saved)
+        return engine
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index, without texts, to the directory `path` (made if need be; replaced in one step).
+
+        Raises `ForeignIndexError` if the directory holds something else, `StorageError` if it cannot be written,
+        `ParameterError` for an analyzer that `load` could not find by its name.
+        """
+        _check_name(self.analyzer)
+        files.save(path, self._ready().saved())
+
+    def __len__(self) -> int:
+        """The number of live records, over all namespaces."""
+        return sum(snapshot.size for snapshot in self._ready().snapshots.values())
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Bring the index files up to date and let the directory go; writes are refused from now on.
+
+        Searches in memory still work. A second call does nothing. Raises `StorageError`.
+        """
+        self._ready().close()
+
+    def flush(self) -> None:
+        """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
+        self._ready().flush()
+
+    def refresh(self) -> None:
+        """Catch up with the writer of a directory opened with ``read_only``."""
+        store = self._ready().store
+        if store is None or not store.read_only:
+            return
+        try:
+            self._replay(self._memory, store, False)
+        except StaleIndexError:
+            self._fill()
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that hold live records."""
+        return tuple(name for name, snapshot in self._ready().snapshots.items() if snapshot.size)
+
+    def namespace(self, name: str) -> Namespace:
+        """A handle on one namespace, which sees nothing of any other."""
+        return Namespace(self, name)
+
+    def to(self, device: str, *, max_device_bytes: int | None = None) -> Engine:
+        """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason.
+
+        `max_device_bytes` bounds the segments and the buffers of a launch together (`DeviceMemoryError` before they
+        would take more); small tables and the pools of captured graphs come on top. What another device held for this
+        engine is let go.
+        """
+        if device not in ("cpu", "cuda"):
+            raise ParameterError(f"unknown device {device!r}; there are: cpu, cuda")
+        limit = max_device_bytes
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ParameterError(f"max_device_bytes must be 1 or more, not {max_device_bytes!r}")
+        among = backends.CPU if device == "cpu" else backends.DEVICES
+        try:
+            self.backend = backends.choose(among=among, max_device_bytes=max_device_bytes)
+        except BackendUnavailableError as error:
+            raise BackendUnavailableError(f"cannot serve from {device}: {error}") from None
+        return self
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes of the index and what goes on behind writes (all int but ratio, names and reasons).
+
+        `deleted` are dead documents that no merge has left out yet; `device_bytes` is what the backend holds on its
+        device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine alone.
+        """
+        memory = self._ready()
+        snapshots = memory.snapshots.values()
+        segments = [segment for snapshot in snapshots for segment in snapshot.segments]
+        postings = sum(segment.postings for segment in segments)
+        size = sum(segment.index_bytes for segment in segments)
+        documents = sum(snapshot.size for snapshot in snapshots)
+        return {
+            "namespaces": len(self.namespaces),
+            "documents": documents,
+            "deleted": sum(snapshot.numbers for snapshot in snapshots) - documents,
+            "segments": len(segments),
+            "vocabulary": len(memory.encoder.vocabulary),
+            "postings": postings,
+            "index_bytes": size,
+            "bytes_per_posting": size / postings if postings else 0.0,
+            "backend": self.backend.name,
+            "device_bytes": self.backend.device.residency.bytes if self.backend.device else 0,
+            **memory.stats(),
+            **({"opened": self.opened} if self.opened else {}),
+        }
+
+    def add(self, records: Iterable[AnyRecord], *, progress: bool = False) -> int:
+        """Add records (or mappings, read by `Record.from_dict`); returns how many, once they are durable and found.
+
+        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record, `DuplicateIdError`
+        for an id that its namespace already holds, `StorageError` where they cannot be made durable. `progress` shows
+        a bar if standard error is a terminal.
+        """
+        _check_batch(records, "add")
+        shown = tqdm(records, "indexing", unit=" records", disable=not (progress and sys.stderr.isatty()))
+        return self._ready().write(added=as_records(shown))
+
+    def update(self, records: Iterable[AnyRecord], *, insert: bool = False) -> int:
+        """Replace live records by these, by id; returns how many, as `add`. They become the youngest.
+
+        All or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with
+        ``insert`` such a record is added.
+        """
+        _check_batch(records, "update")
+        batch = list(as_records(records))
+        removed: dict[str, list[str]] = {}
+        for record in batch:
+            removed.setdefault(record.namespace, []).append(record.id)
+        return self._ready().write(removed=removed, added=batch, missing_ok=insert)
+
+    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
+        """Delete live records by id; returns how many, once that is durable.
+
+        All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
+        """
+        if isinstance(ids, (str, Record)) or not isinstance(ids, Iterable):
+            raise RecordError("delete takes a batch: pass a list of ids")
+        batch = list(ids)
+        wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
+        if wrong is not None:
+            raise RecordError(f"an id must be a string, not {wrong!r}")
+        return self._ready().write(removed={namespace: batch}, missing_ok=missing_ok)
+
+    def drop(self, namespace: str) -> None:
+        """Delete a namespace with all its records, and what was counted of its searches."""
+        self._ready().drop(namespace)
+        for kept in (self._recency, self._health, self._drift):
+            kept.pop(namespace, None)
+
+    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
+        """The live records with these ids, in their order, None for those that are not there (C008).
+
+        Raises `StorageError` for an engine in memory, which keeps no texts, and `DamagedStoreError` for a record that
+        was altered, or that is gone although nobody deleted it (which a reader cannot tell).
+        """
+        memory = self._memory
+        if memory.store is None:
+            raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
+        ids = list(ids)
+        found = memory.store.fetch(namespace, ids)
+        if None in found:
+            memory.check_gone(namespace, [i for i, record in zip(ids, found, strict=True) if record is None])
+        return found
+
+    def search(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int = DEFAULT_K,
+        *,
+        threads: int = 1,
+        strategy: str = "auto",
+        timing: bool = False,
+    ) -> Hits:
+        """Answer a batch of B queries in one call.
+
+        A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
+        do not say their own. `threads` and `strategy` (``auto``, ``exhaustive``, ``pruned``) change how fast the
+        answer comes, never the answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and
+        `Hits.postings`. Raises `QueryError`, `ParameterError`, `DeviceMemoryError`.
+        """
+        started = time.perf_counter()
+        try:
+            if self._opening is not None and self._opening.is_alive():
+                hits, reason = scan(self._memory, queries, k), "the index is being built"
+            else:
+                hits = searching.search(
+                    self._ready(),
+                    self.backend,
+                    queries,
+                    k,
+                    threads=threads,
+                    strategy=strategy,
+                    timing=timing,
+                    windows=self._windows,
+                )
+                reason = None
+        except FanrankError as error:
+            self._count_failure(queries, error)
+            raise
+        self._count(hits, time.perf_counter() - started, reason)
+        return hits
+
+    def _windows(self, namespace: str) -> int:
+        return self.recency(namespace).windows()
+
+    def recency(self, namespace: str = "") -> Recency:
+        """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
+        return self._recency.setdefault(namespace, Recency(**self._recency_options))  # type: ignore[arg-type]
+
+    def observe(
+        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
+    ) -> None:
+        """Tell which hits were used, so that the k* rule learns how recent useful records are (A032).
+
+        `now` is the queries' own time; `windows` how many windows they searched (None: all). Ids that are not live,
+        and records without a time, teach nothing.
+        """
+        memory = self._ready()
+        snapshot = memory.snapshot(namespace)
+        ranks = searching.window_ranks(snapshot, list(snapshot.find_all(list(ids)).values()), memory.window, now)
+        self.recency(namespace).observe([rank for rank in ranks if windows is None or rank < windows], windows)
+
+    def health(self, namespace: str = "") -> HealthReport:
+        """Counts, latencies and fallbacks of the namespace's searches (C040)."""
+        return self._health_of(namespace).snapshot()
+
+    def drift(self, namespace: str = "") -> DriftReport:
+        """How far the namespace's most frequent terms have moved since the last call (B014)."""
+        snapshot = self._ready().snapshot(namespace)
+        df = snapshot.all_document_frequencies()
+        terms = np.flatnonzero(df)
+        return self._drift.setdefault(namespace, Drift()).check(top_terms(terms, df[terms], TOP_TERMS))
+
+    def _health_of(self, namespace: str) -> Health:
+        return self._health.setdefault(namespace, Health(namespace))
+
+    def _count(self, hits: Hits, seconds: float, fallback: str | None) -> None:
+        rows: dict[str, list[int]] = {}
+        for row, query in enumerate(hits.queries):
+            rows.setdefault(query.namespace, []).append(row)
+        for namespace, own in rows.items():
+            results = hits.counts[own] if len(rows) > 1 else hits.counts
+            self._health_of(namespace).record(len(own), seconds, results, backend=hits.backend, fallback=fallback)
+
+    def _count_failure(self, queries: object, error: FanrankError) -> None:
+        batch = [query for query in queries if isinstance(query, Query)] if isinstance(queries, (list, tuple)) else []
+        for namespace in {query.namespace for query in batch} or {""}:
+            self._health_of(namespace).fail(1, error, backend=self.backend.name)
+
+    def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
+
+        Terms that no record of the query's namespace has are left out; repeats count, unless ``query_tf`` is
+        ``unique``. Raises `QueryError`.
+        """
+        if isinstance(queries, (str, Query, Mapping)):
+            raise QueryError("encode takes a batch: pass a list of queries")
+        memory = self._ready()
+        encoded = []
+        for position, query in enumerate(queries):
+            asked = searching.as_query(query, position)
+            terms = np.array(searching.analyse(memory, asked), dtype=np.int32)
+            terms = terms[memory.snapshot(asked.namespace).document_frequencies(terms) > 0]
+            own = terms.tolist()
+            encoded.append(list(dict.fromkeys(own)) if self.bm25.query_tf == "unique" else own)
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(terms) for terms in encoded], out=offsets[1:])
+        return np.array([term for terms in encoded for term in terms], dtype=np.int64), offsets
+
+    def search_tensors(
+        self,
+        terms: torch.Tensor,
+        offsets: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        *,
+        k: int = DEFAULT_K,
+        namespace: str = "",
+    ) -> TensorHits:
+        """Answer a batch given as device tensors with device tensors: scores, documents [B, k] and counts [B].
+
+        `terms` (int32 or int64 [T]) are vocabulary ids (`encode`; -1 matches nothing), ``offsets[b]`` to
+        ``offsets[b + 1]`` those of query b (int32 or int64 [B + 1], from 0 to T: not checked, as that would wait for
+        the device), `weights` [T] integers from 1 to 2**20 (others are taken as the nearest) that multiply each term's
+        contributions. k is at most 1,024. Work goes to the current stream and nothing is synchronised, except by the
+        first call of an epoch or of a shape (B, T, weights or not, k), which uploads and derives. Later calls of the
+        shape can be captured in a CUDA graph; capture again once records were added. Raises
+        `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
+        """
+        if self.backend.device is None:
+            raise BackendUnavailableError(
+                f"search_tensors needs a backend on a device, and {self.backend.name} serves; call engine.to('cuda')"
+            )
+        return self.backend.device.tensors(self._ready().snapshot(namespace), terms, offsets, weights, k)
+
+    def explain(self, query: AnyQuery, document: str) -> Explanation:
+        """How the record with id `document` scores for the query, term by term. Raises `UnknownIdError`."""
+        return self.search([query]).explain(0, document)
+
+
+def _check_batch(records: object, verb: str) -> None:
+    if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
+        raise RecordError(f"{verb} takes a batch: pass a list of records")
+
+
+def _check_name(analyzer: Analyzer) -> None:
+    if get_analyzer(analyzer.name) is not analyzer:
+        raise ParameterError(f"the analyzer's name {analyzer.name!r} stands for another one; it cannot be saved")

@@ -1,0 +1,448 @@
+"""What an engine holds, and how writes change it: batches in, snapshots out, durable first where there is a store.
+
+::
+
+    write ─ encode ─ queue ─┐ one thread at a time, for all that wait (group commit)
+                            └ prepare on the snapshots ─ commit to the store ─ publish ─ merge, checkpoint behind
+
+A search takes the snapshots as they are and never waits for a writer. A batch is prepared on top of them in full, then
+committed, then published in one assignment, so that no reader sees half of it and none sees what is not durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .bm25 import BM25
+from .columns import Schema, hashes_of
+from .errors import DuplicateIdError, StorageError, UnknownIdError
+from .failpoints import reach
+from .files import IndexDirectory, SavedIndex
+from .index import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
+from .records import Record
+from .segment import Segment, build_segment
+from .store import Change, EncodedRecord, RecordStore, Run, encode
+from .text import Analyzer
+from .vocabulary import Encoder, Vocabulary
+
+logger = logging.getLogger("fanrank")
+
+# Records analysed at a time while an index is built (A126): bounds what is held beside the index.
+BUILD_CHUNK = 50_000
+# A write merges segments itself up to this many documents, a millisecond or two; larger merges wait for the background.
+INLINE_DOCUMENTS = 1 << 12
+# With more segments than this in a namespace the background has fallen behind, and the writer merges them all.
+MAX_SEGMENTS = 512
+# Changes after which the index files are brought up to date: what opening the store replays, at most about a second.
+CHECKPOINT_CHANGES = 100_000
+# Seconds after a failed checkpoint before the next attempt.
+CHECKPOINT_PAUSE = 5.0
+
+
+@dataclass(eq=False)
+class Write:
+    """One batch: ids to remove, by namespace, then records to add."""
+
+    removed: Mapping[str, Sequence[str]]
+    added: Iterator[Sequence[Record]]
+    missing_ok: bool = False
+    """Whether ids to remove that nobody has are passed over."""
+    count: int = 0
+    """Records added, or removed where none was added."""
+    done: bool = False
+    error: BaseException | None = None
+
+
+@dataclass
+class Counters:
+    """What happened behind the writes."""
+
+    merges: int = 0
+    merged_documents: int = 0
+    compacted_documents: int = 0
+    """Dead documents that merges left out."""
+    checkpoints: int = 0
+    commits: int = 0
+    batches: int = 0
+    """Writes; more than `commits` where several were committed together."""
+    error: str | None = None
+    """The last failure in the background, None once it succeeds again."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """The records of all namespaces as snapshots. `store` and `directory` are None for an engine in memory alone."""
+
+    bm25: BM25
+    analyzer: Analyzer
+    schema: Schema
+    window: float = WEEK
+    store: RecordStore | None = None
+    directory: IndexDirectory | None = None
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    """Replaced by every write, never changed."""
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.encoder = Encoder(self.analyzer, Vocabulary())
+        self.values = {name: Vocabulary() for name in self.schema.categories}
+        self.sequence = 0
+        self.checkpointed = 0
+        self._on_disk: Mapping[str, Snapshot] = self.snapshots
+        self._queue: deque[Write] = deque()
+        self._writing = threading.Lock()
+        self._saving = threading.Lock()
+        self._starting = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._dirty: set[str] = set()
+        self._not_before = 0.0
+        self._closed = False
+
+    def restore(self, saved: SavedIndex) -> None:
+        """Take over an index from files."""
+        self.encoder = Encoder(self.analyzer, Vocabulary(saved.terms))
+        self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
+        self.snapshots = self._on_disk = dict(saved.namespaces)
+        self.sequence = self.checkpointed = saved.sequence
+
+    def snapshot(self, namespace: str) -> Snapshot:
+        return self.snapshots.get(namespace) or Snapshot((), self.bm25)
+
+    def write(
+        self,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Iterable[Record] = (),
+        missing_ok: bool = False,
+    ) -> int:
+        """Apply one batch, all or nothing; returns once it is durable and seen by searches."""
+        source = iter(added)
+        first = list(islice(source, BUILD_CHUNK))
+        second = list(islice(source, 1))
+        if not second:
+            request = Write(removed or {}, iter([first] if first else []), missing_ok)
+            self._queue.append(request)
+            with self._writing:
+                if not request.done:
+                    self._apply([self._queue.popleft() for _ in range(len(self._queue))])
+        else:
+            # Too large to be prepared on behalf of another thread: its records are read as they are analysed.
+            # Iterators of lists, unlike the lists, hold nothing once they are through.
+            rest = chain(iter(first), iter(second), source)
+            del first
+            chunks = iter(lambda: list(islice(rest, BUILD_CHUNK)), [])
+            request = Write(removed or {}, chunks, missing_ok)
+            with self._writing:
+                self._apply([request])
+        if request.error is not None:
+            raise request.error
+        self.wake()
+        return request.count
+
+    def _apply(self, requests: Sequence[Write]) -> None:
+        """Prepare each, commit all that can be, publish. A request's failure is its own; the store's is everybody's."""
+        if self._closed:
+            for request in requests:
+                request.error, request.done = StorageError("the engine is closed"), True
+            return
+        start = self._sizes()
+        working: dict[str, Snapshot] = {}
+        batches: list[list[Change]] = []
+        prepared: list[Write] = []
+        for request in requests:
+            before = self._sizes()
+            try:
+                states, changes = self._prepare(request, working)
+            except BaseException as error:
+                self._forget(before)
+                request.error, request.done = error, True
+                continue
+            working |= states
+            batches.append(changes)
+            prepared.append(request)
+        try:
+            if self.store is not None and any(batches):
+                self.sequence = self.store.write(batches)
+        except BaseException as error:
+            self._forget(start)
+            for request in prepared:
+                request.error, request.done = error, True
+            return
+        self.snapshots = {**self.snapshots, **working}
+        self._dirty |= working.keys()
+        self.counters.batches += len(prepared)
+        self.counters.commits += bool(prepared)
+        reach("write.published")
+        for request in prepared:
+            request.done = True
+
+    def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
+        """The snapshots after the batch, and the same as changes for the store (none where there is no store)."""
+        states: dict[str, Snapshot] = {}
+        removed: dict[str, list[str]] = {}
+        added: dict[str, list[EncodedRecord]] = {}
+        new: dict[str, list[Segment]] = {}
+        count = 0
+        for namespace, ids in request.removed.items():
+            before = working.get(namespace) or self.snapshot(namespace)
+            places = before.find_all(ids)
+            missing = [record_id for record_id in ids if record_id not in places]
+            if missing and not request.missing_ok:
+                where = f" in namespace {namespace!r}" if namespace else ""
+                raise UnknownIdError(f"no live record with id {missing[0]!r}{where}; nothing was changed")
+            removed[namespace] = list(places)
+            states[namespace] = before.without(list(places.values()))
+            count += len(places)
+        analysed = 0
+        for chunk in request.added:
+            for namespace, group in by_namespace(chunk).items():
+                before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+                hashes = _check_new(namespace, group, [before, Snapshot(tuple(new.get(namespace, ())), self.bm25)])
+                if self.store is not None:
+                    added.setdefault(namespace, []).extend(map(encode, group))
+                new.setdefault(namespace, []).append(self.build(group, hashes))
+            analysed += len(chunk)
+        for namespace, segments in new.items():
+            before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+            states[namespace] = before.extended(segments)
+        for namespace, after in states.items():
+            behind = analysed > BUILD_CHUNK or len(after.segments) > MAX_SEGMENTS
+            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if behind else INLINE_DOCUMENTS, self.window)
+        request.count = analysed or count
+        if self.store is None:
+            return states, []
+        return states, [Change(name, removed.get(name, ()), added.get(name, ())) for name in states]
+
+    def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
+        return build_segment(records, self.encoder, list(self.bm25.fields), self.schema, self.values, hashes)
+
+    def _sizes(self) -> tuple[int, dict[str, int]]:
+        return len(self.encoder.vocabulary), {name: len(column) for name, column in self.values.items()}
+
+    def _forget(self, sizes: tuple[int, dict[str, int]]) -> None:
+        """Undo what a failed batch added to the vocabularies."""
+        if len(self.encoder.vocabulary) > sizes[0]:
+            self.encoder.forget(sizes[0])
+        for name, column in self.values.items():
+            column.truncate(sizes[1][name])
+
+    def drop(self, namespace: str) -> None:
+        """Remove a namespace with all it holds."""
+        with self._writing:
+            if self._closed:
+                raise StorageError("the engine is closed")
+            if self.store is not None:
+                self.sequence = self.store.drop(namespace)
+            self.snapshots = {name: own for name, own in self.snapshots.items() if name != namespace}
+        self.wake()
+
+    def replay(self, runs: Iterable[Run], last: int) -> None:
+        """Apply what the store holds beyond the index. Ids that are not live are passed over.
+
+        `last` is the store's last change if there are no runs: a writer elsewhere may have made more by the time that
+        the runs show.
+        """
+        with self._writing:
+            snapshots = dict(self.snapshots)
+            for run in runs:
+                self._dirty.add(run.namespace)
+                empty = Snapshot((), self.bm25)
+                snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
+                snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
+                if run.added:
+                    snapshot = snapshot.extended([self.build(run.added)])
+                snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window)
+                if run.dropped and not run.added:
+                    del snapshots[run.namespace]
+                last = run.last
+            if last > self.sequence:
+                self.snapshots = snapshots
+            self.sequence = last
+
+    def wake(self) -> None:
+        """See to it that a thread works in the background if there is something to do."""
+        if self._closed or not (self._mergeable() or self._checkpoint_due()):
+            return
+        with self._starting:
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="fanrank-merge", daemon=True)
+                self._worker.start()
+
+    def _mergeable(self) -> bool:
+        for namespace in list(self._dirty):
+            # Before the look, so that what a write adds meanwhile stays.
+            self._dirty.discard(namespace)
+            if next(self.snapshot(namespace).merges(MAX_SEGMENT_DOCUMENTS, self.window), None) is not None:
+                self._dirty.add(namespace)
+                return True
+        return False
+
+    def _checkpoint_due(self) -> bool:
+        return (
+            self.directory is not None
+            and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
+            and time.monotonic() >= self._not_before
+        )
+
+    def _work(self) -> None:
+        while True:
+            try:
+                while self._merge_one() and not self._closed:
+                    pass
+                if self._checkpoint_due() and not self._closed:
+                    self.checkpoint()
+            except Exception as error:
+                self.counters.error = f"{type(error).__name__}: {error}"
+                self._not_before = time.monotonic() + CHECKPOINT_PAUSE
+                logger.warning("background work failed: %s", type(error).__name__)
+                with self._starting:
+                    self._worker = None
+                return
+            with self._starting:
+                if self._closed or not (self._mergeable() or self._checkpoint_due()):
+                    self._worker = None
+                    return
+
+    def _merge_one(self) -> bool:
+        """Do one merge that is due, if any, and publish it."""
+        for namespace in list(self._dirty):
+            self._dirty.discard(namespace)
+            merge = next(self.snapshot(namespace).merges(MAX_SEGMENT_DOCUMENTS, self.window), None)
+            if merge is None:
+                continue
+            self._dirty.add(namespace)
+            reach("merge.begin")
+            merged = merge.run()
+            if merged is not None:
+                merged.prepare()
+            reach("merge.built")
+            with self._writing:
+                self._publish(namespace, merge, merged)
+            reach("merge.published")
+            return True
+        return False
+
+    def _publish(self, namespace: str, merge: Merge, merged: Segment | None) -> None:
+        current = self.snapshots.get(namespace)
+        following = current and current.replaced(merge, merged)
+        if not following:
+            return  # a write merged them meanwhile, or the namespace is gone
+        self.snapshots = {**self.snapshots, namespace: following}
+        self.counters.merges += 1
+        size = 0 if merged is None else merged.size
+        self.counters.merged_documents += size
+        self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
+
+    def saved(self) -> SavedIndex:
+        """All there is, as of one moment between two writes."""
+        with self._writing:
+            return SavedIndex(
+                analyzer=self.analyzer.name,
+                parameters=self.bm25.to_dict(),
+                columns=self.schema.declared(),
+                terms=list(self.encoder.vocabulary.strings),
+                categories={name: list(values.strings) for name, values in self.values.items()},
+                namespaces=self.snapshots,
+                sequence=self.sequence,
+            )
+
+    def checkpoint(self) -> None:
+        """Bring the index files up to the last write, so that opening the store has nothing to replay."""
+        if self.directory is None or self.store is None:
+            return
+        with self._saving:
+            if self.snapshots is self._on_disk:
+                return
+            saved = self.saved()
+            reach("checkpoint.begin")
+            self.directory.save(saved)
+            self.checkpointed, self._on_disk = saved.sequence, saved.namespaces
+            self.store.prune(saved.sequence)
+            reach("checkpoint.pruned")
+            self.counters.checkpoints += 1
+            self.counters.error = None
+
+    def flush(self) -> None:
+        """Do all merges that are due and checkpoint. Raises `StorageError` where the files fail."""
+        self.join()
+        while self._merge_one():
+            pass
+        self.checkpoint()
+
+    def check_gone(self, namespace: str, ids: Sequence[str]) -> None:
+        """Raise `DamagedStoreError` if one of these ids, which the store does not find, is live."""
+        if self.store is None or self.store.read_only or not self.snapshot(namespace).find_all(ids):
+            return
+        # A write may be between its commit and its snapshot: without one, both must hold the same.
+        with self._writing:
+            self.store.check_found(namespace, list(self.snapshot(namespace).find_all(ids)))
+
+    def join(self) -> None:
+        """Wait for the background to finish what it does."""
+        worker = self._worker
+        if worker is not None and worker is not threading.current_thread():
+            worker.join()
+
+    def close(self) -> None:
+        """Checkpoint, let the store go, refuse further writes. A second call does nothing."""
+        if self._closed:
+            return
+        self.join()
+        try:
+            self.checkpoint()
+        finally:
+            with self._writing:
+                self._closed = True
+            if self.store is not None:
+                self.store.close()
+
+    def stats(self) -> dict[str, Any]:
+        """The state of what goes on behind the writes."""
+        found: dict[str, Any] = {
+            "writes": self.counters.batches,
+            "commits": self.counters.commits,
+            "merges": self.counters.merges,
+            "merged_documents": self.counters.merged_documents,
+            "compacted_documents": self.counters.compacted_documents,
+            "merging": self._worker is not None,
+            "background_error": self.counters.error,
+        }
+        if self.store is not None:
+            found |= {
+                "sequence": self.sequence,
+                "checkpointed": self.checkpointed,
+                "checkpoints": self.counters.checkpoints,
+                "store_bytes": self.store.bytes,
+            }
+        return found
+
+
+def by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.namespace, []).append(record)
+    return groups
+
+
+def _check_new(namespace: str, records: Sequence[Record], held: Sequence[Snapshot]) -> npt.NDArray[np.uint64]:
+    """The hashes of the records' ids. Raises `DuplicateIdError` for an id that stands twice, or is live in `held`."""
+    ids = [record.id for record in records]
+    hashes = hashes_of(ids)
+    taken = next((record_id for snapshot in held for record_id in snapshot.find_all(ids, hashes)), None)
+    if taken is None and len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        taken = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+    if taken is not None:
+        place = f"namespace {namespace!r}" if namespace else None
+        raise DuplicateIdError("the id is already taken; ids must be unique", where=place, record_id=taken)
+    return hashes

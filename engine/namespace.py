@@ -1,0 +1,104 @@
+"""A tenant's view of an engine: one namespace, and nothing of any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .errors import QueryError, RecordError
+from .explain import Explanation
+from .health import DriftReport, HealthReport
+from .records import DEFAULT_K, Hits, Query, Record, as_records
+from .search import AnyQuery, as_query
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class Namespace:
+    """One namespace of an engine: its own records, segments, statistics and counts.
+
+    Records and queries that name no namespace belong to this one; those that name another are refused. The methods are
+    the engine's, which see for what they raise. Made by `Engine.namespace`; costs nothing, so make one a request.
+    """
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        if not isinstance(name, str):
+            raise QueryError(f"a namespace's name must be a string, not {type(name).__name__}")
+        self._engine = engine
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Namespace({self.name!r})"
+
+    def __len__(self) -> int:
+        """The number of live records."""
+        return self._engine._ready().snapshot(self.name).size
+
+    def add(self, records: Iterable[Record | Mapping[str, Any]], *, progress: bool = False) -> int:
+        return self._engine.add(self._own_records(records, "add"), progress=progress)
+
+    def update(self, records: Iterable[Record | Mapping[str, Any]], *, insert: bool = False) -> int:
+        return self._engine.update(self._own_records(records, "update"), insert=insert)
+
+    def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
+        return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
+
+    def drop(self) -> None:
+        self._engine.drop(self.name)
+
+    def fetch(self, ids: Sequence[str]) -> list[Record | None]:
+        return self._engine.fetch(ids, namespace=self.name)
+
+    def search(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int = DEFAULT_K,
+        *,
+        threads: int = 1,
+        strategy: str = "auto",
+        timing: bool = False,
+    ) -> Hits:
+        if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
+            raise QueryError("search takes a batch: pass a list of queries")
+        own = [self._own_query(query, position) for position, query in enumerate(queries)]
+        return self._engine.search(own, k, threads=threads, strategy=strategy, timing=timing)
+
+    def explain(self, query: AnyQuery, document: str) -> Explanation:
+        return self._engine.explain(self._own_query(query, 0), document)
+
+    def observe(self, ids: Iterable[str], *, now: float | None = None, windows: int | None = None) -> None:
+        self._engine.observe(ids, namespace=self.name, now=now, windows=windows)
+
+    def health(self) -> HealthReport:
+        return self._engine.health(self.name)
+
+    def drift(self) -> DriftReport:
+        return self._engine.drift(self.name)
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes of this namespace's part of the index, and its k* rule."""
+        snapshot = self._engine._ready().snapshot(self.name)
+        return {
+            "documents": snapshot.size,
+            "deleted": snapshot.numbers - snapshot.size,
+            "segments": len(snapshot.segments),
+            "postings": sum(segment.postings for segment in snapshot.segments),
+            "index_bytes": sum(segment.index_bytes for segment in snapshot.segments),
+            "recency": self._engine.recency(self.name).to_dict(),
+        }
+
+    def _own_records(self, records: Iterable[Record | Mapping[str, Any]], verb: str) -> Iterator[Record]:
+        if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
+            raise RecordError(f"{verb} takes a batch: pass a list of records")
+        for record in as_records(records):
+            if record.namespace not in ("", self.name):
+                raise RecordError("the record names another namespace than the one it is given to", record_id=record.id)
+            yield record if record.namespace == self.name else replace(record, namespace=self.name)
+
+    def _own_query(self, query: AnyQuery, position: int) -> Query:
+        asked = as_query(query, position)
+        if asked.namespace not in ("", self.name):
+            raise QueryError(f"query {position} names another namespace than the one it is asked of")
+        return asked if asked.namespace == self.name else replace(asked, namespace=self.name)

@@ -1,0 +1,66 @@
+"""What answers while there is no index: a scan of the stored texts for keywords, newest first (SPEC C009)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import Columns
+from .errors import QueryError, UnknownIdError
+from .explain import Explanation
+from .filters import compile_filter
+from .memory import Memory
+from .records import Hits, Query, Record, check_k
+from .search import AnyQuery, as_query, k_of, scoped
+from .store import keywords
+from .vocabulary import Vocabulary
+
+BACKEND = "keyword-scan"
+
+
+def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
+    """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
+
+    Filters, scopes and time ranges hold; decay, windows and statistics are passed over. Documents are numbered through
+    the answer, as there is no index to number them.
+    """
+    assert memory.store is not None
+    if isinstance(queries, (str, Query)):
+        raise QueryError("search takes a batch: pass a list of queries")
+    k = check_k(k)
+    batch = tuple(as_query(query, position) for position, query in enumerate(queries))
+    wanted = [k_of(query, k) for query in batch]
+    shape = (len(batch), max(wanted, default=k))
+    scores, documents = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
+    counts = np.zeros(len(batch), dtype=np.int32)
+    ids: list[str] = []
+    for row, query in enumerate(batch):
+        words = keywords(query.text) if query.terms is None else list(query.terms)
+        found = memory.store.keyword_scan(query.namespace, words, wanted[row], partial(_accepts, memory, query))
+        counts[row] = len(found)
+        for place, (record_id, held) in enumerate(found):
+            scores[row, place], documents[row, place] = held, len(ids)
+            ids.append(record_id)
+
+    def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return np.array([*ids, None], dtype=object)[documents]
+
+    def explain(position: int, record_id: str) -> Explanation:
+        raise UnknownIdError("there is no index yet to explain a score with")
+
+    return Hits(scores, documents, counts, batch, BACKEND, resolve, explain)
+
+
+def _accepts(memory: Memory, query: Query, record: Record) -> bool:
+    if (query.since is not None or query.until is not None) and record.time is None:
+        return False
+    if query.since is not None and record.time is not None and record.time < query.since:
+        return False
+    if query.until is not None and record.time is not None and record.time > query.until:
+        return False
+    values = {name: Vocabulary() for name in memory.schema.categories}
+    columns = Columns.of([record], memory.schema, values)
+    return bool(compile_filter(scoped(query), memory.schema, values).passing(columns)[0])
