@@ -23,6 +23,7 @@ from .gpu_ceilings import ceilings
 from .gpu_corpora import Problem
 from .gpu_rows import GpuRow, markdown, shares
 from .gpu_systems import DeviceRoad, FlatIndex, Found, Ready, System, Variant
+from .options import names
 from .paths import CACHE, RESULTS
 
 BATCHES = (1, 20, 256, 0)
@@ -257,26 +258,22 @@ def _driver() -> str:
         return "unknown"
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part)
-
-
 def _batches(text: str) -> tuple[int, ...]:
-    return tuple(0 if part == "all" else int(part) for part in _names(text))
+    return tuple(0 if part == "all" else int(part) for part in names(text))
 
 
 def _ks(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in _names(text))
+    return tuple(int(part) for part in names(text))
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m bench.gpu_run", description="Measure the GPU roads beside the others, everything in one run."
     )
-    made.add_argument("--corpora", type=_names, default=gpu_corpora.CORPORA, help=",".join(gpu_corpora.CORPORA))
+    made.add_argument("--corpora", type=names, default=gpu_corpora.CORPORA, help=",".join(gpu_corpora.CORPORA))
     made.add_argument("--batches", type=_batches, help="default 1,20,256,all")
     made.add_argument("--ks", type=_ks, help="default 10,100,1000")
-    made.add_argument("--systems", type=_names, help="default: all that run here")
+    made.add_argument("--systems", type=names, help="default: all that run here")
     made.add_argument("--reps", type=int, default=9, help="repetitions (default 9)")
     made.add_argument("--budget", type=float, default=0.5, help="seconds that a system gets in a cell (default 0.5)")
     made.add_argument("--minutes", type=float, default=60.0, help="no new cell is begun after so many")

@@ -58,8 +58,8 @@ _NAMES = frozenset(item.name for item in fields(Row))
 _REQUIRED = ("bench", "run", "case", "system", "k", "threads", "phase")
 
 
-def append(path: Path, rows: Iterable[Row]) -> None:
-    """Add rows to the file, which is made with its folder if need be."""
+def append(path: Path, rows: Iterable[Any]) -> None:
+    """Add rows (dataclasses: each bench has its own) to the file, which is made with its folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as handle:
         handle.writelines(json.dumps(asdict(row)) + "\n" for row in rows)

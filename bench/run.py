@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
@@ -13,20 +12,10 @@ from . import cases, systems
 from .environments import PeerError, python_of
 from .machine import ceiling, commit, machine, now
 from .measure import run_case
+from .options import names, numbers, progress
 from .paths import RESULTS
 from .plot import markdown
 from .rows import Row, append
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in _names(text))
-    if not numbers or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of positive numbers")
-    return numbers
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,13 +23,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench", description="Measure fanrank beside other engines, interleaved in one run."
     )
     parser.add_argument("--quick", action="store_true", help="small corpora, 2 repetitions, installed peers only")
-    parser.add_argument("--cases", type=_names, help=f"of {','.join(cases.CORPORA)}")
-    parser.add_argument("--peers", type=_names, help=f"of {','.join(systems.PEERS)}, or all (default: the light ones)")
-    parser.add_argument("--systems", type=_names, help=f"of {','.join(systems.SYSTEMS)} (default: all of the peers')")
-    parser.add_argument("--phases", type=_names, default=get_args(cases.Phase), help="kernel,end_to_end")
+    parser.add_argument("--cases", type=names, help=f"of {','.join(cases.CORPORA)}")
+    parser.add_argument("--peers", type=names, help=f"of {','.join(systems.PEERS)}, or all (default: the light ones)")
+    parser.add_argument("--systems", type=names, help=f"of {','.join(systems.SYSTEMS)} (default: all of the peers')")
+    parser.add_argument("--phases", type=names, default=get_args(cases.Phase), help="kernel,end_to_end")
     parser.add_argument("--reps", type=int, help="repetitions (default 7, quick 2)")
-    parser.add_argument("--k", type=_numbers, default=cases.KS, help="default 10,100")
-    parser.add_argument("--threads", type=_numbers, default=cases.THREADS, help="default 1,2")
+    parser.add_argument("--k", type=numbers, default=cases.KS, help="default 10,100")
+    parser.add_argument("--threads", type=numbers, default=cases.THREADS, help="default 1,2")
     parser.add_argument("--budget", type=float, default=5.0, help="most seconds of one measurement (default 5)")
     parser.add_argument("--no-install", action="store_true", help="measure only what is installed already")
     parser.add_argument("--name", help="rows go to bench/results/NAME.jsonl (default cpu, quick: quick)")
@@ -52,13 +41,6 @@ def _known(parser: argparse.ArgumentParser, what: str, given: Sequence[str], kno
     unknown = [name for name in given if name not in known]
     if unknown:
         parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
-
-
-def _progress() -> Callable[[str], None]:
-    """Prints to stderr, and only on a terminal."""
-    if not sys.stderr.isatty():
-        return lambda line: None
-    return lambda line: print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def _installed(peer: str) -> bool:
@@ -88,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reps < 1:
         parser.error("--reps must be 1 or more")
 
-    say = _progress()
+    say = progress()
     name = options.name or ("quick" if options.quick else "cpu")
     say("measures the machine's ceiling")
     date = now()
