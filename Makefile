@@ -2,12 +2,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 DATA ?=
+# How often `make crash` lets a directory be killed, damaged and looked at.
+ROUNDS ?= 300
 # CuPy's build for the driver's CUDA, and what `make gpu` checks.
 CUDA ?= 13
 DATASETS ?= ../shared/data
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench gpu clean
+.PHONY: demo test lint bench growth session writes long crash gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -23,6 +25,15 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
+
+growth session writes: $(VENV)/.dev
+	$(BIN)/python -m bench.$@ $(ARGS)
+
+long: $(VENV)/.dev
+	FANRANK_LONG=1 $(BIN)/pytest -q tests/test_memory.py -k long
+
+crash: $(VENV)/.dev
+	$(BIN)/python -m tests.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
 
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor

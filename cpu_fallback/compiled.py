@@ -7,6 +7,7 @@ the k best are passed over.
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Callable, Sequence
 
 import numba
@@ -40,6 +41,10 @@ MIN_ROOM = 128
 # Uses of a long list in one epoch after which it is kept as a dense row: filling it costs as much as two to four uses.
 DENSE_USES = 3
 
+# Postings and scores of a segment that are read without letting go of the interpreter's lock, about 250 us: beside a
+# thread that writes it comes back only after a millisecond or more, and a fan-out reads a dozen segments.
+LONG_READ = 1 << 18
+
 FACTORS = TABLE.astype(np.float64)
 NO_TIMES = np.zeros(0)
 NO_TIMES.flags.writeable = False
@@ -65,7 +70,7 @@ def search(
     rare = [plan for plan in plans if strategy == "pruned" or _rare(plan)]
     out = vectorised.search(rare, batch, k, threads=threads, strategy=strategy, phases=phases)
     own = [plan for plan in plans if k and strategy != "pruned" and not _rare(plan)]
-    reads: dict[int, Reader] = {id(plan): _reader(plan) for plan in own}
+    reads: dict[int, Reader] = {id(plan): _reader(plan, threads) for plan in own}
     tasks: list[tuple[Callable[..., int], Plan, Integers]] = []
     for plan in own:
         tasks += [(_search_group, plan, group) for _, group in groups(plan, threads)]
@@ -84,7 +89,7 @@ def search(
     return out
 
 
-def _reader(plan: Plan) -> Reader:
+def _reader(plan: Plan, threads: int) -> Reader:
     """How the plan's queries read each of its candidates (None: not at all), made when first asked for."""
     made: dict[int, _Reads | None] = {}
     lock = threading.Lock()
@@ -93,7 +98,7 @@ def _reader(plan: Plan) -> Reader:
         with lock:
             if number not in made:
                 part = plan.part(number)
-                made[number] = None if part is None else _Reads(plan, part)
+                made[number] = None if part is None else _Reads(plan, part, threads)
             return made[number]
 
     return read
@@ -106,7 +111,7 @@ def _rare(plan: Plan) -> bool:
 class _Reads:
     """How a plan's queries read one segment."""
 
-    def __init__(self, plan: Plan, part: SegmentPlan) -> None:
+    def __init__(self, plan: Plan, part: SegmentPlan, threads: int) -> None:
         self.part = part
         segment = part.segment
         self.lists = (
@@ -122,6 +127,8 @@ class _Reads:
         # Postings of each query's lists.
         lengths = np.concatenate([[0], np.cumsum((part.ends - part.starts)[plan.slots])])
         self.postings = lengths[plan.offsets[1:]] - lengths[plan.offsets[:-1]]
+        # Whether reading the segment is worth letting other threads run meanwhile.
+        self.long = threads > 1 or lengths[-1] + len(plan.rows) * segment.size >= LONG_READ
 
 
 Reader = Callable[[int], "_Reads | None"]
@@ -159,7 +166,8 @@ def _search_group(plan: Plan, group: Integers, reader: Reader, strategy: str, ou
     floors = np.ones(len(group), dtype=np.int64)
     reads = [read for number in plan.candidates if (read := reader(number)) is not None]
     for read in reads:
-        _score_segment(
+        score = _score_segment if read.long else _score_segment_held
+        score(
             group, plan.offsets, plan.slots, plan.multiplicities, read.part.filters, k, *read.lists,
             read.rows, read.dense, read.masks, read.part.first, TILE, keys, found, floors,
         )  # fmt: skip
@@ -185,7 +193,8 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, strategy: str, o
             continue
         segment = read.part.segment
         timed = segment.times is not None
-        postings += _score_newest(
+        score = _score_newest if read.long else _score_newest_held
+        postings += score(
             group, plan.offsets, plan.slots, plan.multiplicities, read.part.filters, k, *read.lists,
             read.masks, segment.times if timed else NO_TIMES, timed, segment.latest_before, TIME_BLOCK,
             segment_bounds(plan, read.part), read.part.low, read.part.high, plan.now, plan.rates, FACTORS, POWERS,
@@ -270,7 +279,7 @@ def _add_list(scores, documents, kinds, saturated, start, stop, low, idf, weight
         scores[np.uint64(documents[p] - low)] += _contribution(idf, saturated[np.uint64(kinds[p])]) * weight
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(cache=True)
 def _fill(row, documents, kinds, saturated, idf):
     row[:] = 0
     for p in range(len(documents)):
@@ -346,7 +355,7 @@ def _keep_largest(keys, count, k):
     return keys[k - 1]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(cache=True)
 def _store(keys, found, k, rows, scores, documents, counts):
     for row in range(len(rows)):
         count = found[row]
@@ -485,7 +494,7 @@ def _keep_best(keys, places, count, k):
     return smallest
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(cache=True)
 def _store_newest(keys, places, found, k, rows, scores, documents, counts):
     for row in range(len(rows)):
         count = found[row]
@@ -498,3 +507,16 @@ def _store_newest(keys, places, found, k, rows, scores, documents, counts):
         for place in range(count):
             scores[rows[row], place], documents[rows[row], place] = keys[row, order[place]], places[row, order[place]]
         counts[rows[row]] = count
+
+
+def _held(loop):
+    """The same loop, compiled to keep the interpreter's lock."""
+    function = loop.py_func
+    copy = types.FunctionType(function.__code__, function.__globals__, f"{function.__name__}_held")
+    copy.__qualname__ = copy.__name__  # or both would share their place in numba's cache
+    copy.__module__ = function.__module__
+    return numba.njit(cache=True)(copy)
+
+
+_score_segment_held = _held(_score_segment)
+_score_newest_held = _held(_score_newest)

@@ -7,7 +7,10 @@ import secrets
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +42,7 @@ from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .records import DEFAULT_K, Hits, Query, Record, as_records
 from .scan import scan
 from .search import AnyQuery
-from .store import RecordStore
+from .store import RecordStore, Run
 from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
 
 if TYPE_CHECKING:
@@ -167,6 +170,11 @@ class Engine:
             "analyzer": self.analyzer.name,
             **self.bm25.to_dict(),
             "columns": self.schema.declared(),
+            **self._settings(),
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        return {
             "window": self._memory.window,
             "epsilon": self._recency_options["epsilon"],
             "max_windows": self._recency_options["max_windows"],
@@ -214,13 +222,15 @@ class Engine:
             raise ParameterError("the index files were made with other parameters than the records")
 
     def _replay(self, memory: Memory, store: RecordStore, progress: bool) -> None:
-        with tqdm(desc="indexing", unit=" records", disable=not (progress and sys.stderr.isatty())) as bar:
+        bar = tqdm(desc="indexing", unit=" records") if _shows(progress) else None
 
-            def shown() -> Iterator[Any]:
-                for run in store.changes_after(memory.sequence):
-                    yield run
+        def shown() -> Iterator[Run]:
+            for run in store.changes_after(memory.sequence):
+                yield run
+                if bar is not None:
                     bar.update(len(run.added))
 
+        with nullcontext() if bar is None else bar:
             memory.replay(shown(), store.sequence)
 
     def _fill_behind(self) -> None:
@@ -246,7 +256,9 @@ class Engine:
         `DamagedIndexError` or `StorageError`.
         """
         saved = files.load(path, verify=verify)
-        engine = cls(analyzer=saved.analyzer, columns=saved.columns, backend=backend, **saved.parameters)
+        engine = cls(
+            analyzer=saved.analyzer, columns=saved.columns, backend=backend, **saved.parameters, **saved.settings
+        )
         engine._memory.restore(saved)
         return engine
 
@@ -257,7 +269,7 @@ class Engine:
         `ParameterError` for an analyzer that `load` could not find by its name.
         """
         _check_name(self.analyzer)
-        files.save(path, self._ready().saved())
+        files.save(path, replace(self._ready().saved(), settings=self._settings()))
 
     def __len__(self) -> int:
         """The number of live records, over all namespaces."""
@@ -353,7 +365,7 @@ class Engine:
         a bar if standard error is a terminal.
         """
         _check_batch(records, "add")
-        shown = tqdm(records, "indexing", unit=" records", disable=not (progress and sys.stderr.isatty()))
+        shown = tqdm(records, "indexing", unit=" records") if _shows(progress) else records
         return self._ready().write(added=as_records(shown))
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool = False) -> int:
@@ -484,9 +496,10 @@ class Engine:
             self._health_of(namespace).record(len(own), seconds, results, backend=hits.backend, fallback=fallback)
 
     def _count_failure(self, queries: object, error: FanrankError) -> None:
-        batch = [query for query in queries if isinstance(query, Query)] if isinstance(queries, (list, tuple)) else []
-        for namespace in {query.namespace for query in batch} or {""}:
-            self._health_of(namespace).fail(1, error, backend=self.backend.name)
+        batch = queries if isinstance(queries, (list, tuple)) else [queries]
+        spaces = Counter(query.namespace if isinstance(query, Query) else "" for query in batch)
+        for namespace, count in spaces.items():
+            self._health_of(namespace).fail(count, error, backend=self.backend.name)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
@@ -536,6 +549,13 @@ class Engine:
     def explain(self, query: AnyQuery, document: str) -> Explanation:
         """How the record with id `document` scores for the query, term by term. Raises `UnknownIdError`."""
         return self.search([query]).explain(0, document)
+
+
+def _shows(progress: bool) -> bool:
+    """Whether to make a progress bar: even one that shows nothing takes a lock that forked processes share, which one
+    that is killed in there never gives back.
+    """
+    return progress and sys.stderr.isatty()
 
 
 def _check_batch(records: object, verb: str) -> None:

@@ -16,7 +16,7 @@ import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -60,6 +60,8 @@ class SavedIndex:
     namespaces: Mapping[str, Snapshot]
     sequence: int = 0
     """The last write of the record store that the index holds."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's other parameters, by name."""
 
 
 class IndexDirectory:
@@ -125,6 +127,7 @@ class IndexDirectory:
                 "analyzer": index.analyzer,
                 "parameters": dict(index.parameters),
                 "columns": dict(index.columns),
+                "settings": dict(index.settings),
                 "documents": sum(snapshot.size for snapshot in index.namespaces.values()),
                 "owner": self.owner,
                 "sequence": index.sequence,
@@ -229,6 +232,7 @@ class IndexDirectory:
                 for number, name in enumerate(names)
             },
             sequence=manifest["sequence"],
+            settings=manifest["settings"],
         )
 
 

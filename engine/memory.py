@@ -200,6 +200,8 @@ class Memory:
             if missing and not request.missing_ok:
                 where = f" in namespace {namespace!r}" if namespace else ""
                 raise UnknownIdError(f"no live record with id {missing[0]!r}{where}; nothing was changed")
+            if not places:
+                continue
             removed[namespace] = list(places)
             states[namespace] = before.without(list(places.values()))
             count += len(places)

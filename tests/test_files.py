@@ -520,3 +520,14 @@ def test_an_analyzer_that_no_name_finds_cannot_be_saved(tmp_path: Path) -> None:
     named = fr.Analyzer("nltk", str.split, str)
     with pytest.raises(fr.ParameterError, match="'nltk' stands for another"):
         fr.Engine(analyzer=named).save(tmp_path)
+
+
+def test_time_windows_survive(tmp_path: Path) -> None:
+    made = fr.Engine(window=10.0, epsilon=0.3, max_windows=2, recency_rate=0.5)
+    made.add([fr.Record(f"r{n}", "tea", time=n * 10.0) for n in range(5)])
+    made.save(tmp_path / "index")
+    again = fr.Engine.load(tmp_path / "index")
+    asked = [fr.Query("tea", windows=2), fr.Query("tea", windows="auto"), fr.Query("tea", windows=1, now=25.0)]
+    assert list(again.search(asked)) == list(made.search(asked))
+    assert again.search(asked).counts.tolist() == [2, 2, 1]
+    assert again.recency().to_dict() == made.recency().to_dict()
