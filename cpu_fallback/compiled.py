@@ -7,6 +7,7 @@ the k best are passed over.
 from __future__ import annotations
 
 import threading
+import time
 import types
 from collections.abc import Callable, Sequence
 
@@ -38,12 +39,15 @@ MIN_GROUPS = 256
 # Candidates kept before the k best of them are picked out, as a multiple of k (above 1), and at least.
 ROOM = 4
 MIN_ROOM = 128
-# Uses of a long list in one epoch after which it is kept as a dense row: filling it costs as much as two to four uses.
-DENSE_USES = 3
+# Uses of a long list in one epoch after which it is kept as a dense row: filling it costs as much as two to four uses,
+# and new memory. One fan-out does not reach it, so that where every search meets a new epoch none is filled.
+DENSE_USES = 24
 
-# Postings and scores of a segment that are read without letting go of the interpreter's lock, about 250 us: beside a
-# thread that writes it comes back only after a millisecond or more, and a fan-out reads a dozen segments.
-LONG_READ = 1 << 18
+# Beside a thread that writes, the interpreter's lock comes back one or two milliseconds after it was let go. So a
+# segment is read without letting go of it where that takes less than a millisecond, or where no search has run for as
+# long as this one has kept the lock: searches now and then keep it, searches without pause share it.
+HELD_SECONDS, MAX_HELD_SECONDS = 1e-3, 1e-2
+POSTING_SECONDS, SCORE_SECONDS = 1.2e-9, 0.2e-9
 
 FACTORS = TABLE.astype(np.float64)
 NO_TIMES = np.zeros(0)
@@ -70,7 +74,8 @@ def search(
     rare = [plan for plan in plans if strategy == "pruned" or _rare(plan)]
     out = vectorised.search(rare, batch, k, threads=threads, strategy=strategy, phases=phases)
     own = [plan for plan in plans if k and strategy != "pruned" and not _rare(plan)]
-    reads: dict[int, Reader] = {id(plan): _reader(plan, threads) for plan in own}
+    rest = Rest()
+    reads: dict[int, Reader] = {id(plan): _reader(plan, threads, rest) for plan in own}
     tasks: list[tuple[Callable[..., int], Plan, Integers]] = []
     for plan in own:
         tasks += [(_search_group, plan, group) for _, group in groups(plan, threads)]
@@ -86,10 +91,11 @@ def search(
     with phases("score and select"):
         in_threads(run, tasks, threads)
     phases.count("postings", sum(read))
+    Rest.since = time.perf_counter()
     return out
 
 
-def _reader(plan: Plan, threads: int) -> Reader:
+def _reader(plan: Plan, threads: int, rest: Rest) -> Reader:
     """How the plan's queries read each of its candidates (None: not at all), made when first asked for."""
     made: dict[int, _Reads | None] = {}
     lock = threading.Lock()
@@ -98,7 +104,7 @@ def _reader(plan: Plan, threads: int) -> Reader:
         with lock:
             if number not in made:
                 part = plan.part(number)
-                made[number] = None if part is None else _Reads(plan, part, threads)
+                made[number] = None if part is None else _Reads(plan, part, threads, rest)
             return made[number]
 
     return read
@@ -108,10 +114,25 @@ def _rare(plan: Plan) -> bool:
     return plan.signed or bool(plan.large.any()) or plan.snapshot.long
 
 
+class Rest:
+    """Seconds for which a search may keep the interpreter's lock: as many as have passed since the last one."""
+
+    since = 0.0
+
+    def __init__(self) -> None:
+        self._left = min(time.perf_counter() - Rest.since, MAX_HELD_SECONDS)
+
+    def spend(self, seconds: float) -> bool:
+        """Whether so many are left, which are then spent."""
+        enough = seconds <= self._left
+        self._left -= seconds if enough else 0.0
+        return enough
+
+
 class _Reads:
     """How a plan's queries read one segment."""
 
-    def __init__(self, plan: Plan, part: SegmentPlan, threads: int) -> None:
+    def __init__(self, plan: Plan, part: SegmentPlan, threads: int, rest: Rest) -> None:
         self.part = part
         segment = part.segment
         self.lists = (
@@ -128,7 +149,8 @@ class _Reads:
         lengths = np.concatenate([[0], np.cumsum((part.ends - part.starts)[plan.slots])])
         self.postings = lengths[plan.offsets[1:]] - lengths[plan.offsets[:-1]]
         # Whether reading the segment is worth letting other threads run meanwhile.
-        self.long = threads > 1 or lengths[-1] + len(plan.rows) * segment.size >= LONG_READ
+        seconds = POSTING_SECONDS * float(lengths[-1]) + SCORE_SECONDS * len(plan.rows) * segment.size
+        self.long = threads > 1 or not (seconds <= HELD_SECONDS or rest.spend(seconds))
 
 
 Reader = Callable[[int], "_Reads | None"]

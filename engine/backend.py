@@ -173,6 +173,9 @@ _PROBES: dict[str, Callable[[], BackendStatus]] = {
 BACKENDS = tuple(_PROBES)
 """Backend names, preferred first."""
 
+BY_NAME = ("cuda-host",)
+"""Those that never serve unasked."""
+
 CPU = ("numba", "numpy")
 """Those that serve from the CPU."""
 
@@ -204,7 +207,12 @@ def choose(
             raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")
         return _backend(name, asker, max_device_bytes)
     passed_over: list[str] = []
-    for status in (_PROBES[name]() for name in among or BACKENDS):
+    for name in among or BACKENDS:
+        if name in BY_NAME:
+            # Not even looked at: its probe imports torch, for a second.
+            passed_over.append(f"not {name}: only by name")
+            continue
+        status = _PROBES[name]()
         if status.usable and not status.by_name:
             chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes)
             if status.name in DEVICES and among is None:

@@ -212,7 +212,9 @@ class Memory:
                 hashes = _check_new(namespace, group, [before, Snapshot(tuple(new.get(namespace, ())), self.bm25)])
                 if self.store is not None:
                     added.setdefault(namespace, []).extend(map(encode, group))
+                _let_others_run()
                 new.setdefault(namespace, []).append(self.build(group, hashes))
+                _let_others_run()
             analysed += len(chunk)
         for namespace, segments in new.items():
             before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
@@ -427,6 +429,11 @@ class Memory:
                 "store_bytes": self.store.bytes,
             }
         return found
+
+
+def _let_others_run() -> None:
+    """Let go of the interpreter's lock: a search that waits for it would else wait for up to 5 ms."""
+    time.sleep(0)
 
 
 def by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -42,8 +42,7 @@ def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> No
     chosen = backend.choose()
     assert chosen.name == "numpy"
     assert chosen.reason.startswith(
-        "not cuda: no driver; not triton: no torch; not cuda-host: a compiler, only by name; "
-        "not numba: not installed; numpy "
+        "not cuda: no driver; not triton: no torch; not cuda-host: only by name; not numba: not installed; numpy "
     )
     assert fr.Engine().backend.name == "numpy"
 
@@ -87,7 +86,7 @@ def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(fr.BackendUnavailableError) as caught:
         backend.choose()
     assert str(caught.value) == (
-        "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: a compiler, only by name; "
+        "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: only by name; "
         "not numba: not installed; not numpy: no luck"
     )
 
