@@ -34,6 +34,7 @@ from .errors import (
     StorageError,
 )
 from .explain import Explanation
+from .filters import And, Comparison, Filter, compile_filter
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
 from .index import WEEK
 from .memory import Memory
@@ -459,6 +460,27 @@ class Engine:
     def recency(self, namespace: str = "") -> Recency:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
         return self._recency.setdefault(namespace, Recency(**self._recency_options))  # type: ignore[arg-type]
+
+    def events(
+        self,
+        since: float,
+        until: float,
+        *,
+        type: str | None = "Event",
+        filter: Filter | Mapping[str, Any] | None = None,
+        namespace: str = "",
+    ) -> list[tuple[str, float]]:
+        """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
+
+        Nothing is ranked (B034, B035): the newest come first, of equal times the last written. `filter` is as a
+        query's. Raises `QueryError`.
+        """
+        asked = Query(since=since, until=until, filter=filter, namespace=namespace)
+        own = [] if type is None else [Comparison("type", "==", type)]
+        parts = [part for part in (searching.scoped(asked), *own) if part is not None]
+        memory = self._ready()
+        accepted = compile_filter(And(tuple(parts)) if parts else None, memory.schema, memory.values)
+        return searching.events(memory, namespace, float(since), float(until), accepted)
 
     def observe(
         self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import QueryError, RecordError
 from .explain import Explanation
+from .filters import Filter
 from .health import DriftReport, HealthReport
 from .records import DEFAULT_K, Hits, Query, Record, as_records
 from .search import AnyQuery, as_query
@@ -67,6 +68,16 @@ class Namespace:
 
     def explain(self, query: AnyQuery, document: str) -> Explanation:
         return self._engine.explain(self._own_query(query, 0), document)
+
+    def events(
+        self,
+        since: float,
+        until: float,
+        *,
+        type: str | None = "Event",
+        filter: Filter | Mapping[str, Any] | None = None,
+    ) -> list[tuple[str, float]]:
+        return self._engine.events(since, until, type=type, filter=filter, namespace=self.name)
 
     def observe(self, ids: Iterable[str], *, now: float | None = None, windows: int | None = None) -> None:
         self._engine.observe(ids, namespace=self.name, now=now, windows=windows)

@@ -219,7 +219,7 @@ def segment_plan(
     ranges = {(request.since, request.until) for request in requests if request.ranged}
     inside: dict[tuple[float, float], npt.NDArray[np.bool_] | None] = {}
     if ranges:
-        found = {limits: _document_range(segment, *limits) for limits in ranges}
+        found = {limits: document_range(segment, *limits) for limits in ranges}
         inside = {limits: mask for limits, (_, _, mask) in found.items() if mask is not None}
         for query, request in enumerate(requests):
             if request.ranged:
@@ -266,7 +266,7 @@ def segment_plan(
     )
 
 
-def _document_range(segment: Segment, since: float, until: float) -> tuple[int, int, npt.NDArray[np.bool_] | None]:
+def document_range(segment: Segment, since: float, until: float) -> tuple[int, int, npt.NDArray[np.bool_] | None]:
     """The documents with ``since <= time <= until`` as [low, high), and a mask where not all between are."""
     times = segment.times
     if times is None or segment.span is None or segment.span[0] > until or segment.span[1] < since:

@@ -17,7 +17,7 @@ from .explain import Explanation, explain
 from .filters import EVERYTHING, And, Comparison, CompiledFilter, Filter, compile_filter
 from .index import Place, Snapshot, window_start
 from .memory import Memory
-from .plan import Plan, Request, make_plan
+from .plan import Plan, Request, document_range, make_plan
 from .records import DEFAULT_K, Hits, Query, check_k
 from .timing import Phases
 
@@ -192,6 +192,26 @@ def newest_windows(snapshot: Snapshot, count: int, window: float, now: float | N
     _, latest = snapshot.spans
     following = window_start(last + 1, window)
     return start, math.nextafter(following, -math.inf) if (latest >= following).any() else math.inf
+
+
+def events(
+    memory: Memory, namespace: str, since: float, until: float, accepted: CompiledFilter
+) -> list[tuple[str, float]]:
+    """As `Engine.events`."""
+    snapshot = memory.snapshot(namespace)
+    numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+    for number, segment in enumerate(snapshot.segments):
+        low, high, inside = document_range(segment, since, until)
+        if low >= high or segment.times is None:
+            continue
+        masks = [mask[low:high] for mask in (inside, snapshot.alive(number)) if mask is not None]
+        kept = np.logical_and.reduce([segment.passing(accepted)[low:high], *masks])
+        positions = low + np.flatnonzero(kept)
+        numbers.append(snapshot.firsts[number] + positions)
+        times.append(segment.times[positions])
+    documents, moments = np.concatenate(numbers), np.concatenate(times)
+    order = np.lexsort((-documents, -moments))
+    return list(zip(snapshot.ids_of(documents[order]).tolist(), moments[order].tolist(), strict=True))
 
 
 def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now: float | None) -> list[int]:

@@ -449,3 +449,43 @@ def test_explanations_do_not_depend_on_segments(pieces: int) -> None:
     # What was answered before is explained as it was answered.
     assert hits.explain(0, "r20") == before
     assert engine.explain(batch[0], "r22").terms[0].document_frequency == before.terms[0].document_frequency - 1
+
+
+def test_events_of_an_interval() -> None:
+    rng = random.Random(5)
+    engine = fr.Engine(analyzer="minimal")
+    records = [
+        fr.Record(
+            f"r{n}",
+            "",
+            time=None if n % 11 == 0 else float(rng.randrange(40)),
+            type=rng.choice(["Event", "Fact", None]),
+            session=f"s{n % 2}",
+        )
+        for n in range(120)
+    ]
+    for start in range(0, 120, 30):
+        engine.add(records[start : start + 30])
+    engine.delete([f"r{n}" for n in range(0, 120, 5)])
+    left = [(n, record) for n, record in enumerate(records) if n % 5]
+
+    def expected(since: float, until: float, accepts: Callable[[fr.Record], bool]) -> list[tuple[str, float]]:
+        held = [
+            (record.time, n)
+            for n, record in left
+            if record.time is not None and since <= record.time <= until and accepts(record)
+        ]
+        return [(f"r{n}", time) for time, n in sorted(held, reverse=True)]
+
+    for since, until in ((0.0, 39.0), (10.0, 20.0), (7.0, 7.0), (20.0, 10.0), (100.0, 200.0)):
+        assert engine.events(since, until) == expected(since, until, lambda r: r.type == "Event")
+        assert engine.events(since, until, type=None) == expected(since, until, lambda r: True)
+        found = engine.events(since, until, type="Fact", filter={"session": "s1"})
+        assert found == expected(since, until, lambda r: r.type == "Fact" and r.session == "s1")
+    assert engine.events(0.0, 39.0) == engine.namespace("").events(0.0, 39.0) != []
+    assert engine.events(0.0, 39.0, namespace="nobody") == engine.namespace("other").events(0.0, 39.0) == []
+    when = fr.parse_when("what happened today?", 20.0)
+    assert when is not None
+    assert engine.events(when.start, when.end) == expected(0.0, 86_400.0, lambda r: r.type == "Event")
+    with pytest.raises(fr.QueryError, match="'since' must be finite"):
+        engine.events(float("nan"), 1.0)
