@@ -197,12 +197,15 @@ def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as
 
 @main.command()
 @click.argument("path", type=click.Path())
+@click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
 @json_option
-def stats(path: str, as_json: bool) -> None:
+def stats(path: str, verify: bool, as_json: bool) -> None:
     """Sizes and state of the index or engine's directory PATH."""
     with _open(path) as engine:
-        result = {"path": path, **engine.stats()}
+        result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     _show(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    if result.get("missing") or result.get("extra"):
+        sys.exit(1)
 
 
 def _show(result: dict[str, Any], as_json: bool, text: str) -> None:

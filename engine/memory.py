@@ -410,6 +410,17 @@ class Memory:
             if self.store is not None:
                 self.store.close()
 
+    def verify(self) -> dict[str, int]:
+        """As `Engine.verify`. Writes wait meanwhile."""
+        assert self.store is not None
+        with self._writing:
+            records = missing = 0
+            for namespace, ids in self.store.ids():
+                records += len(ids)
+                missing += len(ids) - len(self.snapshot(namespace).find_all(ids))
+            indexed = sum(snapshot.size for snapshot in self.snapshots.values())
+        return {"records": records, "missing": missing, "extra": indexed - (records - missing)}
+
     def stats(self) -> dict[str, Any]:
         """The state of what goes on behind the writes."""
         found: dict[str, Any] = {

@@ -437,6 +437,18 @@ class RecordStore:
             ).fetchall()
         return [_name(name) for (name,) in rows]
 
+    def ids(self) -> Iterator[tuple[str, list[str]]]:
+        """All live ids as (namespace, up to 10,000 ids), as of one moment."""
+        with _named(self.path), closing(self._open_snapshot()) as reader:
+            rows = reader.execute(
+                "SELECT name, id FROM records JOIN namespaces ON number = namespace ORDER BY sequence"
+            )
+            while chunk := rows.fetchmany(REPLAY_CHUNK):
+                found: dict[bytes, list[str]] = {}
+                for name, record_id in chunk:
+                    found.setdefault(name, []).append(_name(record_id))
+                yield from ((_name(name), ids) for name, ids in found.items())
+
     def count(self, namespace: str) -> int:
         """The number of live records in a namespace."""
         with self._reads() as reader:

@@ -512,3 +512,10 @@ def test_a_reader_that_goes_away(index: Path, tmp_path: Path) -> None:
     error = process.stderr.read()
     assert process.wait(timeout=60) == 1
     assert error == b""
+
+
+def test_stats_compares_index_and_records(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"id": "1", "text": "tea"}\n')
+    run("add", tmp_path / "m", tmp_path / "r.jsonl")
+    found = run_json("stats", tmp_path / "m", "--verify")
+    assert (found["records"], found["missing"], found["extra"]) == (1, 0, 0)

@@ -603,3 +603,19 @@ def test_namespaces_come_and_go(tmp_path: Path) -> None:
         engine.add(records(2, namespace="n3"))
     with fr.Engine.open(tmp_path) as again:
         assert (len(again), again.namespaces) == (2, ("n3",))
+
+
+def test_the_index_is_compared_with_the_records(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add([fr.Record(f"r{n}", "tea", namespace=f"t{n % 3}") for n in range(30)])
+        engine.delete(["r0", "r3"], namespace="t0")
+        assert engine.verify() == {"records": 28, "missing": 0, "extra": 0}
+        memory = engine._memory
+        whole = memory.snapshots
+        memory.snapshots = {**whole, "t1": whole["t1"].without(list(whole["t1"].find_all(["r1", "r4"]).values()))}
+        assert engine.verify() == {"records": 28, "missing": 2, "extra": 0}
+        memory.snapshots = {**whole, "t9": whole["t0"]}
+        assert engine.verify() == {"records": 28, "missing": 0, "extra": 8}
+        memory.snapshots = whole
+    with pytest.raises(fr.StorageError, match="keeps no records to compare with"):
+        fr.Engine().verify()
