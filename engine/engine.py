@@ -26,6 +26,7 @@ from .columns import Schema
 from .errors import (
     BackendUnavailableError,
     FanrankError,
+    ForeignIndexError,
     IndexFileError,
     ParameterError,
     QueryError,
@@ -102,7 +103,8 @@ class Engine:
         self._drift: dict[str, Drift] = {}
         self._directory: files.IndexDirectory | None = None
         self._opening: threading.Thread | None = None
-        self._opening_error: BaseException | None = None
+        self.opening_error: BaseException | None = None
+        """What `open` with ``wait`` false failed with."""
         self.opened: str | None = None
         """How `open` came by the index: loaded, or built and why. None for an engine in memory."""
 
@@ -140,6 +142,8 @@ class Engine:
         store = RecordStore.open(path, read_only=read_only)
         try:
             config = store.config
+            if config is None and read_only:
+                raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:
                 engine = cls(backend=backend, **options)
                 config = {**engine._config(), "store": secrets.token_hex(8)}
@@ -148,7 +152,7 @@ class Engine:
                 known = {name: value for name, value in config.items() if name != "store"}
                 engine = cls(backend=backend, **{**known, **options})
                 for name, value in engine._config().items():
-                    if known[name] != value:
+                    if known.get(name, value) != value:
                         raise ParameterError(
                             f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
                             "another directory"
@@ -215,6 +219,7 @@ class Engine:
             # A stale manifest must not look valid once the counter has caught up with it.
             own.clear()
         self._memory = fresh
+        self._drift.clear()  # terms may have other numbers now
         fresh.wake()
 
     def _check_saved(self, saved: files.SavedIndex) -> None:
@@ -238,14 +243,17 @@ class Engine:
         try:
             self._fill()
         except BaseException as error:
-            self._opening_error = error
+            self.opening_error = error
 
     def _ready(self) -> Memory:
         """The memory, once `open` has filled it."""
-        if self._opening is not None:
-            self._opening.join()
-            if self._opening_error is not None:
-                raise self._opening_error
+        opening = self._opening
+        if opening is not None:
+            opening.join()
+            if self.opening_error is not None:
+                # Its message may name a record, and whoever asks may be another tenant.
+                failure = type(self.opening_error).__name__
+                raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
             self._opening = None
         return self._memory
 
@@ -287,6 +295,11 @@ class Engine:
 
         Searches in memory still work. A second call does nothing. Raises `StorageError`.
         """
+        if self._opening is not None:
+            self._opening.join()
+            if self.opening_error is not None and self._memory.store is not None:
+                self._memory.store.close()
+                return
         self._ready().close()
 
     def flush(self) -> None:
@@ -300,6 +313,7 @@ class Engine:
             return
         try:
             self._replay(self._memory, store, False)
+            self._memory.wake()
         except StaleIndexError:
             self._fill()
 
@@ -361,6 +375,8 @@ class Engine:
     def add(self, records: Iterable[AnyRecord], *, progress: bool = False) -> int:
         """Add records (or mappings, read by `Record.from_dict`); returns how many, once they are durable and found.
 
+        Of more than 50,000, the rest is read while other writers wait.
+
         All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record, `DuplicateIdError`
         for an id that its namespace already holds, `StorageError` where they cannot be made durable. `progress` shows
         a bar if standard error is a terminal.
@@ -393,11 +409,11 @@ class Engine:
         wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
         if wrong is not None:
             raise RecordError(f"an id must be a string, not {wrong!r}")
-        return self._ready().write(removed={namespace: batch}, missing_ok=missing_ok)
+        return self._ready().write(removed={_space(namespace): batch}, missing_ok=missing_ok)
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records, and what was counted of its searches."""
-        self._ready().drop(namespace)
+        self._ready().drop(_space(namespace))
         for kept in (self._recency, self._health, self._drift):
             kept.pop(namespace, None)
 
@@ -446,7 +462,8 @@ class Engine:
         """
         started = time.perf_counter()
         try:
-            if self._opening is not None and self._opening.is_alive():
+            opening = self._opening
+            if opening is not None and opening.is_alive():
                 hits, reason = scan(self._memory, queries, k), "the index is being built"
             else:
                 hits = searching.search(
@@ -471,7 +488,7 @@ class Engine:
 
     def recency(self, namespace: str = "") -> Recency:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
-        return self._recency.setdefault(namespace, Recency(**self._recency_options))  # type: ignore[arg-type]
+        return self._recency.setdefault(_space(namespace), Recency(**self._recency_options))  # type: ignore[arg-type]
 
     def events(
         self,
@@ -502,18 +519,22 @@ class Engine:
         `now` is the queries' own time; `windows` how many windows they searched (None: all). Ids that are not live,
         and records without a time, teach nothing.
         """
-        memory = self._ready()
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise RecordError("observe takes a batch: pass a list of ids")
+        batch = [record_id for record_id in ids if isinstance(record_id, str)]
+        Query(now=now)
+        recency, memory = self.recency(namespace), self._ready()
         snapshot = memory.snapshot(namespace)
-        ranks = searching.window_ranks(snapshot, list(snapshot.find_all(list(ids)).values()), memory.window, now)
-        self.recency(namespace).observe([rank for rank in ranks if windows is None or rank < windows], windows)
+        ranks = searching.window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
+        recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
     def health(self, namespace: str = "") -> HealthReport:
         """Counts, latencies and fallbacks of the namespace's searches (C040)."""
-        return self._health_of(namespace).snapshot()
+        return self._health_of(_space(namespace)).snapshot()
 
     def drift(self, namespace: str = "") -> DriftReport:
         """How far the namespace's most frequent terms have moved since the last call (B014)."""
-        snapshot = self._ready().snapshot(namespace)
+        snapshot = self._ready().snapshot(_space(namespace))
         df = snapshot.all_document_frequencies()
         terms = np.flatnonzero(df)
         return self._drift.setdefault(namespace, Drift()).check(top_terms(terms, df[terms], TOP_TERMS))
@@ -544,11 +565,13 @@ class Engine:
         if isinstance(queries, (str, Query, Mapping)):
             raise QueryError("encode takes a batch: pass a list of queries")
         memory = self._ready()
+        snapshots = memory.snapshots  # before the analysis, as in a search
         encoded = []
         for position, query in enumerate(queries):
             asked = searching.as_query(query, position)
             terms = np.array(searching.analyse(memory, asked), dtype=np.int32)
-            terms = terms[memory.snapshot(asked.namespace).document_frequencies(terms) > 0]
+            held = snapshots.get(asked.namespace)
+            terms = terms[:0] if held is None else terms[held.document_frequencies(terms) > 0]
             own = terms.tolist()
             encoded.append(list(dict.fromkeys(own)) if self.bm25.query_tf == "unique" else own)
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
@@ -590,6 +613,12 @@ def _shows(progress: bool) -> bool:
     that is killed in there never gives back.
     """
     return progress and sys.stderr.isatty()
+
+
+def _space(namespace: object) -> str:
+    if not isinstance(namespace, str):
+        raise QueryError(f"a namespace's name must be a string, not {type(namespace).__name__}")
+    return namespace
 
 
 def _check_batch(records: object, verb: str) -> None:

@@ -83,6 +83,8 @@ class IndexDirectory:
         """Make the directory hold no index. Raises `StorageError`."""
         try:
             (self.root / MANIFEST).unlink(missing_ok=True)
+            if self.root.exists():
+                _sync(self.root)
         except OSError as error:
             raise StorageError(f"{self.root}: cannot be written: {error.strerror or error}") from error
         self._parts, self._strings, self._saved = [], [], {}

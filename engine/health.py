@@ -18,6 +18,8 @@ import numpy.typing as npt
 from .errors import ParameterError
 
 logger = logging.getLogger("fanrank")
+# Without it, Python prints errors of programs that configure no logging.
+logger.addHandler(logging.NullHandler())
 
 BUCKETS_PER_OCTAVE = 8
 BUCKET_ERROR = 2.0 ** (0.5 / BUCKETS_PER_OCTAVE) - 1.0

@@ -16,9 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +46,8 @@ INLINE_DOCUMENTS = 1 << 12
 MAX_SEGMENTS = 512
 # Changes after which the index files are brought up to date: what opening the store replays, at most about a second.
 CHECKPOINT_CHANGES = 100_000
-# Seconds after a failed checkpoint before the next attempt.
-CHECKPOINT_PAUSE = 5.0
+# Seconds after a failure in the background before the next attempt.
+PAUSE = 5.0
 
 
 @dataclass(eq=False)
@@ -61,6 +62,15 @@ class Write:
     """Records added, or removed where none was added."""
     done: bool = False
     error: BaseException | None = None
+
+
+class State(NamedTuple):
+    """What searches and checkpoints see."""
+
+    snapshots: Mapping[str, Snapshot]
+    sequence: int
+    version: int
+    """Counts publications."""
 
 
 @dataclass
@@ -89,31 +99,45 @@ class Memory:
     window: float = WEEK
     store: RecordStore | None = None
     directory: IndexDirectory | None = None
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
-    """Replaced by every write, never changed."""
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
         self.encoder = Encoder(self.analyzer, Vocabulary())
         self.values = {name: Vocabulary() for name in self.schema.categories}
-        self.sequence = 0
         self.checkpointed = 0
-        self._on_disk: Mapping[str, Snapshot] = self.snapshots
+        self._state = State({}, 0, 0)
+        self._saved_version = 0
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
+        self._reading: int | None = None  # the thread that reads a caller's iterable under the lock
         self._starting = threading.Lock()
         self._worker: threading.Thread | None = None
         self._dirty: set[str] = set()
         self._not_before = 0.0
         self._closed = False
 
+    @property
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        """By namespace; replaced by every write, never changed."""
+        return self._state.snapshots
+
+    @property
+    def sequence(self) -> int:
+        """The last change of the store that the snapshots hold."""
+        return self._state.sequence
+
+    def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
+        """Publish: in one assignment, so that no interrupt leaves a half."""
+        version = self._state.version + 1
+        self._state = State(snapshots, self._state.sequence if sequence is None else sequence, version)
+
     def restore(self, saved: SavedIndex) -> None:
         """Take over an index from files."""
         self.encoder = Encoder(self.analyzer, Vocabulary(saved.terms))
         self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
-        self.snapshots = self._on_disk = dict(saved.namespaces)
-        self.sequence = self.checkpointed = saved.sequence
+        self._become(dict(saved.namespaces), saved.sequence)
+        self.checkpointed, self._saved_version = saved.sequence, self._state.version
 
     def snapshot(self, namespace: str) -> Snapshot:
         return self.snapshots.get(namespace) or Snapshot((), self.bm25)
@@ -126,15 +150,23 @@ class Memory:
         missing_ok: bool = False,
     ) -> int:
         """Apply one batch, all or nothing; returns once it is durable and seen by searches."""
+        if self._reading == threading.get_ident():
+            raise StorageError("the records come from an iterable that itself writes; collect them first")
         source = iter(added)
         first = list(islice(source, BUILD_CHUNK))
         second = list(islice(source, 1))
         if not second:
             request = Write(removed or {}, iter([first] if first else []), missing_ok)
             self._queue.append(request)
-            with self._writing:
-                if not request.done:
-                    self._apply([self._queue.popleft() for _ in range(len(self._queue))])
+            try:
+                with self._writing:
+                    if not request.done:
+                        self._apply_queue()
+            except BaseException:
+                # Interrupted; else another thread's write would apply it later, when the caller may have tried again.
+                with suppress(ValueError):
+                    self._queue.remove(request)
+                raise
         else:
             # Too large to be prepared on behalf of another thread: its records are read as they are analysed.
             # Iterators of lists, unlike the lists, hold nothing once they are through.
@@ -143,11 +175,28 @@ class Memory:
             chunks = iter(lambda: list(islice(rest, BUILD_CHUNK)), [])
             request = Write(removed or {}, chunks, missing_ok)
             with self._writing:
-                self._apply([request])
+                self._reading = threading.get_ident()
+                try:
+                    self._apply([request])
+                finally:
+                    self._reading = None
         if request.error is not None:
             raise request.error
         self.wake()
         return request.count
+
+    def _apply_queue(self) -> None:
+        """Apply all that wait. Whatever interrupts it, none of them is left undone."""
+        taken: list[Write] = []
+        try:
+            while self._queue:
+                taken.append(self._queue.popleft())
+            self._apply(taken)
+        finally:
+            for request in taken:
+                if not request.done:
+                    request.error = StorageError("the batch was interrupted, and nothing of it was written")
+                    request.done = True
 
     def _apply(self, requests: Sequence[Write]) -> None:
         """Prepare each, commit all that can be, publish. A request's failure is its own; the store's is everybody's."""
@@ -155,6 +204,7 @@ class Memory:
             for request in requests:
                 request.error, request.done = StorageError("the engine is closed"), True
             return
+        self._catch_up()
         start = self._sizes()
         working: dict[str, Snapshot] = {}
         batches: list[list[Change]] = []
@@ -163,28 +213,44 @@ class Memory:
             before = self._sizes()
             try:
                 states, changes = self._prepare(request, working)
-            except BaseException as error:
+            except Exception as error:
                 self._forget(before)
                 request.error, request.done = error, True
                 continue
+            except BaseException:  # of this thread, whoever's request it is
+                self._forget(start)
+                raise
             working |= states
             batches.append(changes)
             prepared.append(request)
+        sequence, interrupt = self.sequence, None
         try:
             if self.store is not None and any(batches):
-                self.sequence = self.store.write(batches)
+                sequence = self.store.write(batches)
         except BaseException as error:
-            self._forget(start)
-            for request in prepared:
-                request.error, request.done = error, True
-            return
-        self.snapshots = {**self.snapshots, **working}
+            # An interrupt may come just after the commit, and what is durable must be seen.
+            if self.store is None or self.store.sequence == self.sequence:
+                self._forget(start)
+                for request in prepared:
+                    request.error, request.done = error, True
+                if not isinstance(error, Exception):
+                    raise
+                return
+            sequence, interrupt = self.store.sequence, error
+        self._become({**self.snapshots, **working}, sequence)
         self._dirty |= working.keys()
         self.counters.batches += len(prepared)
         self.counters.commits += bool(prepared)
         reach("write.published")
         for request in prepared:
             request.done = True
+        if interrupt is not None:
+            raise interrupt
+
+    def _catch_up(self) -> None:
+        """Take over what the store holds beyond the snapshots: an interrupt came between commit and publication."""
+        if self.store is not None and not self.store.read_only and self.store.sequence != self.sequence:
+            self._replay(self.store.changes_after(self.sequence), self.store.sequence)
 
     def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
         """The snapshots after the batch, and the same as changes for the store (none where there is no store)."""
@@ -245,9 +311,11 @@ class Memory:
         with self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
-            if self.store is not None:
-                self.sequence = self.store.drop(namespace)
-            self.snapshots = {name: own for name, own in self.snapshots.items() if name != namespace}
+            self._catch_up()
+            if namespace not in self.snapshots:
+                return
+            sequence = None if self.store is None else self.store.drop(namespace)
+            self._become({name: own for name, own in self.snapshots.items() if name != namespace}, sequence)
         self.wake()
 
     def replay(self, runs: Iterable[Run], last: int) -> None:
@@ -257,30 +325,45 @@ class Memory:
         the runs show.
         """
         with self._writing:
-            snapshots = dict(self.snapshots)
-            for run in runs:
-                self._dirty.add(run.namespace)
-                empty = Snapshot((), self.bm25)
-                snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
-                snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
-                if run.added:
-                    snapshot = snapshot.extended([self.build(run.added)])
-                snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window)
-                if run.dropped and not run.added:
-                    del snapshots[run.namespace]
-                last = run.last
-            if last > self.sequence:
-                self.snapshots = snapshots
-            self.sequence = last
+            self._replay(runs, last)
+
+    def _replay(self, runs: Iterable[Run], last: int) -> None:
+        snapshots = dict(self.snapshots)
+        for run in runs:
+            self._dirty.add(run.namespace)
+            empty = Snapshot((), self.bm25)
+            snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
+            snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
+            if run.added:
+                snapshot = snapshot.extended([self.build(run.added)])
+            snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window)
+            if run.dropped and not run.added:
+                del snapshots[run.namespace]
+            last = run.last
+        if last > self.sequence:
+            self._become(snapshots, last)
 
     def wake(self) -> None:
         """See to it that a thread works in the background if there is something to do."""
-        if self._closed or not (self._mergeable() or self._checkpoint_due()):
+        if self._closed or time.monotonic() < self._not_before:
+            return
+        if not (self._mergeable() or self._checkpoint_due()):
             return
         with self._starting:
             if self._worker is None:
-                self._worker = threading.Thread(target=self._work, name="fanrank-merge", daemon=True)
-                self._worker.start()
+                worker = threading.Thread(target=self._work, name="fanrank-merge", daemon=True)
+                try:
+                    worker.start()
+                except RuntimeError as error:  # no thread to be had; the write that asked is done all the same
+                    self._fail(error)
+                else:
+                    self._worker = worker
+
+    def _fail(self, error: Exception) -> None:
+        """Note a failure in the background, and pause."""
+        self.counters.error = f"{type(error).__name__}: {error}"
+        self._not_before = time.monotonic() + PAUSE
+        logger.warning("background work failed: %s", type(error).__name__)
 
     def _mergeable(self) -> bool:
         for namespace in list(self._dirty):
@@ -292,11 +375,7 @@ class Memory:
         return False
 
     def _checkpoint_due(self) -> bool:
-        return (
-            self.directory is not None
-            and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
-            and time.monotonic() >= self._not_before
-        )
+        return self.directory is not None and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
 
     def _work(self) -> None:
         while True:
@@ -306,9 +385,7 @@ class Memory:
                 if self._checkpoint_due() and not self._closed:
                     self.checkpoint()
             except Exception as error:
-                self.counters.error = f"{type(error).__name__}: {error}"
-                self._not_before = time.monotonic() + CHECKPOINT_PAUSE
-                logger.warning("background work failed: %s", type(error).__name__)
+                self._fail(error)
                 with self._starting:
                     self._worker = None
                 return
@@ -341,8 +418,9 @@ class Memory:
         following = current and current.replaced(merge, merged)
         if not following:
             return  # a write merged them meanwhile, or the namespace is gone
-        self.snapshots = {**self.snapshots, namespace: following}
+        self._become({**self.snapshots, namespace: following})
         self.counters.merges += 1
+        self.counters.error = None
         size = 0 if merged is None else merged.size
         self.counters.merged_documents += size
         self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
@@ -350,6 +428,7 @@ class Memory:
     def saved(self) -> SavedIndex:
         """All there is, as of one moment between two writes."""
         with self._writing:
+            self._catch_up()
             return SavedIndex(
                 analyzer=self.analyzer.name,
                 parameters=self.bm25.to_dict(),
@@ -365,12 +444,13 @@ class Memory:
         if self.directory is None or self.store is None:
             return
         with self._saving:
-            if self.snapshots is self._on_disk:
+            version = self._state.version
+            if self._closed or version == self._saved_version:
                 return
             saved = self.saved()
             reach("checkpoint.begin")
             self.directory.save(saved)
-            self.checkpointed, self._on_disk = saved.sequence, saved.namespaces
+            self.checkpointed, self._saved_version = saved.sequence, version
             self.store.prune(saved.sequence)
             reach("checkpoint.pruned")
             self.counters.checkpoints += 1
@@ -405,7 +485,8 @@ class Memory:
         try:
             self.checkpoint()
         finally:
-            with self._writing:
+            # No checkpoint may come after the store's lock is gone.
+            with self._saving, self._writing:
                 self._closed = True
             if self.store is not None:
                 self.store.close()
@@ -414,6 +495,7 @@ class Memory:
         """As `Engine.verify`. Writes wait meanwhile."""
         assert self.store is not None
         with self._writing:
+            self._catch_up()
             records = missing = 0
             for namespace, ids in self.store.ids():
                 records += len(ids)
@@ -458,11 +540,12 @@ def _check_new(namespace: str, records: Sequence[Record], held: Sequence[Snapsho
     """The hashes of the records' ids. Raises `DuplicateIdError` for an id that stands twice, or is live in `held`."""
     ids = [record.id for record in records]
     hashes = hashes_of(ids)
+    place = f"namespace {namespace!r}" if namespace else None
     taken = next((record_id for snapshot in held for record_id in snapshot.find_all(ids, hashes)), None)
-    if taken is None and len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        taken = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
     if taken is not None:
-        place = f"namespace {namespace!r}" if namespace else None
         raise DuplicateIdError("the id is already taken; ids must be unique", where=place, record_id=taken)
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise DuplicateIdError("the id is already taken; ids must be unique", where=place, record_id=twice)
     return hashes

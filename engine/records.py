@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_K = 10
+MAX_TIME = 1e15
+"""Seconds from 1970, 31 million years: windows of a millisecond can still be counted in int64."""
 
 CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 """The built-in metadata columns that hold strings."""
@@ -72,6 +74,8 @@ class Record:
             self._check_encodable(name, value)
         if self.time is not None:
             self._check_number("time", self.time, "seconds since 1970-01-01 UTC")
+            if not -MAX_TIME <= self.time <= MAX_TIME:
+                raise RecordError(f"'time' must lie within {MAX_TIME:g} seconds of 1970", record_id=self.id)
         if self.importance is not None:
             self._check_number("importance", self.importance, "a number in [0, 1]")
             if not 0.0 <= self.importance <= 1.0:
@@ -297,7 +301,9 @@ class Query:
         for name in ("now", "since", "until", "half_life"):
             value = getattr(self, name)
             if value is not None and (
-                isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not _finite(value)
+                isinstance(value, bool)
+                or not isinstance(value, (int, float, np.integer, np.floating))
+                or not _finite(value)
             ):
                 unit = "seconds" if name == "half_life" else "seconds since 1970-01-01 UTC"
                 raise QueryError(f"a query's {name!r} must be finite {unit}, not {_shown(value)}")

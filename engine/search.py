@@ -108,11 +108,14 @@ def search(
     scores[documents < 0] = -np.inf
     spaces = np.array([query.namespace for query in batch], dtype=object)
 
+    # Not the mapping itself: an answer should not keep other tenants' snapshots alive.
+    held = {namespace: snapshots[namespace] for namespace, _ in plans}
+
     def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
         ids = np.full(documents.shape, None, dtype=object)
-        for namespace in {corpus[0] for corpus in plans}:
+        for namespace, snapshot in held.items():
             present = (documents >= 0) & (spaces == namespace)[:, None]
-            ids[present] = snapshots[namespace].ids_of(documents[present])
+            ids[present] = snapshot.ids_of(documents[present])
         return ids
 
     def explain_hit(position: int, record_id: str) -> Explanation:
@@ -123,7 +126,7 @@ def search(
         if corpus not in plans:
             raise _unknown(record_id, asked[position].query.namespace)
         row = rows_of[corpus].index(source[position])
-        return _explain(memory, snapshots, plans[corpus], row, position, record_id, asked[position])
+        return _explain(memory, held, plans[corpus], row, position, record_id, asked[position])
 
     found = phases.milliseconds if timing else None
     postings = phases.counts.get("postings") if timing else None

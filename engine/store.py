@@ -210,6 +210,7 @@ class RecordStore:
         self._read_only = writer is None
         self._reading = threading.Lock()
         self._writing = threading.Lock()
+        self._process = os.getpid()
         self._last = 0  # the last sequence that is committed
         self._next = 0  # and that of the transaction under way
         self._numbers: dict[str, int] = {}
@@ -256,7 +257,9 @@ class RecordStore:
         self.close()
 
     def close(self) -> None:
-        """Fold the log into the file and let go of the lock; a second call does nothing."""
+        """Fold the log into the file and let go of the lock; a second call does nothing, nor does a forked child's."""
+        if os.getpid() != self._process:
+            return
         with self._writing, self._reading, _named(self.path):
             if self._reader is not None:
                 self._reader.close()
@@ -528,8 +531,10 @@ class RecordStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._writing, _named(self.path):
             writer = self._writer
-            if writer is None:
+            if writer is None or os.getpid() != self._process:
                 why = "was opened with read_only=True" if self._read_only else "is closed"
+                if writer is not None:
+                    why = "belongs to the process that this one was forked from"
                 raise StorageError(f"{self.path}: the store {why}")
             try:
                 writer.execute("BEGIN IMMEDIATE")

@@ -333,7 +333,7 @@ def parse_when(
         raise ParameterError(f"recent_days must lie in (0, {MAX_RECENT_DAYS:g}], not {recent_days!r}")
     try:
         today = dt.datetime.fromtimestamp(now, timezone).date()
-    except (OverflowError, ValueError, OSError):
+    except (OverflowError, ValueError, OSError, TypeError):
         raise ParameterError(f"now must be seconds since 1970-01-01 UTC inside the calendar, not {now!r}") from None
     asked = _Asked(text, now, today, timezone, last_session_end, recent_days * DAY)
     # Patterns match ASCII lower case only, character for character: 'İ'.lower() is two characters, and stays as it is.

@@ -51,7 +51,7 @@ SMALL: dict[tuple[Any, str], Any] = {
     (memory, "MAX_SEGMENTS"): 24,
     (memory, "BUILD_CHUNK"): 16,
     (memory, "CHECKPOINT_CHANGES"): 50,
-    (memory, "CHECKPOINT_PAUSE"): 0.0,
+    (memory, "PAUSE"): 0.0,
     (files, "MAX_PARTS"): 4,
     (store, "REPLAY_CHUNK"): 7,
     (store, "FETCH_CHUNK"): 50,

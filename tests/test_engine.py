@@ -444,9 +444,11 @@ def test_what_opening_behind_fails_with_comes_with_the_next_call(
         assert engine._opening is not None
         engine._opening.join(30)
         for call in (lambda: engine.search(["a1"]), lambda: engine.add(records(1, 99)), lambda: len(engine)):
-            with pytest.raises(fr.StorageError, match="the disk is gone"):
+            # Not the reason itself, which may name another tenant's record.
+            with pytest.raises(fr.StorageError, match=r"could not be built \(StorageError\)"):
                 call()
-        engine._memory.store.close()  # type: ignore[union-attr]
+        assert str(engine.opening_error) == "the disk is gone"
+        engine.close()
         patched.undo()
     with fr.Engine.open(tmp_path) as again:
         assert answers(again) == stated()
@@ -612,10 +614,10 @@ def test_the_index_is_compared_with_the_records(tmp_path: Path) -> None:
         assert engine.verify() == {"records": 28, "missing": 0, "extra": 0}
         memory = engine._memory
         whole = memory.snapshots
-        memory.snapshots = {**whole, "t1": whole["t1"].without(list(whole["t1"].find_all(["r1", "r4"]).values()))}
+        memory._become({**whole, "t1": whole["t1"].without(list(whole["t1"].find_all(["r1", "r4"]).values()))})
         assert engine.verify() == {"records": 28, "missing": 2, "extra": 0}
-        memory.snapshots = {**whole, "t9": whole["t0"]}
+        memory._become({**whole, "t9": whole["t0"]})
         assert engine.verify() == {"records": 28, "missing": 0, "extra": 8}
-        memory.snapshots = whole
+        memory._become(whole)
     with pytest.raises(fr.StorageError, match="keeps no records to compare with"):
         fr.Engine().verify()

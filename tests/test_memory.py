@@ -621,3 +621,85 @@ def test_statistics_are_named(tmp_path: Path) -> None:
         }
         engine.flush()
         assert engine.stats()["checkpointed"] == 3
+
+
+def test_an_interrupt_after_the_commit_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is durable is seen, by searches and after reopening, although the call was interrupted."""
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("r0", "a1")])
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        for point, ids in (("write.committed", ["r1"]), ("write.commit", ["r2"]), ("write.published", ["r3"])):
+            failpoints.arm(point, action=interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.add([fr.Record(i, "a1 b2") for i in ids])
+            failpoints.disarm()
+        expected = ["r0", "r1", "r3"]
+        assert sorted(i for i, _ in engine.search(["a1"])[0]) == expected
+        assert engine.verify() == {"records": 3, "missing": 0, "extra": 0}
+        engine.add([fr.Record("r2", "a1")])
+    with fr.Engine.open(tmp_path) as again:
+        assert again.opened == "loaded"
+        assert sorted(i for i, _ in again.search(["a1"])[0]) == ["r0", "r1", "r2", "r3"]
+
+
+def test_an_interrupted_leader_leaves_no_batch_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group commit: whoever waits for the interrupted thread is told, and its batch is not applied later."""
+    engine = fr.Engine(analyzer="minimal")
+    memory = engine._memory
+    waiting = threading.Event()
+    errors: list[BaseException | int] = []
+
+    def follower() -> None:
+        waiting.set()
+        try:
+            errors.append(engine.add([fr.Record("b", "tea")]))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=follower)
+    whole = memory._prepare
+
+    def interrupted(request: Any, working: Any) -> Any:
+        if not thread.is_alive() and not waiting.is_set():
+            thread.start()
+            waiting.wait(30)
+            while not memory._queue:
+                pass
+            raise KeyboardInterrupt
+        return whole(request, working)
+
+    monkeypatch.setattr(memory, "_prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.add([fr.Record("a", "tea")])
+    thread.join(30)
+    assert errors == [1]
+    assert engine.search(["tea"])[0][0][0] == "b"
+    assert len(engine) == 1
+
+
+def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 2)
+    engine = fr.Engine()
+
+    def source() -> Any:
+        for n in range(9):
+            if n == 6:
+                engine.add([fr.Record("x", "tea")])
+            yield fr.Record(f"r{n}", "tea")
+
+    with pytest.raises(fr.StorageError, match="an iterable that itself writes"):
+        engine.add(source())
+    assert len(engine) == 0
+    assert engine.add([fr.Record("x", "tea")]) == 1
+
+
+def test_readers_that_refresh_together_count_nothing_twice(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path) as writer, fr.Engine.open(tmp_path, read_only=True) as reader:
+        for n in range(12):
+            writer.add([fr.Record(f"r{n}", "tea")])
+            in_threads(reader.refresh, reader.refresh, reader.refresh)
+            reader.refresh()
+            assert len(reader) == len(writer) == n + 1

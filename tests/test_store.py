@@ -39,7 +39,7 @@ from fanrank.engine.store import RECORDS, Change, EncodedRecord, RecordStore, de
 State = dict[str, dict[str, fr.Record]]
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-finite = st.floats(allow_nan=False, allow_infinity=False)
+finite = st.floats(-1e15, 1e15)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | finite | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
