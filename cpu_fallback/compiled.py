@@ -44,9 +44,9 @@ MIN_ROOM = 128
 DENSE_USES = 24
 
 # Beside a thread that writes, the interpreter's lock comes back one or two milliseconds after it was let go. So a
-# segment is read without letting go of it where that takes less than a millisecond, or where no search has run for as
+# segment is read without letting go of it where that takes less than 200 us, or where no search has run for as
 # long as this one has kept the lock: searches now and then keep it, searches without pause share it.
-HELD_SECONDS, MAX_HELD_SECONDS = 1e-3, 1e-2
+HELD_SECONDS, MAX_HELD_SECONDS = 2e-4, 1e-2
 POSTING_SECONDS, SCORE_SECONDS = 1.2e-9, 0.2e-9
 
 FACTORS = TABLE.astype(np.float64)
