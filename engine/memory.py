@@ -122,6 +122,10 @@ class Memory:
         """By namespace; replaced by every write, never changed."""
         return self._state.snapshots
 
+    @snapshots.setter
+    def snapshots(self, snapshots: Mapping[str, Snapshot]) -> None:
+        self._become(snapshots)
+
     @property
     def sequence(self) -> int:
         """The last change of the store that the snapshots hold."""
