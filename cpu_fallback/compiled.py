@@ -79,9 +79,9 @@ def search(
     tasks: list[tuple[Callable[..., int], Plan, Integers]] = []
     for plan in own:
         tasks += [(_search_group, plan, group) for _, group in groups(plan, threads)]
-        newest = plan.answerable[plan.newest_first[plan.answerable]]
-        size = -(-len(newest) // threads) or 1
-        tasks += [(_search_newest, plan, newest[start : start + size]) for start in range(0, len(newest), size)]
+        size = -(-len(plan.newest) // threads) or 1
+        starts = range(0, len(plan.newest), size)
+        tasks += [(_search_newest, plan, plan.newest[start : start + size]) for start in starts]
     read: list[int] = []
 
     def run(task: tuple[Callable[..., int], Plan, Integers]) -> None:
@@ -146,10 +146,9 @@ class _Reads:
         self.masks = np.stack(part.passing) if part.passing else np.zeros((0, segment.size), dtype=np.bool_)
         self.rows, self.dense = _dense(plan, part)
         # Postings of each query's lists.
-        lengths = np.concatenate([[0], np.cumsum((part.ends - part.starts)[plan.slots])])
-        self.postings = lengths[plan.offsets[1:]] - lengths[plan.offsets[:-1]]
+        self.postings = plan.summed((part.ends - part.starts)[plan.slots])
         # Whether reading the segment is worth letting other threads run meanwhile.
-        seconds = POSTING_SECONDS * float(lengths[-1]) + SCORE_SECONDS * len(plan.rows) * segment.size
+        seconds = POSTING_SECONDS * float(self.postings.sum()) + SCORE_SECONDS * len(plan.rows) * segment.size
         self.long = threads > 1 or not (seconds <= HELD_SECONDS or rest.spend(seconds))
 
 
@@ -342,7 +341,12 @@ def _seek(documents, start, end, wanted):
     while low + step < end and documents[low + step] < wanted:
         low += step
         step *= 2
-    high = min(low + step, end)
+    return _bisect(documents, low, min(low + step, end), wanted)
+
+
+@numba.njit(nogil=True, cache=True)
+def _bisect(documents, low, high, wanted):
+    """The first place in [low, high) whose document is at least `wanted`, or high."""
     while low < high:
         middle = (low + high) >> 1
         if documents[middle] < wanted:
@@ -470,14 +474,7 @@ def _seek_back(documents, start, end, wanted):
     while high - step >= start and documents[high - step] >= wanted:
         high -= step
         step *= 2
-    low = max(high - step, start)
-    while low < high:
-        middle = (low + high) >> 1
-        if documents[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return _bisect(documents, max(high - step, start), high, wanted)
 
 
 @numba.njit(nogil=True, cache=True)

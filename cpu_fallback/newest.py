@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.columns import ranges
-from ..engine.decay import decayed_bits
 from ..engine.plan import Plan, SegmentPlan
 from ..engine.segment import TIME_BLOCK
 from ..engine.timing import Phases
@@ -30,7 +29,7 @@ def search_newest(
 ) -> None:
     """Answer the plan's `newest_first` queries. The scores of decayed ones are the bits of float64 numbers."""
     scores, documents, counts = out
-    for query in plan.answerable[plan.newest_first[plan.answerable]].tolist():
+    for query in plan.newest.tolist():
         found_scores, found, postings = _search(plan, query, strategy == "exhaustive")
         row, count = plan.rows[query], len(found)
         scores[row, :count], documents[row, :count], counts[row] = found_scores, found, count
@@ -43,9 +42,9 @@ def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integer
     best = np.zeros(0, dtype=np.int64)
     documents = np.zeros(0, dtype=np.int64)
     postings = 0
+    may_stop = not exhaustive and not plan.signed
     for number in reversed(plan.candidates):
-        stops = len(best) == k and not exhaustive and not plan.signed
-        if stops and plan.bounds_before(number, np.array([query]))[0] < best[-1]:
+        if may_stop and len(best) == k and plan.bounds_before(number, np.array([query]))[0] < best[-1]:
             break
         part = plan.part(number)
         if part is None:
@@ -55,14 +54,14 @@ def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integer
         length = FIRST_BLOCK
         while low < high:
             start = low if exhaustive else max(low, high - length)
-            if len(best) == k and not exhaustive and not plan.signed:
+            if may_stop and len(best) == k:
                 latest = part.segment.latest_before[(high - 1) // TIME_BLOCK]
-                if _keys(plan, query, np.array([bound]), np.array([latest]))[0] < best[-1]:
+                if plan.keys(query, np.array([bound]), np.array([latest]))[0] < best[-1]:
                     break
             found, sums, read = _score(plan, part, query, start, high)
             postings += read
             times = np.full(len(found), math.inf) if part.segment.times is None else part.segment.times[found]
-            keys = _keys(plan, query, sums, times)
+            keys = plan.keys(query, sums, times)
             documents, best = best_wide(
                 np.concatenate([documents, found + part.first]), np.concatenate([best, keys]), k
             )
@@ -74,15 +73,7 @@ def segment_bounds(plan: Plan, part: SegmentPlan) -> Integers:
     """[queries] no document of the segment has a larger sum of contributions (A034). Not for signed plans."""
     largest = float(part.contributions.saturated.max(initial=0.0))
     of_term = plan.snapshot.bm25.quanta(np.full(len(plan.idf), largest), plan.idf) * (part.ends > part.starts)
-    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_term[plan.slots] * plan.multiplicities)])
-    bounds: Integers = sums[plan.offsets[1:]] - sums[plan.offsets[:-1]]
-    return bounds
-
-
-def _keys(plan: Plan, query: int, sums: Integers, times: npt.NDArray[np.float64]) -> Integers:
-    """What orders documents with these sums and times: the sums, or the bits of their decayed values."""
-    rate = float(plan.rates[query])
-    return decayed_bits(sums, times, float(plan.now[query]), rate) if rate else sums
+    return plan.summed(of_term[plan.slots] * plan.multiplicities)
 
 
 def _score(plan: Plan, part: SegmentPlan, query: int, start: int, end: int) -> tuple[Integers, Integers, int]:

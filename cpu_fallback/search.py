@@ -68,13 +68,16 @@ def search(
     documents = np.full((batch, k), -1, dtype=np.int64)
     counts = np.zeros(batch, dtype=np.int32)
     out = (scores, documents, counts)
-    phases = phases or Phases()
+    counted, phases = phases is not None, phases or Phases()
     with phases("derive"):
         for plan in plans:
             plan.derive(~plan.newest_first)
     threads = threads if THREADS_PAY else 1
     tasks = [task for plan in plans for task in groups(plan, threads)] if k else []
-    work = {id(plan): [SegmentWork(plan, part) for part in plan.segments] for plan in plans}
+    # Only of plans that read all segments: the others' are made as the search goes back in time.
+    work = {
+        key: [SegmentWork(plan, part) for part in plan.segments] for key, plan in {id(p): p for p, _ in tasks}.items()
+    }
 
     def run(task: tuple[Plan, Integers]) -> None:
         plan, group = task
@@ -84,7 +87,7 @@ def search(
         in_threads(run, tasks, threads)
         for plan in plans if k else ():
             search_newest(plan, out, strategy, phases)
-    for plan in plans:
+    for plan in plans if counted else ():
         phases.count_postings(plan, ~plan.newest_first)
     return out
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .columns import NUMBERS
 from .errors import FanrankError, ParameterError, RecordError
-from .filters import ORDERINGS, And, Comparison, Filter, parse_filter
+from .filters import ORDERINGS, Comparison, Filter, all_of, parse_filter
 from .records import Query, SearchScope, parse_time
 
 QUERY_FIELDS = (
@@ -46,7 +46,7 @@ def filter_of(filters: tuple[str, ...]) -> Filter | None:
         else:
             parts.append(Comparison(name, comparison, wanted))
     parts += [Comparison(name, "in", tuple(values)) for name, values in equal.items()]
-    return And(tuple(parts)) if parts else None
+    return all_of(*parts)
 
 
 def query_of(data: Any) -> Query:

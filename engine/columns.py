@@ -53,15 +53,13 @@ class Strings:
     @classmethod
     def of(cls, strings: Iterable[str]) -> Strings:
         encoded = [string.encode() for string in strings]
-        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets_of([len(piece) for piece in encoded]))
 
     @classmethod
     def concatenate(cls, columns: Sequence[Strings]) -> Strings:
         lengths = np.concatenate([np.diff(column.offsets) for column in columns])
         blocks = [column.block[column.offsets[0] : column.offsets[-1]] for column in columns]
-        return cls(np.concatenate(blocks), np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]))
+        return cls(np.concatenate(blocks), offsets_of(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -93,6 +91,14 @@ def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt
     """`lengths[0]` numbers counted up from ``starts[0]``, then `lengths[1]` from ``starts[1]``, and so on."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Where groups of these lengths begin, one after another, and where the last one ends: int64 [groups + 1]."""
+    counts = np.asarray(lengths)
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
 
 
 @dataclass(frozen=True)
@@ -153,11 +159,11 @@ class Ids:
         """The ids at these positions, in their order."""
         starts = self.strings.offsets[positions]
         lengths = self.strings.offsets[positions + 1] - starts
-        offsets = np.zeros(len(positions) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
         hashes = np.empty_like(self.hashes)
         hashes[self.order] = self.hashes
-        return self._sorted(Strings(self.strings.block[ranges(starts, lengths)], offsets), hashes[positions])
+        return self._sorted(
+            Strings(self.strings.block[ranges(starts, lengths)], offsets_of(lengths)), hashes[positions]
+        )
 
 
 @dataclass(frozen=True)

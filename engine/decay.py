@@ -64,7 +64,7 @@ def decayed(scores: npt.NDArray[np.int64], ticks: npt.NDArray[np.int64]) -> npt.
 
 
 def decayed_bits(
-    scores: npt.NDArray[np.int64], times: npt.NDArray[np.float64], now: float, rate: float
+    scores: npt.NDArray[np.int64], times: Floats, now: float | Floats, rate: float | Floats
 ) -> npt.NDArray[np.int64]:
     """The bits of `decayed` as integers, in the same order."""
     return decayed(scores, ticks_of(times, now, rate)).view(np.int64)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from . import backend as backends
 from . import files
 from . import search as searching
 from .bm25 import BM25
-from .columns import Schema
+from .columns import Schema, offsets_of
 from .errors import (
     BackendUnavailableError,
     FanrankError,
@@ -35,13 +36,13 @@ from .errors import (
     StorageError,
 )
 from .explain import Explanation
-from .filters import And, Comparison, Filter, compile_filter
+from .filters import Comparison, Filter, all_of, compile_filter
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
 from .index import WEEK
 from .memory import Memory
 from .namespace import Namespace
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
-from .records import DEFAULT_K, Hits, Query, Record, as_records
+from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .scan import scan
 from .search import AnyQuery
 from .store import RecordStore, Run
@@ -194,8 +195,9 @@ class Engine:
         assert directory is not None
         # The index files are the writer's: a reader's memory, which merges in the background too, must not know them.
         own = None if store.read_only else directory
+        made = partial(Memory, self.bm25, self.analyzer, self.schema, memory.window, store, own)
         for attempt in range(ATTEMPTS):
-            fresh = Memory(self.bm25, self.analyzer, self.schema, memory.window, store, own)
+            fresh = made()
             self.opened = "built: there were no index files"
             try:
                 if store.sequence or directory.exists():
@@ -211,7 +213,7 @@ class Engine:
             except StaleIndexError as error:
                 if store.read_only and attempt + 1 < ATTEMPTS:
                     continue  # the writer's next checkpoint is on its way
-                fresh = Memory(self.bm25, self.analyzer, self.schema, memory.window, store, own)
+                fresh = made()
                 self.opened = f"built: {error}"
                 self._replay(fresh, store, progress)
             break
@@ -381,7 +383,7 @@ class Engine:
         for an id that its namespace already holds, `StorageError` where they cannot be made durable. `progress` shows
         a bar if standard error is a terminal.
         """
-        _check_batch(records, "add")
+        check_batch(records, "add")
         shown = tqdm(records, "indexing", unit=" records") if _shows(progress) else records
         return self._ready().write(added=as_records(shown))
 
@@ -391,7 +393,7 @@ class Engine:
         All or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with
         ``insert`` such a record is added.
         """
-        _check_batch(records, "update")
+        check_batch(records, "update")
         batch = list(as_records(records))
         removed: dict[str, list[str]] = {}
         for record in batch:
@@ -505,10 +507,9 @@ class Engine:
         query's. Raises `QueryError`.
         """
         asked = Query(since=since, until=until, filter=filter, namespace=namespace)
-        own = [] if type is None else [Comparison("type", "==", type)]
-        parts = [part for part in (searching.scoped(asked), *own) if part is not None]
+        of_type = None if type is None else Comparison("type", "==", type)
         memory = self._ready()
-        accepted = compile_filter(And(tuple(parts)) if parts else None, memory.schema, memory.values)
+        accepted = compile_filter(all_of(of_type, searching.scoped(asked)), memory.schema, memory.values)
         return searching.events(memory, namespace, float(since), float(until), accepted)
 
     def observe(
@@ -562,20 +563,17 @@ class Engine:
         Terms that no record of the query's namespace has are left out; repeats count, unless ``query_tf`` is
         ``unique``. Raises `QueryError`.
         """
-        if isinstance(queries, (str, Query, Mapping)):
-            raise QueryError("encode takes a batch: pass a list of queries")
+        batch = searching.as_queries(queries, "encode")
         memory = self._ready()
         snapshots = memory.snapshots  # before the analysis, as in a search
         encoded = []
-        for position, query in enumerate(queries):
-            asked = searching.as_query(query, position)
+        for asked in batch:
             terms = np.array(searching.analyse(memory, asked), dtype=np.int32)
             held = snapshots.get(asked.namespace)
             terms = terms[:0] if held is None else terms[held.document_frequencies(terms) > 0]
             own = terms.tolist()
             encoded.append(list(dict.fromkeys(own)) if self.bm25.query_tf == "unique" else own)
-        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(terms) for terms in encoded], out=offsets[1:])
+        offsets = offsets_of([len(terms) for terms in encoded])
         return np.array([term for terms in encoded for term in terms], dtype=np.int64), offsets
 
     def search_tensors(
@@ -619,11 +617,6 @@ def _space(namespace: object) -> str:
     if not isinstance(namespace, str):
         raise QueryError(f"a namespace's name must be a string, not {type(namespace).__name__}")
     return namespace
-
-
-def _check_batch(records: object, verb: str) -> None:
-    if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
-        raise RecordError(f"{verb} takes a batch: pass a list of records")
 
 
 def _check_name(analyzer: Analyzer) -> None:

@@ -262,6 +262,12 @@ def _checked(value: object) -> Filter:
     return value
 
 
+def all_of(*filters: Filter | None) -> Filter | None:
+    """What passes each of these; None, which everything passes, where there is none."""
+    parts = tuple(part for part in filters if part is not None)
+    return And(parts) if parts else None
+
+
 def parse_filter(value: Filter | Mapping[str, Any] | None) -> Filter | None:
     """The expression that `value` says, which is one or its JSON form; None, no filter, for None and ``{}``.
 

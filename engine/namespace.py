@@ -10,8 +10,8 @@ from .errors import QueryError, RecordError
 from .explain import Explanation
 from .filters import Filter
 from .health import DriftReport, HealthReport
-from .records import DEFAULT_K, Hits, Query, Record, as_records
-from .search import AnyQuery, as_query
+from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
+from .search import AnyQuery, as_queries, as_query
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -61,9 +61,7 @@ class Namespace:
         strategy: str = "auto",
         timing: bool = False,
     ) -> Hits:
-        if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
-            raise QueryError("search takes a batch: pass a list of queries")
-        own = [self._own_query(query, position) for position, query in enumerate(queries)]
+        own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
         return self._engine.search(own, k, threads=threads, strategy=strategy, timing=timing)
 
     def explain(self, query: AnyQuery, document: str) -> Explanation:
@@ -101,8 +99,7 @@ class Namespace:
         }
 
     def _own_records(self, records: Iterable[Record | Mapping[str, Any]], verb: str) -> Iterator[Record]:
-        if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
-            raise RecordError(f"{verb} takes a batch: pass a list of records")
+        check_batch(records, verb)
         for record in as_records(records):
             if record.namespace not in ("", self.name):
                 raise RecordError("the record names another namespace than the one it is given to", record_id=record.id)

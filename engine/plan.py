@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .bm25 import INT32_MAX
-from .decay import decayed, ticks_of
+from .columns import offsets_of
+from .decay import decayed, decayed_bits, ticks_of
 from .filters import EVERYTHING, CompiledFilter
 from .index import Contributions, Snapshot
 from .segment import Segment
@@ -111,22 +112,38 @@ class Plan:
 
     def bounds_before(self, number: int, queries: Integers) -> Integers:
         """Keys that no document reaches in the segment with this number or an older one, for each of these queries."""
-        latest = np.full(len(queries), self.snapshot.latest_upto[number])
-        rates = self.rates[queries]
-        faded = decayed(self._sums[queries], ticks_of(latest, self.now[queries], rates)).view(np.int64)
-        return np.where(rates > 0, faded, self._sums[queries])
+        return self.keys(queries, self._bounds[queries], np.full(len(queries), self.snapshot.latest_upto[number]))
 
-    @cached_property
-    def _sums(self) -> Integers:
-        """[queries] a bound of the sum of contributions under any lengths and frequencies."""
-        bounds = np.ceil(self.snapshot.bm25.bounds(self.idf)).astype(np.int64)
-        sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(bounds[self.slots] * self.multiplicities)])
+    def keys(self, queries: Integers | int, sums: Integers, times: npt.NDArray[np.float64]) -> Integers:
+        """What orders documents with these sums and times: the sums, or the bits of what decay makes of them.
+
+        `queries` is each one's own, or one for all.
+        """
+        rates = self.rates[queries]
+        if not rates.any():
+            return sums
+        return np.where(rates > 0, decayed_bits(sums, times, self.now[queries], rates), sums)
+
+    def summed(self, of_slot: Integers) -> Integers:
+        """[queries] the sums of numbers given for each (query, term) pair."""
+        sums = offsets_of(of_slot)
         return np.asarray(sums[self.offsets[1:]] - sums[self.offsets[:-1]])
 
-    @property
+    @cached_property
+    def _bounds(self) -> Integers:
+        """[queries] a bound of the sum of contributions under any lengths and frequencies."""
+        bounds = np.ceil(self.snapshot.bm25.bounds(self.idf)).astype(np.int64)
+        return self.summed(bounds[self.slots] * self.multiplicities)
+
+    @cached_property
     def answerable(self) -> Integers:
         """Positions of the queries that can have hits: a term that the namespace holds, and a k above 0."""
         return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
+
+    @cached_property
+    def newest(self) -> Integers:
+        """Those of `answerable` that go from the newest document to the oldest."""
+        return self.answerable[self.newest_first[self.answerable]]
 
     @cached_property
     def wide(self) -> npt.NDArray[np.bool_]:

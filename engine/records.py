@@ -197,6 +197,12 @@ def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> 
             yield where, parsed
 
 
+def check_batch(records: object, verb: str) -> None:
+    """Raise `RecordError` for what is no batch of records, as a single one."""
+    if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
+        raise RecordError(f"{verb} takes a batch: pass a list of records")
+
+
 def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
     """The records, mappings read by `Record.from_dict`. Raises `RecordError`."""
     for number, record in enumerate(records, 1):

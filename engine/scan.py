@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import Columns
-from .errors import QueryError, UnknownIdError
+from .errors import UnknownIdError
 from .explain import Explanation
-from .filters import compile_filter
+from .filters import Comparison, all_of, compile_filter
 from .memory import Memory
 from .records import Hits, Query, Record, check_k
-from .search import AnyQuery, as_query, k_of, scoped
+from .search import AnyQuery, as_queries, k_of, scoped
 from .store import keywords
 from .vocabulary import Vocabulary
 
@@ -28,10 +28,8 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     the answer, as there is no index to number them.
     """
     assert memory.store is not None
-    if isinstance(queries, (str, Query)):
-        raise QueryError("search takes a batch: pass a list of queries")
+    batch = as_queries(queries, "search")
     k = check_k(k)
-    batch = tuple(as_query(query, position) for position, query in enumerate(queries))
     wanted = [k_of(query, k) for query in batch]
     shape = (len(batch), max(wanted, default=k))
     scores, documents = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
@@ -55,12 +53,8 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
 
 
 def _accepts(memory: Memory, query: Query, record: Record) -> bool:
-    if (query.since is not None or query.until is not None) and record.time is None:
-        return False
-    if query.since is not None and record.time is not None and record.time < query.since:
-        return False
-    if query.until is not None and record.time is not None and record.time > query.until:
-        return False
+    since = None if query.since is None else Comparison("time", ">=", query.since)
+    until = None if query.until is None else Comparison("time", "<=", query.until)
     values = {name: Vocabulary() for name in memory.schema.categories}
     columns = Columns.of([record], memory.schema, values)
-    return bool(compile_filter(scoped(query), memory.schema, values).passing(columns)[0])
+    return bool(compile_filter(all_of(since, until, scoped(query)), memory.schema, values).passing(columns)[0])

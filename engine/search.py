@@ -14,7 +14,7 @@ from .bm25 import SCALE
 from .decay import rate_of
 from .errors import ParameterError, QueryError, UnknownIdError
 from .explain import Explanation, explain
-from .filters import EVERYTHING, And, Comparison, CompiledFilter, Filter, compile_filter
+from .filters import EVERYTHING, Comparison, CompiledFilter, Filter, all_of, compile_filter
 from .index import Place, Snapshot, window_start
 from .memory import Memory
 from .plan import Plan, Request, document_range, make_plan
@@ -62,8 +62,7 @@ def search(
     windows: Callable[[str], int],
 ) -> Hits:
     """As `Engine.search`. `windows` gives each namespace's k*."""
-    if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
-        raise QueryError("search takes a batch: pass a list of queries")
+    batch = as_queries(queries, "search")
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ParameterError(f"threads must be 1 or more, not {threads!r}")
     if strategy not in STRATEGIES:
@@ -71,7 +70,6 @@ def search(
     k = check_k(k)
     # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
     snapshots = memory.snapshots
-    batch = tuple(as_query(query, position) for position, query in enumerate(queries))
     asked = [_decide(memory, snapshots, query, k, windows) for query in batch]
     width = max((one.k for one in asked), default=k)
     if max(len(batch), 1) * width > MAX_HITS:
@@ -174,10 +172,10 @@ def scoped(query: Query) -> Filter | None:
     """The query's filter and its scope, together."""
     own = query.filter
     assert own is None or isinstance(own, Filter)
-    if query.scope is None or query.scope.column is None:
+    scope = query.scope
+    if scope is None or scope.column is None:
         return own
-    scope = Comparison(query.scope.column, "==", query.scope.id)
-    return scope if own is None else And((own, scope))
+    return all_of(Comparison(scope.column, "==", scope.id), own)
 
 
 def newest_windows(snapshot: Snapshot, count: int, window: float, now: float | None) -> tuple[float, float]:
@@ -253,6 +251,13 @@ def analyse(memory: Memory, query: Query) -> list[int]:
     if query.terms is not None:
         return memory.encoder.encode_terms(query.terms)
     return memory.encoder.encode_query(query.text)
+
+
+def as_queries(queries: Sequence[AnyQuery], verb: str) -> tuple[Query, ...]:
+    """The queries of a batch. Raises `QueryError`."""
+    if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
+        raise QueryError(f"{verb} takes a batch: pass a list of queries")
+    return tuple(as_query(query, position) for position, query in enumerate(queries))
 
 
 def as_query(query: AnyQuery, position: int) -> Query:

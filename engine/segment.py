@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Columns, Ids, Schema
+from .columns import Columns, Ids, Schema, offsets_of
 from .filters import CompiledFilter
 from .records import Record
 from .vocabulary import Encoder, Vocabulary
@@ -281,7 +281,7 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bo
     Linear in the postings; no sort. Works in pieces, between which other threads may run.
     """
     parts = [
-        segment if gone is None else _without(segment, gone)
+        segment if gone is None else select_documents(segment, ~gone)
         for segment, gone in zip(segments, dead or [None] * len(segments), strict=True)
     ]
     if len(parts) == 1:
@@ -348,11 +348,6 @@ def _distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
     return numbers[new]
 
 
-def _without(segment: Segment, dead: npt.NDArray[np.bool_]) -> Segment:
-    """The segment's other documents, as a segment of their own."""
-    return select_documents(segment, ~dead)
-
-
 def select_documents(segment: Segment, kept: npt.NDArray[np.bool_]) -> Segment:
     """The segment of the documents where `kept` [size] is true."""
     renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
@@ -364,16 +359,12 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_]) -> Segment:
         alive = kept[own]
         documents.append(renumbered[own[alive]])
         kinds.append(segment.kinds[source][alive])
-        total = np.zeros(len(alive) + 1, dtype=np.int64)
-        np.cumsum(alive, out=total[1:])
-        counts[lists] = np.diff(total[segment.offsets[lists.start : lists.stop + 1] - source.start])
+        counts[lists] = np.diff(offsets_of(alive)[segment.offsets[lists.start : lists.stop + 1] - source.start])
     held = np.flatnonzero(counts)
-    offsets = np.zeros(len(held) + 1, dtype=np.int64)
-    np.cumsum(counts[held], out=offsets[1:])
     positions = np.flatnonzero(kept)
     return Segment(
         terms=segment.terms[held],
-        offsets=offsets,
+        offsets=offsets_of(counts[held]),
         documents=np.concatenate([np.zeros(0, dtype=np.int32), *documents]),
         kinds=np.concatenate([np.zeros(0, dtype=segment.kinds.dtype), *kinds]),
         kind_frequencies=segment.kind_frequencies,

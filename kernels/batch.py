@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.columns import ranges
+from ..engine.columns import offsets_of, ranges
 from ..engine.plan import Plan
 from .device import Residency, bitmap
 from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, no_decay, tiles_of
@@ -159,14 +159,11 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     def joined(parts: Sequence[Integers]) -> Integers:
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def ends(counts: Integers | Sequence[int]) -> Integers:
-        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
-
     table = np.array(segments, dtype=np.int64).reshape(-1, 6 if decays else 4)
     unit_filter = joined([u[2] for u in units])
     wide = np.concatenate([s.plan.wide[s.queries] for s in shares]) | long
     k = np.concatenate([s.plan.k[s.queries] for s in shares])
-    candidate_offset = ends(joined(room))
+    candidate_offset = offsets_of(joined(room))
     signed = shares[0].plan.signed
     (mask_block,) = residency.upload([np.concatenate(masks)]) if masks else (None,)
     if mask_block is not None:
@@ -176,10 +173,11 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     int32, int64 = np.int32, np.int64
     arrays: list[npt.NDArray[Any]] = [
         table[:, 0], table[:, 1], table[:, 2].astype(int32), table[:, 3],
-        ends(np.array(unit_counts, dtype=int64) * np.array(tile_counts, dtype=int64)), ends(unit_counts).astype(int32),
+        offsets_of(np.array(unit_counts, dtype=int64) * np.array(tile_counts, dtype=int64)),
+        offsets_of(unit_counts).astype(int32),
         joined([x[0] for x in lists]).astype(int32), joined([x[1] for x in lists]),
         joined([x[2] for x in lists]).astype(int32), joined(cut_rows),
-        joined([u[0] for u in units]).astype(int32), ends(joined([u[1] for u in units])), unit_filter,
+        joined([u[0] for u in units]).astype(int32), offsets_of(joined([u[1] for u in units])), unit_filter,
         joined([u[3] for u in units]).astype(int32), joined([u[4] for u in units]).astype(int32),
         joined([s[0] for s in slots]).astype(int32), joined([s[1] for s in slots]).astype(int32),
         k.astype(int32), wide.astype(np.uint8), candidate_offset,
