@@ -359,7 +359,7 @@ class FlatIndex:
 
 
 class BaselineRoad:
-    """The source paper's strategy (SPEC A045 to A051): float atomics into a matrix, then one block a query selects."""
+    """The source paper's execution (SPEC A045 to A051): float atomics into a matrix, then one block a query selects."""
 
     def __init__(self, merge: str, index: FlatIndex) -> None:
         from fanrank.kernels.cuda.verbs import Baseline

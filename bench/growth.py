@@ -218,7 +218,7 @@ class Case:
             for start in range(0, len(queries), item.road.batch):
                 call = queries[start : start + item.road.batch]
                 begin = time.perf_counter()
-                hits = self.engine.search(call, K, threads=threads, strategy=item.road.strategy)
+                hits = self.engine.search(call, K, threads=threads, execution=item.road.execution)
                 _ = hits.ids
                 seconds = time.perf_counter() - begin
                 item.single_us.append(1e6 * seconds / len(call))

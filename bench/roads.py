@@ -33,7 +33,7 @@ class Road:
     """
 
     name: str
-    strategy: str = "auto"
+    execution: str = "auto"
     backend: str = "cpu"
     batch: int = FAN_OUT
     windows: int | str | None = None
@@ -97,7 +97,7 @@ def answer(
 ) -> list[fr.Hits]:
     """The answers in calls of `Road.batch` queries."""
     return [
-        engine.search(queries[start : start + road.batch], K, threads=threads, strategy=road.strategy, timing=timing)
+        engine.search(queries[start : start + road.batch], K, threads=threads, execution=road.execution, timing=timing)
         for start in range(0, len(queries), road.batch)
     ]
 

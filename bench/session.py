@@ -144,7 +144,7 @@ def _ask(engine: fr.Engine, road: Road, queries: Sequence[fr.Query], threads: in
     answers = []
     for start in range(0, len(queries), size):
         part = queries[start : start + size]
-        hits = engine.search(part, K, threads=threads if size > 1 else 1, strategy=road.strategy)
+        hits = engine.search(part, K, threads=threads if size > 1 else 1, execution=road.execution)
         _ = hits.ids
         answers.append(hits)
     return answers

@@ -61,19 +61,19 @@ def search(
     k: int,
     *,
     threads: int = 1,
-    strategy: str = "auto",
+    execution: str = "auto",
     phases: Phases | None = None,
 ) -> Output:
     """As `fanrank.cpu_fallback.search.search`, which also serves what is rare here: signed plans, queries that may
-    leave int32, and the strategy ``pruned``.
+    leave int32, and the execution ``pruned``.
 
     Contributions are computed from the kinds of postings as they are read, so that a write costs the searches after
     it nothing.
     """
     phases = phases or Phases()
-    rare = [plan for plan in plans if strategy == "pruned" or _rare(plan)]
-    out = vectorised.search(rare, batch, k, threads=threads, strategy=strategy, phases=phases)
-    own = [plan for plan in plans if k and strategy != "pruned" and not _rare(plan)]
+    rare = [plan for plan in plans if execution == "pruned" or _rare(plan)]
+    out = vectorised.search(rare, batch, k, threads=threads, execution=execution, phases=phases)
+    own = [plan for plan in plans if k and execution != "pruned" and not _rare(plan)]
     rest = Rest()
     reads: dict[int, Reader] = {id(plan): _reader(plan, threads, rest) for plan in own}
     tasks: list[tuple[Callable[..., int], Plan, Integers]] = []
@@ -86,7 +86,7 @@ def search(
 
     def run(task: tuple[Callable[..., int], Plan, Integers]) -> None:
         answer, plan, group = task
-        read.append(answer(plan, group, reads[id(plan)], strategy, out))
+        read.append(answer(plan, group, reads[id(plan)], execution, out))
 
     with phases("score and select"):
         in_threads(run, tasks, threads)
@@ -180,7 +180,7 @@ def _dense(plan: Plan, part: SegmentPlan) -> tuple[Integers, npt.NDArray[np.int3
         return rows, contributions.filled
 
 
-def _search_group(plan: Plan, group: Integers, reader: Reader, strategy: str, out: Output) -> int:
+def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> int:
     k = plan.k[group]
     keys = np.empty((len(group), max(ROOM * int(k.max()), MIN_ROOM)), dtype=np.int64)
     found = np.zeros(len(group), dtype=np.int64)
@@ -197,7 +197,7 @@ def _search_group(plan: Plan, group: Integers, reader: Reader, strategy: str, ou
     return int(sum(int(read.postings[group].sum()) for read in reads))
 
 
-def _search_newest(plan: Plan, group: Integers, reader: Reader, strategy: str, out: Output) -> int:
+def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> int:
     k = plan.k[group]
     room = max(ROOM * int(k.max()), MIN_ROOM)
     keys = np.empty((len(group), room), dtype=np.int64)
@@ -207,7 +207,7 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, strategy: str, o
     postings = 0
     for number in reversed(plan.candidates):
         full = found >= k
-        if strategy != "exhaustive" and full.all() and (plan.bounds_before(number, group) < floors).all():
+        if execution != "exhaustive" and full.all() and (plan.bounds_before(number, group) < floors).all():
             break
         read = reader(number)
         if read is None:
@@ -219,7 +219,7 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, strategy: str, o
             group, plan.offsets, plan.slots, plan.multiplicities, read.part.filters, k, *read.lists,
             read.masks, segment.times if timed else NO_TIMES, timed, segment.latest_before, TIME_BLOCK,
             segment_bounds(plan, read.part), read.part.low, read.part.high, plan.now, plan.rates, FACTORS, POWERS,
-            read.part.first, NEWEST_TILE, strategy == "exhaustive", keys, places, found, floors,
+            read.part.first, NEWEST_TILE, execution == "exhaustive", keys, places, found, floors,
         )  # fmt: skip
     scores, documents, counts = out
     _store_newest(keys, places, found, k, plan.rows[group], scores, documents, counts)

@@ -25,12 +25,12 @@ LAST_BLOCK = 1 << 18
 
 
 def search_newest(
-    plan: Plan, out: tuple[Integers, Integers, npt.NDArray[np.int32]], strategy: str, phases: Phases
+    plan: Plan, out: tuple[Integers, Integers, npt.NDArray[np.int32]], execution: str, phases: Phases
 ) -> None:
     """Answer the plan's `newest_first` queries. The scores of decayed ones are the bits of float64 numbers."""
     scores, documents, counts = out
     for query in plan.newest.tolist():
-        found_scores, found, postings = _search(plan, query, strategy == "exhaustive")
+        found_scores, found, postings = _search(plan, query, execution == "exhaustive")
         row, count = plan.rows[query], len(found)
         scores[row, :count], documents[row, :count], counts[row] = found_scores, found, count
         phases.count("postings", postings)

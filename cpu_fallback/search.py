@@ -53,12 +53,12 @@ def search(
     k: int,
     *,
     threads: int = 1,
-    strategy: str = "auto",
+    execution: str = "auto",
     phases: Phases | None = None,
 ) -> Output:
     """The k best of each query: (scores in quanta [batch, k], documents [batch, k], counts [batch]).
 
-    Rows are best first; places past a row's count hold 0 and -1. `strategy` is ``exhaustive`` (score every posting),
+    Rows are best first; places past a row's count hold 0 and -1. `execution` is ``exhaustive`` (score every posting),
     ``pruned`` (skip tiles that cannot reach the k best, except where contributions are signed) or ``auto``; all give
     the same answer, as does any number of `threads`, of which a Python with the interpreter's lock uses one
     (`THREADS_PAY`). ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
@@ -81,12 +81,12 @@ def search(
 
     def run(task: tuple[Plan, Integers]) -> None:
         plan, group = task
-        _search_group(plan, work[id(plan)], group, out, strategy)
+        _search_group(plan, work[id(plan)], group, out, execution)
 
     with phases("score and select"):
         in_threads(run, tasks, threads)
         for plan in plans if k else ():
-            search_newest(plan, out, strategy, phases)
+            search_newest(plan, out, execution, phases)
     for plan in plans if counted else ():
         phases.count_postings(plan, ~plan.newest_first)
     return out
@@ -135,14 +135,14 @@ def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
     return found
 
 
-def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, out: Output, strategy: str) -> None:
+def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, out: Output, execution: str) -> None:
     k = int(plan.k[group].max())
     wide = bool(plan.wide[group[0]])
     dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if wide else np.int32)
     floors = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
     best = np.full((len(group), k), NO_KEY, dtype=np.int64)
     found: list[Candidates] = []
-    prunes = strategy == "pruned" and not plan.signed
+    prunes = execution == "pruned" and not plan.signed
     for work in segments:
         size = work.part.segment.size
         rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * size))

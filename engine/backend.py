@@ -26,7 +26,7 @@ ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
 # A block of older devices has too little shared memory for a tile.
 LEAST_CAPABILITY = (8, 0)
 
-STRATEGIES = ("auto", "exhaustive", "pruned")
+EXECUTIONS = ("auto", "exhaustive", "pruned")
 
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
@@ -41,7 +41,7 @@ class Search(Protocol):
         k: int,
         *,
         threads: int = 1,
-        strategy: str = "auto",
+        execution: str = "auto",
         phases: Phases | None = None,
     ) -> Output: ...
 
@@ -71,19 +71,19 @@ class Backend:
     crossover: Crossover | None = None
 
     def serve(
-        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, strategy: str, phases: Phases | None = None
+        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
     ) -> tuple[str, Output]:
         """The name of the backend that answered, and its answer."""
         if self.cpu is None or self.crossover is None:
-            return self.name, self.search(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+            return self.name, self.search(plans, batch, k, threads=threads, execution=execution, phases=phases)
         work = work_of(plans)
         chosen = self if self.crossover.choose(work) == self.name else self.cpu
         start = time.perf_counter()
         try:
-            out = chosen.search(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+            out = chosen.search(plans, batch, k, threads=threads, execution=execution, phases=phases)
         except DeviceMemoryError as error:
             self.crossover.avoid(self.name, str(error))
-            return self.cpu.serve(plans, batch, k, threads=threads, strategy=strategy, phases=phases)
+            return self.cpu.serve(plans, batch, k, threads=threads, execution=execution, phases=phases)
         self.crossover.add(chosen.name, work, time.perf_counter() - start)
         return chosen.name, out
 

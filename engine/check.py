@@ -138,8 +138,8 @@ def _roads(
     def batch(own: Engine, **how: Any) -> Ask:
         return lambda queries, k: engine_answers(own.search(queries, k, **how))
 
-    for strategy in backends.STRATEGIES:
-        yield f"batch, {strategy}", batch(engine, strategy=strategy)
+    for execution in backends.EXECUTIONS:
+        yield f"batch, {execution}", batch(engine, execution=execution)
     yield "batch, 2 threads", batch(engine, threads=2)
     yield "one by one", lambda queries, k: [answer for q in queries for answer in engine_answers(engine.search([q], k))]
     yield (

@@ -254,7 +254,7 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 @click.option("--statistics", type=click.Choice(["namespace", "filtered"]), default="namespace", show_default=True)
 @click.option("--trec", type=click.Path(), help="Write a TREC run file ('-': standard output).")
 @click.option("--explain", is_flag=True, help="Show each term's contribution to the best hit.")
-@click.option("--strategy", type=click.Choice(backends.STRATEGIES), default="auto", show_default=True)
+@click.option("--execution", type=click.Choice(backends.EXECUTIONS), default="auto", show_default=True)
 @threads_option
 @backend_option
 @json_option
@@ -273,7 +273,7 @@ def search(
     statistics: str,
     trec: str | None,
     explain: bool,
-    strategy: str,
+    execution: str,
     threads: int,
     backend: str | None,
     as_json: bool,
@@ -296,7 +296,7 @@ def search(
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
     engine = _open(index, backend)
     started = time.perf_counter()
-    hits = engine.search(batch, k, threads=threads, strategy=strategy)
+    hits = engine.search(batch, k, threads=threads, execution=execution)
     elapsed = time.perf_counter() - started
     if trec is not None:
         # All lines first: click puts an atomic file in place even when the block raises.

@@ -452,13 +452,13 @@ class Engine:
         k: int = DEFAULT_K,
         *,
         threads: int = 1,
-        strategy: str = "auto",
+        execution: str = "auto",
         timing: bool = False,
     ) -> Hits:
         """Answer a batch of B queries in one call.
 
         A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
-        do not say their own. `threads` and `strategy` (``auto``, ``exhaustive``, ``pruned``) change how fast the
+        do not say their own. `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the
         answer comes, never the answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and
         `Hits.postings`. Raises `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """
@@ -474,7 +474,7 @@ class Engine:
                     queries,
                     k,
                     threads=threads,
-                    strategy=strategy,
+                    execution=execution,
                     timing=timing,
                     windows=self._windows,
                 )

@@ -58,11 +58,11 @@ class Namespace:
         k: int = DEFAULT_K,
         *,
         threads: int = 1,
-        strategy: str = "auto",
+        execution: str = "auto",
         timing: bool = False,
     ) -> Hits:
         own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
-        return self._engine.search(own, k, threads=threads, strategy=strategy, timing=timing)
+        return self._engine.search(own, k, threads=threads, execution=execution, timing=timing)
 
     def explain(self, query: AnyQuery, document: str) -> Explanation:
         return self._engine.explain(self._own_query(query, 0), document)

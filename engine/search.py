@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .backend import STRATEGIES, Backend
+from .backend import EXECUTIONS, Backend
 from .bm25 import SCALE
 from .decay import rate_of
 from .errors import ParameterError, QueryError, UnknownIdError
@@ -57,7 +57,7 @@ def search(
     k: int = DEFAULT_K,
     *,
     threads: int = 1,
-    strategy: str = "auto",
+    execution: str = "auto",
     timing: bool = False,
     windows: Callable[[str], int],
 ) -> Hits:
@@ -65,8 +65,8 @@ def search(
     batch = as_queries(queries, "search")
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ParameterError(f"threads must be 1 or more, not {threads!r}")
-    if strategy not in STRATEGIES:
-        raise ParameterError(f"unknown strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
+    if execution not in EXECUTIONS:
+        raise ParameterError(f"unknown execution {execution!r}; there are: {', '.join(EXECUTIONS)}")
     k = check_k(k)
     # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
     snapshots = memory.snapshots
@@ -91,7 +91,12 @@ def search(
             for corpus, rows in rows_of.items()
         }
     served, (quanta, documents, counts) = backend.serve(
-        tuple(plans.values()), len(batch), width, threads=threads, strategy=strategy, phases=phases if timing else None
+        tuple(plans.values()),
+        len(batch),
+        width,
+        threads=threads,
+        execution=execution,
+        phases=phases if timing else None,
     )
     scores = quanta / SCALE
     for corpus, plan in plans.items():

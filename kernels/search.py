@@ -49,7 +49,7 @@ class DeviceSearch:
         k: int,
         *,
         threads: int = 1,
-        strategy: str = "auto",
+        execution: str = "auto",
         phases: Phases | None = None,
     ) -> Output:
         """As the CPU's verb. `threads` says nothing here; ``auto`` takes the fan-out's path where the batch is small.
@@ -65,7 +65,7 @@ class DeviceSearch:
         with self.lock, self._current():
             clock = DevicePhases(phases, self.residency.device)
             self._make_ready([plan.snapshot for plan in plans], clock)
-            if len(plans) == 1 and strategy == "auto" and self._small(plans[0], clock, out):
+            if len(plans) == 1 and execution == "auto" and self._small(plans[0], clock, out):
                 clock.finish()
                 return out
             tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))

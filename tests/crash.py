@@ -203,8 +203,8 @@ def agree(engine: fr.Engine, state: State, seed: object, namespaces: Sequence[st
     rng = random.Random(f"questions {seed}")
     now = max((record.time or 0.0 for record in held), default=0.0)
     asked = questions(rng, namespaces, now)
-    strategy = rng.choice(["auto", "exhaustive", "pruned"])
-    here, there = engine.search(asked, strategy=strategy), made.search(asked)
+    execution = rng.choice(["auto", "exhaustive", "pruned"])
+    here, there = engine.search(asked, execution=execution), made.search(asked)
     if not (
         np.array_equal(here.counts, there.counts)
         and here.scores.tobytes() == there.scores.tobytes()

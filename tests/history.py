@@ -25,7 +25,7 @@ except ImportError:
     compiled = None  # type: ignore[assignment]
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
-STRATEGIES = ("exhaustive", "pruned", "auto")
+EXECUTIONS = ("exhaustive", "pruned", "auto")
 
 Answer = list[tuple[str, float]]
 Kept = dict[str, dict[str, fr.Record]]
@@ -165,8 +165,8 @@ def roads(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tupl
     served = engine.backend
     for name in backends():
         engine.backend = backend.choose(name)
-        for strategy in STRATEGIES:
-            yield f"{name}, {strategy}", engine.search(batch, k, strategy=strategy)
+        for execution in EXECUTIONS:
+            yield f"{name}, {execution}", engine.search(batch, k, execution=execution)
         yield f"{name}, 3 threads", engine.search(batch, k, threads=3)
     engine.backend = served
 

@@ -260,8 +260,8 @@ def test_a_million_identical_documents() -> None:
     assert len(made) == count
     idf = math.log(1 + 0.5 / (count + 0.5))
     each = max(1, round(idf * 2**18))  # tf 1 at the mean length saturates to 1
-    for strategy in ("exhaustive", "pruned"):
-        hits = made.search(["same", fr.Query("same words same", k=1000), "other"], k=10, strategy=strategy)
+    for execution in ("exhaustive", "pruned"):
+        hits = made.search(["same", fr.Query("same words same", k=1000), "other"], k=10, execution=execution)
         assert hits.counts.tolist() == [10, 1000, 0]
         assert hits[0] == [(f"m{n}", each / 2**18) for n in range(10)]
         assert hits[1] == [(f"m{n}", 3 * each / 2**18) for n in range(1000)]
@@ -399,10 +399,10 @@ def test_bad_threads(engine: fr.Engine, threads: Any) -> None:
         engine.search(["tea"], threads=threads)
 
 
-@pytest.mark.parametrize("strategy", ["fast", "", None, ["auto"]])
-def test_bad_strategies(engine: fr.Engine, strategy: Any) -> None:
-    with pytest.raises(fr.ParameterError, match=r"unknown strategy .*; there are: auto, exhaustive, pruned"):
-        engine.search(["tea"], strategy=strategy)
+@pytest.mark.parametrize("execution", ["fast", "", None, ["auto"]])
+def test_bad_executions(engine: fr.Engine, execution: Any) -> None:
+    with pytest.raises(fr.ParameterError, match=r"unknown execution .*; there are: auto, exhaustive, pruned"):
+        engine.search(["tea"], execution=execution)
 
 
 @pytest.mark.parametrize("analyzer", ["klingon", "", None, 5])

@@ -47,9 +47,9 @@ def break_search(
 ) -> None:
     plain: Search = numpy_search.search
 
-    def spoiled(plans: Any, batch: int, k: int, *, threads: int, strategy: str, **rest: Any) -> Any:
-        scores, documents, counts = plain(plans, batch, k, threads=threads, strategy=strategy, **rest)
-        if when(batch=batch, threads=threads, strategy=strategy):
+    def spoiled(plans: Any, batch: int, k: int, *, threads: int, execution: str, **rest: Any) -> Any:
+        scores, documents, counts = plain(plans, batch, k, threads=threads, execution=execution, **rest)
+        if when(batch=batch, threads=threads, execution=execution):
             spoil(scores, documents)
         return scores, documents, counts
 
@@ -75,8 +75,8 @@ def test_it_finds_no_difference_and_has_its_shape() -> None:
 @pytest.mark.parametrize(
     ("road", "when"),
     [
-        ("batch, pruned", lambda strategy, **_: strategy == "pruned"),
-        ("batch, exhaustive", lambda strategy, **_: strategy == "exhaustive"),
+        ("batch, pruned", lambda execution, **_: execution == "pruned"),
+        ("batch, exhaustive", lambda execution, **_: execution == "exhaustive"),
         ("batch, 2 threads", lambda threads, **_: threads == 2),
         ("one by one", lambda batch, **_: batch == 1),
     ],

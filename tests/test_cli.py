@@ -167,8 +167,8 @@ def test_search_options(index: Path) -> None:
 
     plain = found("error tea coffee")
     assert {*plain[0]} == {"fix", "tea", "coffee"}
-    for strategy in backend.STRATEGIES:
-        assert found("error tea coffee", "--strategy", strategy, "--threads", "2", "--backend", "numpy") == plain
+    for execution in backend.EXECUTIONS:
+        assert found("error tea coffee", "--execution", execution, "--threads", "2", "--backend", "numpy") == plain
     assert found("error tea coffee", "-k", "0") == [[]]
     assert found("error tea coffee", "--filter", "role=user") == [["tea"]]
     assert {*found("error", "--filter", "session=monday", "--filter", "session=tuesday")[0]} == {"fix", "coffee"}
@@ -438,7 +438,7 @@ def test_unusable_backends_are_one_line(records: Path, index: Path, monkeypatch:
         ("search", "index"),
         ("search",),
         ("index", "records.jsonl"),
-        ("search", "index", "tea", "--strategy", "fast"),
+        ("search", "index", "tea", "--execution", "fast"),
         ("search", "index", "tea", "--threads", "0"),
         ("search", "index", "tea", "-k", "many"),
         ("search", "index", "tea", "--backend", "tpu"),

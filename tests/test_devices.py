@@ -64,13 +64,13 @@ def roads(
     engine: fr.Engine, batch: list[fr.Query], k: int, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     yield "auto", answer(engine.search(batch, k))
-    yield "exhaustive", answer(engine.search(batch, k, strategy="exhaustive"))
+    yield "exhaustive", answer(engine.search(batch, k, execution="exhaustive"))
     if interpreted(engine):
         return
     yield "auto again", answer(engine.search(batch, k))
     with monkeypatch.context() as patch:
         patch.setattr(device_search, "MAX_CANDIDATES", 40)
-        yield "small launches", answer(engine.search(batch, k, strategy="exhaustive"))
+        yield "small launches", answer(engine.search(batch, k, execution="exhaustive"))
     yield "other neighbours", answer(engine.search(batch[::-1], k))[::-1]
 
 
@@ -353,7 +353,7 @@ def test_tensors_that_match_nothing(name: str) -> None:
 def test_timing_is_there_when_asked_for(name: str) -> None:
     engine = serve(build([["a1"], ["b2"]] * 20), name)
     assert engine.search([["a1"]]).timing is None
-    found = engine.search([["a1"]], timing=True, strategy="exhaustive").timing
+    found = engine.search([["a1"]], timing=True, execution="exhaustive").timing
     assert found is not None
     assert list(found) == ["analyse", "plan", "upload", "derive", "cut", "score", "select", "download"]
     assert all(milliseconds >= 0 for milliseconds in found.values())
@@ -421,7 +421,7 @@ def test_a_failed_launch_holds_nothing_while_its_halves_run(name: str, monkeypat
         real(verbs, work, *rest)
 
     monkeypatch.setattr(device_search, "run", failing)
-    assert answer(engine.search(batch, 5, strategy="exhaustive")) == expected
+    assert answer(engine.search(batch, 5, execution="exhaustive")) == expected
     assert len(launches) == 5  # all, a half, its two halves, the other half
 
 
@@ -499,7 +499,7 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
         terms.copy_(torch.tensor(engine.encode(batch)[0], device="cuda"))
         graph.replay()
         torch.cuda.synchronize()
-        plain = engine.search(batch, 10, strategy="exhaustive")
+        plain = engine.search(batch, 10, execution="exhaustive")
         assert hits.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
         assert hits.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
     fresh = torch.zeros(77, dtype=torch.int64, device="cuda")
@@ -588,7 +588,7 @@ def test_times_are_counted_against_the_devices_room(name: str) -> None:
     engine.search(query)
     assert residency.bytes > before
     engine = serve(engine, name)
-    engine.search(["a1"], strategy="exhaustive")
+    engine.search(["a1"], execution="exhaustive")
     residency = engine.backend.device.residency  # type: ignore[union-attr]
     residency.limit = residency.bytes + 8
     with pytest.raises(fr.DeviceMemoryError):

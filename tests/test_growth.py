@@ -154,16 +154,16 @@ def test_a_road_that_fails_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch
 
     def failing(engine: fr.Engine, road: Road, queries: Any, **options: Any) -> list[fr.Hits]:
         if road.name == "maxscore":
-            raise fr.ParameterError("no such strategy today")
+            raise fr.ParameterError("no such execution today")
         return right(engine, road, queries, **options)
 
     monkeypatch.setattr(growth, "answer", failing)
     chosen = [road for road in CPU_ROADS if road.name in ("vectorised", "maxscore")]
     good, bad = growth.run_corpus("steady", [300], chosen, EFFORT, COMMON, silent)
     assert good.error is None
-    assert bad.error == "ParameterError: no such strategy today"
+    assert bad.error == "ParameterError: no such execution today"
     assert bad.p50_us is None
-    assert "no such strategy" in growth.markdown([good, bad])
+    assert "no such execution" in growth.markdown([good, bad])
 
 
 def test_a_slow_road_stops_when_its_budget_is_spent(monkeypatch: pytest.MonkeyPatch):

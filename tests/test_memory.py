@@ -371,13 +371,13 @@ def test_searches_see_whole_batches_in_their_order(
     writing, asking = threading.Event(), threading.Event()
     seen: set[tuple[int, int]] = set()
 
-    def read(strategy: str) -> None:
+    def read(execution: str) -> None:
         last = [0, 0]
         while True:
             ending = not writing.is_set()
             before = [script.acknowledged for script in scripts]
             asking.set()
-            hits = engine.search([query for queries in asked for query in queries], 200, strategy=strategy)
+            hits = engine.search([query for queries in asked for query in queries], 200, execution=execution)
             after = [script.begun for script in scripts]
             answers = list(hits)
             for writer in range(2):

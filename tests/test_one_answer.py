@@ -191,9 +191,9 @@ def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
         ways[", in turns"] = [ways[("", ", newest first", ", unfaded")[n % 3]][n] for n in range(len(batch))]
     for name in (status.name for status in backend.statuses() if status.usable and not status.by_name):
         engine.backend = backend.choose(name)
-        for strategy, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):
+        for execution, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):
             for threads in (1, 3):
-                yield f"{name}, {strategy}, {threads} threads{way}", ask(asked, strategy=strategy, threads=threads)
+                yield f"{name}, {execution}, {threads} threads{way}", ask(asked, execution=execution, threads=threads)
     yield "one by one", [row for q in batch for row in ask([q])]
     yield "other neighbours", ask(batch[::-1])[::-1]
     shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
@@ -244,7 +244,7 @@ def test_growing_equals_built_at_once(
         name: value for name, value in engine.stats().items() if name not in behind
     }
     assert answer(loaded.search(batch, 7), dense=False) == expected
-    assert answer(loaded.search(batch, 7, strategy="pruned"), dense=False) == expected
+    assert answer(loaded.search(batch, 7, execution="pruned"), dense=False) == expected
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -53,7 +53,7 @@ def build(documents: list[list[str]], **options: Any) -> fr.Engine:
 
 def pruned(engine: fr.Engine, query: Any, k: int) -> list[tuple[int, int]]:
     """A query asked alone, so that it is its tiles that are pruned."""
-    hits = engine.search([query], k, strategy="pruned")
+    hits = engine.search([query], k, execution="pruned")
     quanta = np.rint(hits.scores[0, : hits.counts[0]] * 2**18).astype(int)
     return list(zip(hits.documents[0, : hits.counts[0]].tolist(), quanta.tolist(), strict=True))
 
@@ -67,9 +67,9 @@ def test_hopeless_tiles_are_skipped(scored: Scored) -> None:
     size = 20_000
     needles = [5, 63, 64, 127, 128, 9_999, 10_048, 15_000, 19_967, 19_968, 19_999]
     engine = build(needle_in_haystack(size, needles))
-    expected = list(engine.search(["hay needle"], 11, strategy="exhaustive"))
+    expected = list(engine.search(["hay needle"], 11, execution="exhaustive"))
     assert not scored.calls
-    hits = engine.search(["hay needle"], 11, strategy="pruned")
+    hits = engine.search(["hay needle"], 11, execution="pruned")
     assert hits.documents[0].tolist() == needles
     assert list(hits) == expected
     tiles = -(-size // 64)
@@ -148,9 +148,9 @@ def test_scores_beyond_int32() -> None:
 def test_every_query_of_a_batch_is_pruned(scored: Scored, threads: int) -> None:
     engine = build(needle_in_haystack(5000, [7, 4000]))
     batch = ["hay needle", "needle x3", "hay x7", "nothing"]
-    expected = list(engine.search(batch, 5, strategy="exhaustive"))
+    expected = list(engine.search(batch, 5, execution="exhaustive"))
     assert not scored.calls
-    assert list(engine.search(batch, 5, strategy="pruned", threads=threads)) == expected
+    assert list(engine.search(batch, 5, execution="pruned", threads=threads)) == expected
     assert len(scored.calls) == 2 * 3
 
 

@@ -127,8 +127,8 @@ def test_older_documents_win_ties_across_segments() -> None:
         assert [i for i, _ in engine.search(["tea"], k)[0]] == [f"r{n}" for n in range(min(k, 41))]
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "pruned"])
-def test_a_younger_document_wins_by_one_quantum(strategy: str) -> None:
+@pytest.mark.parametrize("execution", ["exhaustive", "pruned"])
+def test_a_younger_document_wins_by_one_quantum(execution: str) -> None:
     """A term in more than half of the documents is worth one quantum each; ties stay with the older segment."""
     engine = fr.Engine(analyzer="minimal", method="robertson_floor0")
     engine.add([fr.Record(f"r{n}", "t" if n % 2 else "u") for n in range(40)])
@@ -139,7 +139,7 @@ def test_a_younger_document_wins_by_one_quantum(strategy: str) -> None:
         (3, ["r41", "r0", "r1"]),
         (43, ["r41", *(f"r{n}" for n in range(43) if n != 41)]),
     ):
-        hits = engine.search(["t u"], k, strategy=strategy)
+        hits = engine.search(["t u"], k, execution=execution)
         assert [name for name, _ in hits[0]] == expected
         assert (hits.scores[0] * 2**18).tolist() == [2.0] + [1.0] * (k - 1)
 

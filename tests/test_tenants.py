@@ -128,8 +128,8 @@ def questions() -> list[fr.Query]:
 def searched(engine: fr.Engine) -> object:
     tenant = engine.namespace(A)
     found = []
-    for strategy in history.STRATEGIES:
-        hits = tenant.search(questions(), 6, strategy=strategy, timing=True)
+    for execution in history.EXECUTIONS:
+        hits = tenant.search(questions(), 6, execution=execution, timing=True)
         assert hits.timing is not None
         explained = [hits.explain(row, name) for row in range(len(hits)) for name, _ in hits[row]]
         found.append([hits.scores.tobytes(), hits.documents.tobytes(), hits.counts.tolist(), hits.ids.tolist()])

@@ -166,8 +166,8 @@ def long_history(count: int) -> tuple[fr.Engine, list[fr.Query]]:
 def test_the_search_of_a_long_history_stops_early() -> None:
     engine, batch = long_history(30_000)
     for name in every_backend(engine):
-        whole = engine.search(batch, 10, strategy="exhaustive", timing=True)
-        early = engine.search(batch, 10, strategy="auto", timing=True)
+        whole = engine.search(batch, 10, execution="exhaustive", timing=True)
+        early = engine.search(batch, 10, execution="auto", timing=True)
         assert early.scores.tobytes() == whole.scores.tobytes()
         assert early.documents.tobytes() == whole.documents.tobytes()
         assert whole.postings is not None
@@ -182,7 +182,7 @@ def test_a_range_reads_nothing_outside_it() -> None:
     engine, batch = long_history(10_000)
     ranged = [fr.Query(terms=query.terms, since=NOW - 6000.0) for query in batch]
     for _ in every_backend(engine):
-        hits = engine.search(ranged, 10, strategy="exhaustive", timing=True)
+        hits = engine.search(ranged, 10, execution="exhaustive", timing=True)
         assert hits.counts.tolist() == [10] * 3
         assert hits.postings is not None
         assert 0 < hits.postings <= 100 * 6

@@ -1,0 +1,1 @@
+"""Evidence from embeddings: encoders, stored vectors, interactions, approximate indexes."""

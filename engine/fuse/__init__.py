@@ -1,0 +1,1 @@
+"""Rank lists to one list, one method a file."""

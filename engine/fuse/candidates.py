@@ -1,0 +1,117 @@
+"""What fusion works on: the candidates of a batch as a ragged array, with what each channel says of them.
+
+The candidates of query b are ``[offsets[b], offsets[b + 1])`` in every array, in order of document number. All sums
+over a query's candidates run in that order over that stretch alone, so an answer depends on nothing but its query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..columns import ranges
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """One kind of evidence.
+
+    BM25 scores every candidate, 0 where it does not match or stands beyond the channel's depth (X30); a dense channel
+    scores the candidates that have a vector, those beyond its depth too. Only what a channel listed has a rank.
+    """
+
+    scores: Floats  # [candidates] 0 where not scored
+    scored: Flags  # [candidates]
+    ranks: Integers  # [candidates] from 1 by score, highest first, then by document; 0: not in the channel's list
+
+    @classmethod
+    def of(cls, scores: Floats, scored: Flags, listed: Flags, offsets: Integers) -> Channel:
+        """The channel of these scores, ranked."""
+        return cls(np.where(scored, scores, 0.0), scored, ranks_of(scores, listed, offsets))
+
+    @cached_property
+    def listed(self) -> Flags:
+        return self.ranks > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The candidates of B queries."""
+
+    offsets: Integers  # [B + 1]
+    documents: Integers  # [candidates] document numbers, ascending for each query
+    channels: Mapping[str, Channel]  # by name, in the strategy's order
+    now: Floats  # [B] the query's own time in seconds, NaN where it has none
+    times: Floats  # [candidates] seconds, NaN where the record has none
+    importance: Floats  # [candidates] in [0, 1], NaN where the record has none
+    types: tuple[str | None, ...]  # [B] the query's type, where it is known
+
+    def __len__(self) -> int:
+        """Queries."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def owners(self) -> Integers:
+        """[candidates] the query of each."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    def per_query(self, reduce: np.ufunc, values: Floats, empty: float = 0.0) -> Floats:
+        """[B] `values` [candidates] reduced over each query's candidates, in order; `empty` where it has none."""
+        out = np.full(len(self), empty)
+        some = np.flatnonzero(np.diff(self.offsets))
+        if len(some):
+            out[some] = reduce.reduceat(values, self.offsets[:-1][some])
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """What a fusion makes of candidates: a score for each, and what each part of it adds.
+
+    ``scores`` is the sum of the shares in their order, added one after another. `kept` are the candidates that may be
+    hits.
+    """
+
+    scores: Floats  # [candidates]
+    shares: Mapping[str, Floats]  # part -> [candidates]; parts are channels, and what a fusion adds of its own
+    kept: Flags  # [candidates]
+
+    @classmethod
+    def of(cls, shares: Mapping[str, Floats], kept: Flags) -> Fused:
+        scores = np.zeros(len(kept))
+        for share in shares.values():
+            scores = scores + share
+        return cls(scores, shares, kept)
+
+
+def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
+    """[candidates] ranks from 1 within each query: score descending, then document ascending; 0 where not listed."""
+    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    order = np.lexsort((-scores, ~listed, owners))  # stable: equal keys stay in order of place
+    counts = np.diff(offsets)
+    ranks = np.empty(len(scores), dtype=np.int64)
+    ranks[order] = ranges(np.ones(len(counts), dtype=np.int64), counts)
+    return np.where(listed, ranks, 0)
+
+
+def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple[Floats, Integers, Integers]:
+    """The k [B] best candidates of each query: (score [B, width], document [B, width], place among the candidates).
+
+    By score, highest first, then by document number; padding is -inf, -1, -1.
+    """
+    scores = np.full((len(candidates), width), -np.inf)
+    documents = np.full((len(candidates), width), -1, dtype=np.int64)
+    places = np.full((len(candidates), width), -1, dtype=np.int64)
+    ranks = ranks_of(fused.scores, fused.kept, candidates.offsets)
+    chosen = np.flatnonzero((ranks > 0) & (ranks <= np.minimum(k, width)[candidates.owners]))
+    at = candidates.owners[chosen], ranks[chosen] - 1
+    scores[at], documents[at], places[at] = fused.scores[chosen], candidates.documents[chosen], chosen
+    return scores, documents, places
