@@ -1,1 +1,54 @@
 """Rank lists to one list, one method a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ..errors import ParameterError
+from .agent_rrf import AgentRRF
+from .decay import Decay
+from .fusion import Fusion
+from .minmax import MinMax
+from .rrf import RRF
+from .score_rrf import ScoreRRF
+from .zscore import ZScore
+
+FUSIONS: dict[str, type[Any]] = {kind.name: kind for kind in (RRF, ScoreRRF, ZScore, MinMax, AgentRRF, Decay)}
+
+
+def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
+    """The fusion of this name with its defaults, or of a mapping with its `name` and some of its fields.
+
+    Raises `ParameterError` for an unknown name or field, or a value that the fusion declines.
+    """
+    if isinstance(data, str):
+        data = {"name": data}
+    if not isinstance(data, Mapping):
+        raise ParameterError(f"a fusion is a name or a mapping with a name, not {data!r}")
+    name = data.get("name")
+    kind = FUSIONS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ParameterError(f"unknown fusion {name!r}; there are: {', '.join(FUSIONS)}")
+    known = [field.name for field in fields(kind)]
+    given = {key: value for key, value in data.items() if key != "name"}
+    for key in given:
+        if key not in known:
+            raise ParameterError(f"the fusion {name!r} has no parameter {key!r}; it has: {', '.join(known)}")
+    fusion: Fusion = kind(**given)
+    return fusion
+
+
+def fusion_to_dict(fusion: Fusion) -> dict[str, Any]:
+    """The fusion as plain JSON values, which `fusion_of` reads back as an equal one."""
+    return {"name": fusion.name} | {
+        field.name: _plain(getattr(fusion, field.name))
+        for field in fields(fusion)  # type: ignore[arg-type]
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,49 @@
+"""Ages of candidates, and how evidence fades with them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import QueryError
+from .candidates import Candidates, Flags, Floats
+
+HOUR, DAY = 3_600.0, 86_400.0
+
+_LOG2_E = 1.4426950408889634
+# log(2) in two parts. The first has 33 bits, so its product with any exponent of a float64 is exact.
+_LOG_2_HIGH, _LOG_2_LOW = float.fromhex("0x1.62e42feep-1"), 1.90821492927058770002e-10
+_LEAST = -746.0  # exp of this is 0
+_TAYLOR = tuple(1.0 / math.factorial(power) for power in range(13, -1, -1))
+
+
+def exponential(values: Floats) -> Floats:
+    """``exp`` of numbers of at most 0, off by less than two units in the last place. NaN is the caller's to take out.
+
+    numpy's own differs between processors in the last bit. This one is products and sums, each rounded as IEEE has it:
+    the same bits wherever a batch is fused. 100,000 take .8 ms, numpy's .1.
+    """
+    values = np.maximum(values, _LEAST)
+    whole = np.rint(values * _LOG2_E)
+    rest = (values - whole * _LOG_2_HIGH) - whole * _LOG_2_LOW
+    total = np.full(rest.shape, _TAYLOR[0])
+    for coefficient in _TAYLOR[1:]:
+        total *= rest
+        total += coefficient
+    return np.asarray(np.ldexp(total, whole.astype(np.int32)))
+
+
+def ages_of(candidates: Candidates) -> Floats:
+    """[candidates] seconds from its time to its query's, 0 from the future (SPEC A062); NaN where either has none."""
+    return np.maximum(candidates.now[candidates.owners] - candidates.times, 0.0)
+
+
+def check_now(candidates: Candidates, needed: Flags, fusion: str) -> None:
+    """Raises `QueryError`, with its position in the batch, for the first query `needed` [B] that has no time."""
+    missing = np.flatnonzero(needed & np.isnan(candidates.now))
+    if len(missing):
+        raise QueryError(
+            f"query {missing[0]}: the fusion {fusion!r} counts ages from the query's own time; set its 'now', in "
+            "seconds since 1970-01-01 UTC"
+        )

@@ -1,0 +1,95 @@
+"""Reciprocal ranks, with something for what is recent and what is important."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import ParameterError
+from .age import DAY, ages_of, check_now, exponential
+from .candidates import Candidates, Fused
+from .fusion import check_name, check_number, checked_table
+from .rrf import RRF
+
+RECENCY_TYPES = ("temporal-reasoning", "knowledge-update", "multi-session")
+"""Types of questions whose answers lean towards the recent (SPEC A063)."""
+TAU_DAYS = 30.0
+TAU_DAYS_BY_TYPE: dict[str, float] = {"multi-session": 120.0}
+"""SPEC A064: the answers of one such question lie in several sessions, and a fast decay hides the older of them."""
+SAFE_ALPHA = 0.01
+
+
+class RecencyWarning(UserWarning):
+    """The weight of recency is one that measurably harms."""
+
+
+@dataclass(frozen=True)
+class AgentRRF(RRF):
+    """``RRF + alpha * exp(-age / tau) + beta * importance`` (SPEC A061 to A064, X03).
+
+    The age runs from the record's time to the query's `now`, in days, 0 from the future. A record without a time gets
+    no bonus, one without an importance counts as 0. A query whose type is known to be none of `recency_types` (None:
+    every type counts) gets no bonus; one without a type does (X07: a type must be predicted, not read off the answer).
+    A query that would get one and has no `now` raises `QueryError`. `tau_days_by_type` has the tau of the types it
+    names, `tau_days` all others'.
+
+    The bonus is no mere tie-breaker (X06). Neighbouring ranks at the top differ by .00026 a list. With the defaults a
+    fresh record of rank 7 in both of two lists overtakes the first of both where that one is a month old, and one of
+    rank 11 where it is 78 days old. R@10 on 344 recency questions is .966 to .971 for alpha .001 to .005, .949 to .966
+    at .010 and .749 to .909 at .030 (A066, X08); above .010 a `RecencyWarning` is given.
+    """
+
+    name: ClassVar[str] = "agent_rrf"
+
+    alpha: float = 0.005
+    tau_days: float = TAU_DAYS
+    beta: float = 0.0
+    tau_days_by_type: Mapping[str, float] | None = field(default_factory=lambda: dict(TAU_DAYS_BY_TYPE), hash=False)
+    recency_types: tuple[str, ...] | None = RECENCY_TYPES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("alpha, the weight of recency,", self.alpha, 0.0)
+        check_number("tau_days", self.tau_days, 0.0, above=True)
+        check_number("beta, the weight of importance,", self.beta, 0.0)
+        if self.tau_days_by_type is not None:
+            table = checked_table("tau_days_by_type", self.tau_days_by_type, above=True)
+            object.__setattr__(self, "tau_days_by_type", table)
+        if self.recency_types is not None:
+            if not isinstance(self.recency_types, (list, tuple)):
+                raise ParameterError(f"recency_types must be a list of names or None, not {self.recency_types!r}")
+            for name in self.recency_types:
+                check_name("a recency type", name)
+            object.__setattr__(self, "recency_types", tuple(self.recency_types))
+        if self.alpha > SAFE_ALPHA:
+            warnings.warn(
+                f"alpha {self.alpha:g} is above {SAFE_ALPHA:g}: at .030 recency outweighs relevance, and R@10 on 344 "
+                "recency questions falls from .97 to .75 (tau 7 days) or .91 (120 days); take .001 to .005",
+                RecencyWarning,
+                stacklevel=3,
+            )
+
+    def __call__(self, candidates: Candidates) -> Fused:
+        ranked = super().__call__(candidates)
+        types = np.array(candidates.types, dtype=object)
+        biased = np.full(len(candidates), self.alpha > 0.0)
+        if self.recency_types is not None:
+            leaning = types == None  # noqa: E711  (of each element)
+            for name in self.recency_types:
+                leaning |= types == name
+            biased &= leaning
+        check_now(candidates, biased, self.name)
+        tau = np.full(len(candidates), float(self.tau_days))
+        for name, own in (self.tau_days_by_type or {}).items():
+            tau[types == name] = own
+        ages = ages_of(candidates)
+        recent = biased[candidates.owners] & ~np.isnan(ages)
+        days = np.where(recent, ages, 0.0) / DAY
+        bonus = self.alpha * exponential(-(days / tau[candidates.owners]))
+        importance = np.where(np.isnan(candidates.importance), 0.0, candidates.importance)
+        shares = {**ranked.shares, "recency": np.where(recent, bonus, 0.0), "importance": self.beta * importance}
+        return Fused.of(shares, ranked.kept)

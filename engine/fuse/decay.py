@@ -1,0 +1,58 @@
+"""The scores of one channel, fading with age."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import ParameterError, QueryError
+from .age import HOUR, ages_of, check_now, exponential
+from .candidates import Candidates, Fused
+from .fusion import check_channels, check_name, check_number
+
+
+@dataclass(frozen=True)
+class Decay:
+    """``score * exp(-rate * age)`` of one channel, the age in hours (SPEC C001, C003, X03).
+
+    `rate` is lambda, for an hour: .01 halves a score in 69.3 hours, .001 in 28.9 days, .1 in 6.93 hours. The age runs
+    from the record's time to the query's `now`, 0 from the future, and counts parts of hours unless `whole_hours` drops
+    them (C004). A record without a time does not fade. Raises `QueryError` for a query without `now`, and for one with
+    a hit that scores below 0, which age would lift (X01): BM25's variant `robertson`, or a cosine.
+
+    This fades what the channel listed. `Query.half_life` does the same to BM25 before its list is cut.
+    """
+
+    name: ClassVar[str] = "decay"
+
+    channel: str = "bm25"
+    rate: float = 0.01
+    whole_hours: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("the channel that decays", self.channel)
+        check_number("rate, the lambda an hour,", self.rate, 0.0)
+        if not isinstance(self.whole_hours, bool):
+            raise ParameterError(f"whole_hours must be True or False, not {self.whole_hours!r}")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.channel,)
+
+    def __call__(self, candidates: Candidates) -> Fused:
+        check_channels(self, candidates.channels)
+        check_now(candidates, np.ones(len(candidates), dtype=np.bool_), self.name)
+        channel = candidates.channels[self.channel]
+        negative = np.flatnonzero(channel.listed & (channel.scores < 0.0))
+        if len(negative):
+            raise QueryError(
+                f"query {candidates.owners[negative[0]]}: the channel {self.channel!r} scores a hit "
+                f"{channel.scores[negative[0]]:g}, and a score below 0 would rise with age; take a channel or a BM25 "
+                "variant without such scores, or the fusion 'agent_rrf'"
+            )
+        hours = ages_of(candidates) / HOUR
+        hours = np.where(np.isnan(hours), 0.0, np.floor(hours) if self.whole_hours else hours)
+        faded = channel.scores * exponential(-(self.rate * hours))
+        return Fused.of({self.channel: np.where(channel.listed, faded, 0.0)}, channel.listed)
