@@ -1,0 +1,78 @@
+"""The first sentence of the best hit as the anchor: one more encoder pass, unless it is kept (E005, P19, P97)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..dense.vectors import Floats
+from .fields import above, whole
+from .pool import Feedback, Pool, interpolated, lengths, moved, sentences_of
+
+
+@dataclass(frozen=True)
+class FirstSentence(Feedback):
+    """``norm((1 - alpha) q + alpha s)``, s being the first sentence of the first hit (E005)."""
+
+    name: ClassVar[str] = "first-sentence"
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        above(self.name, "alpha", self.alpha, 0.0, 1.0)
+
+    @property
+    def depth(self) -> int:
+        return 1
+
+    @property
+    def cost(self) -> float:
+        return 2.0
+
+    @property
+    def needs_sentences(self) -> bool:
+        return True
+
+    def __call__(self, queries: Floats, pool: Pool) -> Floats:
+        anchors = sentences_of(self.name, pool, 1)
+        if not anchors.shape[1]:
+            return queries
+        return interpolated(queries, anchors[:, 0], self.alpha, lengths(anchors[:, 0]) > 0.0)
+
+
+@dataclass(frozen=True)
+class SentenceAmp(Feedback):
+    """``norm(q + cos(q, s) s)``, s being the nearest of the first sentences of the first K hits; the earlier of equals.
+
+    K 1 is P19, 2 is P97. P103, two rounds of P19, is `Iterated` over this with fresh searches.
+    """
+
+    name: ClassVar[str] = "sentence-amp"
+    k: int = 1
+
+    def __post_init__(self) -> None:
+        whole(self.name, "k", self.k)
+
+    @property
+    def depth(self) -> int:
+        return self.k
+
+    @property
+    def cost(self) -> float:
+        return 1.0 + self.k
+
+    @property
+    def needs_sentences(self) -> bool:
+        return True
+
+    def __call__(self, queries: Floats, pool: Pool) -> Floats:
+        anchors = np.ascontiguousarray(sentences_of(self.name, pool, self.k))
+        if not anchors.shape[1]:
+            return queries
+        cosines = np.where(anchors.any(axis=2), (queries[:, None, :] * anchors).sum(axis=2), -np.inf)
+        best = cosines.argmax(axis=1)[:, None]
+        weights = np.take_along_axis(cosines, best, axis=1)
+        some = np.isfinite(weights[:, 0]) & (weights[:, 0] != 0.0)
+        anchor = np.take_along_axis(anchors, best[:, :, None], axis=1)[:, 0]
+        return moved(queries, queries + np.where(some[:, None], weights, 0.0) * anchor, some)

@@ -1,0 +1,82 @@
+"""Feedback by name, and to and from plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ..errors import ParameterError
+from .amp import Amp, Gated, NormConvergence, Projection, TailGap
+from .centroid import SoftCentroid, WeightedCentroid
+from .first_sentence import FirstSentence, SentenceAmp
+from .iterated import Iterated
+from .pool import Feedback
+from .rocchio import Rocchio, RocchioFloor
+from .routed import AdaptiveSoftCentroid, FactoidRoute
+
+FEEDBACKS: Mapping[str, type[Feedback]] = {
+    kind.name: kind
+    for kind in (
+        *(Rocchio, RocchioFloor, SoftCentroid, WeightedCentroid, Iterated, FirstSentence, TailGap),
+        *(AdaptiveSoftCentroid, FactoidRoute, Amp, SentenceAmp, Gated, NormConvergence, Projection),
+    )
+}
+
+PRESETS: Mapping[str, Feedback] = {
+    "hard-top1": WeightedCentroid(k=1, alpha=1.0, weighting="top"),
+    "uniform-centroid": WeightedCentroid(weighting="uniform"),
+    "linear-centroid": WeightedCentroid(weighting="linear"),
+    "cosine-centroid": WeightedCentroid(weighting="cosine"),
+    "softcentroid-2": Iterated(fresh=True),
+    "softcentroid-3": Iterated(rounds=3, fresh=True),
+    "p1": Amp(),
+    "p19": SentenceAmp(),
+    "p28": NormConvergence(),
+    "p32": TailGap(),
+    "p33": Gated(SentenceAmp(), k=1),
+    "p40": Iterated(Rocchio(), fresh=True),
+    "p97": SentenceAmp(k=2),
+    "p102": Gated(),
+    "p103": Iterated(SentenceAmp(), fresh=True),
+    "p164": Projection(),
+}
+"""The rows of the source's Table 16 and its programs by number, where they are not a method with its defaults."""
+
+
+def feedback_of(value: str | Mapping[str, Any] | Feedback) -> Feedback:
+    """A name of `PRESETS` or `FEEDBACKS`, or ``{"name": …, field: value, …}`` as `feedback_to_dict` makes it.
+
+    Raises `ParameterError` for an unknown name or field, or a value out of range.
+    """
+    if isinstance(value, str):
+        return PRESETS[value] if value in PRESETS else _kind(value)()
+    if isinstance(value, Mapping):
+        if not isinstance(value.get("name"), str):
+            raise ParameterError(f"feedback must say its 'name', a string: {dict(value)!r}")
+        kind = _kind(value["name"])
+        known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        for field in value:
+            if field != "name" and field not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                raise ParameterError(f"feedback {kind.name!r} has no field {field!r}; there are: {listed}")
+        given = {field: feedback_of(own) if field == "of" else own for field, own in value.items() if field != "name"}
+        return kind(**given)
+    if isinstance(value, Feedback) and not isinstance(value, type):
+        return value
+    raise ParameterError(f"feedback must be a name or an object with its fields, not {value!r}")
+
+
+def feedback_to_dict(feedback: Feedback) -> dict[str, Any]:
+    """All its fields as JSON values; `feedback_of` makes an equal one of them."""
+    values = {field.name: getattr(feedback, field.name) for field in fields(feedback)}  # type: ignore[arg-type]
+    return {
+        "name": feedback.name,
+        **{field: feedback_to_dict(own) if isinstance(own, Feedback) else own for field, own in values.items()},
+    }
+
+
+def _kind(name: str) -> type[Feedback]:
+    if name not in FEEDBACKS:
+        raise ParameterError(f"no feedback {name!r}; there are: {', '.join([*FEEDBACKS, *PRESETS])}")
+    return FEEDBACKS[name]

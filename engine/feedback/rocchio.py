@@ -1,0 +1,62 @@
+"""Rocchio in the space of embeddings: the query plus beta times the mean of its first hits (SPEC E003, E006)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..dense.vectors import Floats
+from .fields import above, whole, within
+from .pool import Feedback, Pool, moved, weighted_mean
+
+KS = (2, 3, 5, 10)
+BETAS = (0.1, 0.3, 0.5, 0.7)
+"""The source's grid of E003."""
+
+
+@dataclass(frozen=True)
+class Rocchio(Feedback):
+    """``norm(q + beta mean(d_1 .. d_K))`` (E003). The defaults are those of E006; the source has a grid, no default.
+
+    Multi-round Rocchio (P40) is `Iterated` over this.
+    """
+
+    name: ClassVar[str] = "rocchio"
+    k: int = 2
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        whole(self.name, "k", self.k)
+        above(self.name, "beta", self.beta, 0.0)
+
+    @property
+    def depth(self) -> int:
+        return self.k
+
+    def __call__(self, queries: Floats, pool: Pool) -> Floats:
+        mean, some = weighted_mean(pool.listed(self.k).astype(float), pool.vectors)
+        return moved(queries, queries + self.beta * mean, some)
+
+
+@dataclass(frozen=True)
+class RocchioFloor(Feedback):
+    """`Rocchio` over those of the first K hits whose cosine is at least `floor`; without one the query stays (E006)."""
+
+    name: ClassVar[str] = "rocchio-floor"
+    k: int = 2
+    beta: float = 0.5
+    floor: float = 0.75
+
+    def __post_init__(self) -> None:
+        whole(self.name, "k", self.k)
+        above(self.name, "beta", self.beta, 0.0)
+        within(self.name, "floor", self.floor, -1.0, 1.0)
+
+    @property
+    def depth(self) -> int:
+        return self.k
+
+    def __call__(self, queries: Floats, pool: Pool) -> Floats:
+        kept = pool.listed(self.k) & (pool.similarities[:, : self.k] >= self.floor)
+        mean, some = weighted_mean(kept.astype(float), pool.vectors)
+        return moved(queries, queries + self.beta * mean, some)
