@@ -15,6 +15,10 @@ class ParameterError(FanrankError, ValueError):
     """A parameter of the engine or of a call is out of range or of the wrong type."""
 
 
+class ModelMismatchError(ParameterError):
+    """Vectors of another embedding model than the one that the records were written with (B004)."""
+
+
 class RecordError(FanrankError, ValueError):
     """A record cannot be taken: a missing or mistyped field, or a line that is not JSON.
 
@@ -45,6 +49,10 @@ class QueryError(FanrankError, ValueError):
     """A query cannot be run: a wrong type, a negative k, or a filter on an unknown column."""
 
 
+class EncoderError(FanrankError, ValueError):
+    """A model cannot be loaded, cannot encode, or answered with something other than one vector a text."""
+
+
 class DatasetError(FanrankError, ValueError):
     """An evaluation dataset is missing a file or does not have the upstream layout."""
 
@@ -66,6 +74,10 @@ class MissingExtraError(FanrankError, ImportError):
 
 class StorageError(FanrankError, OSError):
     """A file or directory cannot be read or written."""
+
+
+class CacheError(StorageError):
+    """A cache of embeddings cannot be used: another kind of file, a newer format, damage, or a disk that fails."""
 
 
 class IndexFileError(StorageError):

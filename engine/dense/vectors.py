@@ -9,7 +9,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,10 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 MAX_DIMENSION = 1 << 16
+
+# Numbers that are widened at once. At 384 dimensions blocks of 1,024 to 4,096 rows took 13 to 17 ms for 100,000 rows
+# with widening and product, of 16,384 rows 27 ms: they leave the second-level cache.
+BLOCK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +65,17 @@ class Vectors:
         if self.single:
             return self
         counts = np.diff(self.offsets)
-        sums = np.zeros((len(self), self.dimension))
-        if len(self.matrix):
-            some = np.flatnonzero(counts)
-            sums[some] = np.add.reduceat(self.matrix.astype(np.float64), self.offsets[:-1][some], axis=0)
-        lengths = np.sqrt((sums * sums).sum(axis=1))
-        lost = (lengths == 0.0) & (counts > 0)
-        sums[lost] = self.matrix[self.offsets[:-1][lost]]
-        lengths[lost] = 1.0
         held = np.flatnonzero(counts)
-        means = np.where(counts[held, None] == 1, sums[held], sums[held] / lengths[held, None])
-        return Vectors(means.astype(np.float16), offsets_of((counts > 0).astype(np.int64)))
+        firsts, counts = self.offsets[:-1][held], counts[held]
+        means = np.empty((len(held), self.dimension), dtype=np.float16)
+        for part in blocks_of(offsets_of(counts), max(1, BLOCK_VALUES // max(1, self.dimension))):
+            rows = self.matrix[firsts[part.start] : firsts[part.stop - 1] + counts[part.stop - 1]]
+            sums = np.add.reduceat(widened(rows).astype(np.float64), firsts[part] - firsts[part.start], axis=0)
+            lengths = _lengths(sums)
+            kept = (counts[part] == 1) | (lengths == 0.0)
+            means[part] = sums / np.where(kept, 1.0, lengths)[:, None]
+            means[part][kept] = self.matrix[firsts[part][kept]]
+        return Vectors(means, offsets_of(self.held))
 
     @cached_property
     def codes(self) -> tuple[npt.NDArray[np.int8], Floats]:
@@ -108,11 +112,11 @@ def normalized(vectors: npt.ArrayLike) -> Halves:
     not finite, or a vector of length 0.
     """
     try:
-        given = np.asarray(vectors)
-        array = given.astype(np.float64)
+        array = np.asarray(vectors)
+        array = array if np.iscomplexobj(array) else array.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError("must be numbers, all rows of one length") from None
-    if array.ndim != 2 or np.iscomplexobj(given):
+    if array.ndim != 2 or np.iscomplexobj(array):
         raise ValueError(f"must be rows of numbers, not an array of shape {array.shape}")
     if not 1 <= array.shape[1] <= MAX_DIMENSION:
         raise ValueError(f"must have from 1 to {MAX_DIMENSION:,} dimensions, not {array.shape[1]}")
@@ -123,8 +127,13 @@ def normalized(vectors: npt.ArrayLike) -> Halves:
     if len(array) and not largest.all():
         raise ValueError("has length 0, which is no direction")
     scaled = array / largest
-    halves = (scaled / np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))).astype(np.float16)
-    return np.ascontiguousarray(halves)
+    return np.ascontiguousarray((scaled / _lengths(scaled)[:, None]).astype(np.float16))
+
+
+def _lengths(rows: Floats) -> Floats:
+    """Summed from the first component to the last, so that a row's length depends on nothing but the row."""
+    lengths: Floats = np.sqrt(np.cumsum(rows * rows, axis=1)[:, -1])
+    return lengths
 
 
 def quantized(vectors: Halves) -> tuple[npt.NDArray[np.int8], Floats]:
@@ -133,10 +142,54 @@ def quantized(vectors: Halves) -> tuple[npt.NDArray[np.int8], Floats]:
     A vector is about ``codes * step``, its step being its largest component / 127. Sums of products of codes are
     integers, below 2**31 up to 133,000 dimensions, and the same on every backend.
     """
-    wide = vectors.astype(np.float64)
-    steps = np.abs(wide).max(axis=1, initial=0.0) / 127.0
-    codes = np.rint(np.divide(wide, steps[:, None], out=np.zeros_like(wide), where=steps[:, None] > 0.0))
-    return codes.astype(np.int8), steps
+    codes, steps = np.empty(vectors.shape, dtype=np.int8), np.empty(len(vectors))
+    size = max(1, BLOCK_VALUES // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), size):
+        part = slice(start, start + size)
+        wide = widened(vectors[part]).astype(np.float64)
+        steps[part] = np.abs(wide).max(axis=1, initial=0.0) / 127.0
+        codes[part] = np.rint(wide / np.where(steps[part] > 0.0, steps[part], 1.0)[:, None])
+    return codes, steps
+
+
+def widened(halves: Halves, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
+    """These numbers, all below 2 in absolute value, in float32, in which float16 is exact; into `out` if given.
+
+    numpy converts one by one (2.1 ns each); shifting exponent and mantissa to their places in float32 and multiplying
+    by 2**112, the difference of the exponents' zeros, takes .4 ns. The components below 2**-14 are subnormal before
+    that product, so a thread that flushes such numbers to zero converts as numpy does.
+    """
+    out = np.empty(halves.shape, dtype=np.float32) if out is None else out
+    if _flushes():
+        np.copyto(out, halves)
+        return out
+    bits = out.view(np.int32)
+    np.copyto(bits, halves.view(np.int16))
+    np.left_shift(bits, 13, out=bits)
+    # What extending the sign put into the exponent.
+    np.bitwise_and(bits, _NO_SIGN_COPIES, out=bits)
+    np.multiply(out, _EXPONENTS, out=out)
+    return out
+
+
+_NO_SIGN_COPIES = np.int32(~0x70000000)
+_EXPONENTS = np.float32(2.0**112)
+_SUBNORMAL = np.array([1 << 13], dtype=np.int32).view(np.float32)
+
+
+def _flushes() -> bool:
+    """Whether this thread takes subnormal numbers for zero, as libraries built for speed can make it."""
+    return float((_SUBNORMAL * _EXPONENTS)[0]) != 2.0**-24
+
+
+def blocks_of(offsets: Integers, rows: int) -> Iterator[slice]:
+    """Stretches of neighbouring groups that hold at most so many rows together, or one group of more."""
+    start, groups = 0, len(offsets) - 1
+    while start < groups:
+        stop = int(np.searchsorted(offsets, offsets[start] + rows, side="right")) - 1
+        stop = min(max(stop, start + 1), groups)
+        yield slice(start, stop)
+        start = stop
 
 
 def as_rows(value: Any) -> npt.NDArray[Any]:

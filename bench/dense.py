@@ -1,0 +1,288 @@
+"""Dense search beside FAISS's flat index, batched and looped: ``python -m bench.dense`` (SPEC A068, B006).
+
+Unit vectors in clusters, made from a seed. Systems take turns within a repetition; every answer of an exact system is
+compared with float64 before it is timed, and every row has its recall. BLAS and FAISS keep to one thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+if __name__ == "__main__":
+    # Read once, when the libraries are loaded.
+    for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ[_variable] = "1"
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanrank.cpu_fallback.dense import verbs
+from fanrank.engine.dense import approximate
+from fanrank.engine.dense.interaction import Interaction
+from fanrank.engine.dense.search import Mode, Stretch
+from fanrank.engine.dense.vectors import Vectors, normalized
+
+from .options import names, numbers, progress
+from .paths import CACHE, RESULTS
+from .roads import shared
+from .rows import append
+
+SIZES, BATCHES, KS = (5_000, 100_000), (1, 20, 500), (10, 100)
+DIMENSION, REPS = 384, 7
+CLUSTER = 100
+"""Vectors of a cluster, on average."""
+SPREAD = 0.8
+"""Of a vector from its cluster's centre, in every component, where the centre's is 1."""
+LOOPED = 20
+"""Largest batch that is asked one by one, too."""
+SHORTEST = 0.05
+"""Seconds; a shorter measurement is repeated inside one clock."""
+
+
+@dataclass(frozen=True)
+class DenseRow:
+    """One system in one cell. Times are milliseconds a batch, medians over `reps`; `recall` is of the exact k best."""
+
+    bench: str
+    run: str
+    system: str
+    documents: int
+    dimension: int
+    batch: int
+    k: int
+    threads: int = 1
+    ms_per_batch: float | None = None
+    ms_min: float | None = None
+    ms_iqr: float | None = None
+    ms_per_query: float | None = None
+    reps: int = 0
+    recall: float | None = None
+    verified: bool | None = None
+    build_s: float | None = None
+    index_bytes: int | None = None
+    error: str | None = None
+    machine: dict[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """Answers queries [B, d], given twice (as stored, and in float32), with (scores, documents) [B, k]."""
+
+    name: str
+    exact: bool
+    looped: bool
+    build_s: float
+    index_bytes: int
+    search: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+
+    def answer(self, queries: np.ndarray, singles: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        if not self.looped:
+            return self.search(queries, singles, k)
+        parts = [self.search(queries[i : i + 1], singles[i : i + 1], k) for i in range(len(queries))]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def clustered(seed: int, documents: int, queries: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors [documents, dimension] and queries [queries, dimension] of the same clusters, as they are stored."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((max(1, documents // CLUSTER), dimension), dtype=np.float32)
+
+    def some(number: int) -> np.ndarray:
+        own = centres[rng.integers(0, len(centres), number)]
+        return normalized(own + SPREAD * rng.standard_normal((number, dimension), dtype=np.float32))
+
+    return some(documents), some(queries)
+
+
+def _ours(vectors: Vectors, mode: Mode) -> Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]:
+    stretches = [Stretch(vectors, 0)]
+
+    def search(queries: np.ndarray, singles: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return verbs.best(queries, stretches, k, Interaction(), mode)[:2]
+
+    return search
+
+
+def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
+    """The systems named, built. Those of FAISS are left out where it is not installed."""
+    vectors, found = Vectors(rows, np.arange(len(rows) + 1)), []
+
+    def add(name: str, exact: bool, build: Callable[[], Any], size: Callable[[], int]) -> None:
+        if not {name, f"{name}-looped"} & set(wanted):
+            return
+        start = time.perf_counter()
+        search = build()
+        seconds = time.perf_counter() - start
+        for looped in (False, True):
+            own = f"{name}-looped" if looped else name
+            if own in wanted:
+                found.append(System(own, exact, looped, round(seconds, 3), size(), search))
+
+    def int8() -> Any:
+        _ = vectors.codes
+        return _ours(vectors, "int8")
+
+    add("exact", True, lambda: _ours(vectors, "exact"), lambda: vectors.bytes)
+    add("int8", False, int8, lambda: vectors.codes[0].nbytes + vectors.codes[1].nbytes)
+    try:
+        import faiss
+    except ImportError:
+        return found
+    faiss.omp_set_num_threads(1)
+
+    def hnsw() -> Any:
+        if len(rows) >= approximate.LEAST_ROWS:
+            approximate.index_of(vectors)
+        return _ours(vectors, "hnsw")
+
+    def flat() -> Any:
+        index = faiss.IndexFlatIP(rows.shape[1])
+        index.add(rows.astype(np.float32))
+        return lambda queries, singles, k: index.search(singles, k)
+
+    # Two bytes a number, and 2 M neighbours of 4 bytes a row.
+    add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * approximate.DEFAULT.neighbours * len(rows))
+    add("faiss-flat", False, flat, lambda: 4 * rows.size)
+    return found
+
+
+SYSTEMS = ("exact", "exact-looped", "int8", "int8-looped", "hnsw", "hnsw-looped", "faiss-flat", "faiss-flat-looped")
+
+
+def best_of(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best in float64 by a full sort, query by query; documents decide ties."""
+    wide = rows.astype(np.float32).astype(np.float64)
+    scores, documents = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    for number, query in enumerate(queries.astype(np.float64)):
+        own = wide @ query
+        documents[number] = np.argsort(-own, kind="stable")[:k]
+        scores[number] = own[documents[number]]
+    return scores, documents
+
+
+def recall(found: np.ndarray, exact: np.ndarray) -> float:
+    """The share of the exact hits that was found."""
+    shares = [len(np.intersect1d(own, other)) / len(other) for own, other in zip(found, exact, strict=True)]
+    return float(np.mean(shares))
+
+
+def run_cell(
+    systems: Sequence[System], rows: np.ndarray, queries: np.ndarray, k: int, reps: int, common: dict[str, Any]
+) -> list[DenseRow]:
+    """The rows of one batch and k. Recall is of the first 100 queries."""
+    singles = queries.astype(np.float32)
+    scores, documents = best_of(rows, queries[:100], k)
+    asked = [one for one in systems if not one.looped or len(queries) <= LOOPED]
+    checked: dict[str, tuple[float, bool | None]] = {}
+    loops: dict[str, int] = {}
+    for one in asked:
+        found_scores, found = one.answer(queries, singles, k)
+        same = bool((found[:100] == documents).all() and (found_scores[:100] == scores).all()) if one.exact else None
+        checked[one.name] = recall(found[:100], documents), same
+        start = time.perf_counter()
+        one.answer(queries, singles, k)
+        loops[one.name] = max(1, round(SHORTEST / max(time.perf_counter() - start, 1e-9)))
+    ms: dict[str, list[float]] = {one.name: [] for one in asked}
+    for rep in range(reps):
+        for one in [*asked[rep % len(asked) :], *asked[: rep % len(asked)]]:
+            start = time.perf_counter()
+            for _ in range(loops[one.name]):
+                one.answer(queries, singles, k)
+            ms[one.name].append(1e3 * (time.perf_counter() - start) / loops[one.name])
+    return [
+        DenseRow(
+            system=one.name,
+            documents=len(rows),
+            dimension=rows.shape[1],
+            batch=len(queries),
+            k=k,
+            ms_per_batch=_rounded(statistics.median(ms[one.name])),
+            ms_min=_rounded(min(ms[one.name])),
+            ms_iqr=_rounded(_iqr(ms[one.name])),
+            ms_per_query=_rounded(statistics.median(ms[one.name]) / len(queries)),
+            reps=reps,
+            recall=round(checked[one.name][0], 4),
+            verified=checked[one.name][1],
+            build_s=one.build_s,
+            index_bytes=one.index_bytes,
+            **common,
+        )
+        for one in asked
+    ]
+
+
+def _iqr(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return third - first
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.dense", description="Dense search, batched and looped.")
+    parser.add_argument("--documents", type=numbers, default=SIZES, help="vectors, comma-separated")
+    parser.add_argument("--batches", type=numbers, default=BATCHES, help="queries of a batch, comma-separated")
+    parser.add_argument("--ks", type=numbers, default=KS, help="hits of a query, comma-separated")
+    parser.add_argument("--systems", type=names, default=SYSTEMS, help=f"of {','.join(SYSTEMS)}")
+    parser.add_argument("--dimension", type=int, default=DIMENSION)
+    parser.add_argument("--reps", type=int, default=REPS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="5,000 vectors, 2 repetitions; rows to bench/.cache")
+    parser.add_argument("--out", type=Path, help="the folder that the rows go to")
+    parser.add_argument("--name", default="dense", help="rows go to bench/results/NAME.jsonl")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with the rows")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, append the rows, print them. Returns 0 if every exact answer was right, else 1."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.systems if name not in SYSTEMS]:
+        parser.error(f"no system {', '.join(unknown)}; there are: {', '.join(SYSTEMS)}")
+    sizes, reps = ((5_000,), 2) if options.quick else (options.documents, options.reps)
+    folder = options.out or (CACHE if options.quick else RESULTS)
+    common, say, found = shared("dense"), progress(), []
+    for size in sizes:
+        say(f"dense: {size:,} vectors, built")
+        rows, queries = clustered(options.seed, size, max(options.batches), options.dimension)
+        systems = systems_of(rows, options.systems)
+        for batch in options.batches:
+            for k in options.ks:
+                say(f"dense: {size:,} vectors, {batch} queries, k {k}")
+                new = run_cell(systems, rows, queries[:batch], min(k, size), reps, common)
+                append(folder / f"{options.name}.jsonl", new)
+                found += new
+    say("")
+    print(json.dumps({**common, "rows": [asdict(row) for row in found]}) if options.json else _shown(found))
+    return int(any(row.verified is False for row in found))
+
+
+def _shown(rows: Sequence[DenseRow]) -> str:
+    lines = [f"{'vectors':>9} {'batch':>5} {'k':>4} {'system':18} {'ms/batch':>9} {'ms/query':>9} {'recall':>7} {'':6}"]
+    for row in rows:
+        told = {True: "exact", False: "WRONG", None: ""}[row.verified]
+        lines.append(
+            f"{row.documents:9,} {row.batch:5} {row.k:4} {row.system:18} {row.ms_per_batch:9} {row.ms_per_query:9} "
+            f"{row.recall:7} {told:6}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

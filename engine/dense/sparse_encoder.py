@@ -1,0 +1,167 @@
+"""Learned term weights: texts, or the matrices of callers, to ``{term: weight}`` (SPEC A105, A108)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ParameterError
+from .models import fingerprint, limit_length, load, positive, readable
+
+Weights = dict[str, float]
+
+
+class TermEncoder(Protocol):
+    """A model of term weights, as `Encoder` is one of vectors."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str:
+        """Another one whenever a weight may differ."""
+        ...
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[Weights]:
+        """The terms of each passage and their weights, all above 0."""
+        ...
+
+    def queries(self, texts: Sequence[str]) -> list[Weights]:
+        """The terms of each query and their weights, all above 0."""
+        ...
+
+
+class SparseSentenceEncoder:
+    """A SparseEncoder of sentence-transformers, such as SPLADE, as a `TermEncoder`; safe to use from many threads.
+
+    The weight of a token is the largest ``log1p(relu(logit))`` over the positions of the text, and those of 0 are left
+    out (A105). Terms are the tokens of the model's vocabulary. The defaults are A108's: 256 tokens of a text are read,
+    8 texts a batch (whose logits take 8 * 256 * 30,522 * 4 bytes, 250 MB). `model` and `device` are as in
+    `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Any,
+        *,
+        name: str | None = None,
+        max_length: int | None = 256,
+        batch_size: int = 8,
+        device: str | None = None,
+    ) -> None:
+        positive("batch_size", batch_size)
+        found = None
+        if isinstance(model, str | os.PathLike):
+            model, found = load("SparseEncoder", model, device)
+        elif device is not None:
+            model.to(device)
+        self.name: str = name or found or type(model).__name__
+        limit_length(model, self.name, max_length)
+        self.batch_size = batch_size
+        self._model = model
+        self._lock = threading.Lock()
+        vocabulary = model.tokenizer.get_vocab()
+        self._terms = [""] * (max(vocabulary.values()) + 1)
+        for term, number in vocabulary.items():
+            self._terms[number] = term
+        prompts = {key: text for key, text in sorted(model.prompts.items()) if text}
+        self.version: str = fingerprint(
+            model, self.name, prompts=[prompts, model.default_prompt_name], most=model.max_active_dims
+        )
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[Weights]:
+        """As `TermEncoder`. The bar shows on a terminal only."""
+        return self._encode(self._model.encode_document, texts, progress)
+
+    def queries(self, texts: Sequence[str]) -> list[Weights]:
+        """As `TermEncoder`."""
+        return self._encode(self._model.encode_query, texts, False)
+
+    def _encode(self, encode: Any, texts: Sequence[str], progress: bool) -> list[Weights]:
+        given = readable(texts)
+        if not given:
+            return []
+        with self._lock:
+            matrix = encode(
+                given,
+                batch_size=self.batch_size,
+                show_progress_bar=progress and sys.stderr.isatty(),
+                convert_to_sparse_tensor=True,
+                save_to_cpu=True,
+            )
+        return weights_of(matrix, self._names(int(matrix.shape[1])))
+
+    def _names(self, width: int) -> list[str]:
+        # A model may have more columns than tokens, to fill up a multiple of 8.
+        return self._terms[:width] + [f"[column {number}]" for number in range(len(self._terms), width)]
+
+    def __repr__(self) -> str:
+        return f"SparseSentenceEncoder({self.name!r})"
+
+
+def weights_of(matrix: Any, names: Sequence[str] | None = None) -> list[Weights]:
+    """The rows of a matrix of weights as ``{term: weight}``, columns ascending, zeros left out.
+
+    `matrix` [n, V] is a scipy sparse matrix or array of any format, a torch tensor of any layout, or a numpy array;
+    column j is called ``names[j]``, or ``str(j)`` without names. Entries that a format holds twice are summed. Raises
+    `ParameterError` for another shape, for names that are not V different strings, and for a weight that is negative,
+    not finite or no real number.
+    """
+    rows, columns, values, shape = _entries(matrix)
+    if names is not None:
+        if len(names) != shape[1]:
+            raise ParameterError(f"the matrix has {shape[1]} columns, but there are {len(names)} names")
+        if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise ParameterError("the names of the columns must be strings, and no two alike")
+    bad = ~(values >= 0.0) | ~np.isfinite(values)
+    if bad.any():
+        place = int(np.argmax(bad))
+        at = f"row {rows[place]}, column {columns[place]}"
+        if names is not None:
+            at += f" ({names[columns[place]]!r})"
+        raise ParameterError(f"{at}: a weight must be finite and 0 or more, not {values[place]}")
+    kept = values > 0.0
+    rows, columns, values = rows[kept], columns[kept], values[kept]
+    bounds = np.searchsorted(rows, np.arange(shape[0] + 1)).tolist()
+    terms = [str(column) if names is None else names[column] for column in columns.tolist()]
+    numbers = values.tolist()
+    return [dict(zip(terms[start:end], numbers[start:end], strict=True)) for start, end in pairwise(bounds)]
+
+
+def _entries(
+    matrix: Any,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], tuple[int, int]]:
+    """Rows and columns [entries] in order, the values there, and the shape."""
+    try:
+        shape = tuple(int(length) for length in getattr(matrix, "shape", None) or np.shape(matrix))
+    except ValueError:
+        raise ParameterError("a matrix [texts, terms] of weights is needed, its rows of one length") from None
+    if len(shape) != 2:
+        raise ParameterError(f"a matrix [texts, terms] of weights is needed, not one of shape {shape}")
+    if hasattr(matrix, "tocoo"):
+        csr = matrix.tocsr(copy=True)
+        csr.sum_duplicates()
+        coo = csr.tocoo()
+        rows, columns, data = coo.row, coo.col, coo.data
+    elif hasattr(matrix, "to_sparse_coo"):
+        tensor = matrix.detach().cpu().to_sparse_coo().coalesce()
+        (rows, columns), values = tensor.indices().numpy(), tensor.values()
+        data = values.numpy() if values.is_complex() else values.double().numpy()
+    else:
+        dense = np.asarray(matrix)
+        rows, columns = np.nonzero(dense)
+        data = dense[rows, columns]
+    if np.iscomplexobj(data):
+        raise ParameterError("the weights must be real numbers, not complex ones")
+    try:
+        values64 = np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("the weights must be numbers") from None
+    return np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64), values64, (shape[0], shape[1])

@@ -1,0 +1,288 @@
+"""The dense verbs on a device: products in float64, exact whatever the order in which a device adds them.
+
+Vectors are uploaded once, in half precision, and kept as long as the host holds them. A block of them is widened and
+multiplied with all queries of a batch, reduced to documents, and its k best join the best so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..engine.columns import offsets_of, ranges
+from ..engine.dense.interaction import Interaction
+from ..engine.dense.search import DenseVerbs, Mode, Output, Stretch, check_mode, compared, places_in
+from ..engine.dense.vectors import Floats, Halves, Integers, Vectors, blocks_of, quantized
+from ..engine.errors import DeviceMemoryError
+from .segment_reduce import segment_reduce
+
+# Queries answered together, scores of a block, and numbers of a block in float64: 128 and 256 MiB on a GPU.
+QUERIES = 512
+SCORES = 1 << 24
+BLOCK_VALUES = 1 << 25
+# On a CPU, where a block had better stay in its cache.
+CPU_SCORES = 1 << 20
+CPU_BLOCK_VALUES = 1 << 20
+# What cuBLAS asks of an int8 product: more than 16 queries, and other lengths that are multiples of 8.
+CODE_QUERIES = 32
+CODE_MULTIPLE = 8
+
+Reduce = Callable[[torch.Tensor, torch.Tensor, Interaction], torch.Tensor]
+
+
+def dense_verbs(name: str, max_device_bytes: int | None = None) -> DenseVerbs:
+    """The dense verbs of the family ``cuda``, ``triton`` or ``cuda-host``, on the device that it serves from.
+
+    `max_device_bytes` bounds the vectors held there. The families differ in what reduces rows to documents alone:
+    Triton's kernel, if Triton can run there, except for ``cuda-host``.
+    """
+    gpu = torch.cuda.is_available() and name != "cuda-host"
+    device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+    return TorchDense(device, max_device_bytes, _reduction(name, device))
+
+
+def _reduction(name: str, device: torch.device) -> Reduce:
+    if name == "triton" or (name == "cuda" and device.type == "cuda"):
+        with contextlib.suppress(ImportError):
+            from .triton import segment_reduce as kernel
+
+            return kernel.segment_reduce
+    return segment_reduce
+
+
+class _Resident:
+    """A `Vectors` on the device: 2 bytes a number, and 1 more once its codes were asked for."""
+
+    def __init__(self, matrix: torch.Tensor) -> None:
+        self.matrix = matrix
+        self.codes: torch.Tensor | None = None
+        self.steps: torch.Tensor | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(int(each.nbytes) for each in (self.matrix, self.codes, self.steps) if each is not None)
+
+
+class TorchDense:
+    """`DenseVerbs` in torch. Calls are answered one after another: a device is one queue."""
+
+    def __init__(
+        self, device: torch.device, max_device_bytes: int | None = None, reduce: Reduce = segment_reduce
+    ) -> None:
+        self.device = device
+        self.name = f"torch {device.type}"
+        self.limit = max_device_bytes
+        self._reduce = reduce
+        self._held: weakref.WeakKeyDictionary[Vectors, _Resident] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()
+        cpu = device.type == "cpu"
+        self._scores = CPU_SCORES if cpu else SCORES
+        self._values = CPU_BLOCK_VALUES if cpu else BLOCK_VALUES
+
+    @property
+    def bytes(self) -> int:
+        """Of vectors held on the device."""
+        return sum(resident.bytes for resident in list(self._held.values()))
+
+    def best(
+        self,
+        queries: Halves,
+        stretches: Sequence[Stretch],
+        k: int,
+        interaction: Interaction,
+        mode: Mode,
+        *,
+        threads: int = 1,
+    ) -> Output:
+        check_mode(mode)
+        if mode == "hnsw":
+            from ..engine.dense.approximate import best
+
+            return best(self, queries, stretches, k, interaction, threads=threads)
+        scores = np.full((len(queries), k), -np.inf)
+        documents = np.full((len(queries), k), -1, dtype=np.int64)
+        with self._lock, self._serving(len(queries)):
+            for start in range(0, len(queries) if k else 0, QUERIES):
+                part = slice(start, start + QUERIES)
+                asked = _Asked(queries[part], mode, self.device)
+                found = asked.nothing(k)
+                for stretch in stretches:
+                    found = self._search(asked, stretch, k, interaction, found)
+                scores[part], documents[part] = (each.cpu().numpy() for each in found)
+        return scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
+
+    def scores_of(
+        self,
+        queries: Halves,
+        stretches: Sequence[Stretch],
+        offsets: Integers,
+        documents: Integers,
+        interaction: Interaction,
+        mode: Mode,
+    ) -> Floats:
+        check_mode(mode)
+        query = np.repeat(np.arange(len(queries)), np.diff(offsets))
+        scores = np.full(len(documents), -np.inf)
+        with self._lock, self._serving(len(queries)):
+            asked = _Asked(queries, mode, self.device)
+            for stretch in stretches:
+                vectors, reduction = compared(stretch.vectors, interaction)
+                place, own = places_in(stretch, documents)
+                counts = np.diff(vectors.offsets)[own]
+                for part in blocks_of(offsets_of(counts), max(1, self._values // vectors.dimension)):
+                    rows = self._move(ranges(vectors.offsets[own[part]], counts[part]))
+                    asking = self._move(np.repeat(query[place[part]], counts[part]))
+                    cosines = self._cosines(asked, vectors, asking, rows)[None]
+                    bounds = self._move(offsets_of(counts[part]))
+                    scores[place[part]] = (self._reduce(cosines, bounds, reduction)[0] + 0.0).cpu().numpy()
+        return scores
+
+    def _search(
+        self,
+        asked: _Asked,
+        stretch: Stretch,
+        k: int,
+        interaction: Interaction,
+        found: tuple[torch.Tensor, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        vectors, reduction = compared(stretch.vectors, interaction)
+        wanted = vectors.held if stretch.passing is None else vectors.held & stretch.passing
+        if not wanted.any():
+            return found
+        documents = np.flatnonzero(vectors.held)
+        offsets = offsets_of(np.diff(vectors.offsets)[documents])
+        rows = max(1, min(self._scores // asked.queries, self._values // vectors.dimension))
+        for part in blocks_of(offsets, rows):
+            own, bounds = documents[part], offsets[part.start : part.stop + 1]
+            if not wanted[own].any():
+                continue
+            values = self._products(asked, vectors, slice(int(bounds[0]), int(bounds[-1])))
+            if int(bounds[-1] - bounds[0]) > len(own):
+                values = self._reduce(values, self._move(bounds - bounds[0]), reduction)
+            if not wanted[own].all():
+                values = values.masked_fill(~self._move(wanted[own]), -torch.inf)
+            found = _joined(found, values, self._move(own + stretch.first), k)
+        return found
+
+    def _products(self, asked: _Asked, vectors: Vectors, rows: slice) -> torch.Tensor:
+        """Cosines [queries, rows]."""
+        resident = self._resident(vectors, asked.mode)
+        if asked.mode != "int8":
+            return asked.doubles @ resident.matrix[rows].to(torch.float64).T
+        assert resident.codes is not None
+        assert resident.steps is not None
+        sums = code_products(asked.codes, resident.codes[rows]).to(torch.float64)
+        return (sums * asked.steps[:, None]) * resident.steps[rows]
+
+    def _cosines(self, asked: _Asked, vectors: Vectors, asking: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """The cosine of each pair [pairs]."""
+        resident = self._resident(vectors, asked.mode)
+        if asked.mode != "int8":
+            return (resident.matrix[rows].to(torch.float64) * asked.doubles[asking]).sum(dim=1)
+        assert resident.codes is not None
+        assert resident.steps is not None
+        sums = (resident.codes[rows].to(torch.float64) * asked.codes[asking]).sum(dim=1)
+        return (sums * asked.steps[asking]) * resident.steps[rows]
+
+    def _resident(self, vectors: Vectors, mode: Mode) -> _Resident:
+        resident = self._held.get(vectors)
+        if resident is None:
+            self._reserve(vectors.matrix.nbytes)
+            resident = self._held[vectors] = _Resident(self._move(vectors.matrix))
+        if mode == "int8" and resident.codes is None:
+            codes, steps = vectors.codes
+            self._reserve(codes.nbytes + steps.nbytes)
+            resident.codes, resident.steps = self._move(codes), self._move(steps)
+        return resident
+
+    def _reserve(self, need: int) -> None:
+        """Raise `DeviceMemoryError` if so many more bytes cannot be had."""
+        bounds = [] if self.limit is None else [self.limit - self.bytes]
+        if self.device.type == "cuda":
+            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            bounds.append(torch.cuda.mem_get_info(self.device)[0] + cached)
+        if bounds and need > min(bounds):
+            raise DeviceMemoryError(
+                f"{need:,} bytes are needed on {self.device} for vectors, where {max(min(bounds), 0):,} are free and "
+                f"{self.bytes:,} are held; raise max_device_bytes, or serve from the CPU"
+            )
+
+    @contextlib.contextmanager
+    def _serving(self, queries: int) -> Any:
+        """Makes the device the thread's own, and tells of its memory in our words."""
+        current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+        try:
+            with current:
+                yield
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(
+                f"{self.device} has no room for {queries} dense queries beside {self.bytes:,} bytes of vectors; ask in "
+                f"smaller batches, or serve from the CPU ({error})"
+            ) from error
+
+    def _move(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        # Memory-mapped arrays are read-only, which torch warns of; a copy on the CPU is not.
+        contiguous = np.ascontiguousarray(array)
+        if not contiguous.flags.writeable:
+            contiguous = contiguous.copy()
+        return torch.from_numpy(contiguous).to(self.device)
+
+
+class _Asked:
+    """Queries on the device, in the form that the mode takes."""
+
+    def __init__(self, halves: Halves, mode: Mode, device: torch.device) -> None:
+        self.queries = len(halves)
+        self.mode = mode
+        self.device = device
+        if mode == "int8":
+            codes, steps = quantized(halves)
+            self.codes = torch.from_numpy(codes).to(device)
+            self.steps = torch.from_numpy(steps).to(device)
+        else:
+            self.doubles = torch.from_numpy(np.array(halves)).to(device).to(torch.float64)
+
+    def nothing(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(scores, documents) of no hit."""
+        scores = torch.full((self.queries, k), -torch.inf, dtype=torch.float64, device=self.device)
+        return scores, torch.full((self.queries, k), -1, dtype=torch.int64, device=self.device)
+
+
+def code_products(queries: torch.Tensor, rows: torch.Tensor, *, padded: bool | None = None) -> torch.Tensor:
+    """Exact sums of products of int8 codes [queries, rows]: int32 tensor cores on a GPU, float64 elsewhere.
+
+    Zeros fill up what is missing to the lengths that cuBLAS asks for. `padded` says whether to take that way; None: on
+    a GPU. Float32 is no way on a GPU, where a setting of torch's turns it into TF32.
+    """
+    if not (queries.device.type == "cuda" if padded is None else padded):
+        return queries.to(torch.float64) @ rows.to(torch.float64).T
+    own, others = len(queries), len(rows)
+    short = -queries.shape[1] % CODE_MULTIPLE
+    queries = torch.nn.functional.pad(queries, (0, short, 0, max(0, CODE_QUERIES - own)))
+    rows = torch.nn.functional.pad(rows, (0, short, 0, -others % CODE_MULTIPLE))
+    return torch._int_mm(queries, rows.T)[:own, :others]
+
+
+def _joined(
+    found: tuple[torch.Tensor, torch.Tensor], values: torch.Tensor, documents: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k best of what was found so far and of values [B, n] of documents [n], ascending."""
+    width = min(k, values.shape[1])
+    # Which of equal values topk takes is its own affair: only the least of them counts, then documents decide.
+    least = values.topk(width, dim=1).values[:, -1:]
+    above = values > least
+    ties = values == least
+    chosen = above | (ties & (ties.cumsum(dim=1) <= width - above.sum(dim=1, keepdim=True)))
+    place = chosen.nonzero()[:, 1].view(-1, width)
+    scores = torch.cat([found[0], values.gather(1, place) + 0.0], dim=1)
+    numbers = torch.cat([found[1], documents[place].masked_fill(scores[:, k:] == -torch.inf, -1)], dim=1)
+    by_number = numbers.argsort(dim=1)
+    order = by_number.gather(1, scores.gather(1, by_number).argsort(dim=1, descending=True, stable=True))[:, :k]
+    return scores.gather(1, order), numbers.gather(1, order)

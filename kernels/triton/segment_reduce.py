@@ -1,0 +1,133 @@
+"""The cosines of a document's rows as one number, for all documents of a batch: `cpu_fallback/segment_reduce.py`.
+
+A program owns some segments of one query and reads their rows chunk by chunk, from the cache after the first time:
+once for the maximum, once more for a sum of exponentials, and once for each of the largest that `top` adds. So any
+number of largest costs no register, ties are told apart by their place, and nothing is sorted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from ...engine.dense.interaction import Interaction
+from .derive import _halves, _number
+
+_KINDS = {"late": 0, "top": 1, "lse": 2, "lme": 3}
+_LATE = tl.constexpr(0)
+_TOP = tl.constexpr(1)
+_LME = tl.constexpr(3)
+_NOWHERE = tl.constexpr((1 << 63) - 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    segments: int = 8  # of one program
+    rows: int = 32  # of each of them, at a time
+    warps: int = 4
+
+
+# A program costs milliseconds in the interpreter.
+INTERPRETED = Settings(segments=4096, rows=32)
+
+
+def segment_reduce(
+    cosines: torch.Tensor, offsets: torch.Tensor, interaction: Interaction, settings: Settings | None = None
+) -> torch.Tensor:
+    """As the CPU's: cosines float64 [B, rows], contiguous, and offsets int64 [S + 1] to float64 [B, S]."""
+    if interaction.kind == "early":
+        raise ValueError("early is no reduction of cosines; take the rows of Vectors.centroids")
+    settings = settings or (INTERPRETED if cosines.device.type == "cpu" else Settings())
+    queries, segments = len(cosines), len(offsets) - 1
+    reduced = torch.empty((queries, segments), dtype=torch.float64, device=cosines.device)
+    if not queries or not segments:
+        return reduced
+    block = min(settings.segments, triton.next_power_of_2(segments))
+    _segment_reduce[(triton.cdiv(segments, block), queries)](
+        cosines,
+        offsets,
+        reduced,
+        segments,
+        cosines.shape[1],
+        interaction.rows,
+        _halves(interaction.beta),
+        KIND=_KINDS[interaction.kind],
+        SEGMENTS=block,
+        ROWS=settings.rows,
+        num_warps=settings.warps,
+        # A contracted multiply and add rounds once instead of twice.
+        enable_fp_fusion=False,
+    )
+    return reduced
+
+
+@triton.jit(
+    do_not_specialize=["segments", "rows", "largest"],
+    do_not_specialize_on_alignment=["cosines", "offsets", "reduced"],
+)
+def _segment_reduce(
+    cosines,
+    offsets,
+    reduced,
+    segments,
+    rows,
+    largest,
+    numbers,
+    KIND: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    query = tl.program_id(1).to(tl.int64)
+    segment = tl.program_id(0) * SEGMENTS + tl.arange(0, SEGMENTS)
+    live = segment < segments
+    begin = tl.load(offsets + segment, mask=live, other=0)
+    length = tl.load(offsets + segment + 1, mask=live, other=0) - begin
+    own = cosines + query * rows + begin[:, None]
+    longest = tl.max(length)
+
+    result = tl.full((SEGMENTS,), float("-inf"), tl.float64)
+    if KIND == _TOP:
+        total = tl.zeros((SEGMENTS,), tl.float64)
+        last = tl.full((SEGMENTS,), float("inf"), tl.float64)
+        last_place = tl.full((SEGMENTS,), -1, tl.int64)
+        for number in range(0, tl.minimum(largest.to(tl.int64), longest)):
+            best = tl.full((SEGMENTS,), float("-inf"), tl.float64)
+            best_place = tl.full((SEGMENTS,), _NOWHERE, tl.int64)
+            for start in range(0, longest, ROWS):
+                place = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
+                value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
+                after = (value < last[:, None]) | ((value == last[:, None]) & (place > last_place[:, None]))
+                value = tl.where(after, value, float("-inf"))
+                top = tl.max(value, axis=1)
+                top_place = tl.min(tl.where(after & (value == top[:, None]), place, _NOWHERE), axis=1)
+                # Of equal ones the first: chunks come in order.
+                better = top > best
+                best = tl.where(better, top, best)
+                best_place = tl.where(better, top_place, best_place)
+            total = total + tl.where(number < length, best, 0.0)
+            last = best
+            last_place = best_place
+        added = tl.maximum(tl.minimum(length, largest.to(tl.int64)), 1)
+        result = total / added.to(tl.float64)
+    else:
+        for start in range(0, longest, ROWS):
+            place = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
+            value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
+            result = tl.maximum(result, tl.max(value, axis=1))
+        if KIND != _LATE:
+            beta = _number(numbers, 0)
+            # Of an empty segment, too, a number can be taken from.
+            shift = tl.where(length > 0, result, 0.0)
+            total = tl.zeros((SEGMENTS,), tl.float64)
+            for start in range(0, longest, ROWS):
+                place = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
+                value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
+                total = total + tl.sum(tl.exp((value - shift[:, None]) * beta), axis=1)
+            if KIND == _LME:
+                total = total / tl.maximum(length, 1).to(tl.float64)
+            result = shift + tl.log(tl.where(length > 0, total, 1.0)) / beta
+    result = tl.where(length > 0, result, float("-inf"))
+    tl.store(reduced + query * segments + segment, result, mask=live)
