@@ -39,7 +39,7 @@ def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, floor: int) -
     tiles = -(-part.segment.size // TILE)
     bounds = np.zeros(tiles, dtype=np.int64)
     for own, multiplicity in lists:
-        bounds[own.tiles] += own.maxima * np.int64(multiplicity)
+        bounds[own.tiles] += np.multiply(own.maxima, multiplicity, dtype=np.int64)
     first = max(MIN_TILES, 2 * k)
     if first >= tiles:
         return _score_tiles(part, lists, np.flatnonzero(bounds >= floor), tiles, floor, passing)
@@ -76,7 +76,7 @@ def _score_tiles(
         lengths = own.starts[entered + 1] - own.starts[entered]
         where = ranges(own.starts[entered], lengths)
         place = np.repeat(slots[entered] << TILE_BITS, lengths) + (part.segment.documents[where] & (TILE - 1))
-        sums[place] += part.contributions.quanta[where] * np.int64(multiplicity)
+        sums[place] += np.multiply(part.contributions.quanta[where], multiplicity, dtype=np.int64)
     place = np.flatnonzero(sums >= floor)
     documents = (chosen[place >> TILE_BITS] << TILE_BITS) + (place & (TILE - 1))
     scores = sums[place]

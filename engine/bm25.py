@@ -18,10 +18,13 @@ method                idf                                    contribution
                                                              ``c = tf / norm``, delta .5
 ``bm25+``             ``ln((N + 1) / n)``                    ``idf * (delta + tf * (k1 + 1) / (tf + k1 * norm))``,
                                                              delta 1
+``dot``               1                                      ``tf / 2**18``: tf itself, in quanta
 ====================  =====================================  =====================================================
 
 With several fields (BM25F, B011), ``c = sum_f weight_f * tf_f / norm_f`` stands for ``tf / norm`` throughout, so the
-saturation becomes ``c * (k1 + 1) / (k1 + c)``. Sources: SPEC A010 to A012, B011, D006, D007, X01, X02.
+saturation becomes ``c * (k1 + 1) / (k1 + c)``. `dot` is for learned weights (`engine/learned.py`), not for texts: it
+has one field, and a frequency is a weight of at most `MAX_IMPACT`. Sources: SPEC A010 to A012, A106, B011, D006, D007,
+X01, X02.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ QUANTUM_BITS = 18
 SCALE = float(1 << QUANTUM_BITS)
 
 METHODS = ("lucene", "robertson", "robertson_floor0", "okapi", "bm25l", "bm25+")
+"""Those for texts."""
+DOT = "dot"
+MAX_IMPACT = (1 << 16) - 1
 QUERY_TF = ("count", "unique")
 INT32_MAX = (1 << 31) - 1
 OKAPI_EPSILON = 0.25
@@ -77,7 +83,7 @@ class BM25:
     fields: Mapping[str, float] = field(default_factory=lambda: {"text": 1.0})
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
+        if self.method not in (*METHODS, DOT):
             raise ParameterError(f"unknown BM25 method {self.method!r}; there are: {', '.join(METHODS)}")
         if self.query_tf not in QUERY_TF:
             raise ParameterError(f"query_tf must be 'count' or 'unique', not {self.query_tf!r}")
@@ -97,6 +103,8 @@ class BM25:
         if not all(weights.values()):
             raise ParameterError("a field's weight must be above 0; leave the field out instead")
         object.__setattr__(self, "fields", weights)
+        if self.method == DOT and self.fielded:
+            raise ParameterError("method 'dot' has no fields: its frequencies are weights already")
 
     @property
     def signed(self) -> bool:
@@ -127,6 +135,8 @@ class BM25:
         return np.array(values, dtype=np.float64)[inverse.reshape(-1)]
 
     def _raw_idf(self, n: int, documents: int) -> float:
+        if self.method == DOT:
+            return 1.0
         if self.method == "lucene":
             return math.log(1.0 + (documents - n + 0.5) / (n + 0.5))
         if self.method == "bm25l":
@@ -145,9 +155,14 @@ class BM25:
         parts = (itertools.repeat(self._raw_idf(n, statistics.documents), count) for n, count in pairs)
         return math.fsum(itertools.chain.from_iterable(parts)) / len(statistics.document_frequencies)
 
-    def bounds(self, idf: FloatArray) -> FloatArray:
-        """Contributions in quanta that no posting of a term with this idf exceeds in absolute value, same shape."""
+    def bounds(self, idf: FloatArray, largest: int = MAX_IMPACT) -> FloatArray:
+        """Contributions in quanta that no posting of a term with this idf exceeds in absolute value, same shape.
+
+        `largest` is the largest frequency, where it is known; only `dot`, which does not saturate, asks for it.
+        """
         assert self.delta is not None
+        if self.method == DOT:
+            return np.abs(idf) * float(largest)
         # The saturated frequency stays below k1 + 1; bm25+ adds delta to it. One quantum covers the rounding.
         return np.abs(idf) * (self.k1 + 1.0 + (self.delta if self.method == "bm25+" else 0.0)) * SCALE + 1.0
 
@@ -168,6 +183,10 @@ class BM25:
         """The formula but for the idf, float64 [n], for frequencies and norms [fields, n]."""
         k1, delta = self.k1, self.delta
         assert delta is not None
+        if self.method == DOT:
+            # By a power of two, so that nothing rounds, here or in `quanta`.
+            impacts: FloatArray = frequencies[0].astype(np.float64)
+            return impacts / SCALE
         if self.fielded:
             c = np.zeros(norms.shape[1], dtype=np.float64)
             for position, weight in enumerate(self.fields.values()):

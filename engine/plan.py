@@ -15,9 +15,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from .bm25 import INT32_MAX
+from .bm25 import DOT, INT32_MAX, FloatArray
 from .columns import offsets_of
 from .decay import decayed, decayed_bits, ticks_of
+from .errors import QueryError
 from .filters import EVERYTHING, CompiledFilter
 from .index import Contributions, Snapshot
 from .segment import Segment
@@ -37,6 +38,7 @@ class Request:
     until: float = math.inf
     now: float = 0.0
     rate: float = 0.0  # `decay.rate_of` the half-life; 0: no decay
+    weights: Sequence[int] | None = None  # of each term, 1 or more; those of repeats add up. None: 1 each
 
     @property
     def ranged(self) -> bool:
@@ -85,7 +87,7 @@ class Plan:
     idf: npt.NDArray[np.float64]  # [distinct terms]
     offsets: Integers  # [queries + 1] into slots
     slots: Integers  # distinct term of each (query, term) pair
-    multiplicities: Integers  # how often the query holds it
+    multiplicities: Integers  # how often the query holds it, or with what weight
     large: npt.NDArray[np.bool_]  # [queries] a sum of contributions may leave int32
     signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
     reads_all: bool  # whether every live document may be a hit of every query, undecayed
@@ -132,7 +134,7 @@ class Plan:
     @cached_property
     def _bounds(self) -> Integers:
         """[queries] a bound of the sum of contributions under any lengths and frequencies."""
-        bounds = np.ceil(self.snapshot.bm25.bounds(self.idf)).astype(np.int64)
+        bounds = np.ceil(_term_bounds(self.snapshot, self.idf)).astype(np.int64)
         return self.summed(bounds[self.slots] * self.multiplicities)
 
     @cached_property
@@ -170,9 +172,20 @@ def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
         chain.from_iterable(request.terms for request in requests), dtype=np.int64, count=int(lengths.sum())
     )
     pairs = np.repeat(np.arange(count), lengths) << 32 | flat
-    pairs, multiplicities = np.unique(pairs, return_counts=True)
-    if bm25.query_tf == "unique":
-        multiplicities = np.ones_like(multiplicities)
+    weights = _weights(requests, lengths)
+    if weights is None:
+        pairs, multiplicities = np.unique(pairs, return_counts=True)
+        if bm25.query_tf == "unique":
+            multiplicities = np.ones_like(multiplicities)
+    else:
+        pairs, places = np.unique(pairs, return_inverse=True)
+        multiplicities = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(multiplicities, places.reshape(-1), weights)
+        if bm25.query_tf == "unique":
+            plain = np.array([request.weights is None for request in requests])
+            multiplicities[plain[pairs >> 32]] = 1
+        if multiplicities.max(initial=0) > INT32_MAX:
+            raise QueryError(f"the weights of a query's term add up to {multiplicities.max():,}, beyond 2**31 - 1")
     owners, vocabulary_ids = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
     terms, slots = np.unique(vocabulary_ids, return_inverse=True)
     slots = slots.reshape(-1)
@@ -191,8 +204,8 @@ def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
 
     highest: npt.NDArray[np.float64] = np.zeros(count)
     if len(df):
-        weights = bm25.bounds(idf)[slots] * multiplicities
-        highest = np.bincount(owners, weights=weights, minlength=count).astype(np.float64)
+        bounds = _term_bounds(snapshot, idf)[slots] * multiplicities
+        highest = np.bincount(owners, weights=bounds, minlength=count).astype(np.float64)
     rates = np.array([request.rate for request in requests], dtype=np.float64)
     newest_first = np.array([request.ranged or request.rate > 0 for request in requests], dtype=np.bool_)
     return Plan(
@@ -213,6 +226,34 @@ def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
         rates=rates,
         requests=tuple(requests),
         candidates=_candidates(snapshot, requests),
+    )
+
+
+def _weights(requests: Sequence[Request], lengths: Integers) -> Integers | None:
+    """The weight of every term of all requests, one after another; None where no request brings its own."""
+    if all(request.weights is None for request in requests):
+        return None
+    parts = []
+    for request, length in zip(requests, lengths.tolist(), strict=True):
+        own = np.ones(length, dtype=np.int64) if request.weights is None else np.array(request.weights, dtype=np.int64)
+        if own.shape != (length,):
+            raise QueryError(f"a query has {length} terms but {len(own)} weights")
+        if own.min(initial=1) < 1:
+            raise QueryError(f"a query's weights must be 1 or more, not {own.min()}; leave the term out")
+        parts.append(own)
+    return np.concatenate(parts)
+
+
+def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
+    """Quanta that no contribution of terms with these idfs exceeds in absolute value, float64, same shape.
+
+    What does not saturate is bounded by the largest frequency there is: learned queries of 60 terms, and of hundreds,
+    stay in int32 by it, and would leave it by the largest that there may be.
+    """
+    if snapshot.bm25.method != DOT:
+        return snapshot.bm25.bounds(idf)
+    return snapshot.bm25.bounds(
+        idf, max((int(s.kind_frequencies.max(initial=0)) for s in snapshot.segments), default=0)
     )
 
 

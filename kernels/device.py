@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.bm25 import BM25, SCALE, Statistics
+from ..engine.bm25 import BM25, DOT, SCALE, Statistics
 from ..engine.decay import TABLE
 from ..engine.errors import DeviceMemoryError
 from ..engine.index import Snapshot, Tombstones
@@ -26,7 +26,7 @@ MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 ALIGNMENT = 16
 
 _TYPES = {"<i8": torch.int64, "<i4": torch.int32, "<u4": torch.int32, "|u1": torch.uint8, "<f8": torch.float64}
-_SHAPES = {"bm25l": 1, "bm25+": 2}
+_SHAPES = {"bm25l": 1, "bm25+": 2, DOT: 3}
 
 
 class Resident:

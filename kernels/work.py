@@ -44,7 +44,7 @@ def tiles_of(documents: int, tile_bits: int) -> int:
 class Formula:
     """The contribution formula of one epoch (`engine/bm25.py`), in numbers. One entry of each sequence a field."""
 
-    shape: int  # 0: tf (k1 + 1) / (tf + k1 norm); 1: bm25l; 2: bm25+
+    shape: int  # 0: tf (k1 + 1) / (tf + k1 norm); 1: bm25l; 2: bm25+; 3: tf / scale (dot), never fielded
     fielded: bool  # c = sum of weight * tf / norm replaces tf / norm
     signed: bool  # contributions below 1 quantum are kept
     k1: float

@@ -37,7 +37,7 @@ GUARD = 64
 """Poisoned elements behind each output, which must stay as they are."""
 POISON = 0x7F
 LOW = (1 << 32) - 1
-SHAPES = {"bm25l": 1, "bm25+": 2}
+SHAPES = {"bm25l": 1, "bm25+": 2, "dot": 3}
 NOW = 1.7e9
 """About when the queries are asked."""
 HALF_LIVES = (2.0, 3600.0, 69.3 * 3600.0, 86400.0 * 365.0 * 10.0)
@@ -773,5 +773,7 @@ CASES: dict[str, dict[str, Any]] = {
         "long_quanta": True,
         "parameters": {"k1": 1000.0, "delta": 1000.0},
     },
+    "learned weights": {"method": "dot", "sizes": (80, 45), "stored_frequencies": True, "max_weight": 1 << 20},
+    "learned weights in words": {"method": "dot", "sizes": (80, 45), "stored_frequencies": False, "max_weight": 100},
 }
 """Options of `build` by name; the place is the seed."""

@@ -7,7 +7,7 @@ constexpr i32 VECTOR = 4;                            // consecutive postings of 
 constexpr i32 ROUNDS = 4;                            // of the block over its postings
 constexpr i32 BLOCK_POSTINGS = THREADS * VECTOR * ROUNDS;
 
-enum Shape { BM25 = 0, BM25L = 1, BM25_PLUS = 2 };
+enum Shape { BM25 = 0, BM25L = 1, BM25_PLUS = 2, DOT = 3 };
 
 struct Formula {
     i32 shape;
@@ -76,10 +76,14 @@ __device__ __forceinline__ i64 contribution(
             formula.shape == BM25L ? c : __ddiv_rn(__dmul_rn(c, k1_plus_1), __dadd_rn(formula.k1, c));
     } else {
         const double tf = static_cast<double>(frequencies ? frequencies[posting] : static_cast<i32>(word >> DOCUMENT_BITS));
-        const double norm = norm_of(formula, lengths[document], formula.average_lengths[0]);
-        saturated = formula.shape == BM25L
-                        ? __ddiv_rn(tf, norm)
-                        : __ddiv_rn(__dmul_rn(tf, k1_plus_1), __dadd_rn(tf, __dmul_rn(formula.k1, norm)));
+        if (formula.shape == DOT) {
+            saturated = __ddiv_rn(tf, formula.scale);
+        } else {
+            const double norm = norm_of(formula, lengths[document], formula.average_lengths[0]);
+            saturated = formula.shape == BM25L
+                            ? __ddiv_rn(tf, norm)
+                            : __ddiv_rn(__dmul_rn(tf, k1_plus_1), __dadd_rn(tf, __dmul_rn(formula.k1, norm)));
+        }
     }
     return quanta_of(formula, saturated, idf);
 }

@@ -142,8 +142,11 @@ def _derive(
             saturated = (c * (k1 + 1.0)) / tl.where(live, k1 + c, 1.0)
     else:
         tf = tl.where(live, _frequency(words, frequencies, posting, count, live, 0, STORED), 1.0)
-        norm = _norm(lengths, document, size, live, numbers, 0, ALL_FIELDS)
-        saturated = tf / tl.where(live, norm, 1.0) if SHAPE == 1 else (tf * (k1 + 1.0)) / (tf + k1 * norm)
+        if SHAPE == 3:
+            saturated = tf / _number(numbers, 3)
+        else:
+            norm = _norm(lengths, document, size, live, numbers, 0, ALL_FIELDS)
+            saturated = tf / tl.where(live, norm, 1.0) if SHAPE == 1 else (tf * (k1 + 1.0)) / (tf + k1 * norm)
     if SHAPE == 1:
         shifted = saturated + delta
         saturated = ((k1 + 1.0) * shifted) / tl.where(live, k1 + shifted, 1.0)
