@@ -8,12 +8,14 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from .crossover import Crossover, work_of
+from .dense.search import DenseVerbs
 from .errors import BackendUnavailableError, DeviceMemoryError
 from .plan import Plan
 from .timing import Phases
@@ -69,6 +71,11 @@ class Backend:
     cpu: Backend | None = None
     """Where a device was chosen unasked: the CPU backend that answers the batches that it answers sooner."""
     crossover: Crossover | None = None
+    max_device_bytes: int | None = None
+
+    def dense(self) -> DenseVerbs:
+        """What the backend does with vectors; its name is `dense().name`. Made when first asked for."""
+        return _dense_verbs(self.name, self.max_device_bytes)
 
     def serve(
         self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
@@ -89,6 +96,17 @@ class Backend:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})" + (f"; {self.crossover}" if self.crossover else "")
+
+
+@lru_cache(maxsize=8)
+def _dense_verbs(name: str, max_device_bytes: int | None) -> DenseVerbs:
+    if name in CPU:
+        from ..cpu_fallback.dense import verbs
+
+        return verbs
+    from ..kernels.dense import dense_verbs
+
+    return dense_verbs(name, max_device_bytes)
 
 
 def _driver() -> str | None:
@@ -235,4 +253,4 @@ def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
     from ..kernels.families import device_search
 
     device = device_search(name, max_device_bytes)
-    return Backend(name, reason, device, device)
+    return Backend(name, reason, device, device, max_device_bytes=max_device_bytes)

@@ -22,6 +22,8 @@ from . import demo as demos
 from .bm25 import METHODS, QUERY_TF
 from .cli_values import duration, filter_of, moment, query_of, windows_of
 from .columns import NUMBERS
+from .dense.cache import CachedEncoder
+from .dense.sentence import resolve
 from .engine import Engine
 from .errors import (
     BackendUnavailableError,
@@ -33,9 +35,12 @@ from .errors import (
     RecordError,
     StorageError,
 )
+from .evaluate.hybrid import study
 from .evaluate.protocol import LOADERS, PRESETS, evaluate
+from .evaluate.tables import render
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
 from .store import RECORDS
+from .strategy import STRATEGIES, Strategy
 from .text import ANALYZERS, DEFAULT_ANALYZER
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,6 +48,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 backend_option = click.option("--backend", type=click.Choice(backends.BACKENDS), help="Force a backend.")
 threads_option = click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
+encoder_option = click.option(
+    "--encoder",
+    metavar="MODEL",
+    help="Embeddings: a sentence-transformers model, its folder, or a package that has one.",
+)
+embeddings_option = click.option(
+    "--embeddings", type=click.Path(), help="A file that keeps embeddings, so that no text is encoded twice."
+)
 
 
 class _Group(click.Group):
@@ -91,6 +104,29 @@ def _engine_options(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "fields": {"text": 1.0, **weights} if weights else None}
 
 
+def _encoder(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the encoder that --encoder and --embeddings name, where they do."""
+    name, path = options.pop("encoder", None), options.pop("embeddings", None)
+    if name is None:
+        if path is not None:
+            raise ParameterError("--embeddings keeps what --encoder makes; give both")
+        return options
+    encoder = resolve(name)
+    return {**options, "encoder": encoder if path is None else CachedEncoder(encoder, path)}
+
+
+def _strategy(text: str) -> Strategy:
+    """A strategy by its name, or as the JSON of `Strategy.to_dict`."""
+    if not text.startswith("{"):
+        return Strategy.of(text)
+    try:
+        return Strategy.of(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ParameterError):
+            raise
+        raise ParameterError(f"--strategy {text[:80]!r}: not JSON: {error}") from None
+
+
 def _print_json(value: Any) -> None:
     _print(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
@@ -125,10 +161,12 @@ def demo(data: str | None, backend: str | None, as_json: bool) -> None:
 @click.argument("records", type=click.Path())
 @click.argument("index", type=click.Path())
 @engine_options
+@encoder_option
+@embeddings_option
 @json_option
 def index(records: str, index: str, as_json: bool, **options: Any) -> None:
     """Build an INDEX directory from RECORDS (JSON lines with "id" and "text")."""
-    engine = Engine(**_engine_options(options))
+    engine = Engine(**_engine_options(_encoder(options)))
     started = time.perf_counter()
     try:
         engine.add(read_records(records), progress=True)
@@ -147,11 +185,11 @@ def index(records: str, index: str, as_json: bool, **options: Any) -> None:
         )
 
 
-def _open(path: str, backend: str | None = None) -> Engine:
+def _open(path: str, **options: Any) -> Engine:
     """What PATH holds, to search: an engine's directory or a saved index."""
     if os.path.exists(os.path.join(path, RECORDS)):
-        return Engine.open(path, read_only=True, progress=True, backend=backend)
-    return Engine.load(path, backend=backend)
+        return Engine.open(path, read_only=True, progress=True, **options)
+    return Engine.load(path, **options)
 
 
 @main.command()
@@ -159,6 +197,8 @@ def _open(path: str, backend: str | None = None) -> Engine:
 @click.argument("records", type=click.Path())
 @click.option("--update", "replace", is_flag=True, help="Replace the records that have an id of RECORDS.")
 @engine_options
+@encoder_option
+@embeddings_option
 @json_option
 @click.pass_context
 def add(context: click.Context, /, path: str, records: str, replace: bool, as_json: bool, **options: Any) -> None:
@@ -167,7 +207,7 @@ def add(context: click.Context, /, path: str, records: str, replace: bool, as_js
     if "fields" in given:
         given |= {"fields": _engine_options({"fields": given["fields"]})["fields"]}
     started = time.perf_counter()
-    with Engine.open(path, progress=True, **given) as engine:
+    with Engine.open(path, progress=True, **_encoder(given)) as engine:
         try:
             if replace:
                 count = engine.update(read_records(records), insert=True)
@@ -254,7 +294,12 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 @click.option("--statistics", type=click.Choice(["namespace", "filtered"]), default="namespace", show_default=True)
 @click.option("--trec", type=click.Path(), help="Write a TREC run file ('-': standard output).")
 @click.option("--explain", is_flag=True, help="Show each term's contribution to the best hit.")
+@click.option(
+    "--strategy", default="bm25", show_default=True, help="A name (`fanrank eval --list-strategies`) or JSON."
+)
 @click.option("--execution", type=click.Choice(backends.EXECUTIONS), default="auto", show_default=True)
+@encoder_option
+@embeddings_option
 @threads_option
 @backend_option
 @json_option
@@ -273,7 +318,10 @@ def search(
     statistics: str,
     trec: str | None,
     explain: bool,
+    strategy: str,
     execution: str,
+    encoder: str | None,
+    embeddings: str | None,
     threads: int,
     backend: str | None,
     as_json: bool,
@@ -294,9 +342,10 @@ def search(
         batch += [found for _, found in read_json_lines(queries, query_of)]
     if not batch:
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
-    engine = _open(index, backend)
+    chosen = _strategy(strategy)
+    engine = _open(index, **_encoder({"backend": backend, "encoder": encoder, "embeddings": embeddings}))
     started = time.perf_counter()
-    hits = engine.search(batch, k, threads=threads, execution=execution)
+    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution)
     elapsed = time.perf_counter() - started
     if trec is not None:
         # All lines first: click puts an atomic file in place even when the block raises.
@@ -314,6 +363,7 @@ def search(
         _print_json(
             {
                 "backend": hits.backend,
+                "strategy": chosen.to_dict(),
                 "seconds": elapsed,
                 "queries": [
                     {
@@ -336,6 +386,13 @@ def search(
     click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
 
 
+def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        for strategy in STRATEGIES.values():
+            click.echo(strategy)
+        context.exit()
+
+
 @main.command("eval")
 @click.argument("kind", type=click.Choice(list(LOADERS)))
 @click.argument("path", type=click.Path())
@@ -348,18 +405,41 @@ def search(
 @click.option("--b", type=float, help="Instead of the preset's.")
 @click.option("-k", type=click.IntRange(1), help="Depth of the lists: 100, or all of a small namespace.")
 @click.option("--split", default="test", show_default=True, help="For BEIR: which qrels.")
+@click.option("--strategy", help="A name or JSON; bm25 if there is no --encoder, else the study of all that compare.")
+@click.option(
+    "--list-strategies", is_flag=True, is_eager=True, expose_value=False, callback=_list_strategies, help="And exit."
+)
+@encoder_option
+@embeddings_option
 @threads_option
 @backend_option
 @json_option
-def evaluate_command(kind: str, path: str, as_json: bool, **options: Any) -> None:
-    """Run the dataset at PATH under a published protocol and report its metrics."""
-    result = evaluate(kind, path, progress=True, **options)
+def evaluate_command(
+    kind: str,
+    path: str,
+    strategy: str | None,
+    encoder: str | None,
+    embeddings: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run the dataset at PATH under a published protocol and report its metrics.
+
+    With an --encoder and no --strategy: the systems of the sources side by side, with bootstrap intervals.
+    """
+    if strategy is None and encoder is not None:
+        wanted = {name: options[name] for name in ("preset", "split", "backend")}
+        found = study(kind, path, encoder=encoder, embeddings=embeddings, progress=True, **wanted)
+        _show(found, as_json, render(found))
+        return
+    chosen = _strategy(strategy or "bm25")
+    result = evaluate(kind, path, strategy=chosen, encoder=encoder, embeddings=embeddings, progress=True, **options)
     if as_json:
         _print_json(result)
         return
     click.echo(
         f"{result['dataset']}: n = {result['n']}, preset {result['preset']}, analyzer {result['analyzer']}, "
-        f"backend {result['backend']}"
+        f"strategy {result['strategy']}, backend {result['backend']}"
     )
     for name, value in result["metrics"].items():
         click.echo(f"  {name:22} {value:.4f}")

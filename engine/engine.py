@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,10 +20,13 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from . import backend as backends
-from . import files
+from . import files, hybrid
 from . import search as searching
 from .bm25 import BM25
 from .columns import Schema, offsets_of
+from .dense.encoder import Encoder
+from .dense.sparse_encoder import TermEncoder
+from .embed import Given, as_encoder, check_pin, embedded, pin_of, term_pin_of, weighted
 from .errors import (
     BackendUnavailableError,
     FanrankError,
@@ -35,17 +38,23 @@ from .errors import (
     StaleIndexError,
     StorageError,
 )
-from .explain import Explanation
+from .explain import Explanation, FusedExplanation
+from .feedback.anchors import Anchors
 from .filters import Comparison, Filter, all_of, compile_filter
+from .fuse.candidates import Candidates
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
+from .hybrid import RERANKED
 from .index import WEEK
 from .memory import Memory
 from .namespace import Namespace
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
+from .rerank import CheckedReranker
 from .scan import scan
 from .search import AnyQuery
+from .segment import evidence_stats
 from .store import RecordStore, Run
+from .strategy import AnyStrategy, Strategy
 from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
 
 if TYPE_CHECKING:
@@ -55,6 +64,8 @@ if TYPE_CHECKING:
 
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
+PINNED = ("encoder", "term_encoder")
+"""What of an engine's config names the models that its records were encoded by."""
 # Attempts of a reader that a writer's checkpoint overtakes.
 ATTEMPTS = 20
 
@@ -68,7 +79,10 @@ class Engine:
     ``fields`` are the BM25 parameters (see `fanrank.BM25`); ``columns`` declares metadata columns beside the built-in
     ones, ``{"project": "category", "priority": "number"}``, read from `Record.extra`. ``window`` is the length of a
     time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule (SPEC A030 to A032).
-    ``backend`` forces a backend by name.
+    ``encoder`` makes records and queries comparable by their vectors: a model's name or path, or an `Encoder`, such as
+    `OwnVectors` for vectors that the caller brings. Its name, version and dimension are the engine's `pin`, kept with
+    the records; vectors of another model are refused (B004). ``term_encoder`` gives records and queries that bring none
+    their learned term weights (such as `SparseSentenceEncoder`). ``backend`` forces a backend by name.
 
     Any thread may write and search at any time: a search sees whole batches only and never waits for a writer.
     """
@@ -88,6 +102,8 @@ class Engine:
         epsilon: float = EPSILON,
         max_windows: int | None = MAX_WINDOWS,
         recency_rate: float = RATE,
+        encoder: str | os.PathLike[str] | Encoder | None = None,
+        term_encoder: TermEncoder | None = None,
         backend: str | None = None,
     ) -> None:
         self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
@@ -108,12 +124,24 @@ class Engine:
         """What `open` with ``wait`` false failed with."""
         self.opened: str | None = None
         """How `open` came by the index: loaded, or built and why. None for an engine in memory."""
+        self.encoder = as_encoder(encoder)
+        """What makes vectors of texts; None: nothing."""
+        self.pin = None if self.encoder is None else pin_of(self.encoder)
+        """``name``, ``version`` and ``dimension`` of the model that the vectors are of, known where the encoder is not
+        as well; None: there are no vectors."""
+        self.term_encoder = term_encoder
+        """What makes learned term weights of texts; None: nothing."""
+        self.term_pin = None if term_encoder is None else term_pin_of(term_encoder)
+        """``name`` and ``version`` of the model that the weights are of, likewise."""
+        self._anchors = None if self.encoder is None else Anchors(self.encoder)
 
     @classmethod
-    def from_records(cls, records: Iterable[AnyRecord], *, progress: bool = False, **options: Any) -> Engine:
+    def from_records(
+        cls, records: Iterable[AnyRecord], *, vectors: Given = None, progress: bool = False, **options: Any
+    ) -> Engine:
         """An engine over these records. `options` are the constructor's. Raises as the constructor and `add`."""
         engine = cls(**options)
-        engine.add(records, progress=progress)
+        engine.add(records, vectors=vectors, progress=progress)
         return engine
 
     @classmethod
@@ -134,11 +162,12 @@ class Engine:
         derived: what is missing or damaged in it is built again from the records (`opened` says what was done).
 
         One process may write; any number may open it with ``read_only`` and `refresh`. `options` are the constructor's
-        and are kept when the directory is made; later they may be left out, and must not differ. With ``wait`` false
-        the call returns at once, and until the index is there searches are answered by a scan for keywords (C009;
-        ``hits.backend`` says ``keyword-scan``). Raises `StoreLockedError` while another writer has it open,
-        `ParameterError` for options that differ, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
-        `StorageError`.
+        and are kept when the directory is made; later they may be left out, and must not differ. Of the encoder, its
+        `pin` is kept: without it all works but what must be encoded, and a directory made without one takes none, as
+        its records have no vectors. With ``wait`` false the call returns at once, and until the index is there searches
+        are answered by a scan for keywords (C009; ``hits.backend`` says ``keyword-scan``). Raises `StoreLockedError`
+        while another writer has it open, `ParameterError` for options that differ, `ModelMismatchError` for another
+        encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`, `StorageError`.
         """
         store = RecordStore.open(path, read_only=read_only)
         try:
@@ -150,7 +179,7 @@ class Engine:
                 config = {**engine._config(), "store": secrets.token_hex(8)}
                 store.set_config(config)
             else:
-                known = {name: value for name, value in config.items() if name != "store"}
+                known = {name: value for name, value in config.items() if name not in ("store", *PINNED)}
                 engine = cls(backend=backend, **{**known, **options})
                 for name, value in engine._config().items():
                     if known.get(name, value) != value:
@@ -158,6 +187,7 @@ class Engine:
                             f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
                             "another directory"
                         )
+                engine._take_pins(config, str(path))
             engine._memory.store = store
             engine._directory = files.IndexDirectory(Path(path) / INDEX, owner=config["store"])
             if wait:
@@ -185,7 +215,20 @@ class Engine:
             "epsilon": self._recency_options["epsilon"],
             "max_windows": self._recency_options["max_windows"],
             "recency_rate": self._recency_options["rate"],
+            **{name: pin for name, pin in zip(PINNED, (self.pin, self.term_pin), strict=True) if pin is not None},
         }
+
+    def _take_pins(self, kept: Mapping[str, Any], where: str) -> None:
+        """Become the engine of what was encoded by the models in `kept`. Raises as `check_pin`."""
+        vectors, terms = (kept.get(name) for name in PINNED)
+        if self.pin is None:
+            self.pin = vectors
+        else:
+            check_pin(vectors, self.pin, where)
+        if self.term_pin is None:
+            self.term_pin = terms
+        else:
+            check_pin(terms, self.term_pin, where)
 
     def _fill(self, progress: bool = False) -> None:
         """Bring the index to the store's last write: load it, or build it where it cannot be loaded."""
@@ -260,16 +303,33 @@ class Engine:
         return self._memory
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, verify: bool = True, backend: str | None = None) -> Engine:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        encoder: str | os.PathLike[str] | Encoder | None = None,
+        term_encoder: TermEncoder | None = None,
+        backend: str | None = None,
+    ) -> Engine:
         """The index saved at `path`, in memory; its arrays are memory-mapped.
 
-        `verify` compares every file with its checksum. Raises `ForeignIndexError`, `NewerFormatError`,
-        `DamagedIndexError` or `StorageError`.
+        `verify` compares every file with its checksum. `encoder` and `term_encoder` are as in `open`. Raises
+        `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`, `ModelMismatchError` or
+        `ParameterError`.
         """
         saved = files.load(path, verify=verify)
+        settings = {name: value for name, value in saved.settings.items() if name not in PINNED}
         engine = cls(
-            analyzer=saved.analyzer, columns=saved.columns, backend=backend, **saved.parameters, **saved.settings
+            analyzer=saved.analyzer,
+            columns=saved.columns,
+            encoder=encoder,
+            term_encoder=term_encoder,
+            backend=backend,
+            **saved.parameters,
+            **settings,
         )
+        engine._take_pins(saved.settings, str(path))
         engine._memory.restore(saved)
         return engine
 
@@ -350,7 +410,8 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Sizes of the index and what goes on behind writes (all int but ratio, names and reasons).
 
-        `deleted` are dead documents that no merge has left out yet; `device_bytes` is what the backend holds on its
+        `deleted` are dead documents that no merge has left out yet; `vectors` are rows, and `weights` postings of
+        learned term weights, those of the deleted included; `device_bytes` is what the backend holds on its
         device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine alone.
         """
         memory = self._ready()
@@ -368,33 +429,42 @@ class Engine:
             "postings": postings,
             "index_bytes": size,
             "bytes_per_posting": size / postings if postings else 0.0,
+            **evidence_stats(segments),
             "backend": self.backend.name,
             "device_bytes": self.backend.device.residency.bytes if self.backend.device else 0,
             **memory.stats(),
             **({"opened": self.opened} if self.opened else {}),
         }
 
-    def add(self, records: Iterable[AnyRecord], *, progress: bool = False) -> int:
+    def add(self, records: Iterable[AnyRecord], *, vectors: Given = None, progress: bool = False) -> int:
         """Add records (or mappings, read by `Record.from_dict`); returns how many, once they are durable and found.
 
-        Of more than 50,000, the rest is read while other writers wait.
+        Of more than 50,000, the rest is read, and encoded, while other writers wait.
 
-        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record, `DuplicateIdError`
-        for an id that its namespace already holds, `StorageError` where they cannot be made durable. `progress` shows
-        a bar if standard error is a terminal.
+        `vectors` are the records' embeddings where they do not carry them: rows [records, dimension] in their order, or
+        a mapping from ids. A record without either is encoded: its passages, or its text where it has none. With an
+        encoder that cannot (`OwnVectors`) it has no vector.
+
+        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector,
+        `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
+        not in the batch, `EncoderError`, `StorageError` where they cannot be made durable. `progress` shows a bar if
+        standard error is a terminal.
         """
         check_batch(records, "add")
         shown = tqdm(records, "indexing", unit=" records") if _shows(progress) else records
-        return self._ready().write(added=as_records(shown))
+        return self._ready().write(added=self._encoded(as_records(shown), vectors))
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False) -> int:
+    def _encoded(self, records: Iterable[Record], vectors: Given) -> Iterator[Record]:
+        return weighted(embedded(records, self.pin, self.encoder, vectors), self.term_encoder)
+
+    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
         """Replace live records by these, by id; returns how many, as `add`. They become the youngest.
 
-        All or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with
-        ``insert`` such a record is added.
+        Nothing of the old record stays; its vectors are made, or given, anew. All or nothing. Raises as `add`, and
+        `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
         """
         check_batch(records, "update")
-        batch = list(as_records(records))
+        batch = list(self._encoded(as_records(records), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
@@ -422,8 +492,9 @@ class Engine:
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """The live records with these ids, in their order, None for those that are not there (C008).
 
-        Raises `StorageError` for an engine in memory, which keeps no texts, and `DamagedStoreError` for a record that
-        was altered, or that is gone although nobody deleted it (which a reader cannot tell).
+        They come whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts, and
+        `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it (which a reader
+        cannot tell).
         """
         memory = self._memory
         if memory.store is None:
@@ -451,6 +522,9 @@ class Engine:
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
+        strategy: AnyStrategy = "bm25",
+        reranker: CheckedReranker | None = None,
+        rerank_depth: int = RERANKED,
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
@@ -458,32 +532,91 @@ class Engine:
         """Answer a batch of B queries in one call.
 
         A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
-        do not say their own. `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the
-        answer comes, never the answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and
-        `Hits.postings`. Raises `QueryError`, `ParameterError`, `DeviceMemoryError`.
+        do not say their own. `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a
+        `Strategy` or its `to_dict`. `reranker` reorders the first `rerank_depth` hits of each query by their texts.
+        `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
+        answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` `Hits.postings`.
+
+        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
+        `MissingExtraError` where a strategy needs a package that is not installed.
         """
         started = time.perf_counter()
         try:
+            chosen = Strategy.of(strategy)
             opening = self._opening
             if opening is not None and opening.is_alive():
                 hits, reason = scan(self._memory, queries, k), "the index is being built"
             else:
-                hits = searching.search(
-                    self._ready(),
-                    self.backend,
-                    queries,
-                    k,
-                    threads=threads,
-                    execution=execution,
-                    timing=timing,
-                    windows=self._windows,
-                )
+                how = {"threads": threads, "execution": execution, "timing": timing}
+                hits = self._search(queries, k, chosen, reranker, rerank_depth, **how)
                 reason = None
         except FanrankError as error:
             self._count_failure(queries, error)
             raise
         self._count(hits, time.perf_counter() - started, reason)
         return hits
+
+    def _search(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int,
+        strategy: Strategy,
+        reranker: CheckedReranker | None,
+        rerank_depth: int,
+        **how: Any,
+    ) -> Hits:
+        memory = self._ready()
+        if strategy.plain and reranker is None:
+            return searching.search(memory, self.backend, queries, k, windows=self._windows, **how)
+        return hybrid.search(
+            memory,
+            self.backend,
+            self._sources(),
+            queries,
+            k,
+            strategy,
+            windows=self._windows,
+            reranker=reranker,
+            rerank_depth=rerank_depth,
+            **how,
+        )
+
+    def candidates(
+        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
+    ) -> tuple[Candidates, Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]]]:
+        """What the strategy's channels say of each query's candidates, before fusion and feedback; and a function from
+        all of the candidates' documents to record ids (objects [candidates]).
+
+        For trying fusions on the same evidence: any fusion of `fanrank.engine.fuse` takes it. Raises as `search`.
+        """
+        return hybrid.gather(
+            self._ready(),
+            self.backend,
+            self._sources(),
+            queries,
+            Strategy.of(strategy),
+            threads=threads,
+            execution=execution,
+            windows=self._windows,
+        )
+
+    def _sources(self) -> hybrid.Sources:
+        kept = self._memory.store is not None
+        return hybrid.Sources(
+            self.encoder,
+            self.pin,
+            self.term_encoder,
+            self._records if kept else None,
+            self._first_sentences if kept and self.encoder is not None else None,
+        )
+
+    def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
+        return self.fetch(ids, namespace=namespace)
+
+    def _first_sentences(self, namespace: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
+        records = self._records(namespace, ids)
+        assert self._anchors is not None
+        return self._anchors(["" if record is None else record.text for record in records])
 
     def _windows(self, namespace: str) -> int:
         return self.recency(namespace).windows()
@@ -601,9 +734,13 @@ class Engine:
             )
         return self.backend.device.tensors(self._ready().snapshot(namespace), terms, offsets, weights, k)
 
-    def explain(self, query: AnyQuery, document: str) -> Explanation:
-        """How the record with id `document` scores for the query, term by term. Raises `UnknownIdError`."""
-        return self.search([query]).explain(0, document)
+    def explain(
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy = "bm25"
+    ) -> Explanation | FusedExplanation:
+        """How the record with id `document` scores for the query: term by term, or channel by channel under a strategy
+        other than ``bm25``. Raises `UnknownIdError`, and as `search`.
+        """
+        return self.search([query], strategy=strategy).explain(0, document)
 
 
 def _shows(progress: bool) -> bool:

@@ -62,6 +62,47 @@ class Explanation:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class ChannelShare:
+    """What one channel says of a record, and what that adds to the fused score."""
+
+    channel: str
+    rank: int | None  # from 1; None: not in the channel's list
+    score: float | None  # None: the channel does not score the record
+    share: float
+
+
+@dataclass(frozen=True)
+class FusedExplanation:
+    """The score of one document for one query under a strategy of several channels.
+
+    ``sum(share.share for share in channels) == score``, exactly, added in that order. What a fusion adds of its own,
+    as for recency, is a channel without rank and score.
+    """
+
+    query: int
+    id: str
+    document: int
+    strategy: str
+    score: float | None  # None: no candidate, which no channel listed
+    channels: tuple[ChannelShare, ...]
+    lexical: Explanation | None  # the BM25 score, term by term, where that is a channel
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        score = "no candidate" if self.score is None else repr(self.score)
+        lines = [f"{self.id}: {score} by {self.strategy}"]
+        for share in self.channels:
+            rank = "-" if share.rank is None else str(share.rank)
+            own = "-" if share.score is None else repr(share.score)
+            lines.append(f"  {share.share!r:>24}  {share.channel:12} rank {rank:>5}  score {own}")
+        if self.lexical is not None:
+            lines += ["  " + line for line in str(self.lexical).splitlines()]
+        return "\n".join(lines)
+
+
 def explain(
     plan: Plan,
     row: int,

@@ -15,9 +15,10 @@ import secrets
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -26,17 +27,22 @@ import numpy.typing as npt
 
 from .bm25 import BM25
 from .columns import ABSENT, Columns, Ids, Strings
+from .dense.vectors import Vectors
 from .errors import DamagedIndexError, ForeignIndexError, IndexFileError, NewerFormatError, StorageError
 from .failpoints import reach
 from .index import Snapshot, Tombstones
 from .segment import Segment
 
 FORMAT = "fanrank index"
-VERSION = 2
+VERSION = 3
+# What an index without vectors and learned weights is written as: versions of fanrank that know neither can read it.
+PLAIN_VERSION = 2
 MANIFEST = "manifest.json"
 
 # What a save writes besides the manifest, and so may take away.
 _OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
+# What the names of the arrays of learned weights begin with.
+LEARNED = "learned_"
 # How often a load starts afresh when a save replaces the index under it.
 LOAD_ATTEMPTS = 20
 # A part of whose postings fewer than this share are in use is given up, its segments written again.
@@ -62,6 +68,8 @@ class SavedIndex:
     """The last write of the record store that the index holds."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The engine's other parameters, by name."""
+    weight_terms: Sequence[str] = ()
+    """The terms of learned weights."""
 
 
 class IndexDirectory:
@@ -112,6 +120,9 @@ class IndexDirectory:
         kept = {part["tag"] for part in parts}
         new = [segment for segment in segments if self._known.get(segment, ("", 0))[0] not in kept]
         columns = {"vocabulary": index.terms, **{f"values_{n}": values for n, values in index.categories.items()}}
+        if index.weight_terms:
+            columns["weight_terms"] = index.weight_terms
+        beyond = any(segment.vectors is not None or segment.learned is not None for segment in segments)
         try:
             if new:
                 entries = _write_arrays(root, f"part.{tag}", _part_arrays(new))
@@ -125,7 +136,7 @@ class IndexDirectory:
             entries = _write_arrays(root, f"head.{tag}", _head_arrays(index, places, [part["tag"] for part in parts]))
             manifest = {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION if beyond or index.settings.get("encoder") else PLAIN_VERSION,
                 "analyzer": index.analyzer,
                 "parameters": dict(index.parameters),
                 "columns": dict(index.columns),
@@ -225,7 +236,7 @@ class IndexDirectory:
             columns=manifest["columns"],
             terms=strings.get("vocabulary", []),
             categories={
-                name.removeprefix("values_"): column for name, column in strings.items() if name != "vocabulary"
+                name.removeprefix("values_"): column for name, column in strings.items() if name.startswith("values_")
             },
             namespaces={
                 name: _snapshot(
@@ -235,6 +246,7 @@ class IndexDirectory:
             },
             sequence=manifest["sequence"],
             settings=manifest["settings"],
+            weight_terms=strings.get("weight_terms", []),
         )
 
 
@@ -283,16 +295,10 @@ def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[
 
 
 def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    """The arrays of all these segments, one after another; those of vectors and learned weights only where some are."""
     ids = [segment.ids for segment in segments]
-    shapes = [(s.size, len(s.terms), s.postings, s.kind_lengths.shape[1]) for s in segments]
     arrays: dict[str, Array] = {
-        "shapes": np.array(shapes, dtype=np.int64),
-        "terms": np.concatenate([s.terms for s in segments]),
-        "offsets": np.concatenate([s.offsets for s in segments]),
-        "documents": np.concatenate([s.documents for s in segments]),
-        "kinds": np.concatenate([s.kinds for s in segments]),
-        "kind_frequencies": np.concatenate([s.kind_frequencies for s in segments], axis=1),
-        "kind_lengths": np.concatenate([s.kind_lengths for s in segments], axis=1),
+        **_posting_arrays(segments),
         "lengths": np.concatenate([s.lengths for s in segments], axis=1),
         "id_hashes": np.concatenate([i.hashes for i in ids]),
         "id_order": np.concatenate([i.order for i in ids]),
@@ -300,43 +306,89 @@ def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     columns = Columns.concatenate([s.columns for s in segments])
     arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
     arrays |= {f"number_{name}": numbers for name, numbers in columns.numbers.items()}
+    held = [s.vectors for s in segments if s.vectors is not None]
+    if held:
+        arrays["vectors"] = np.concatenate([vectors.matrix for vectors in held])
+        arrays["vector_offsets"] = np.concatenate(
+            [np.zeros(s.size + 1, dtype=np.int64) if s.vectors is None else s.vectors.offsets for s in segments]
+        )
+    if any(s.learned is not None for s in segments):
+        arrays |= {f"{LEARNED}{name}": a for name, a in _posting_arrays([s.nested for s in segments]).items()}
     return arrays | _string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
+
+
+def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    shapes = [(s.size, len(s.terms), s.postings, s.kind_lengths.shape[1]) for s in segments]
+    return {
+        "shapes": np.array(shapes, dtype=np.int64),
+        "terms": np.concatenate([s.terms for s in segments]),
+        "offsets": np.concatenate([s.offsets for s in segments]),
+        "documents": np.concatenate([s.documents for s in segments]),
+        "kinds": np.concatenate([s.kinds for s in segments]),
+        "kind_frequencies": np.concatenate([s.kind_frequencies for s in segments], axis=1),
+        "kind_lengths": np.concatenate([s.kind_lengths for s in segments], axis=1),
+    }
 
 
 def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
     segments = []
-    document = term = posting = kind = 0
+    document = 0
     categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
     numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
     ids = _string_columns(arrays)["ids"]
-    for row, (size, terms, postings, kinds) in enumerate(arrays["shapes"].tolist()):
-        own, listed = slice(document, document + size), slice(posting, posting + postings)
+    sizes = arrays["shapes"][:, 0].tolist()
+    weighted, dense = (any(name.startswith(prefix) for name in arrays) for prefix in (LEARNED, "vector"))
+    weights = _postings(arrays, LEARNED) if weighted else repeat(None)
+    vectors = _vectors(arrays, sizes) if dense else repeat(None)
+    for size, postings, learned, rows in zip(sizes, _postings(arrays), weights, vectors, strict=False):
+        own = slice(document, document + size)
         codes = {name: column[own] for name, column in categories.items()}
         values = {name: column[own] for name, column in numbers.items()}
-        segments.append(
-            Segment(
-                terms=arrays["terms"][term : term + terms],
-                # Each segment's offsets have one entry more than it has terms.
-                offsets=arrays["offsets"][term + row : term + row + terms + 1],
-                documents=arrays["documents"][listed],
-                kinds=arrays["kinds"][listed],
-                kind_frequencies=arrays["kind_frequencies"][:, kind : kind + kinds],
-                kind_lengths=arrays["kind_lengths"][:, kind : kind + kinds],
-                lengths=arrays["lengths"][:, own],
-                ids=Ids(
-                    Strings(ids.block, ids.offsets[document : document + size + 1]),
-                    arrays["id_hashes"][own],
-                    arrays["id_order"][own],
-                ),
-                columns=Columns(
-                    size,
-                    {name: column for name, column in codes.items() if len(column) and column.max() != ABSENT},
-                    {name: column for name, column in values.items() if not np.isnan(column).all()},
-                ),
-            )
-        )
-        document, term, posting, kind = document + size, term + terms, posting + postings, kind + kinds
+        about: dict[str, Any] = {
+            "ids": Ids(
+                Strings(ids.block, ids.offsets[document : document + size + 1]),
+                arrays["id_hashes"][own],
+                arrays["id_order"][own],
+            ),
+            "columns": Columns(
+                size,
+                {name: column for name, column in codes.items() if len(column) and column.max() != ABSENT},
+                {name: column for name, column in values.items() if not np.isnan(column).all()},
+            ),
+        }
+        nested = None
+        if learned is not None and len(learned["documents"]):
+            nested = Segment(**learned, **about, lengths=np.zeros((1, size), dtype=np.int32))
+        segments.append(Segment(**postings, **about, lengths=arrays["lengths"][:, own], vectors=rows, learned=nested))
+        document += size
     return segments
+
+
+def _postings(arrays: Mapping[str, Array], prefix: str = "") -> Iterator[dict[str, Any]]:
+    """The arrays of each segment's postings, in order."""
+    term = posting = kind = 0
+    for row, (_, terms, postings, kinds) in enumerate(arrays[f"{prefix}shapes"].tolist()):
+        listed, kept = slice(posting, posting + postings), slice(kind, kind + kinds)
+        yield {
+            "terms": arrays[f"{prefix}terms"][term : term + terms],
+            # Each segment's offsets have one entry more than it has terms.
+            "offsets": arrays[f"{prefix}offsets"][term + row : term + row + terms + 1],
+            "documents": arrays[f"{prefix}documents"][listed],
+            "kinds": arrays[f"{prefix}kinds"][listed],
+            "kind_frequencies": arrays[f"{prefix}kind_frequencies"][:, kept],
+            "kind_lengths": arrays[f"{prefix}kind_lengths"][:, kept],
+        }
+        term, posting, kind = term + terms, posting + postings, kind + kinds
+
+
+def _vectors(arrays: Mapping[str, Array], sizes: Sequence[int]) -> Iterator[Vectors | None]:
+    """The vectors of each segment, in order."""
+    first = row = 0
+    for size in sizes:
+        offsets = arrays["vector_offsets"][first : first + size + 1]
+        rows = int(offsets[-1])
+        yield Vectors(arrays["vectors"][row : row + rows], offsets) if rows else None
+        first, row = first + size + 1, row + rows
 
 
 def _head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of, ranges
 from .filters import CompiledFilter
+from .learned import IMPACTS
 from .segment import Segment, merge_segments, postings_of, select_documents
 
 # A segment of this many documents is closed: large enough that per-segment overhead vanishes, small enough that
@@ -79,6 +80,17 @@ class Tombstones:
     @cached_property
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:
         """What `Snapshot.windows` found, by the length of a window."""
+        return {}
+
+    def nested(self, segment: Segment) -> Tombstones:
+        """The same documents, dead in `segment.nested`; `segment` is the one that these are of."""
+        known = self._nested.get(segment)
+        if known is None:
+            known = self._nested[segment] = Tombstones.of(segment.nested, self.dead)
+        return known
+
+    @cached_property
+    def _nested(self) -> dict[Segment, Tombstones]:
         return {}
 
 
@@ -305,14 +317,27 @@ class Snapshot:
         return float(self.bm25.bounds(self.term_idf).max(initial=0.0))
 
     @cached_property
+    def learned(self) -> Snapshot:
+        """The learned term weights as a namespace of their own: the same documents, numbers and dead."""
+        dead = {number: own.nested(self.segments[number]) for number, own in self.tombstones.items()}
+        return Snapshot((), IMPACTS).extended([segment.nested for segment in self.segments], dead)
+
+    @cached_property
+    def has_vectors(self) -> bool:
+        """Whether any document, the dead included, has a vector."""
+        return any(segment.vectors is not None for segment in self.segments)
+
+    @cached_property
     def contributions(self) -> tuple[Contributions, ...]:
         return tuple(Contributions(segment, self.bm25, self.statistics) for segment in self.segments)
 
     def document_frequencies(self, terms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """How many live documents hold each of these terms (vocabulary ids), int64, same shape."""
         if self.counts is not None:
+            found = np.zeros(terms.shape, dtype=np.int64)
             known = terms < len(self.counts)
-            return np.where(known, self.counts[np.where(known, terms, 0)], 0).astype(np.int64)
+            found[known] = self.counts[terms[known]]
+            return found
         total = np.zeros(len(terms), dtype=np.int64)
         for number, segment in enumerate(self.segments):
             positions = segment.locate(terms)
@@ -367,10 +392,20 @@ class Snapshot:
                 ids[own] = segment.ids.strings.take(documents[own] - first)
         return ids
 
+    def numbers_of(self, column: str, documents: npt.NDArray[np.int64]) -> FloatArray:
+        """The values of a column of numbers at these document numbers, NaN where there is none, same shape [n]."""
+        values = np.full(len(documents), np.nan)
+        for first, segment in zip(self.firsts, self.segments, strict=True):
+            held = segment.columns.numbers.get(column)
+            own = (documents >= first) & (documents < first + segment.size)
+            if held is not None and own.any():
+                values[own] = held[documents[own] - first]
+        return values
+
     def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:
         """The live documents that pass as a namespace of their own, and the number here of each of them [documents].
 
-        The last few are kept.
+        Without vectors and learned weights, whose scores do not depend on statistics. The last few are kept.
         """
         known = self._filtered.get(accepted)
         if known is None:
@@ -379,7 +414,7 @@ class Snapshot:
                 mask, alive = segment.passing(accepted), self.alive(number)
                 mask = mask if alive is None else mask & alive
                 if mask.any():
-                    parts.append(select_documents(segment, mask))
+                    parts.append(select_documents(segment, mask, text_only=True))
                     numbers.append(self.firsts[number] + np.flatnonzero(mask))
             known = Snapshot((), self.bm25).extended(parts), np.concatenate(numbers)
             if len(self._filtered) >= FILTERED:

@@ -73,6 +73,14 @@ class State(NamedTuple):
     """Counts publications."""
 
 
+class Sizes(NamedTuple):
+    """Of the vocabularies."""
+
+    terms: int
+    weight_terms: int
+    values: Mapping[str, int]
+
+
 @dataclass
 class Counters:
     """What happened behind the writes."""
@@ -104,6 +112,8 @@ class Memory:
     def __post_init__(self) -> None:
         self.encoder = Encoder(self.analyzer, Vocabulary())
         self.values = {name: Vocabulary() for name in self.schema.categories}
+        self.weight_terms = Vocabulary()
+        """The terms of learned weights."""
         self.checkpointed = 0
         self._state = State({}, 0, 0)
         self._saved_version = 0
@@ -140,6 +150,7 @@ class Memory:
         """Take over an index from files."""
         self.encoder = Encoder(self.analyzer, Vocabulary(saved.terms))
         self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
+        self.weight_terms = Vocabulary(saved.weight_terms)
         self._become(dict(saved.namespaces), saved.sequence)
         self.checkpointed, self._saved_version = saved.sequence, self._state.version
 
@@ -298,17 +309,23 @@ class Memory:
         return states, [Change(name, removed.get(name, ()), added.get(name, ())) for name in states]
 
     def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
-        return build_segment(records, self.encoder, list(self.bm25.fields), self.schema, self.values, hashes)
+        fields = list(self.bm25.fields)
+        return build_segment(records, self.encoder, fields, self.schema, self.values, hashes, self.weight_terms)
 
-    def _sizes(self) -> tuple[int, dict[str, int]]:
-        return len(self.encoder.vocabulary), {name: len(column) for name, column in self.values.items()}
+    def _sizes(self) -> Sizes:
+        return Sizes(
+            len(self.encoder.vocabulary),
+            len(self.weight_terms),
+            {name: len(column) for name, column in self.values.items()},
+        )
 
-    def _forget(self, sizes: tuple[int, dict[str, int]]) -> None:
+    def _forget(self, sizes: Sizes) -> None:
         """Undo what a failed batch added to the vocabularies."""
-        if len(self.encoder.vocabulary) > sizes[0]:
-            self.encoder.forget(sizes[0])
+        if len(self.encoder.vocabulary) > sizes.terms:
+            self.encoder.forget(sizes.terms)
+        self.weight_terms.truncate(sizes.weight_terms)
         for name, column in self.values.items():
-            column.truncate(sizes[1][name])
+            column.truncate(sizes.values[name])
 
     def drop(self, namespace: str) -> None:
         """Remove a namespace with all it holds."""
@@ -441,6 +458,7 @@ class Memory:
                 categories={name: list(values.strings) for name, values in self.values.items()},
                 namespaces=self.snapshots,
                 sequence=self.sequence,
+                weight_terms=list(self.weight_terms.strings),
             )
 
     def checkpoint(self) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .embed import Given
 from .errors import QueryError, RecordError
-from .explain import Explanation
+from .explain import Explanation, FusedExplanation
 from .filters import Filter
 from .health import DriftReport, HealthReport
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .search import AnyQuery, as_queries, as_query
+from .segment import evidence_stats
+from .strategy import AnyStrategy
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -37,11 +40,15 @@ class Namespace:
         """The number of live records."""
         return self._engine._ready().snapshot(self.name).size
 
-    def add(self, records: Iterable[Record | Mapping[str, Any]], *, progress: bool = False) -> int:
-        return self._engine.add(self._own_records(records, "add"), progress=progress)
+    def add(
+        self, records: Iterable[Record | Mapping[str, Any]], *, vectors: Given = None, progress: bool = False
+    ) -> int:
+        return self._engine.add(self._own_records(records, "add"), vectors=vectors, progress=progress)
 
-    def update(self, records: Iterable[Record | Mapping[str, Any]], *, insert: bool = False) -> int:
-        return self._engine.update(self._own_records(records, "update"), insert=insert)
+    def update(
+        self, records: Iterable[Record | Mapping[str, Any]], *, insert: bool = False, vectors: Given = None
+    ) -> int:
+        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
 
     def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
         return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
@@ -52,20 +59,15 @@ class Namespace:
     def fetch(self, ids: Sequence[str]) -> list[Record | None]:
         return self._engine.fetch(ids, namespace=self.name)
 
-    def search(
-        self,
-        queries: Sequence[AnyQuery],
-        k: int = DEFAULT_K,
-        *,
-        threads: int = 1,
-        execution: str = "auto",
-        timing: bool = False,
-    ) -> Hits:
+    def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
+        """As `Engine.search`, with its keywords."""
         own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
-        return self._engine.search(own, k, threads=threads, execution=execution, timing=timing)
+        return self._engine.search(own, k, **how)
 
-    def explain(self, query: AnyQuery, document: str) -> Explanation:
-        return self._engine.explain(self._own_query(query, 0), document)
+    def explain(
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy = "bm25"
+    ) -> Explanation | FusedExplanation:
+        return self._engine.explain(self._own_query(query, 0), document, strategy=strategy)
 
     def events(
         self,
@@ -95,6 +97,7 @@ class Namespace:
             "segments": len(snapshot.segments),
             "postings": sum(segment.postings for segment in snapshot.segments),
             "index_bytes": sum(segment.index_bytes for segment in snapshot.segments),
+            **evidence_stats(snapshot.segments),
             "recency": self._engine.recency(self.name).to_dict(),
         }
 

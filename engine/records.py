@@ -22,13 +22,20 @@ from .errors import MissingExtraError, QueryError, RecordError, StorageError
 from .filters import Filter, parse_filter
 
 if TYPE_CHECKING:
-    from .explain import Explanation
+    from .dense.vectors import Halves
+    from .explain import Explanation, FusedExplanation
 
 T = TypeVar("T")
 
 DEFAULT_K = 10
 MAX_TIME = 1e15
 """Seconds from 1970, 31 million years: windows of a millisecond can still be counted in int64."""
+
+UNIT = 2.0**-10
+"""How far from 1 the length of a vector of length 1 is after its components are rounded to half precision, at most."""
+
+FIRST = 16
+"""Components that tell most rows that float16 does not hold exactly."""
 
 CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 """The built-in metadata columns that hold strings."""
@@ -41,8 +48,12 @@ class Record:
     Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC; `importance` lies in [0, 1];
     `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is whatever else the source
     says. The index keeps ids and the metadata columns (`engine/columns.py`); texts and the rest stand in the
-    record store, where there is one. Raises `RecordError`
-    for a value of the wrong type or out of range.
+    record store, where there is one.
+
+    `passages` are what is embedded instead of `text`, a vector each (late interaction). `embedding` is a vector [d],
+    or one for each passage [n, d], of any array-like; it becomes unit vectors in half precision, float16 [n, d] and
+    read-only (`unit_rows`), and does not count when records are compared. `weights` are learned sparse term weights,
+    finite and not negative. Raises `RecordError` for a value of the wrong type or out of range.
     """
 
     id: str
@@ -58,6 +69,9 @@ class Record:
     importance: float | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    passages: Sequence[str] | None = None
+    embedding: Any = field(default=None, compare=False, repr=False)
+    weights: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -86,6 +100,49 @@ class Record:
         for name, value in self.fields.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise RecordError(f"text field {name!r} must be a string", record_id=self.id)
+        if self.passages is not None:
+            object.__setattr__(self, "passages", self._checked_passages(self.passages))
+        if self.weights is not None:
+            try:
+                object.__setattr__(self, "weights", checked_weights(self.weights))
+            except ValueError as error:
+                raise RecordError(f"'weights' {error}", record_id=self.id) from None
+        if self.embedding is not None:
+            try:
+                rows = unit_rows(self.embedding)
+            except ValueError as error:
+                raise RecordError(f"'embedding' {error}", record_id=self.id) from None
+            self._check_rows(rows)
+            object.__setattr__(self, "embedding", rows)
+
+    def with_rows(self, rows: Halves) -> Record:
+        """The record with this embedding, rows as `unit_rows` made them once: no bit of them is rounded again.
+
+        Raises `RecordError` if there are more or fewer than passages.
+        """
+        self._check_rows(rows)
+        made = object.__new__(type(self))  # a tenth of the time of `replace`, which checks all fields again
+        made.__dict__.update(self.__dict__, embedding=rows)
+        return made
+
+    def _check_rows(self, rows: Halves) -> None:
+        if self.passages is not None and len(rows) != len(self.passages):
+            raise RecordError(
+                f"'embedding' must have a row for each of {len(self.passages)} passages, not {len(rows)}",
+                record_id=self.id,
+            )
+
+    def _checked_passages(self, passages: object) -> tuple[str, ...]:
+        if not isinstance(passages, Sequence) or isinstance(passages, (str, bytes)):
+            raise RecordError(
+                f"'passages' must be a sequence of strings, not {type(passages).__name__}", record_id=self.id
+            )
+        if not passages:
+            raise RecordError("no passages; leave them out to embed the text", record_id=self.id)
+        for number, passage in enumerate(passages):
+            if not isinstance(passage, str):
+                raise RecordError(f"passage {number} must be a string, not {type(passage).__name__}", record_id=self.id)
+        return tuple(passages)
 
     def _check_encodable(self, name: str, value: str) -> None:
         try:
@@ -136,6 +193,56 @@ class Record:
                 raise RecordError("'extra' must be a mapping", record_id=known_id)
             values["extra"] = {**carried, **extra}
         return cls(**values)
+
+
+def unit_rows(value: Any) -> Halves:
+    """These vectors [d] or [n, d] as unit vectors in half precision, float16 [n, d], read-only.
+
+    A row that float16 holds exactly and whose length is 1 but for rounding (`UNIT`) stays as it is, so that what was
+    normalised once keeps its bits however often it is read and written again. Raises `ValueError` as `normalized`, for
+    the caller to name what they are of, and for no row at all.
+    """
+    # Not above: engine/dense/vectors.py needs engine/columns.py, and that needs this module.
+    from .dense.vectors import as_rows, normalized
+
+    try:
+        given = as_rows(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be numbers, all rows of one length") from None
+    made = normalized(given)
+    if not len(made):
+        raise ValueError("has no row; leave it out where there is no vector")
+    # Their first components tell nearly all other rows, which cost next to nothing so.
+    for row in np.flatnonzero(_exact(given[:, :FIRST])).tolist():
+        own = given[row].astype(np.float64)
+        if _exact(own) and abs(math.sqrt(own @ own) - 1.0) <= UNIT:
+            made[row] = own
+    made.flags.writeable = False
+    return made
+
+
+def _exact(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether float16 holds all values along the last axis."""
+    wide = values.astype(np.float64)
+    with np.errstate(over="ignore"):
+        same: npt.NDArray[np.bool_] = (wide.astype(np.float16) == wide).all(axis=-1)
+    return same
+
+
+def checked_weights(weights: object) -> dict[str, float]:
+    """Term weights as a dictionary of their own. Raises `ValueError`, for the caller to name what they are of."""
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"must map terms to numbers, not {type(weights).__name__}")
+    for term, weight in weights.items():
+        if not isinstance(term, str):
+            raise ValueError(f"must have strings as terms, not {_shown(term)}")
+        if not term.isascii() and term.encode("utf-8", "replace").decode() != term:
+            raise ValueError(f"must have terms without lone surrogates, which no file can store, not {term!r}")
+        if isinstance(weight, bool) or not isinstance(weight, (int, float, np.integer, np.floating)):
+            raise ValueError(f"must map terms to numbers, not {term!r} to {_shown(weight)}")
+        if not _finite(weight) or weight < 0:
+            raise ValueError(f"must be finite and 0 or more, not {_shown(weight)} as that of {term!r}")
+    return {term: float(weight) for term, weight in weights.items()}
 
 
 def _finite(value: Any) -> bool:
@@ -274,6 +381,10 @@ class Query:
     window of `now` if that is given; ``"auto"`` takes as many as the k* rule says (A032). `scope` narrows the query to
     a session or a user. `statistics` says what N, document frequencies and lengths are counted over: the whole
     ``"namespace"``, or only the ``"filtered"`` records, those that `filter` and `scope` let pass.
+
+    `vector` is the query's own embedding [d], kept as a unit vector in half precision, float16 [1, d] (`unit_rows`),
+    and left out of comparisons; `model` names the model that made it. `weights` are learned sparse term weights. `type`
+    is the kind of question, for fusions that weigh by it.
     """
 
     text: str = ""
@@ -289,6 +400,10 @@ class Query:
     windows: int | Literal["auto"] | None = None
     scope: SearchScope | None = None
     statistics: Literal["namespace", "filtered"] = "namespace"
+    vector: Any = field(default=None, compare=False, repr=False)
+    model: str | None = None
+    weights: Mapping[str, float] | None = None
+    type: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -327,6 +442,25 @@ class Query:
         if self.statistics not in ("namespace", "filtered"):
             raise QueryError(f"a query's statistics must be 'namespace' or 'filtered', not {self.statistics!r}")
         object.__setattr__(self, "filter", parse_filter(self.filter))
+        self._check_evidence()
+
+    def _check_evidence(self) -> None:
+        for name, value in (("model", self.model), ("type", self.type)):
+            if value is not None and not isinstance(value, str):
+                raise QueryError(f"a query's {name!r} must be a string, not {type(value).__name__}")
+        if self.weights is not None:
+            try:
+                object.__setattr__(self, "weights", checked_weights(self.weights))
+            except ValueError as error:
+                raise QueryError(f"a query's 'weights' {error}") from None
+        if self.vector is not None:
+            try:
+                rows = unit_rows(self.vector)
+            except ValueError as error:
+                raise QueryError(f"a query's 'vector' {error}") from None
+            if len(rows) != 1:
+                raise QueryError(f"a query's 'vector' must be one vector, not {len(rows)}")
+            object.__setattr__(self, "vector", rows)
 
 
 def _positive(value: object) -> bool:
@@ -356,11 +490,14 @@ class Hits:
     queries: tuple[Query, ...]
     backend: str
     resolver: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]] = field(repr=False)
-    explainer: Callable[[int, str], Explanation] = field(repr=False)
+    explainer: Callable[[int, str], Explanation | FusedExplanation] = field(repr=False)
     timing: dict[str, float] | None = None
     """Milliseconds of each phase of the search, in order, where `Engine.search` was asked for it."""
     postings: int | None = None
     """Postings that the batch scored, likewise; None where the backend does not count them."""
+    reranked: npt.NDArray[np.float64] | None = None
+    """[B, k] the reranker's scores where one decided the order, NaN behind the hits that it read; `scores` stay the
+    strategy's."""
 
     @cached_property
     def ids(self) -> npt.NDArray[np.object_]:
@@ -449,8 +586,9 @@ class Hits:
             raise MissingExtraError("torch", "gpu") from None
         return torch.from_numpy(self.scores), torch.from_numpy(self.documents), torch.from_numpy(self.counts)
 
-    def explain(self, query: int, document: str) -> Explanation:
-        """How the record with id `document` scored for the query at this position, term by term.
+    def explain(self, query: int, document: str) -> Explanation | FusedExplanation:
+        """How the record with id `document` scored for the query at this position: BM25's score term by term, or what
+        each channel of a strategy says and adds.
 
         Computed against the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
         """

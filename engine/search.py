@@ -16,6 +16,7 @@ from .errors import ParameterError, QueryError, UnknownIdError
 from .explain import Explanation, explain
 from .filters import EVERYTHING, Comparison, CompiledFilter, Filter, all_of, compile_filter
 from .index import Place, Snapshot, window_start
+from .learned import SCORE_UNIT, query_terms
 from .memory import Memory
 from .plan import Plan, Request, document_range, make_plan
 from .records import DEFAULT_K, Hits, Query, check_k
@@ -42,12 +43,165 @@ class Asked:
     rate: float
 
     @property
-    def key(self) -> object:
-        """Equal for queries with equal answers."""
+    def accepted(self) -> CompiledFilter:
+        """What the query's filter and scope let pass, whatever its statistics are counted over."""
+        return self.filter if self.corpus[1] is EVERYTHING else self.corpus[1]
+
+    def key(self, aged: bool) -> object:
+        """Equal for queries with equal answers; `aged`: whether the strategy looks at the query's time."""
         query = self.query
         terms = None if query.terms is None else tuple(query.terms)
-        now = query.now if self.rate else None
-        return query.text, terms, self.k, self.corpus, self.filter, self.since, self.until, self.rate, now
+        vector = None if query.vector is None else query.vector.tobytes()
+        weights = None if query.weights is None else tuple(query.weights.items())
+        evidence = query.text, terms, vector, weights, query.type
+        now = query.now if aged or self.rate else None
+        return evidence, self.k, self.corpus, self.filter, self.since, self.until, self.rate, now
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Queries with everything decided: against which snapshots, and which rows of the answer are worked out."""
+
+    memory: Memory
+    snapshots: Mapping[str, Snapshot]
+    queries: tuple[Query, ...]
+    asked: tuple[Asked, ...]
+    width: int
+    """The largest k."""
+    source: tuple[int, ...]
+    """The row that holds each query's answer: agents repeat themselves, and equal queries are answered once."""
+    rows_of: Mapping[Corpus, list[int]]
+    """The rows that are worked out, those of namespaces that hold nothing left out."""
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def rows(self) -> list[int]:
+        """All rows of `rows_of`."""
+        return [row for rows in self.rows_of.values() for row in rows]
+
+    @property
+    def spaces(self) -> npt.NDArray[np.object_]:
+        """[queries] the namespace of each."""
+        return np.array([query.namespace for query in self.queries], dtype=object)
+
+    def held(self) -> dict[str, Snapshot]:
+        """The snapshots that are asked. Not the mapping itself: an answer should not keep other tenants' alive."""
+        return {namespace: self.snapshots[namespace] for namespace, _ in self.rows_of}
+
+    def resolver(self) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]]:
+        """Document numbers [B, n] to ids, of each row's namespace; None for -1."""
+        held, spaces = self.held(), self.spaces
+
+        def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+            ids = np.full(documents.shape, None, dtype=object)
+            for namespace, snapshot in held.items():
+                present = (documents >= 0) & (spaces == namespace)[:, None]
+                ids[present] = snapshot.ids_of(documents[present])
+            return ids
+
+        return resolve
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """What one pass over posting lists found, by row of the batch; rows that are not worked out hold padding."""
+
+    served: str
+    scores: npt.NDArray[np.float64]  # [B, width] padding -inf
+    documents: npt.NDArray[np.int64]  # [B, width] numbers in the namespace, padding -1
+    counts: npt.NDArray[np.int32]  # [B]
+    plans: Mapping[Corpus, Plan]
+
+
+def prepare(
+    memory: Memory, queries: tuple[Query, ...], k: int, windows: Callable[[str], int], *, aged: bool = False
+) -> Batch:
+    """Decide all that does not depend on terms or vectors; `aged` as `Asked.key`. Raises `QueryError`."""
+    k = check_k(k)
+    # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
+    snapshots = memory.snapshots
+    asked = [_decide(memory, snapshots, query, k, windows) for query in queries]
+    width = max((one.k for one in asked), default=k)
+    check_places(len(queries), width)
+    seen: dict[object, int] = {}
+    source = [seen.setdefault(one.key(aged), row) for row, one in enumerate(asked)]
+    rows_of: dict[Corpus, list[int]] = {}
+    for row in seen.values():
+        if queries[row].namespace in snapshots:
+            rows_of.setdefault(asked[row].corpus, []).append(row)
+    return Batch(memory, snapshots, queries, tuple(asked), width, tuple(source), rows_of)
+
+
+def check_places(queries: int, width: int) -> None:
+    """Raise `QueryError` for an answer that memory would not hold."""
+    if max(queries, 1) * width > MAX_HITS:
+        raise QueryError(f"{queries} queries with k = {width} are more than {MAX_HITS:,} places; ask for fewer")
+
+
+def listed(
+    batch: Batch,
+    backend: Backend,
+    depths: Mapping[int, int],
+    *,
+    learned: Mapping[int, Mapping[str, float]] | None = None,
+    threads: int,
+    execution: str,
+    phases: Phases,
+    timing: bool,
+) -> Listed:
+    """The best documents of each row by BM25, or by `learned` weights (by row): ``depths[row]`` of them."""
+    memory = batch.memory
+    width = max(depths.values(), default=0)
+    with phases("analyse"):
+        terms: dict[int, tuple[list[int], list[int] | None]] = {
+            row: (analyse(memory, batch.queries[row]), None)
+            if learned is None
+            else query_terms(learned.get(row, {}), memory.weight_terms)
+            for row in batch.rows
+        }
+    with phases("plan"):
+        corpora: dict[Corpus, tuple[Snapshot, npt.NDArray[np.int64] | None]] = {
+            # Learned weights know no statistics, so it does not matter over what a query counts them.
+            corpus: _corpus(batch.snapshots, corpus) if learned is None else (batch.snapshots[corpus[0]].learned, None)
+            for corpus in batch.rows_of
+        }
+        weighted = learned is not None
+        plans = {
+            corpus: make_plan(
+                corpora[corpus][0],
+                [_request(batch.asked[row], row, depths[row], *terms[row], learned=weighted) for row in rows],
+            )
+            for corpus, rows in batch.rows_of.items()
+        }
+    served, (quanta, documents, counts) = backend.serve(
+        tuple(plans.values()),
+        len(batch),
+        width,
+        threads=threads,
+        execution=execution,
+        phases=phases if timing else None,
+    )
+    unit = 1.0 / SCALE if learned is None else SCORE_UNIT
+    scores = quanta.astype(np.float64) * unit
+    for corpus, plan in plans.items():
+        faded = plan.rows[plan.rates > 0]
+        scores[faded] = quanta[faded].view(np.float64) * unit
+        numbers = corpora[corpus][1]
+        if numbers is not None:
+            own = documents[plan.rows]
+            documents[plan.rows] = np.where(own >= 0, numbers[np.maximum(own, 0)] if len(numbers) else -1, -1)
+    scores[documents < 0] = -np.inf
+    return Listed(served, scores, documents, counts, plans)
+
+
+def check_how(threads: int, execution: str) -> None:
+    """Raise `ParameterError` for a way of searching that there is not."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ParameterError(f"threads must be 1 or more, not {threads!r}")
+    if execution not in EXECUTIONS:
+        raise ParameterError(f"unknown execution {execution!r}; there are: {', '.join(EXECUTIONS)}")
 
 
 def search(
@@ -61,79 +215,59 @@ def search(
     timing: bool = False,
     windows: Callable[[str], int],
 ) -> Hits:
-    """As `Engine.search`. `windows` gives each namespace's k*."""
-    batch = as_queries(queries, "search")
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ParameterError(f"threads must be 1 or more, not {threads!r}")
-    if execution not in EXECUTIONS:
-        raise ParameterError(f"unknown execution {execution!r}; there are: {', '.join(EXECUTIONS)}")
-    k = check_k(k)
-    # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
-    snapshots = memory.snapshots
-    asked = [_decide(memory, snapshots, query, k, windows) for query in batch]
-    width = max((one.k for one in asked), default=k)
-    if max(len(batch), 1) * width > MAX_HITS:
-        raise QueryError(f"{len(batch)} queries with k = {width} are more than {MAX_HITS:,} places; ask for fewer")
-    # Agents repeat themselves: equal queries are answered once.
-    seen: dict[object, int] = {}
-    source = [seen.setdefault(one.key, row) for row, one in enumerate(asked)]
-    rows_of: dict[Corpus, list[int]] = {}
-    for row in seen.values():
-        if batch[row].namespace in snapshots:
-            rows_of.setdefault(asked[row].corpus, []).append(row)
+    """As `Engine.search` with the strategy ``bm25``. `windows` gives each namespace's k*."""
+    asked = as_queries(queries, "search")
+    check_how(threads, execution)
+    batch = prepare(memory, asked, k, windows)
     phases = Phases()
-    with phases("analyse"):
-        terms = {row: analyse(memory, batch[row]) for rows in rows_of.values() for row in rows}
-    with phases("plan"):
-        corpora = {corpus: _corpus(snapshots, corpus) for corpus in rows_of}
-        plans = {
-            corpus: make_plan(corpora[corpus][0], [_request(asked[row], row, terms[row]) for row in rows])
-            for corpus, rows in rows_of.items()
-        }
-    served, (quanta, documents, counts) = backend.serve(
-        tuple(plans.values()),
-        len(batch),
-        width,
-        threads=threads,
-        execution=execution,
-        phases=phases if timing else None,
+    depths = {row: batch.asked[row].k for row in batch.rows}
+    found = listed(batch, backend, depths, threads=threads, execution=execution, phases=phases, timing=timing)
+    scores, documents, counts = spread(batch, found.scores, found.documents, found.counts)
+    milliseconds = phases.milliseconds if timing else None
+    postings = phases.counts.get("postings") if timing else None
+    explainer = explainer_of(batch, found)
+    return Hits(
+        scores, documents, counts, batch.queries, found.served, batch.resolver(), explainer, milliseconds, postings
     )
-    scores = quanta / SCALE
-    for corpus, plan in plans.items():
-        faded = plan.rows[plan.rates > 0]
-        scores[faded] = quanta[faded].view(np.float64) / SCALE
-        numbers = corpora[corpus][1]
-        if numbers is not None:
-            own = documents[plan.rows]
-            documents[plan.rows] = np.where(own >= 0, numbers[np.maximum(own, 0)] if len(numbers) else -1, -1)
-    if len(seen) < len(batch):
+
+
+def spread(
+    batch: Batch,
+    scores: npt.NDArray[np.float64],
+    documents: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int32],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """The answer with the batch's width, equal queries' rows copied from the one that was worked out."""
+    short = batch.width - scores.shape[1]
+    if short > 0:
+        scores = np.pad(scores, ((0, 0), (0, short)), constant_values=-np.inf)
+        documents = np.pad(documents, ((0, 0), (0, short)), constant_values=-1)
+    if list(batch.source) != list(range(len(batch))):
+        source = list(batch.source)
         scores, documents, counts = scores[source], documents[source], counts[source]
-    scores[documents < 0] = -np.inf
-    spaces = np.array([query.namespace for query in batch], dtype=object)
+    return scores, documents, counts
 
-    # Not the mapping itself: an answer should not keep other tenants' snapshots alive.
-    held = {namespace: snapshots[namespace] for namespace, _ in plans}
 
-    def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        ids = np.full(documents.shape, None, dtype=object)
-        for namespace, snapshot in held.items():
-            present = (documents >= 0) & (spaces == namespace)[:, None]
-            ids[present] = snapshot.ids_of(documents[present])
-        return ids
+def explainer_of(batch: Batch, found: Listed) -> Callable[[int, str], Explanation]:
+    """What explains a record's BM25 score for a query of the batch."""
+    memory, held = batch.memory, batch.held()
 
     def explain_hit(position: int, record_id: str) -> Explanation:
-        if not -len(batch) <= position < len(batch):
-            raise QueryError(f"no query {position} in a batch of {len(batch)}")
-        position %= len(batch)
-        corpus = asked[position].corpus
-        if corpus not in plans:
-            raise _unknown(record_id, asked[position].query.namespace)
-        row = rows_of[corpus].index(source[position])
-        return _explain(memory, held, plans[corpus], row, position, record_id, asked[position])
+        position = position_of(batch, position)
+        corpus = batch.asked[position].corpus
+        if corpus not in found.plans:
+            raise unknown(record_id, batch.asked[position].query.namespace)
+        row = batch.rows_of[corpus].index(batch.source[position])
+        return _explain(memory, held, found.plans[corpus], row, position, record_id, batch.asked[position])
 
-    found = phases.milliseconds if timing else None
-    postings = phases.counts.get("postings") if timing else None
-    return Hits(scores, documents, counts, batch, served, resolve, explain_hit, found, postings)
+    return explain_hit
+
+
+def position_of(batch: Batch, position: int) -> int:
+    """The position in the batch, counted from its start. Raises `QueryError`."""
+    if not -len(batch) <= position < len(batch):
+        raise QueryError(f"no query {position} in a batch of {len(batch)}")
+    return position % len(batch)
 
 
 def _decide(
@@ -207,17 +341,30 @@ def events(
     snapshot = memory.snapshot(namespace)
     numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     for number, segment in enumerate(snapshot.segments):
-        low, high, inside = document_range(segment, since, until)
-        if low >= high or segment.times is None:
+        if segment.times is None:
             continue
-        masks = [mask[low:high] for mask in (inside, snapshot.alive(number)) if mask is not None]
-        kept = np.logical_and.reduce([segment.passing(accepted)[low:high], *masks])
-        positions = low + np.flatnonzero(kept)
+        positions = np.flatnonzero(passing(snapshot, number, accepted, since, until))
         numbers.append(snapshot.firsts[number] + positions)
         times.append(segment.times[positions])
     documents, moments = np.concatenate(numbers), np.concatenate(times)
     order = np.lexsort((-documents, -moments))
     return list(zip(snapshot.ids_of(documents[order]).tolist(), moments[order].tolist(), strict=True))
+
+
+def passing(
+    snapshot: Snapshot, number: int, accepted: CompiledFilter, since: float, until: float
+) -> npt.NDArray[np.bool_]:
+    """[documents] which documents of a segment are live, pass the filter and have ``since <= time <= until``."""
+    segment = snapshot.segments[number]
+    masks = [mask for mask in (snapshot.alive(number),) if mask is not None]
+    if accepted is not EVERYTHING:
+        masks.append(segment.passing(accepted))
+    if since > -math.inf or until < math.inf:
+        low, high, inside = document_range(segment, since, until)
+        within = np.zeros(segment.size, dtype=np.bool_)
+        within[low:high] = True if inside is None else inside[low:high]
+        masks.append(within)
+    return np.logical_and.reduce(masks) if masks else np.ones(segment.size, dtype=np.bool_)
 
 
 def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now: float | None) -> list[int]:
@@ -246,9 +393,12 @@ def _corpus(snapshots: Mapping[str, Snapshot], corpus: Corpus) -> tuple[Snapshot
     return snapshots[namespace].filtered(accepted)
 
 
-def _request(asked: Asked, row: int, terms: Sequence[int]) -> Request:
+def _request(
+    asked: Asked, row: int, k: int, terms: Sequence[int], weights: Sequence[int] | None, *, learned: bool
+) -> Request:
     now = 0.0 if asked.query.now is None else float(asked.query.now)
-    return Request(row, terms, asked.k, asked.filter, asked.since, asked.until, now, asked.rate)
+    accepted = asked.accepted if learned else asked.filter
+    return Request(row, terms, k, accepted, asked.since, asked.until, now, asked.rate, weights)
 
 
 def analyse(memory: Memory, query: Query) -> list[int]:
@@ -287,7 +437,7 @@ def _explain(
     namespace = snapshots[asked.query.namespace]
     live = namespace.find(record_id)
     if live is None:
-        raise _unknown(record_id, asked.query.namespace)
+        raise unknown(record_id, asked.query.namespace)
     place = plan.snapshot.find(record_id)
     passed = place is not None and _passes(plan.snapshot, place, asked)
     terms = [memory.encoder.vocabulary.strings[term] for term in plan.terms.tolist()]
@@ -307,6 +457,6 @@ def _passes(snapshot: Snapshot, place: Place, asked: Asked) -> bool:
     return segment.times is not None and bool(asked.since <= segment.times[place.position] <= asked.until)
 
 
-def _unknown(record_id: str, namespace: str) -> UnknownIdError:
+def unknown(record_id: str, namespace: str) -> UnknownIdError:
     where = f" in namespace {namespace!r}" if namespace else ""
     return UnknownIdError(f"no live record with id {record_id!r}{where}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import Columns, Ids, Schema, offsets_of
+from .dense.vectors import Vectors
 from .filters import CompiledFilter
 from .records import Record
 from .vocabulary import Encoder, Vocabulary
@@ -64,10 +65,18 @@ class Segment:
     lengths: npt.NDArray[np.int32]  # [fields, size]
     ids: Ids
     columns: Columns
+    vectors: Vectors | None = None
+    """Unit vectors of the documents; None where none of them has one."""
+    learned: Segment | None = None
+    """Learned term weights of the same documents as postings of their own, with the very same `ids` and `columns`, and
+    lengths of 0; None where there is no posting."""
 
     def __post_init__(self) -> None:
         # Loops are compiled once for memory-mapped arrays and built ones alike.
-        for array in (self.documents, self.kinds, self.times):
+        arrays: list[npt.NDArray[Any] | None] = [self.documents, self.kinds, self.times]
+        if self.vectors is not None:
+            arrays += [self.vectors.matrix, self.vectors.offsets]
+        for array in arrays:
             if array is not None:
                 array.flags.writeable = False
 
@@ -79,9 +88,14 @@ class Segment:
     def postings(self) -> int:
         return len(self.documents)
 
+    @cached_property
+    def nested(self) -> Segment:
+        """`learned`, or the same documents without a posting."""
+        return self.learned or _without_postings(self.ids, self.columns)
+
     @property
     def index_bytes(self) -> int:
-        """Bytes of what scoring needs: terms, offsets, documents, kinds and lengths."""
+        """Bytes of what BM25 needs: terms, offsets, documents, kinds and lengths."""
         held = (self.terms, self.offsets, self.documents, self.kinds, self.lengths)
         return sum(a.nbytes for a in (*held, self.kind_frequencies, self.kind_lengths))
 
@@ -145,6 +159,8 @@ class Segment:
     def prepare(self) -> None:
         """Make what searches would make at first, so that none of them has to."""
         _ = (self.total_lengths, self.span, self.in_order, self.latest_before, self.dense_rows)
+        if self.learned is not None:
+            self.learned.prepare()
 
     def passing(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [size]. The last few masks are kept."""
@@ -192,11 +208,13 @@ def build_segment(
     schema: Schema,
     values: Mapping[str, Vocabulary],
     hashes: npt.NDArray[np.uint64] | None = None,
+    weight_terms: Vocabulary | None = None,
 ) -> Segment:
     """The segment of these records; new terms and category values enter their vocabularies.
 
     `fields` names the text fields in order; ``text`` is the record's own text, others come from `Record.fields`.
-    `hashes` are those of the ids, if known. Raises `RecordError` for a column's value of the wrong type.
+    `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights, needed where a record
+    has some. Embeddings must be of one dimension. Raises `RecordError` for a column's value of the wrong type.
     """
     size = len(records)
     columns = Columns.of(records, schema, values)
@@ -223,6 +241,7 @@ def build_segment(
     starts = np.flatnonzero(np.diff(term_of_posting, prepend=-1))
     documents = (keys & 0xFFFFFFFF).astype(np.int32)
     kinds, representatives = kinds_of([*frequencies, *lengths[:, documents]])
+    ids = Ids.of([record.id for record in records], hashes)
     return Segment(
         terms=term_of_posting[starts],
         offsets=np.append(starts, len(keys)).astype(np.int64),
@@ -231,7 +250,42 @@ def build_segment(
         kind_frequencies=frequencies[:, representatives].astype(np.int32),
         kind_lengths=lengths[:, documents[representatives]],
         lengths=lengths,
-        ids=Ids.of([record.id for record in records], hashes),
+        ids=ids,
+        columns=columns,
+        vectors=_vectors_of(records),
+        learned=_learned_of(records, weight_terms, ids, columns),
+    )
+
+
+def _vectors_of(records: Sequence[Record]) -> Vectors | None:
+    rows = [record.embedding for record in records]
+    dimension = next((own.shape[1] for own in rows if own is not None), None)
+    return None if dimension is None else Vectors.of(rows, dimension)
+
+
+def _learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns) -> Segment | None:
+    weights = [record.weights for record in records]
+    if not any(weights):
+        return None
+    # Not above: it builds segments itself.
+    from .learned import build_learned
+
+    assert vocabulary is not None
+    learned: Segment = build_learned(weights, vocabulary, ids, columns)
+    return learned if learned.postings else None
+
+
+def _without_postings(ids: Ids, columns: Columns) -> Segment:
+    none = np.zeros(0, dtype=np.int32)
+    return Segment(
+        terms=none,
+        offsets=np.zeros(1, dtype=np.int64),
+        documents=none.copy(),
+        kinds=none.astype(_kind_type(0)),
+        kind_frequencies=none[None, :],
+        kind_lengths=none[None, :],
+        lengths=np.zeros((1, columns.size), dtype=np.int32),
+        ids=ids,
         columns=columns,
     )
 
@@ -286,6 +340,19 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bo
     ]
     if len(parts) == 1:
         return parts[0]
+    ids, columns = Ids.concatenate([part.ids for part in parts]), Columns.concatenate([part.columns for part in parts])
+    merged = _merge_postings(parts, ids, columns)
+    if any(part.learned is not None for part in parts):
+        merged = replace(merged, learned=_merge_postings([part.nested for part in parts], ids, columns))
+    dimension = next((part.vectors.dimension for part in parts if part.vectors is not None), None)
+    if dimension is not None:
+        held = [Vectors.of([None] * part.size, dimension) if part.vectors is None else part.vectors for part in parts]
+        merged = replace(merged, vectors=Vectors.concatenate(held))
+    return merged
+
+
+def _merge_postings(parts: Sequence[Segment], ids: Ids, columns: Columns) -> Segment:
+    """The parts' postings as one segment's, over the ids and columns of them all."""
     terms = _distinct(np.concatenate([part.terms for part in parts]))
     rows = [np.searchsorted(terms, part.terms) for part in parts]
     offsets = np.zeros(len(terms) + 1, dtype=np.int64)
@@ -314,7 +381,6 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bo
             kinds[target] = names[part.kinds[source]]
             free[own] += counts
         first += part.size
-    ids = Ids.concatenate([part.ids for part in parts])
     time.sleep(0)
     return Segment(
         terms=terms,
@@ -325,7 +391,7 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bo
         kind_lengths=table[fields:],
         lengths=np.concatenate([part.lengths for part in parts], axis=1),
         ids=ids,
-        columns=Columns.concatenate([part.columns for part in parts]),
+        columns=columns,
     )
 
 
@@ -348,8 +414,24 @@ def _distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
     return numbers[new]
 
 
-def select_documents(segment: Segment, kept: npt.NDArray[np.bool_]) -> Segment:
-    """The segment of the documents where `kept` [size] is true."""
+def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only: bool = False) -> Segment:
+    """The segment of the documents where `kept` [size] is true; `text_only` leaves out vectors and learned weights."""
+    positions = np.flatnonzero(kept)
+    ids, columns = segment.ids.take(positions), segment.columns.take(positions)
+    chosen = _select_postings(segment, kept, ids, columns)
+    if text_only:
+        return chosen
+    if segment.learned is not None:
+        learned = _select_postings(segment.learned, kept, ids, columns)
+        chosen = replace(chosen, learned=learned if learned.postings else None)
+    if segment.vectors is not None:
+        vectors = segment.vectors.take(positions)
+        chosen = replace(chosen, vectors=vectors if len(vectors.matrix) else None)
+    return chosen
+
+
+def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, columns: Columns) -> Segment:
+    """The postings of these documents, over their own ids and columns."""
     renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
     documents, kinds = [], []
     counts = np.zeros(len(segment.terms), dtype=np.int64)
@@ -361,7 +443,6 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_]) -> Segment:
         kinds.append(segment.kinds[source][alive])
         counts[lists] = np.diff(offsets_of(alive)[segment.offsets[lists.start : lists.stop + 1] - source.start])
     held = np.flatnonzero(counts)
-    positions = np.flatnonzero(kept)
     return Segment(
         terms=segment.terms[held],
         offsets=offsets_of(counts[held]),
@@ -369,10 +450,20 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_]) -> Segment:
         kinds=np.concatenate([np.zeros(0, dtype=segment.kinds.dtype), *kinds]),
         kind_frequencies=segment.kind_frequencies,
         kind_lengths=segment.kind_lengths,
-        lengths=segment.lengths[:, positions],
-        ids=segment.ids.take(positions),
-        columns=segment.columns.take(positions),
+        lengths=segment.lengths[:, kept],
+        ids=ids,
+        columns=columns,
     )
+
+
+def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
+    """What these hold beside BM25's postings: rows of vectors, their bytes, postings of learned weights."""
+    held = [segment.vectors for segment in segments if segment.vectors is not None]
+    return {
+        "vectors": sum(len(vectors.matrix) for vectors in held),
+        "vector_bytes": sum(vectors.bytes for vectors in held),
+        "weights": sum(segment.learned.postings for segment in segments if segment.learned is not None),
+    }
 
 
 def postings_of(segment: Segment, chosen: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:

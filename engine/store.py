@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sqlite3
+import struct
 import sys
 import threading
 import zlib
@@ -22,7 +23,10 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import failpoints
+from .dense.vectors import Halves
 from .errors import (
     DamagedStoreError,
     FanrankError,
@@ -45,7 +49,7 @@ else:
 RECORDS = "records.sqlite"
 LOCK = "lock"
 APPLICATION = 0x66616E72  # "fanr"
-VERSION = 1
+VERSION = 2
 
 # Seconds that a statement waits for another process's short locks (a recovery, a last close), not for a writer.
 PATIENCE = 10.0
@@ -64,15 +68,17 @@ _SCHEMA = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
     "CREATE TABLE records(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT NOT NULL,"
-    " checksum INTEGER NOT NULL, data TEXT NOT NULL)",
+    " checksum INTEGER NOT NULL, data TEXT NOT NULL, vectors BLOB)",
     "CREATE UNIQUE INDEX record_ids ON records(namespace, id)",
     # A row without an id: all records that the namespace held.
     "CREATE TABLE deletions(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT)",
     f"PRAGMA application_id={APPLICATION}",
     f"PRAGMA user_version={VERSION}",
 )
+# From version 1, whose records had no vectors.
+_MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={VERSION}")
 # OR ROLLBACK: without it an INSERT of many rows copies every page before it touches it, to undo itself alone.
-_ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data) VALUES "
+_ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data, vectors) VALUES "
 _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
 _NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
 
@@ -85,15 +91,26 @@ _ASKING = """
 TRIGGER_WORDS = NLTK_ENGLISH | frozenset(re.findall(r"\w+", _ASKING))
 KEYWORDS = 3
 
+# The name in a record's JSON of how many rows its embedding has.
+_ROWS = "rows"
+_HALF = np.dtype("<f2")
+_CRC = struct.Struct("<I")
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class EncodedRecord(NamedTuple):
-    """A record as its row holds it: compact JSON of all but id and namespace, and a CRC-32 over the three."""
+    """A record as its row holds it: compact JSON of all but id, namespace and embedding, a CRC-32 over the first three,
+    and the embedding.
+
+    The JSON says how many ``rows`` that has. `vectors` begins with a CRC-32, little-endian, of what follows, carried on
+    from `checksum`; then come the rows in float16, little-endian. So reading a record without its vectors checks all
+    that it reads, and rows that are missing, altered or another record's are seen.
+    """
 
     id: str
     checksum: int
     data: str
+    vectors: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,8 @@ class Run:
 
 
 def encode(record: Record) -> EncodedRecord:
-    """The record as it is stored; `decode` gives back an equal one, its time and importance as float64.
+    """The record as it is stored; `decode` gives back an equal one, its time and importance as float64, and the same
+    bits as its embedding.
 
     Raises `RecordError` for text that is not Unicode and for an `extra` that JSON would refuse or alter.
     """
@@ -140,13 +158,21 @@ def encode(record: Record) -> EncodedRecord:
         parts.append(f',"fields":{_JSON.encode(dict(record.fields))}')
     if record.extra:
         parts.append(f',"extra":{_encode_extra(record)}')
+    if record.passages is not None:
+        parts.append(f',"passages":{_JSON.encode(record.passages)}')
+    if record.weights is not None:
+        parts.append(f',"weights":{_JSON.encode(record.weights)}')
+    if record.embedding is not None:
+        parts.append(f',"{_ROWS}":{len(record.embedding)}')
     parts.append("}")
     data = "".join(parts)
     try:
-        return EncodedRecord(record.id, _checksum(record.namespace, record.id, data.encode()), data)
+        checksum = _checksum(record.namespace, record.id, data.encode())
+        vectors = None if record.embedding is None else _encode_rows(record.embedding, checksum)
+        return EncodedRecord(record.id, checksum, data, vectors)
     except UnicodeEncodeError:
         raise RecordError(
-            "'text', 'fields' or 'extra' holds a lone surrogate, which no file can store; "
+            "'text', 'passages', 'fields' or 'extra' holds a lone surrogate, which no file can store; "
             "repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
             record_id=record.id,
         ) from None
@@ -167,24 +193,54 @@ def _encode_extra(record: Record) -> str:
     return encoded
 
 
+def _encode_rows(rows: Halves, checksum: int) -> bytes:
+    values = rows.astype(_HALF, copy=False).tobytes()
+    return _CRC.pack(zlib.crc32(values, checksum)) + values
+
+
+def _decode_rows(vectors: object, checksum: int, rows: object) -> Halves | None:
+    """The rows that `_encode_rows` was given, or None where they are not those."""
+    if not isinstance(vectors, bytes) or not isinstance(rows, int) or len(vectors) < _CRC.size:
+        return None
+    if zlib.crc32(memoryview(vectors)[_CRC.size :], checksum) != _CRC.unpack_from(vectors)[0]:
+        return None
+    return np.frombuffer(vectors, _HALF, offset=_CRC.size).astype(np.float16, copy=False).reshape(rows, -1)
+
+
 def _checksum(namespace: str, record_id: str, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(f"{namespace}\0{record_id}".encode()))
 
 
 def decode(namespace: str, encoded: EncodedRecord) -> Record:
     """The record that `encode` was given. Raises `DamagedStoreError` where the checksum differs."""
-    return _decode(namespace, encoded.id.encode(), encoded.checksum, encoded.data.encode())
+    return _decode(namespace, encoded.id.encode(), encoded.checksum, encoded.data.encode(), encoded.vectors)
 
 
-def _decode(namespace: str, record_id: bytes, checksum: int, data: bytes) -> Record:
+def _decode(namespace: str, record_id: bytes, checksum: int, data: bytes, vectors: bytes | None) -> Record:
+    record, rows = _decode_data(namespace, record_id, checksum, data)
+    if rows is None and vectors is None:
+        return record
+    embedding = _decode_rows(vectors, checksum, rows)
+    if embedding is None:
+        raise _altered(f"the vectors of the record with id {record.id!r} were altered since they were written")
+    return record.with_rows(embedding)
+
+
+def _decode_data(namespace: str, record_id: bytes, checksum: int, data: bytes) -> tuple[Record, int | None]:
+    """The record without its embedding, and how many rows that has."""
     # In a damaged row a column may even have another type.
     name = _name(record_id) if isinstance(record_id, bytes) else repr(record_id)
     if not isinstance(data, bytes) or _checksum(namespace, name, data) != checksum:
-        raise DamagedStoreError(
-            f"{RECORDS}: the record with id {name!r} was altered since it was written (checksum differs); "
-            "restore the file from a copy, as records cannot be rebuilt"
-        )
-    return Record(id=name, namespace=namespace, **json.loads(data))
+        raise _altered(f"the record with id {name!r} was altered since it was written")
+    values = json.loads(data)
+    rows = values.pop(_ROWS, None)
+    return Record(id=name, namespace=namespace, **values), rows
+
+
+def _altered(what: str) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"{RECORDS}: {what} (checksum differs); restore the file from a copy, as records cannot be rebuilt"
+    )
 
 
 def keywords(text: str) -> list[str]:
@@ -373,10 +429,10 @@ class RecordStore:
             start, last = start + size, last + size
         start = 0
         for size in _pieces(len(change.added)):
-            rows: list[int | str] = []
+            rows: list[int | str | bytes | None] = []
             for sequence, record in enumerate(change.added[start : start + size], last + 1):
-                rows += (sequence, number, record.id, record.checksum, record.data)
-            writer.execute(_ADD + ",".join(["(?,?,?,?,?)"] * size), rows)
+                rows += (sequence, number, record.id, record.checksum, record.data, record.vectors)
+            writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
             start, last = start + size, last + size
         self._next = last
 
@@ -422,13 +478,15 @@ class RecordStore:
                         runs.setdefault(number, Run(names[number], last)).removed.append(_name(record_id))
                     yield from runs.values()
             rows = reader.execute(
-                "SELECT namespace, id, checksum, data FROM records WHERE sequence > ? ORDER BY sequence", (sequence,)
+                f"SELECT namespace, id, checksum, data, {_vectors_in(reader)} FROM records"
+                " WHERE sequence > ? ORDER BY sequence",
+                (sequence,),
             )
             while chunk := rows.fetchmany(REPLAY_CHUNK):
                 runs = {}
-                for number, record_id, checksum, data in chunk:
+                for number, *row in chunk:
                     run = runs.setdefault(number, Run(names.get(number, ""), last))
-                    run.added.append(_decode(run.namespace, record_id, checksum, data))
+                    run.added.append(_decode(run.namespace, *row))
                 yield from runs.values()
 
     def namespaces(self) -> list[str]:
@@ -461,15 +519,19 @@ class RecordStore:
         return found
 
     def fetch(self, namespace: str, ids: Iterable[str]) -> list[Record | None]:
-        """The live records with these ids, in their order; None for an id that the namespace does not hold (C008)."""
+        """The live records with these ids, embeddings included, in their order; None for an id that the namespace does
+        not hold (C008).
+        """
         ids = list(ids)
         found: dict[str, Record] = {}
         with self._reads() as reader:
+            vectors = _vectors_in(reader)
             for start in range(0, len(ids), FETCH_CHUNK):
                 wanted = [_storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
                 marks = ",".join("?" * len(wanted))
                 rows = reader.execute(
-                    f"SELECT id, checksum, data FROM records WHERE namespace = {_NUMBER} AND id IN ({marks})",
+                    f"SELECT id, checksum, data, {vectors} FROM records"
+                    f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
                     (_storable(namespace), *wanted),
                 ).fetchall()
                 found.update((record.id, record) for record in (_decode(namespace, *row) for row in rows))
@@ -486,7 +548,8 @@ class RecordStore:
     ) -> list[tuple[str, int]]:
         """The newest `limit` records whose text holds a word, as (id, number of distinct words), newest first (C009).
 
-        A word counts wherever its characters stand, in either case. `accept` has the last word on a record.
+        A word counts wherever its characters stand, in either case. `accept` has the last word on a record, which it
+        sees without its embedding.
         """
         folded = list(dict.fromkeys(word.casefold() for word in words if word))
         hits: list[tuple[str, int]] = []
@@ -505,7 +568,7 @@ class RecordStore:
                 row = str(data, errors="replace").casefold()
                 if not any(word in row for word in written):
                     continue
-                record = _decode(namespace, record_id, checksum, data)
+                record, _ = _decode_data(namespace, record_id, checksum, data)
                 text = record.text.casefold()
                 count = sum(word in text for word in folded)
                 if count and (accept is None or accept(record)):
@@ -580,6 +643,16 @@ def _pruned(connection: sqlite3.Connection) -> int:
     return row[0] if row else 0
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _vectors_in(connection: sqlite3.Connection) -> str:
+    """The column of vectors; version 1, which only readers meet, has none."""
+    return "vectors" if _version(connection) > 1 else "NULL"
+
+
 def _name(stored: bytes) -> str:
     return stored.decode(errors="replace")
 
@@ -627,9 +700,10 @@ def _open_writer(path: Path) -> sqlite3.Connection:
             raise StorageError(f"{path}: this file system cannot hold a write-ahead log; choose a local directory")
         for pragma in _PRAGMAS:
             writer.execute(f"PRAGMA {pragma}")
-        if blank:
+        statements = _SCHEMA if blank else _MIGRATION if _version(writer) < VERSION else ()
+        if statements:
             writer.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
+            for statement in statements:
                 writer.execute(statement)
             writer.execute("COMMIT")
     except BaseException:
@@ -664,7 +738,7 @@ def _open_reader(path: Path) -> sqlite3.Connection:
 def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether nothing was ever stored. Raises `ForeignIndexError`, `NewerFormatError` for what is not ours to use."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = _version(connection)
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION:
         if application or tables:

@@ -165,6 +165,7 @@ class FloatHits(list[list[tuple[str, float]]]):
     """Of `Hits`, what an evaluation looks at."""
 
     backend = "float64"
+    timing = None
 
 
 class FloatSearcher:
@@ -192,7 +193,7 @@ class FloatSearcher:
         best = np.lexsort((np.arange(len(scores)), -scores))[:k]
         return [(int(document), float(scores[document])) for document in best if scores[document] > 0.0]
 
-    def search(self, queries: Sequence[fr.Query], k: int = 10, *, threads: int = 1) -> Any:
+    def search(self, queries: Sequence[fr.Query], k: int = 10, **_: Any) -> Any:
         return FloatHits(
             [(self.names[document], score) for document, score in self.one(self.analyze(query.text), k)]
             for query in queries

@@ -143,7 +143,7 @@ def test_search(index: Path) -> None:
     engine = fr.Engine.load(index)
     expected = engine.search(["fix for error 4711", "tea"], 10)
     result = run_json("search", index, "fix for error 4711", "tea")
-    assert list(result) == ["backend", "seconds", "queries"]
+    assert list(result) == ["backend", "strategy", "seconds", "queries"]
     assert result["backend"] == backend.choose().name
     assert result["queries"] == [
         {
@@ -287,7 +287,7 @@ def test_eval(beir: Path) -> None:
     assert result["metrics"]["ndcg@10"] < 1.0  # q0's better document has the lower rank
     assert {"recall@100", "ndcg@10"} <= set(run_json("eval", "beir", beir)["metrics"])
     text = run("eval", "beir", beir, "--analyzer", "minimal").stdout.splitlines()
-    assert text[0] == "toy: n = 4, preset default, analyzer minimal, backend " + backend.choose().name
+    assert text[0] == "toy: n = 4, preset default, analyzer minimal, strategy bm25, backend " + backend.choose().name
     assert ["hit@1", "1.0000"] in [line.split() for line in text]
 
 

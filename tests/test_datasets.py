@@ -12,12 +12,18 @@ import pytest
 
 from fanrank.engine.errors import DatasetError, DuplicateIdError, RecordError
 from fanrank.engine.evaluate import load_beir, load_locomo, load_longmemeval
+from fanrank.engine.records import Record
 
 
 def needs(data: Path, name: str) -> Path:
     if not (data / name).exists():
         pytest.skip(f"no {name} in {data}; set FANRANK_DATA to the folder that holds it")
     return data / name
+
+
+def passages_of(record: Record) -> list[str]:
+    assert record.passages is not None
+    return list(record.passages)
 
 
 def utc(*moment: int) -> float:
@@ -174,6 +180,7 @@ def test_locomo_strict(tmp_path: Path) -> None:
         ("conv-1:0", "clean?", "conv-1"),
         ("conv-1:3", "broken too?", "conv-1"),
     ]
+    assert [passages_of(r) for r in found.records] == [["Ann: Look!", "Bo: Nice."], ["Bo: Third."], ["Ann: Tenth."]]
     assert found.relevant == {"conv-1:0": {"D2": 1, "D10": 1}, "conv-1:3": {"D10": 1}}
     assert found.categories == {"conv-1:0": "multi-hop", "conv-1:3": "single-hop"}
     assert found.clusters == {"conv-1:0": "conv-1", "conv-1:3": "conv-1"}
@@ -184,12 +191,28 @@ def test_locomo_lenient_takes_the_first_session_of_each_string(tmp_path: Path) -
     assert found.relevant["conv-1:2"] == {"D3": 1}
     assert list(found.relevant) == ["conv-1:0", "conv-1:2", "conv-1:3"]
     assert found.records[0].text == "Look!\nNice."
+    assert passages_of(found.records[0]) == ["Look!", "Nice."]
+
+
+def test_what_says_nothing_is_no_passage(tmp_path: Path) -> None:
+    sessions = {
+        "session_1": [{"speaker": "Ann", "text": " "}, {"speaker": "Bo", "text": "Hi."}],
+        "session_2": [{"speaker": "Ann", "blip_caption": "a red kite"}],
+        "session_3": [],
+    }
+    questions = [{"question": "who?", "evidence": ["D1:2"], "category": 1}]
+    file = write_locomo(tmp_path / "l.json", conversation=sessions, qa=questions)
+    found = load_locomo(file, captions=True)
+    assert [r.text for r in found.records] == ["Ann:  \nBo: Hi.", "Ann:  a red kite", ""]
+    assert [r.passages and list(r.passages) for r in found.records] == [["Bo: Hi."], None, None]
 
 
 def test_locomo_date_and_captions(tmp_path: Path) -> None:
     found = load_locomo(write_locomo(tmp_path / "l.json"), date=True, captions=True)
     assert found.records[0].text == "1:56 pm on 8 May, 2023\nAnn: Look! a red kite\nBo: Nice."
     assert found.records[1].text == "Bo: Third."
+    # One set of vectors serves every reading of the text.
+    assert passages_of(found.records[0]) == ["Ann: Look!", "Bo: Nice."]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +283,11 @@ def test_locomo_real(data: Path) -> None:
     assert len(strict.members()) == 10
     assert all(record.time is not None for record in strict.records)
     assert sum(record.text.count("\n") + 1 for record in strict.records) >= 5882
+    turns = {(r.namespace, r.id): len(passages_of(r)) for r in strict.records}
+    assert sum(turns.values()) == 5882
+    # SPEC D018: 186, 1,123 and 669 questions, by the turns of the longest gold session.
+    longest = [max(turns[q.namespace, name] for name in strict.relevant[str(q.id)]) for q in strict.queries]
+    assert Counter((n > 15) + (n > 25) for n in longest) == {0: 186, 1: 1123, 2: 669}
     # SPEC D017
     assert Counter(strict.categories.values()) == {
         "multi-hop": 281,
@@ -308,7 +336,13 @@ def test_longmemeval(tmp_path: Path) -> None:
     assert (query.id, query.namespace, query.now) == ("e1", "e1", utc(2023, 6, 1, 0, 58))
     assert found.relevant == {"e1": {"answer_1": 1}}
     assert found.categories == {"e1": "single-session-user"}
-    assert [r.text for r in load_longmemeval(file, text="user").records] == ["My dog is Rex. Yes.", ""]
+    assert [passages_of(r) for r in found.records] == [
+        ["user: My dog is Rex.", "assistant: Good dog.", "user: Yes."],
+        ["assistant: Hello."],
+    ]
+    of_the_user = load_longmemeval(file, text="user").records
+    assert [r.text for r in of_the_user] == ["My dog is Rex. Yes.", ""]
+    assert [r.passages and list(r.passages) for r in of_the_user] == [["My dog is Rex.", "Yes."], None]
 
 
 def test_longmemeval_many_questions_of_one_haystack(tmp_path: Path) -> None:

@@ -357,3 +357,11 @@ def test_ids_survive_merging() -> None:
     assert len(merged) == 1
     assert isinstance(merged[0].ids, Ids)
     assert merged[0].ids.strings.tolist() == [f"r{n}" for n in range(10)]
+
+
+def test_a_large_namespace_without_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counts are an empty array, and a term of another namespace may be asked for."""
+    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 1)
+    snapshot = grown([[], []], [0, 2])
+    assert snapshot.counts is not None
+    assert snapshot.document_frequencies(np.array([0, 7], dtype=np.int32)).tolist() == [0, 0]

@@ -14,6 +14,7 @@ import pytest
 from fanrank.engine.errors import DatasetError, MissingExtraError, ParameterError
 from fanrank.engine.evaluate import PRESETS, Dataset, compare, evaluate, find_preset, load_locomo, rank, run
 from fanrank.engine.records import Query, Record
+from fanrank.engine.strategy import Strategy
 from fanrank.engine.text import ANALYZERS, get_analyzer
 
 pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
@@ -23,6 +24,7 @@ class Answers(list[list[tuple[str, float]]]):
     """Of `Hits`, what an evaluation looks at."""
 
     backend = "scripted"
+    timing = None
 
 
 class Scripted:
@@ -31,7 +33,15 @@ class Scripted:
     def __init__(self, answers: dict[str, list[tuple[str, float]]]) -> None:
         self.answers = answers
 
-    def search(self, queries: Sequence[Query], k: int = 10, *, threads: int = 1) -> Any:
+    def search(
+        self,
+        queries: Sequence[Query],
+        k: int = 10,
+        *,
+        strategy: Strategy | None = None,
+        threads: int = 1,
+        timing: bool = False,
+    ) -> Any:
         return Answers(self.answers[str(query.id)][:k] for query in queries)
 
 
@@ -162,6 +172,8 @@ def test_result_has_the_promised_shape(tmp_path: Path) -> None:
     assert (parameters["query_tf"], parameters["gold"], parameters["complete"]) == ("unique", "strict", True)
     assert set(found["seconds"]) == {"load", "index", "search", "metrics"}
     assert found["backend"]
+    assert (found["strategy"], found["encoder"]) == ("bm25", None)
+    assert set(found["stages_ms"]) == {"batch", "per_query"}
 
 
 def test_overrides(tmp_path: Path) -> None:

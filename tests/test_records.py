@@ -42,6 +42,9 @@ def test_record_from_a_mapping() -> None:
         "importance": 0.5,
         "fields": {"predicate": "likes"},
         "extra": {"x": 1},
+        "passages": ("one", "two"),
+        "embedding": None,
+        "weights": {"word": 0.5},
     }
     record = fr.Record.from_dict(whole)
     assert dataclasses.asdict(record) == whole

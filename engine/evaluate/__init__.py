@@ -1,14 +1,16 @@
-"""Evaluation: datasets in their upstream layouts, metrics, bootstrap tests, published protocols."""
+"""Evaluation: datasets in their upstream layouts, metrics, bootstrap tests, published protocols, studies."""
 
 from __future__ import annotations
 
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from .dataset import Dataset
+from .hybrid import study, study_conversations, study_strategies
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
 from .metrics import METRICS, means, per_query
 from .protocol import PRESETS, Evaluation, Preset, compare, evaluate, find_preset, rank, run
+from .tables import render
 
 __all__ = [
     "METRICS",
@@ -28,5 +30,9 @@ __all__ = [
     "paired_bootstrap",
     "per_query",
     "rank",
+    "render",
     "run",
+    "study",
+    "study_conversations",
+    "study_strategies",
 ]

@@ -11,6 +11,8 @@ text       turns (R40): the turns' texts                  speakers (R10): ``Spea
 ========== ============================================== =========================================
 
 A question is dropped if no session is left as its gold: of 1,986 the lenient rule keeps 1,982, the strict 1,978.
+
+The passages that are embedded are the turns that say something, as `text` puts them, without date and captions (D002).
 """
 
 from __future__ import annotations
@@ -72,15 +74,19 @@ def load_locomo(
         sessions = _sessions(member(entry, "conversation", dict, where), where)
         for session, (turns, moment) in sessions.items():
             place = f"{where}, session_{session}"
+            lines, passages = _lines(turns, text, captions, place)
+            if date and moment is not None:
+                lines.insert(0, moment)
             records.append(
                 placed(
                     place,
                     Record,
                     id=f"D{session}",
-                    text=_document(turns, moment, text, date, captions, place),
+                    text="\n".join(lines),
                     namespace=space,
                     session=f"D{session}",
                     time=None if moment is None else _seconds(moment, place),
+                    passages=passages or None,
                 )
             )
         for position, question in enumerate(member(entry, "qa", list, where)):
@@ -117,16 +123,19 @@ def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[li
     return dict(sorted(found.items()))
 
 
-def _document(turns: list[Any], moment: str | None, form: Text, date: bool, captions: bool, where: str) -> str:
-    lines = [moment] if date and moment is not None else []
+def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> tuple[list[str], list[str]]:
+    """(a line of the document for each turn, a passage for each turn that says something)."""
+    lines, passages = [], []
     for number, turn in enumerate(turns):
         place = f"{where}, turn {number}"
         turn = expect(turn, dict, place)
-        line = expect(turn.get("text") or "", str, f"{place}: 'text'")
-        if captions and turn.get("blip_caption"):
-            line = f"{line} {expect(turn['blip_caption'], str, place)}"
-        lines.append(line if form == "turns" else f"{member(turn, 'speaker', str, place)}: {line}")
-    return "\n".join(lines)
+        said = expect(turn.get("text") or "", str, f"{place}: 'text'")
+        before = "" if form == "turns" else f"{member(turn, 'speaker', str, place)}: "
+        caption = f" {expect(turn['blip_caption'], str, place)}" if captions and turn.get("blip_caption") else ""
+        lines.append(f"{before}{said}{caption}")
+        if said.strip():
+            passages.append(f"{before}{said}")
+    return lines, passages
 
 
 def _gold(question: Mapping[str, Any], rule: Gold, where: str) -> set[int]:

@@ -23,11 +23,12 @@ def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> D
 
     Every haystack is a namespace (its ``question_id``) and every session in it a record. `text` is how a session
     becomes a document: ``user``, the user's turns joined by a space (R25, upstream's own), or ``roles``, a line
-    ``role: content`` per turn (R12). A query's gold are its ``answer_session_ids``; its `now` is the question's date.
-    Questions about what the haystack does not hold (``*_abs``) are skipped. An entry may ask several questions of its
-    haystack (``questions``, ``answers`` and one list of gold ids each; query ids ``id:0``, ``id:1``, …), and a list
-    may stand as the text of a Python literal, as table exports write it. A session that a haystack names twice is
-    kept once. Raises `DatasetError` or `RecordError` naming file and place.
+    ``role: content`` per turn (R12); the same turns, those that say something, are the passages that are embedded. A
+    query's gold are its ``answer_session_ids``; its `now` is the question's date. Questions about what the haystack
+    does not hold (``*_abs``) are skipped. An entry may ask several questions of its haystack (``questions``,
+    ``answers`` and one list of gold ids each; query ids ``id:0``, ``id:1``, …), and a list may stand as the text of a
+    Python literal, as table exports write it. A session that a haystack names twice is kept once. Raises
+    `DatasetError` or `RecordError` naming file and place.
     """
     records: list[Record] = []
     queries: list[Query] = []
@@ -74,32 +75,36 @@ def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> d
     found: dict[str, Record] = {}
     for number, (name, session, date) in enumerate(zip(names, sessions, dates, strict=True)):
         place = f"{where}, session {number}"
+        parts, passages = _parts(_literal(session, place), form, place)
         record = placed(
             place,
             Record,
             id=name,
-            text=_document(_literal(session, place), form, place),
+            text=("\n" if form == "roles" else " ").join(parts),
             namespace=space,
             session=name,
             time=None if date is None else _seconds(date, place),
+            passages=passages or None,
         )
         if found.setdefault(record.id, record).text != record.text:
             raise DatasetError(f"{place}: session {name!r} stands in the haystack twice, with different turns")
     return found
 
 
-def _document(session: list[Any], form: Text, where: str) -> str:
-    parts = []
+def _parts(session: list[Any], form: Text, where: str) -> tuple[list[str], list[str]]:
+    """(what each turn gives to the document, the passages of those turns that say something)."""
+    parts, passages = [], []
     for number, turn in enumerate(session):
         place = f"{where}, turn {number}"
         turn = expect(turn, dict, place)
         role = member(turn, "role", str, place)
         content = expect(turn.get("content") or "", str, f"{place}: 'content'")
-        if form == "roles":
-            parts.append(f"{role}: {content}")
-        elif role == "user":
-            parts.append(content)
-    return ("\n" if form == "roles" else " ").join(parts)
+        if form == "user" and role != "user":
+            continue
+        parts.append(f"{role}: {content}" if form == "roles" else content)
+        if content.strip():
+            passages.append(parts[-1])
+    return parts, passages
 
 
 def _questions(entry: Mapping[str, Any], space: str, where: str) -> list[tuple[str, str, list[str]]]:

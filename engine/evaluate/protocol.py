@@ -12,8 +12,9 @@ opsem     locomo,         SPEC R10, R41, R12: ``Speaker: text`` or ``role: conte
 
 The two published protocols rank *all* sessions of a conversation by a stable sort of the scores, where a session
 without a query term scores 0. The engine returns no such session, so these presets complete its list: the
-sessions that it did not return take score 0, and equal scores stand in document order. The default preset takes the
-engine's list as it is.
+sessions that it did not return take score 0, and equal scores stand in document order. A strategy other than plain BM25
+is made complete itself; sessions for which it has no evidence come last. The default preset takes the engine's list as
+it is.
 
 The margin sweep is the cascade's trigger (SPEC A075, A087): with s0 and s1 the two best scores, c = (s0 - s1) / s0, and
 the second stage is skipped where c >= tau. A query with fewer than two matched sessions is never skipped (X04).
@@ -24,16 +25,20 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..dense.cache import CachedEncoder
+from ..dense.encoder import Encoder
+from ..dense.sentence import resolve
 from ..engine import Engine
 from ..errors import ParameterError
 from ..records import Hits, Query, check_k
+from ..strategy import Dense, Strategy
 from ..text import DEFAULT_ANALYZER
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
@@ -51,7 +56,15 @@ BEIR_DEPTH = 100  # SPEC T001
 class Searcher(Protocol):
     """What a protocol needs of an engine."""
 
-    def search(self, queries: Sequence[Query], k: int = ..., *, threads: int = ...) -> Hits: ...
+    def search(
+        self,
+        queries: Sequence[Query],
+        k: int = ...,
+        *,
+        strategy: Strategy = ...,
+        threads: int = ...,
+        timing: bool = ...,
+    ) -> Hits: ...
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,8 @@ class Evaluation:
     values: dict[str, npt.NDArray[np.float64]]  # metric -> [queries]
     backend: str
     seconds: dict[str, float]
+    stages: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of each stage of the search, for the batch."""
 
     def metrics(self) -> dict[str, float]:
         """The mean of each metric."""
@@ -123,8 +138,18 @@ class Evaluation:
         ]
 
 
-def rank(searcher: Searcher, dataset: Dataset, *, k: int, complete: bool, threads: int = 1) -> Evaluation:
+def rank(
+    searcher: Searcher,
+    dataset: Dataset,
+    *,
+    k: int,
+    complete: bool,
+    threads: int = 1,
+    strategy: Strategy | None = None,
+) -> Evaluation:
     """Search all queries as one batch, and measure. `complete`: see the module's docstring.
+
+    A `strategy` of None is plain BM25.
 
     Left out are metrics with a cutoff beyond k where lists may have been cut at k, and ``ndcg_exp`` where a grade is
     too high for it. Raises `ParameterError` for k below 1.
@@ -133,7 +158,11 @@ def rank(searcher: Searcher, dataset: Dataset, *, k: int, complete: bool, thread
         raise ParameterError("an evaluation needs k of 1 or more")
     started = time.perf_counter()
     depth = k + 1 if dataset.own else k
-    hits = searcher.search(dataset.queries, k=depth, threads=threads)
+    asked = Strategy("bm25") if strategy is None else strategy
+    plain = asked.plain
+    if complete and not plain:
+        asked = asked.deep(complete=True)
+    hits = searcher.search(dataset.queries, k=depth, strategy=asked, threads=threads, timing=True)
     searched = time.perf_counter()
     members = dataset.members()
     ranked: dict[str, list[str]] = {}
@@ -145,7 +174,10 @@ def rank(searcher: Searcher, dataset: Dataset, *, k: int, complete: bool, thread
         # A full list may have been cut: what is not in it may have matched.
         if complete and len(found) < depth:
             others = [name for name in members.get(query.namespace, []) if name != own]
-            listed = sorted(others, key=lambda name: -scores.get(name, 0.0))
+            if plain:
+                listed = sorted(others, key=lambda name: -scores.get(name, 0.0))
+            else:
+                listed += [name for name in others if name not in scores]
         ranked[str(query.id)] = listed[:k]
         confidence[row] = _confidence(list(scores.values()))
     cut = k < max((len(names) for names in members.values()), default=0)
@@ -154,7 +186,7 @@ def rank(searcher: Searcher, dataset: Dataset, *, k: int, complete: bool, thread
         metrics = [metric for metric in metrics if not metric.startswith("ndcg_exp")]
     values = per_query(ranked, dataset.relevant, metrics)
     seconds = {"search": searched - started, "metrics": time.perf_counter() - searched}
-    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds)
+    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds, dict(hits.timing or {}))
 
 
 def _confidence(scores: Sequence[float]) -> float:
@@ -170,11 +202,35 @@ def default_depth(dataset: Dataset) -> int:
     return BEIR_DEPTH if len(sizes) <= 1 else max(sizes)
 
 
+def engine_of(
+    dataset: Dataset,
+    preset: Preset,
+    *,
+    encoder: Encoder | None = None,
+    backend: str | None = None,
+    progress: bool = False,
+) -> Engine:
+    """An engine over the dataset's records with the preset's parameters."""
+    return Engine.from_records(
+        dataset.records,
+        analyzer=preset.analyzer,
+        method=preset.method,
+        k1=preset.k1,
+        b=preset.b,
+        query_tf=preset.query_tf,
+        encoder=encoder,
+        backend=backend,
+        progress=progress,
+    )
+
+
 def run(
     dataset: Dataset,
     preset: Preset,
     *,
     k: int | None = None,
+    encoder: Encoder | None = None,
+    strategy: Strategy | None = None,
     backend: str | None = None,
     threads: int = 1,
     progress: bool = False,
@@ -184,20 +240,22 @@ def run(
     k is how deep the lists go (default: `default_depth`).
     """
     started = time.perf_counter()
-    engine = Engine.from_records(
-        dataset.records,
-        analyzer=preset.analyzer,
-        method=preset.method,
-        k1=preset.k1,
-        b=preset.b,
-        query_tf=preset.query_tf,
-        backend=backend,
-        progress=progress,
-    )
+    engine = engine_of(dataset, preset, encoder=encoder, backend=backend, progress=progress)
     indexed = time.perf_counter() - started
     depth = default_depth(dataset) if k is None else k
-    found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads)
+    found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
     return replace(found, seconds={"index": indexed, **found.seconds})
+
+
+def open_encoder(encoder: str | Encoder, embeddings: str | os.PathLike[str] | None = None) -> Encoder:
+    """The encoder, by its name if need be; what it makes is kept in the file `embeddings`, and taken from there."""
+    found = resolve(encoder) if isinstance(encoder, str) else encoder
+    return found if embeddings is None else CachedEncoder(found, embeddings)
+
+
+def named(encoder: Encoder | None) -> dict[str, str] | None:
+    """What a result says of its encoder."""
+    return None if encoder is None else {"name": encoder.name, "version": encoder.version}
 
 
 def find_preset(name: str, kind: str) -> Preset:
@@ -220,6 +278,9 @@ def evaluate(
     k1: float | None = None,
     b: float | None = None,
     k: int | None = None,
+    encoder: str | Encoder | None = None,
+    embeddings: str | os.PathLike[str] | None = None,
+    strategy: str | Strategy | Mapping[str, Any] = "bm25",
     backend: str | None = None,
     threads: int = 1,
     split: str = "test",
@@ -229,11 +290,19 @@ def evaluate(
     """Load, index, search, measure; the result is the object that ``fanrank eval --json`` prints.
 
     `dataset_kind` is beir, locomo or longmemeval; `analyzer`, `method`, `k1`, `b` override the preset's, `reading` the
-    loader's options (``{"date": True}``), `split` counts for beir only. Raises `ParameterError`, `DatasetError`,
-    `RecordError`, `MissingExtraError` and what the engine raises.
+    loader's options (``{"date": True}``), `split` counts for beir only. `strategy` is what `Strategy.of` takes; one
+    with a dense channel needs an `encoder`, a model's name or an `Encoder`, and `embeddings` names a file that keeps
+    what it makes. ``stages_ms`` are the milliseconds of each stage, for the batch and for a query. Raises
+    `ParameterError`, `DatasetError`, `RecordError`, `MissingExtraError` and what the engine raises.
     """
     trec_eval()  # a missing extra should not cost a search first
     chosen = find_preset(preset, dataset_kind)
+    asked = Strategy.of(strategy)
+    if encoder is None:
+        if embeddings is not None:
+            raise ParameterError("embeddings keeps what an encoder makes; give both")
+        if any(isinstance(channel, Dense) for channel in asked.channels):
+            raise ParameterError(f"strategy {asked.name!r} has a dense channel: give an encoder")
     options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
     chosen = replace(
         chosen,
@@ -247,11 +316,16 @@ def evaluate(
     dataset = LOADERS[dataset_kind](path, **options)
     loaded = time.perf_counter() - started
     depth = default_depth(dataset) if k is None else k
-    found = run(dataset, chosen, k=depth, backend=backend, threads=threads, progress=progress)
+    model = None if encoder is None else open_encoder(encoder, embeddings)
+    found = run(
+        dataset, chosen, k=depth, encoder=model, strategy=asked, backend=backend, threads=threads, progress=progress
+    )
     result: dict[str, Any] = {
         "dataset": dataset.name,
         "preset": preset,
         "analyzer": chosen.analyzer,
+        "strategy": asked.name,
+        "encoder": named(model),
         "backend": found.backend,
         "n": len(dataset.queries),
         "metrics": found.metrics(),
@@ -264,8 +338,13 @@ def evaluate(
             **options,
             "k": depth,
             "threads": threads,
+            "strategy": asked.to_dict(),
         },
         "seconds": {"load": loaded, **found.seconds},
+        "stages_ms": {
+            "batch": found.stages,
+            "per_query": {stage: spent / max(len(dataset.queries), 1) for stage, spent in found.stages.items()},
+        },
     }
     if dataset.clusters:
         result["margin_sweep"] = found.margin_sweep()

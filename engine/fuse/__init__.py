@@ -15,6 +15,19 @@ from .rrf import RRF
 from .score_rrf import ScoreRRF
 from .zscore import ZScore
 
+__all__ = [
+    "FUSIONS",
+    "RRF",
+    "AgentRRF",
+    "Decay",
+    "Fusion",
+    "MinMax",
+    "ScoreRRF",
+    "ZScore",
+    "fusion_of",
+    "fusion_to_dict",
+]
+
 FUSIONS: dict[str, type[Any]] = {kind.name: kind for kind in (RRF, ScoreRRF, ZScore, MinMax, AgentRRF, Decay)}
 
 

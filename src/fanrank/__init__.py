@@ -7,6 +7,11 @@
 """
 
 from .engine.bm25 import BM25, METHODS
+from .engine.dense.cache import CachedEncoder
+from .engine.dense.encoder import Encoder, OwnVectors
+from .engine.dense.interaction import Interaction
+from .engine.dense.sentence import SentenceEncoder
+from .engine.dense.sparse_encoder import SparseSentenceEncoder, weights_of
 from .engine.engine import Engine
 from .engine.errors import (
     BackendUnavailableError,
@@ -15,10 +20,12 @@ from .engine.errors import (
     DatasetError,
     DeviceMemoryError,
     DuplicateIdError,
+    EncoderError,
     FanrankError,
     ForeignIndexError,
     IndexFileError,
     MissingExtraError,
+    ModelMismatchError,
     NewerFormatError,
     ParameterError,
     QueryError,
@@ -27,12 +34,18 @@ from .engine.errors import (
     StoreLockedError,
     UnknownIdError,
 )
-from .engine.explain import Explanation, TermContribution
+from .engine.explain import ChannelShare, Explanation, FusedExplanation, TermContribution
+from .engine.feedback.registry import feedback_of
 from .engine.filters import Filter, col, parse_filter
+from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
+from .engine.fuse.alpha import fit_alpha
+from .engine.fuse.candidates import Candidates
 from .engine.health import DriftReport, HealthReport
 from .engine.namespace import Namespace
 from .engine.recency import Recency
 from .engine.records import Hits, Query, Record, SearchScope, read_records
+from .engine.rerank import CheckedReranker, CrossEncoderReranker, validate
+from .engine.strategy import STRATEGIES, Dense, Learned, Lexical, Strategy
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
 from .engine.when import When, parse_when
 
@@ -42,40 +55,68 @@ __all__ = [
     "ANALYZERS",
     "BM25",
     "METHODS",
+    "RRF",
+    "STRATEGIES",
+    "AgentRRF",
     "Analyzer",
     "BackendUnavailableError",
+    "CachedEncoder",
+    "Candidates",
+    "ChannelShare",
+    "CheckedReranker",
+    "CrossEncoderReranker",
     "DamagedIndexError",
     "DamagedStoreError",
     "DatasetError",
+    "Decay",
+    "Dense",
     "DeviceMemoryError",
     "DriftReport",
     "DuplicateIdError",
+    "Encoder",
+    "EncoderError",
     "Engine",
     "Explanation",
     "FanrankError",
     "Filter",
     "ForeignIndexError",
+    "FusedExplanation",
     "HealthReport",
     "Hits",
     "IndexFileError",
+    "Interaction",
+    "Learned",
+    "Lexical",
+    "MinMax",
     "MissingExtraError",
+    "ModelMismatchError",
     "Namespace",
     "NewerFormatError",
+    "OwnVectors",
     "ParameterError",
     "Query",
     "QueryError",
     "Recency",
     "Record",
     "RecordError",
+    "ScoreRRF",
     "SearchScope",
+    "SentenceEncoder",
+    "SparseSentenceEncoder",
     "StorageError",
     "StoreLockedError",
+    "Strategy",
     "TermContribution",
     "UnknownIdError",
     "When",
+    "ZScore",
     "col",
+    "feedback_of",
+    "fit_alpha",
     "get_analyzer",
     "parse_filter",
     "parse_when",
     "read_records",
+    "validate",
+    "weights_of",
 ]

@@ -1,0 +1,349 @@
+"""Lexical, dense and fused evidence side by side, as the sources lay it out.
+
+On conversations (SPEC D008 to D018), one `Candidates` batch holds what every channel says of every session of each
+question's conversation. All systems are made of it: each channel alone, reciprocal ranks, and z-normalised fusion whose
+alpha for a conversation is fitted on the other conversations (D004). A ranking is over all sessions of the
+conversation, equal ones in document order (D008). On documents (E011, E029) each system is a strategy of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..columns import offsets_of
+from ..dense.encoder import Encoder
+from ..dense.interaction import Interaction
+from ..errors import ParameterError
+from ..fuse.alpha import ALPHAS, AlphaFit, fit_alpha
+from ..fuse.candidates import Candidates
+from ..fuse.rrf import RRF
+from ..fuse.zscore import ZScore
+from ..strategy import BM25, Channel, Dense, Lexical, Strategy
+from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from .dataset import Dataset
+from .metrics import means, per_query, trec_eval
+from .protocol import LOADERS, Evaluation, Preset, default_depth, engine_of, find_preset, named, open_encoder, rank
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+STRONGER = "bm25-stronger"
+"""The better lexical arm of R42, where there is one."""
+LATE = "dense-late"
+
+INTERACTIONS: dict[str, Interaction] = {
+    "dense-early": Interaction("early"),
+    LATE: Interaction("late"),
+    "dense-top3": Interaction("top", rows=3),
+    "dense-lse10": Interaction("lse", beta=10.0),
+    "dense-lme10": Interaction("lme", beta=10.0),
+}
+"""The dense channels of the study (D001, X26)."""
+
+DOCUMENTS = ("bm25", "dense", "rrf", "minmax", "softcentroid", "softcentroid-fused")
+"""The strategies that are compared on documents."""
+
+METRICS = ("hit@1", "recall@1", "recall@3", "recall@5", "mrr", "ndcg@5")
+"""Hit@1 and Recall@1 are not the same where a question has two gold sessions or more (X22)."""
+
+LENGTHS = ((1, 7), (8, 15), (16, 25), (26, None))
+"""Turns of a question's longest gold session (D018)."""
+
+DIFFERENCES = (
+    (LATE, "dense-early"),
+    ("dense-top3", LATE),
+    ("dense-lme10", "dense-lse10"),
+    ("dense-lme10", LATE),
+    ("rrf", BM25),
+    ("fused", BM25),
+    ("fused", LATE),
+    ("fused", "rrf"),
+    ("fused", "fused-early"),
+    (STRONGER, "fused"),
+    ("fused-stronger", STRONGER),
+    ("fused-stronger", "fused"),
+)
+"""(first, second) systems whose Hit@1 is compared."""
+
+DETAILED = (BM25, "dense-early", LATE, "rrf", "fused", STRONGER, "fused-stronger")
+"""The systems that are broken down by category and by length."""
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """What ranks the sessions: `scores` [sessions], those not `kept` last."""
+
+    scores: Floats
+    kept: Flags
+
+
+def study(
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    encoder: str | Encoder,
+    embeddings: str | os.PathLike[str] | None = None,
+    preset: str = "default",
+    split: str = "test",
+    strategies: Sequence[str | Strategy] = DOCUMENTS,
+    backend: str | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Load, index, gather, study: `study_conversations` of locomo and longmemeval, `study_strategies` of beir.
+
+    `kind`, `preset`, `encoder`, `embeddings` and what is raised are as in `evaluate`. LoCoMo's stronger lexical arm
+    has the default preset's analyzer and parameters over texts with date line and captions (R42).
+    """
+    trec_eval()
+    chosen = find_preset(preset, kind)
+    options = {**chosen.reading, **({"split": split} if kind == "beir" else {})}
+    dataset = LOADERS[kind](path, **options)
+    model = open_encoder(encoder, embeddings)
+    engine = engine_of(dataset, chosen, encoder=model, backend=backend, progress=progress)
+    if kind == "beir":
+        depth = default_depth(dataset)
+        found = {
+            made.name: rank(engine, dataset, k=depth, complete=chosen.complete, threads=threads, strategy=made)
+            for made in map(Strategy.of, strategies)
+        }
+        result = study_strategies(found, seed=seed)
+    else:
+        channels: tuple[Channel, ...] = (Lexical(), *(Dense(how, name=name) for name, how in INTERACTIONS.items()))
+        everything = Strategy("study", channels, RRF(), depth=None, complete=True)
+        gathered, _ = engine.candidates(dataset.queries, everything)
+        stronger = None
+        if kind == "locomo":
+            better = LOADERS[kind](path, **{**options, "date": True, "captions": True})
+            lexical = engine_of(better, Preset(), backend=backend, progress=progress)
+            stronger, _ = lexical.candidates(better.queries, Strategy(BM25).deep(complete=True))
+        result = study_conversations(dataset, gathered, stronger=stronger, seed=seed)
+    return {**result, "preset": preset, "encoder": named(model), "backend": engine.backend.name}
+
+
+def study_conversations(
+    dataset: Dataset,
+    candidates: Candidates,
+    *,
+    stronger: Candidates | None = None,
+    resamples: int = 4_000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The study as one object of plain JSON values; `render` shows it as text.
+
+    `candidates` follow the dataset's queries, hold every session of a question's conversation, and have the channels
+    ``bm25`` and those of `INTERACTIONS`, or some of them, ``dense-late`` at least; document numbers count a namespace's
+    records in the dataset's order. Of `stronger`, the same for an engine with another text and analyzer, the channel
+    ``bm25`` counts; it takes the place of BM25 in ``fused-stronger``. Fused systems are ``fused`` (with max-sim),
+    ``fused-early``, and so on. ``differences`` of Hit@1 resample conversations; p is one-sided (D009).
+
+    Raises `ParameterError` for candidates of other queries or documents, a missing channel, or a dataset with fewer
+    than two clusters.
+    """
+    groups = [dataset.clusters.get(str(query.id), "") for query in dataset.queries]
+    sessions = _Sessions(dataset)
+    sessions.check(candidates)
+    channels = dict(candidates.channels)
+    for name in (BM25, LATE):
+        if name not in channels:
+            raise ParameterError(f"the study needs the channel {name!r}; there are: {', '.join(channels)}")
+    if stronger is not None:
+        sessions.check(stronger)
+        channels[STRONGER] = stronger.channels[BM25]
+    everything = replace(candidates, channels=channels)
+
+    systems = {name: System(channel.scores, channel.scored) for name, channel in channels.items()}
+    ranks = RRF()(replace(candidates, channels={name: channels[name] for name in (BM25, LATE)}))
+    systems["rrf"] = System(ranks.scores, ranks.kept)
+    pairs = {_fused(name): (BM25, name) for name in INTERACTIONS if name in channels}
+    if stronger is not None:
+        pairs["fused-stronger"] = (STRONGER, LATE)
+    fits: dict[str, AlphaFit] = {}
+    for name, (first, second) in pairs.items():
+        systems[name], fits[name] = _fit(everything, sessions, groups, first, second)
+
+    values = {
+        name: per_query(sessions.lists(system), dataset.relevant, METRICS)
+        for name, system in sorted(systems.items(), key=lambda item: _place(item[0]))
+    }
+    hits = {name: columns["hit@1"] for name, columns in values.items()}
+    detailed = {name: hits[name] for name in DETAILED if name in hits}
+    turns = sessions.longest()
+    return {
+        "study": "conversations",
+        "dataset": dataset.name,
+        "n": len(dataset.queries),
+        "clusters": len(set(groups)),
+        "systems": {name: means(columns) for name, columns in values.items()},
+        "differences": _differences(
+            hits, DIFFERENCES, lambda a, b: cluster_bootstrap(a, b, groups, resamples=resamples, seed=seed)
+        ),
+        "categories": _broken_down(
+            detailed, _by([dataset.categories.get(str(query.id), "") for query in dataset.queries])
+        ),
+        "lengths": _broken_down(
+            detailed,
+            {
+                f"{low}+" if high is None else f"{low}-{high}": (turns >= low) & (turns <= (high or np.inf))
+                for low, high in LENGTHS
+            },
+        ),
+        "alpha": {name: fit.to_dict() for name, fit in fits.items()},
+    }
+
+
+def study_strategies(
+    evaluations: Mapping[str, Evaluation],
+    *,
+    metric: str = "ndcg@10",
+    against: Sequence[str] = (BM25, "dense"),
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Evaluations of one dataset, by strategy, as one object of plain JSON values.
+
+    Each is compared with those named in `against`, these among themselves once, by a paired bootstrap over questions
+    (SPEC E029; p is two-sided). ``stages_ms`` are those of the whole batch. Raises `ParameterError` if they are not of
+    the same queries, or one lacks `metric`.
+    """
+    if not evaluations:
+        raise ParameterError("there is no evaluation to study")
+    dataset = next(iter(evaluations.values())).dataset
+    for name, evaluation in evaluations.items():
+        if list(evaluation.dataset.relevant) != list(dataset.relevant):
+            raise ParameterError(f"the evaluation {name!r} ran over other queries")
+        if metric not in evaluation.values:
+            raise ParameterError(f"{metric!r} was not measured for {name!r}; there are: {', '.join(evaluation.values)}")
+    columns = {name: evaluation.values[metric] for name, evaluation in evaluations.items()}
+    pairs = [
+        (first, second)
+        for first in evaluations
+        for second in against
+        if first not in against[: against.index(second) + 1]
+    ]
+    return {
+        "study": "strategies",
+        "dataset": dataset.name,
+        "n": len(dataset.queries),
+        "metric": metric,
+        "systems": {name: evaluation.metrics() for name, evaluation in evaluations.items()},
+        "stages_ms": {name: evaluation.stages for name, evaluation in evaluations.items()},
+        "differences": _differences(
+            columns, pairs, lambda a, b: paired_bootstrap(a, b, resamples=resamples, seed=seed)
+        ),
+    }
+
+
+class _Sessions:
+    """All sessions of each question's conversation: those of question b stand at [offsets[b], offsets[b + 1])."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        members = dataset.members()
+        self.dataset = dataset
+        self.ids = [members.get(query.namespace, []) for query in dataset.queries]
+        self.sizes = np.array([len(ids) for ids in self.ids], dtype=np.int64)
+        if not self.sizes.all():
+            raise ParameterError(f"question {dataset.queries[int(np.argmin(self.sizes))].id!r} has no session to rank")
+        self.offsets = offsets_of(self.sizes)
+        self.owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        judged = (dataset.relevant[str(query.id)] for query in dataset.queries)
+        self.gold = np.array(
+            [grades.get(name, 0) > 0 for ids, grades in zip(self.ids, judged, strict=True) for name in ids], dtype=bool
+        )
+
+    def check(self, candidates: Candidates) -> None:
+        """Raises `ParameterError` unless these are the candidates: each question's sessions, all and no others."""
+        if len(candidates) != len(self.sizes):
+            raise ParameterError(f"{len(self.sizes)} questions, but candidates of {len(candidates)} queries")
+        own = np.arange(len(self.owners)) - self.offsets[:-1][self.owners]
+        if not (np.array_equal(candidates.offsets, self.offsets) and np.array_equal(candidates.documents, own)):
+            raise ParameterError(
+                "a study needs every session of a question's conversation as a candidate, and no other: gather them "
+                "with a strategy that is complete, from an engine with the dataset's records in their order"
+            )
+
+    def order(self, system: System) -> Integers:
+        """[sessions] their places, each question's from best to last."""
+        return np.lexsort((np.where(system.kept, -system.scores, 0.0), ~system.kept, self.owners))
+
+    def hits(self, system: System) -> Floats:
+        """[questions] Hit@1."""
+        found: Flags = self.gold[self.order(system)[self.offsets[:-1]]]
+        return found.astype(np.float64)
+
+    def lists(self, system: System) -> dict[str, list[str]]:
+        """By query id, the record ids from best to last."""
+        order = self.order(system)
+        return {
+            str(query.id): [ids[place - start] for place in order[start:end].tolist()]
+            for query, ids, start, end in zip(
+                self.dataset.queries, self.ids, self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True
+            )
+        }
+
+    def longest(self) -> Integers:
+        """[questions] passages of the longest gold session."""
+        passages = {(r.namespace, r.id): len(r.passages or ()) for r in self.dataset.records}
+        return np.array(
+            [
+                max(
+                    (passages.get((query.namespace, name), 0) for name, grade in judged.items() if grade > 0), default=0
+                )
+                for query, judged in zip(self.dataset.queries, self.dataset.relevant.values(), strict=True)
+            ]
+        )
+
+
+def _fused(channel: str) -> str:
+    return "fused" if channel == LATE else channel.replace("dense-", "fused-")
+
+
+def _place(name: str) -> tuple[int, str]:
+    known = (BM25, *INTERACTIONS, "rrf", *map(_fused, INTERACTIONS), STRONGER, "fused-stronger")
+    return (known.index(name), "") if name in known else (len(known), name)
+
+
+def _fit(
+    candidates: Candidates, sessions: _Sessions, groups: Sequence[Hashable], first: str, second: str
+) -> tuple[System, AlphaFit]:
+    """The fused system, each conversation under the alpha of the others, and the fit."""
+    fused = [ZScore(alpha, first, second)(candidates) for alpha in ALPHAS]
+    everything = np.ones(len(candidates.documents), dtype=bool)
+    fit = fit_alpha(np.stack([sessions.hits(System(made.scores, everything)) for made in fused]), groups)
+    chosen = np.array([ALPHAS.index(fit.chosen[group]) for group in groups])
+    table = np.stack([made.scores for made in fused])
+    return System(table[chosen[candidates.owners], np.arange(table.shape[1])], everything), fit
+
+
+def _by(labels: Sequence[str]) -> dict[str, Flags]:
+    column = np.array(labels, dtype=object)
+    return {label: np.asarray(column == label) for label in sorted({*labels} - {""})}
+
+
+def _broken_down(values: Mapping[str, Floats], parts: Mapping[str, Flags]) -> dict[str, dict[str, float]]:
+    """``{part: {"n": questions, system: mean}}`` of the parts that hold a question."""
+    return {
+        part: {"n": int(of.sum()), **means({name: column[of] for name, column in values.items()})}
+        for part, of in parts.items()
+        if of.any()
+    }
+
+
+def _differences(
+    values: Mapping[str, Floats],
+    pairs: Iterable[tuple[str, str]],
+    compare: Callable[[Floats, Floats], Comparison],
+) -> list[dict[str, Any]]:
+    return [
+        {"first": first, "second": second, **asdict(compare(values[first], values[second]))}
+        for first, second in pairs
+        if first in values and second in values
+    ]

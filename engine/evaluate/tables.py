@@ -1,0 +1,65 @@
+"""A study as aligned text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_TITLES = {"categories": "Hit@1 by category", "lengths": "Hit@1 by turns of the longest gold session"}
+_SHOWN = ("hit@1", "recall@1", "recall@3", "recall@5", "recall@100", "mrr", "ndcg@5", "ndcg@10")
+
+
+def render(study: Mapping[str, Any]) -> str:
+    """The tables of a study of `study_conversations` or `study_strategies`, parted by blank lines.
+
+    Differences are in points (a hundredth of the metric) with their 95 % interval.
+    """
+    systems = study["systems"]
+    shown = [name for name in _SHOWN if all(name in values for values in systems.values())]
+    clusters = f", {study['clusters']} clusters" if "clusters" in study else ""
+    parts = [
+        f"{study['dataset']}: {study['n']:,} questions{clusters}",
+        table(["", *shown], ([name, *(_share(values[m]) for m in shown)] for name, values in systems.items())),
+        table(
+            [f"difference of {study.get('metric', 'hit@1')}", "points", "low", "high", "p"],
+            (
+                [
+                    f"{row['first']} - {row['second']}",
+                    *(f"{100 * row[end]:+.2f}" for end in ("difference", "low", "high")),
+                    f"{row['p']:.4f}",
+                ]
+                for row in study["differences"]
+            ),
+        ),
+    ]
+    for part, title in _TITLES.items():
+        if study.get(part):
+            names = [name for name in next(iter(study[part].values())) if name != "n"]
+            rows = (
+                [label, str(row["n"]), *(_share(row[name]) for name in names)] for label, row in study[part].items()
+            )
+            parts.append(table([title, "n", *names], rows))
+    if study.get("alpha"):
+        fits = study["alpha"]
+        grid = next(iter(fits.values()))["alphas"]
+        rows = ([f"{alpha:.2f}", *(_share(fit["curve"][i]) for fit in fits.values())] for i, alpha in enumerate(grid))
+        parts.append(table(["Hit@1 over alpha", *fits], rows))
+        groups = next(iter(fits.values()))["chosen"]
+        if len(groups) <= 20:
+            rows = ([group, *(f"{fit['chosen'][group]:.2f}" for fit in fits.values())] for group in groups)
+            parts.append(table(["alpha fitted on the others", *fits], rows))
+    return "\n\n".join(parts)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lines of columns: the first aligned left, the others right."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    )
+
+
+def _share(value: float) -> str:
+    return f"{value:.4f}"

@@ -1,0 +1,41 @@
+"""Vectors of records' first sentences, each encoded once (SPEC E005)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dense.encoder import Encoder
+from ..dense.vectors import Floats, Halves, normalized
+from .sentences import first_sentence
+
+# Sentences kept, the least recently used let go: 50 MB of 384 dimensions.
+KEPT = 1 << 16
+
+
+class Anchors:
+    """Keeps the vectors of sentences. Safe to use from many threads."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._known: OrderedDict[str, Halves] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        """Vectors [texts, dimension] of the texts' first sentences, at length 1; 0 for a text without one."""
+        sentences = [first_sentence(text) for text in texts]
+        found = np.zeros((len(texts), self._encoder.dimension))
+        with self._lock:
+            new = [own for own in dict.fromkeys(sentences) if own and own not in self._known]
+            if new:
+                self._known.update(zip(new, normalized(self._encoder.documents(new)), strict=True))
+            for place, sentence in enumerate(sentences):
+                if sentence:
+                    self._known.move_to_end(sentence)
+                    found[place] = self._known[sentence]
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return found

@@ -1,0 +1,608 @@
+"""A batch answered by a strategy: evidence from every channel, one fusion, one list a query.
+
+::
+
+    prepare ─┬─ bm25 ────┐
+             ├─ learned ─┼─ candidates ─ fuse ─┬──────────────────────── best ─ rerank ─ hits
+             └─ dense ───┘        ▲            └─ feedback ─ new vectors ─┐
+                                  └───────────── dense scores again ◄─────┘
+
+A channel lists its best documents; the candidates of a query are all that a channel listed. Dense channels then score
+every candidate that has a vector, so that a fusion of scores compares like with like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .backend import Backend
+from .columns import offsets_of, ranges
+from .dense.encoder import Encoder, checked
+from .dense.search import Mode, Stretch, document_vectors
+from .dense.sparse_encoder import TermEncoder
+from .dense.vectors import Halves
+from .errors import EncoderError, ModelMismatchError, QueryError
+from .explain import ChannelShare, Explanation, FusedExplanation
+from .feedback.pool import Pool, rounded
+from .filters import CompiledFilter
+from .fuse.candidates import Candidates, Channel, Fused, best
+from .index import Snapshot
+from .memory import Memory
+from .records import Hits, Record, unit_rows
+from .rerank import CheckedReranker, Reranked, rerank
+from .search import (
+    AnyQuery,
+    Batch,
+    Listed,
+    as_queries,
+    check_how,
+    check_places,
+    explainer_of,
+    listed,
+    passing,
+    position_of,
+    prepare,
+    spread,
+    unknown,
+)
+from .strategy import Dense, Learned, Lexical, Strategy
+from .timing import Phases
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+# Hits that a reranker reads (D015).
+RERANKED = 10
+# Bits of a document number in a (query, document) key.
+NUMBER_BITS = 40
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a search finds what the index does not hold."""
+
+    encoder: Encoder | None
+    pin: Mapping[str, Any] | None
+    term_encoder: TermEncoder | None
+    records: Callable[[str, Sequence[str]], Sequence[Record | None]] | None
+    """Records of a namespace by id; None where nobody keeps them."""
+    sentences: Callable[[str, Sequence[str]], Floats] | None
+    """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Rows of the batch that search the same documents."""
+
+    rows: Integers
+    snapshot: Snapshot
+    passing: tuple[Flags, ...]  # by segment
+
+    @cached_property
+    def documents(self) -> Integers:
+        """All that may be hits, ascending."""
+        parts = [first + np.flatnonzero(own) for first, own in zip(self.snapshot.firsts, self.passing, strict=True)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The segments with vectors that can hold a hit."""
+        return tuple(
+            Stretch(segment.vectors, first, None if own.all() else own)
+            for segment, first, own in zip(self.snapshot.segments, self.snapshot.firsts, self.passing, strict=True)
+            if segment.vectors is not None and own.any()
+        )
+
+
+class Gathering:
+    """The evidence of one batch under one strategy."""
+
+    def __init__(
+        self, batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, *, threads: int, execution: str
+    ) -> None:
+        self.batch = batch
+        self.backend = backend
+        self.sources = sources
+        self.strategy = strategy
+        self.threads = threads
+        self.execution = execution
+        self.phases = Phases()
+        self.lists: dict[str, Listed] = {}
+        self.served: list[str] = []
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        rows: dict[tuple[str, CompiledFilter, float, float], list[int]] = {}
+        for row in self.batch.rows:
+            asked = self.batch.asked[row]
+            rows.setdefault((asked.query.namespace, asked.accepted, asked.since, asked.until), []).append(row)
+        found = []
+        for (namespace, accepted, since, until), own in rows.items():
+            snapshot = self.batch.snapshots[namespace]
+            masks = [passing(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
+            found.append(Group(np.array(own, dtype=np.int64), snapshot, tuple(masks)))
+        return found
+
+    @cached_property
+    def depths(self) -> dict[int, int]:
+        """How many documents a channel lists for each row."""
+        batch, depth = self.batch, self.strategy.depth
+        depths = {
+            row: batch.snapshots[batch.queries[row].namespace].size if depth is None else max(depth, batch.asked[row].k)
+            for row in batch.rows
+        }
+        check_places(len(batch), max(depths.values(), default=0))
+        return depths
+
+    @cached_property
+    def vectors(self) -> tuple[Halves, Flags]:
+        """(the queries' vectors [B, dimension], which of them have one)."""
+        with self.phases("encode"):
+            return query_vectors(self.batch, self.sources)
+
+    @cached_property
+    def weights(self) -> dict[int, Mapping[str, float]]:
+        """The queries' learned term weights, by row; rows without any are left out."""
+        with self.phases("encode"):
+            return query_weights(self.batch, self.sources)
+
+    def listing(self, channel: Lexical | Learned) -> Listed:
+        """The lists of a channel over postings."""
+        if channel.name not in self.lists:
+            with self.phases(channel.name):
+                found = listed(
+                    self.batch,
+                    self.backend,
+                    self.depths,
+                    learned=self.weights if isinstance(channel, Learned) else None,
+                    threads=self.threads,
+                    execution=self.execution,
+                    phases=Phases(),
+                    timing=False,
+                )
+            self.lists[channel.name] = found
+            self.served.append(found.served)
+        return self.lists[channel.name]
+
+    def nearest(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
+        """The lists of a dense channel for these query vectors: (scores, documents) [B, width]."""
+        has, depths = self.vectors[1], self.depths
+        width = max((depths[row] for row in self.batch.rows if has[row]), default=0)
+        scores = np.full((len(self.batch), width), -np.inf)
+        documents = np.full((len(self.batch), width), -1, dtype=np.int64)
+        verbs = self.backend.dense()
+        if verbs.name not in self.served:
+            self.served.append(verbs.name)
+        with self.phases("dense"):
+            for group in self.groups:
+                rows = group.rows[has[group.rows]]
+                if not len(rows) or not group.stretches:
+                    continue
+                wanted = np.array([depths[row] for row in rows.tolist()])
+                found, numbers, _ = verbs.best(
+                    vectors[rows],
+                    group.stretches,
+                    int(wanted.max()),
+                    channel.interaction,
+                    channel.mode,
+                    threads=self.threads,
+                )
+                beyond = np.arange(found.shape[1]) >= wanted[:, None]
+                scores[rows, : found.shape[1]] = np.where(beyond, -np.inf, found)
+                documents[rows, : found.shape[1]] = np.where(beyond, -1, numbers)
+        return scores, documents
+
+    def similarities(self, channel: Dense, vectors: Halves, offsets: Integers, documents: Integers) -> Floats:
+        """[candidates] a dense channel's scores of given documents, -inf for those without a vector."""
+        has = self.vectors[1]
+        scores = np.full(len(documents), -np.inf)
+        verbs = self.backend.dense()
+        mode: Mode = "int8" if channel.mode == "int8" else "exact"
+        with self.phases("dense"):
+            for group in self.groups:
+                rows = group.rows[has[group.rows]]
+                counts = offsets[rows + 1] - offsets[rows]
+                places = ranges(offsets[rows], counts)
+                if not len(places) or not group.stretches:
+                    continue
+                scores[places] = verbs.scores_of(
+                    vectors[rows], group.stretches, offsets_of(counts), documents[places], channel.interaction, mode
+                )
+        return scores
+
+    def candidates(self, vectors: Halves | None = None) -> Candidates:
+        """All channels' lists together; `vectors` are the dense channels' query vectors if not the queries' own."""
+        lists = {}
+        for channel in self.strategy.channels:
+            if isinstance(channel, Dense):
+                lists[channel.name] = self.nearest(channel, self.vectors[0] if vectors is None else vectors)
+            else:
+                found = self.listing(channel)
+                lists[channel.name] = found.scores, found.documents
+        with self.phases("fuse"):
+            keys = [_keys(documents) for _, documents in lists.values()]
+            if self.strategy.complete:
+                keys += [(group.rows[:, None] << NUMBER_BITS | group.documents).reshape(-1) for group in self.groups]
+            every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+            offsets = np.searchsorted(every, np.arange(len(self.batch) + 1) << NUMBER_BITS)
+            documents = every & (1 << NUMBER_BITS) - 1
+        channels = {}
+        for channel in self.strategy.channels:
+            own, numbers = lists[channel.name]
+            present = numbers >= 0
+            place = np.searchsorted(every, _keys(numbers))
+            named = np.zeros(len(every), dtype=np.bool_)
+            named[place] = True
+            if isinstance(channel, Dense):
+                query = self.vectors[0] if vectors is None else vectors
+                scores = self.similarities(channel, query, offsets, documents)
+                scored = scores > -np.inf
+            else:
+                scores = np.zeros(len(every))
+                scores[place] = own[present]
+                scored = np.ones(len(every), dtype=np.bool_)
+            with self.phases("fuse"):
+                channels[channel.name] = Channel.of(
+                    scores, scored, scored if self.strategy.complete else named & scored, offsets
+                )
+        with self.phases("fuse"):
+            return self._described(offsets, documents, channels)
+
+    def _described(self, offsets: Integers, documents: Integers, channels: Mapping[str, Channel]) -> Candidates:
+        times, importance = np.full(len(documents), np.nan), np.full(len(documents), np.nan)
+        if self.strategy.aged:
+            for group in self.groups:
+                places = ranges(offsets[group.rows], offsets[group.rows + 1] - offsets[group.rows])
+                for name, column in (("time", times), ("importance", importance)):
+                    column[places] = group.snapshot.numbers_of(name, documents[places])
+        now = [np.nan if query.now is None else float(query.now) for query in self.batch.queries]
+        types = tuple(query.type for query in self.batch.queries)
+        return Candidates(offsets, documents, channels, np.array(now), times, importance, types)
+
+    def again(self, candidates: Candidates, vectors: Halves) -> Candidates:
+        """The same candidates, scored for other query vectors (E012)."""
+        channels = dict(candidates.channels)
+        for channel in self.strategy.channels:
+            if isinstance(channel, Dense):
+                scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
+                before = channels[channel.name]
+                channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
+        return self._described(candidates.offsets, candidates.documents, channels)
+
+    def fuse(self, candidates: Candidates) -> Fused:
+        with self.phases("fuse"):
+            if self.strategy.fusion is not None:
+                return self.strategy.fusion(candidates)
+            ((name, channel),) = candidates.channels.items()
+            return Fused.of({name: channel.scores}, channel.listed)
+
+    def moved(self, candidates: Candidates, fused: Fused) -> Candidates:
+        """The candidates after feedback: scored again for the vectors that the first of them gave."""
+        feedback = self.strategy.feedback
+        assert feedback is not None
+        vectors, has = self.vectors
+        rows = np.flatnonzero(has)
+        own = vectors[rows].astype(np.float64)
+        with self.phases("feedback"):
+            pool = self._pool(candidates, fused, rows)
+            new = feedback(own, pool)
+            halves = vectors.copy()
+            halves[rows] = rounded(own, new).astype(np.float16)
+        return self.again(candidates, halves)
+
+    def _pool(self, candidates: Candidates, fused: Fused, rows: Integers) -> Pool:
+        """What the feedback reads of the best candidates of these rows that have a vector."""
+        feedback = self.strategy.feedback
+        assert feedback is not None
+        channel = next(channel for channel in self.strategy.channels if isinstance(channel, Dense))
+        evidence = candidates.channels[channel.name]
+        ready = Fused(fused.scores, fused.shares, fused.kept & evidence.scored)
+        wanted = np.full(len(self.batch), feedback.depth)
+        every, numbers, at = best(ready, candidates, wanted, feedback.depth)
+        scores, documents, places = every[rows], numbers[rows], at[rows]
+        found = places >= 0
+        vectors = np.zeros((*documents.shape, self.vectors[0].shape[1]), dtype=np.float16)
+        for group in self.groups:
+            own = np.flatnonzero(np.isin(rows, group.rows))
+            if len(own) and group.stretches:
+                vectors[own] = document_vectors(group.stretches, documents[own].reshape(-1)).reshape(vectors[own].shape)
+
+        def fresh(queries: Floats) -> Pool:
+            halves = self.vectors[0].copy()
+            halves[rows] = queries.astype(np.float16)
+            again = self.candidates(halves)
+            return self._pool(again, self.fuse(again), rows)
+
+        return Pool(
+            texts=[self.batch.queries[row].text for row in rows.tolist()],
+            scores=scores,
+            similarities=np.where(found, evidence.scores[places], -np.inf) if found.any() else scores,
+            vectors=vectors,
+            counts=found.sum(axis=1),
+            first_sentences=partial(self._sentences, rows, documents) if feedback.needs_sentences else None,
+            again=fresh,
+        )
+
+    def _sentences(self, rows: Integers, documents: Integers, count: int) -> Floats:
+        """Vectors of the first sentence of each of the first `count` documents [rows, count, d]; 0 where there is none.
+
+        Raises `QueryError` where nobody keeps the records' texts.
+        """
+        if self.sources.sentences is None:
+            raise QueryError(
+                f"strategy {self.strategy.name!r} reads and encodes sentences of records: use Engine.open(path), which "
+                "keeps texts, with the records' encoder"
+            )
+        out = np.zeros((len(rows), count, self.vectors[0].shape[1]))
+        for group in self.groups:
+            own = np.flatnonzero(np.isin(rows, group.rows))
+            if len(own):
+                numbers = documents[own, :count]
+                held = numbers >= 0
+                ids = group.snapshot.ids_of(numbers[held]).tolist()
+                found = np.zeros((*numbers.shape, out.shape[2]))
+                found[held] = self.sources.sentences(self.batch.queries[int(group.rows[0])].namespace, ids)
+                out[own] = found
+        return out
+
+    def evidence(self) -> tuple[Candidates, Fused]:
+        """What the answer is chosen from."""
+        candidates = self.candidates()
+        fused = self.fuse(candidates)
+        if self.strategy.feedback is not None and self.vectors[1].any():
+            candidates = self.moved(candidates, fused)
+            fused = self.fuse(candidates)
+        return candidates, fused
+
+
+def search(
+    memory: Memory,
+    backend: Backend,
+    sources: Sources,
+    queries: Sequence[AnyQuery],
+    k: int,
+    strategy: Strategy,
+    *,
+    threads: int,
+    execution: str,
+    timing: bool,
+    windows: Callable[[str], int],
+    reranker: CheckedReranker | None = None,
+    rerank_depth: int = RERANKED,
+) -> Hits:
+    """As `Engine.search`."""
+    asked = as_queries(queries, "search")
+    check_how(threads, execution)
+    batch = prepare(memory, asked, k, windows, aged=strategy.aged)
+    gathering = Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
+    candidates, fused = gathering.evidence()
+    with gathering.phases("fuse"):
+        wanted = np.array([asked.k for asked in batch.asked], dtype=np.int64)
+        scores, documents, _ = best(fused, candidates, wanted, batch.width)
+    scores, documents, counts = spread(batch, scores, documents, (documents >= 0).sum(axis=1).astype(np.int32))
+    reranked = None
+    if reranker is not None:
+        with gathering.phases("rerank"):
+            order, reranked = _reranked(gathering, reranker, rerank_depth, documents)
+            scores, documents = np.take_along_axis(scores, order, 1), np.take_along_axis(documents, order, 1)
+    served = ", dense ".join(dict.fromkeys(gathering.served)) or backend.name
+    return Hits(
+        scores,
+        documents,
+        counts,
+        batch.queries,
+        served,
+        batch.resolver(),
+        partial(_explain, gathering, candidates, fused),
+        gathering.phases.milliseconds if timing else None,
+        reranked=reranked,
+    )
+
+
+def gather(
+    memory: Memory,
+    backend: Backend,
+    sources: Sources,
+    queries: Sequence[AnyQuery],
+    strategy: Strategy,
+    *,
+    threads: int,
+    execution: str,
+    windows: Callable[[str], int],
+) -> tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]:
+    """As `Engine.candidates`: the evidence, and what turns its documents into ids."""
+    asked = as_queries(queries, "candidates")
+    check_how(threads, execution)
+    batch = prepare(memory, asked, 1, windows, aged=strategy.aged)
+    gathering = Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
+    candidates = gathering.candidates()
+    # Equal queries are worked out once: each gets the candidates of the row that holds its answer.
+    source = np.array(batch.source, dtype=np.int64)
+    counts = np.diff(candidates.offsets)[source]
+    places = ranges(candidates.offsets[source], counts)
+    offsets = offsets_of(counts)
+    channels = {
+        name: Channel(channel.scores[places], channel.scored[places], channel.ranks[places])
+        for name, channel in candidates.channels.items()
+    }
+    spread_out = Candidates(
+        offsets,
+        candidates.documents[places],
+        channels,
+        candidates.now,
+        candidates.times[places],
+        candidates.importance[places],
+        candidates.types,
+    )
+    held = batch.held()
+
+    def resolve(documents: Integers) -> npt.NDArray[np.object_]:
+        ids = np.full(len(documents), None, dtype=object)
+        for row, query in enumerate(batch.queries):
+            own = slice(int(offsets[row]), int(offsets[row + 1]))
+            if own.stop > own.start:
+                ids[own] = held[query.namespace].ids_of(documents[own])
+        return ids
+
+    return spread_out, resolve
+
+
+def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
+    """(vectors [B, dimension], which rows have one) of the rows that are worked out.
+
+    A query's own vector goes before its text; a query with neither, or with terms alone, has no vector. Equal texts are
+    encoded once, all in one call. Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
+    """
+    pin = sources.pin
+    if pin is None:
+        raise QueryError(
+            "the engine holds no vectors, and the strategy needs them; make it with encoder='model name', or with "
+            "fanrank.OwnVectors(dimension) and vectors of your own"
+        )
+    model, dimension = f"{pin['name']}@{pin['version']}", int(pin["dimension"])
+    vectors = np.zeros((len(batch), dimension), dtype=np.float16)
+    has = np.zeros(len(batch), dtype=np.bool_)
+    texts: dict[str, list[int]] = {}
+    for row in batch.rows:
+        query = batch.queries[row]
+        if query.model is not None and query.model not in (pin["name"], model):
+            raise ModelMismatchError(
+                f"query {row}: its vector is of model {query.model!r}, and the records' are of "
+                f"{model}; the two cannot be compared"
+            )
+        if query.vector is not None:
+            if query.vector.shape[1] != dimension:
+                raise QueryError(
+                    f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
+                    f"{dimension} ({model})"
+                )
+            vectors[row], has[row] = query.vector[0], True
+        elif query.text.strip() and query.terms is None:
+            texts.setdefault(query.text, []).append(row)
+    if texts:
+        if sources.encoder is None:
+            raise EncoderError(
+                f"queries need the encoder of the records, {model}: open the engine with encoder=..., "
+                "or give each query its vector"
+            )
+        encoded = unit_rows(checked(sources.encoder.queries(list(texts)), list(texts), sources.encoder))
+        for vector, rows in zip(encoded, texts.values(), strict=True):
+            vectors[rows], has[rows] = vector, True
+    return vectors, has
+
+
+def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, float]]:
+    """The learned term weights of the rows that are worked out and have some.
+
+    A query's own weights go before its text. Raises `QueryError` where a text has none and nothing makes them.
+    """
+    found: dict[int, Mapping[str, float]] = {}
+    texts: dict[str, list[int]] = {}
+    for row in batch.rows:
+        query = batch.queries[row]
+        if query.weights is not None:
+            found[row] = query.weights
+        elif query.text.strip() and query.terms is None:
+            texts.setdefault(query.text, []).append(row)
+    if texts:
+        if sources.term_encoder is None:
+            raise QueryError(
+                "queries need learned term weights: make the engine with term_encoder=..., or give each its weights"
+            )
+        for own, rows in zip(sources.term_encoder.queries(list(texts)), texts.values(), strict=True):
+            found |= dict.fromkeys(rows, own)
+    return found
+
+
+def _reranked(
+    gathering: Gathering, reranker: CheckedReranker, depth: int, documents: Integers
+) -> tuple[Integers, Floats]:
+    """(the new order of the hits [B, k], the reranker's scores in it, NaN where it was not asked)."""
+    batch, sources = gathering.batch, gathering.sources
+    if sources.records is None:
+        raise QueryError(
+            "a reranker reads the records' texts, which an engine in memory does not keep; use Engine.open"
+        )
+    heads = documents[:, :depth]
+    ids = batch.resolver()(heads)
+    wanted: dict[str, set[str]] = {}
+    for query, own in zip(batch.queries, ids, strict=True):
+        wanted.setdefault(query.namespace, set()).update(name for name in own if name is not None)
+    held: dict[tuple[str, str], Record] = {}
+    for namespace, names in wanted.items():
+        found = sources.records(namespace, sorted(names))
+        held |= {(namespace, record.id): record for record in found if record is not None}
+    vectors = gathering.vectors if sources.pin is not None and any(r.passages for r in held.values()) else None
+
+    def text(position: int, place: int) -> str:
+        record = held[batch.queries[position].namespace, ids[position, place]]
+        row = batch.source[position]
+        if record.passages is None or record.embedding is None or vectors is None or not vectors[1][row]:
+            return record.text
+        # Of a record with many passages the reranker reads the nearest, as the source does (D015).
+        return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ vectors[0][row].astype(np.float64)))]
+
+    lists = [[place for place in range(heads.shape[1]) if (ids[row, place] is not None)] for row in range(len(batch))]
+    answers: list[Reranked[int]] = rerank([query.text for query in batch.queries], lists, text, reranker, depth)
+    order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()
+    scores = np.full(documents.shape, np.nan)
+    for row, answer in enumerate(answers):
+        order[row, : len(answer.ranking)] = answer.ranking
+        scores[row, : len(answer.scores)] = answer.scores
+    return order, scores
+
+
+def _keys(documents: Integers) -> Integers:
+    """(query, document) pairs of a list [B, width] as numbers, padding left out."""
+    rows, columns = np.nonzero(documents >= 0)
+    return rows << NUMBER_BITS | documents[rows, columns]
+
+
+def _explain(
+    gathering: Gathering, candidates: Candidates, fused: Fused, position: int, record_id: str
+) -> FusedExplanation:
+    batch = gathering.batch
+    position = position_of(batch, position)
+    query, row = batch.queries[position], batch.source[position]
+    snapshot = batch.snapshots.get(query.namespace)
+    place = None if snapshot is None else snapshot.find(record_id)
+    if snapshot is None or place is None:
+        raise unknown(record_id, query.namespace)
+    document = snapshot.firsts[place.segment] + place.position
+    start, end = candidates.offsets[row : row + 2].tolist()
+    at = start + int(np.searchsorted(candidates.documents[start:end], document))
+    found = at < end and candidates.documents[at] == document
+    shares = []
+    for name in dict.fromkeys([*candidates.channels, *fused.shares]):
+        channel = candidates.channels.get(name)
+        listed_at = 0 if channel is None or not found else int(channel.ranks[at])
+        scored = channel is not None and found and bool(channel.scored[at])
+        share = fused.shares.get(name)
+        shares.append(
+            ChannelShare(
+                channel=name,
+                rank=listed_at or None,
+                score=float(channel.scores[at]) if channel is not None and scored else None,
+                share=float(share[at]) if share is not None and found else 0.0,
+            )
+        )
+    lexical: Explanation | None = None
+    for own in gathering.strategy.channels:
+        if isinstance(own, Lexical):
+            lexical = explainer_of(batch, gathering.listing(own))(position, record_id)
+    return FusedExplanation(
+        query=position,
+        id=record_id,
+        document=document,
+        strategy=gathering.strategy.name,
+        score=float(fused.scores[at]) if found and fused.kept[at] else None,
+        channels=tuple(shares),
+        lexical=lexical,
+    )

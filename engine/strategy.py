@@ -1,0 +1,252 @@
+"""How a query is answered: which evidence to gather, and how to make one list of it.
+
+A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `STRATEGIES` names
+the ones that the sources describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
+answer; a strategy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from .dense.interaction import Interaction
+from .dense.search import Mode
+from .errors import ParameterError
+from .feedback.pool import Feedback
+from .feedback.registry import feedback_of, feedback_to_dict
+from .fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
+from .fuse.fusion import check_channels
+
+MODES: tuple[str, ...] = get_args(Mode)
+
+DEPTH = 100
+"""Candidates a channel (B050)."""
+POOL = 1000
+"""Candidates of strategies with feedback: the pool that the new query scores again (E012)."""
+
+BM25 = "bm25"
+DENSE = "dense"
+LEARNED = "sparse"
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """BM25 over the record's text fields."""
+
+    name: str = BM25
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The product of learned term weights (`Record.weights`, `Query.weights`), Algorithm 3 of seed 000."""
+
+    name: str = LEARNED
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``."""
+
+    interaction: Interaction = field(default_factory=Interaction)
+    mode: Mode = "exact"
+    name: str = DENSE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.interaction, Interaction):
+            raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
+        if self.mode not in MODES:
+            raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
+
+
+Channel = Lexical | Dense | Learned
+
+_KINDS: dict[str, type[Channel]] = {"lexical": Lexical, "dense": Dense, "learned": Learned}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The channels of evidence and what becomes of them.
+
+    `fusion` makes one score of several channels; without one there is one channel, whose scores are the answer's.
+    `feedback` moves the query vector by what stands first, and scores the candidates' vectors again (E012). `depth` is
+    how many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a
+    channel also ranks, behind its hits, the records that pass and hold nothing for it (for small namespaces; what
+    published protocols do). Raises `ParameterError`.
+    """
+
+    name: str
+    channels: tuple[Channel, ...] = (Lexical(),)
+    fusion: Fusion | None = None
+    feedback: Feedback | None = None
+    depth: int | None = DEPTH
+    complete: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ParameterError(f"a strategy's name must be a non-empty string, not {self.name!r}")
+        object.__setattr__(self, "channels", tuple(self.channels))
+        if not self.channels or not all(isinstance(channel, (Lexical, Dense, Learned)) for channel in self.channels):
+            raise ParameterError(f"strategy {self.name!r} needs channels: Lexical, Dense or Learned")
+        names = [channel.name for channel in self.channels]
+        if len(set(names)) < len(names):
+            raise ParameterError(f"strategy {self.name!r}: two channels have one name; give them different names")
+        if self.fusion is None and len(names) > 1:
+            raise ParameterError(f"strategy {self.name!r} has {len(names)} channels and no fusion")
+        if self.fusion is not None:
+            check_channels(self.fusion, names)
+        if self.feedback is not None and not any(isinstance(channel, Dense) for channel in self.channels):
+            raise ParameterError(f"strategy {self.name!r}: feedback moves a query vector, and no channel is dense")
+        if self.depth is not None and (
+            isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
+        ):
+            raise ParameterError(f"strategy {self.name!r}: depth must be 1 or more, or None, not {self.depth!r}")
+        if self.complete and self.depth is not None:
+            raise ParameterError(f"strategy {self.name!r}: complete lists need depth None")
+
+    @property
+    def plain(self) -> bool:
+        """Whether BM25 alone answers."""
+        return self.channels == (Lexical(),) and self.fusion is None and not self.complete
+
+    @property
+    def aged(self) -> bool:
+        """Whether answers depend on the query's own time, beyond a half-life."""
+        return isinstance(self.fusion, (AgentRRF, Decay))
+
+    @classmethod
+    def of(cls, value: AnyStrategy) -> Strategy:
+        """The strategy that a name, a mapping (`to_dict`) or a strategy stands for. Raises `ParameterError`."""
+        if isinstance(value, Strategy):
+            return value
+        if isinstance(value, str):
+            if value not in STRATEGIES:
+                raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join(STRATEGIES)}")
+            return STRATEGIES[value]
+        if not isinstance(value, Mapping):
+            raise ParameterError(f"a strategy is a name, a mapping or a Strategy, not {type(value).__name__}")
+        known = set(cls.__dataclass_fields__)
+        unknown = sorted(set(value) - known)
+        if unknown or "name" not in value:
+            what = f"no {unknown[0]!r}" if unknown else "a 'name'"
+            raise ParameterError(f"a strategy has {what}; it has: {', '.join(sorted(known))}")
+        given = dict(value)
+        if "channels" in given:
+            given["channels"] = tuple(_channel_of(channel) for channel in given["channels"])
+        if given.get("fusion") is not None:
+            given["fusion"] = fusion_of(given["fusion"])
+        if given.get("feedback") is not None:
+            given["feedback"] = feedback_of(given["feedback"])
+        return cls(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, which `of` takes."""
+        return {
+            "name": self.name,
+            "channels": [_channel_to_dict(channel) for channel in self.channels],
+            "fusion": None if self.fusion is None else fusion_to_dict(self.fusion),
+            "feedback": None if self.feedback is None else feedback_to_dict(self.feedback),
+            "depth": self.depth,
+            "complete": self.complete,
+        }
+
+    def __str__(self) -> str:
+        parts = [" + ".join(_shown(channel) for channel in self.channels)]
+        if self.fusion is not None:
+            parts.append(f"fused by {self.fusion}")
+        if self.feedback is not None:
+            parts.append(f"after {self.feedback}")
+        return f"{self.name}: {', '.join(parts)}"
+
+    def deep(self, *, complete: bool = False) -> Strategy:
+        """The same over all records that pass (`depth` None)."""
+        return replace(self, depth=None, complete=complete)
+
+
+def _shown(channel: Channel) -> str:
+    if not isinstance(channel, Dense):
+        return channel.name
+    return f"{channel.name} ({channel.interaction}{'' if channel.mode == 'exact' else ', ' + channel.mode})"
+
+
+def _channel_to_dict(channel: Channel) -> dict[str, Any]:
+    kind = next(kind for kind, own in _KINDS.items() if isinstance(channel, own))
+    if not isinstance(channel, Dense):
+        return {"kind": kind, "name": channel.name}
+    interaction = channel.interaction
+    return {
+        "kind": kind,
+        "name": channel.name,
+        "mode": channel.mode,
+        "interaction": {"kind": interaction.kind, "rows": interaction.rows, "beta": interaction.beta},
+    }
+
+
+def _channel_of(value: Any) -> Channel:
+    if isinstance(value, (Lexical, Dense, Learned)):
+        return value
+    if not isinstance(value, Mapping) or value.get("kind") not in _KINDS:
+        raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
+    given = {key: own for key, own in value.items() if key != "kind"}
+    try:
+        if isinstance(given.get("interaction"), Mapping):
+            given["interaction"] = Interaction(**given["interaction"])
+        return _KINDS[value["kind"]](**given)
+    except TypeError as error:
+        raise ParameterError(f"channel {value!r}: {error}") from None
+
+
+_LATE = Dense()
+
+
+def _dense(name: str, **how: Any) -> Strategy:
+    return Strategy(name, (Dense(**how),))
+
+
+def _hybrid(name: str, fusion: Fusion, **how: Any) -> Strategy:
+    return Strategy(name, (Lexical(), _LATE), fusion, **how)
+
+
+def _moved(name: str, feedback: str) -> tuple[Strategy, Strategy]:
+    """The dense form of a feedback, and the one fused with BM25 (E011)."""
+    own = feedback_of(feedback)
+    return (
+        Strategy(name, (_LATE,), None, own, POOL),
+        _hybrid(f"{name}-fused", MinMax(), feedback=own, depth=POOL),
+    )
+
+
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("bm25"),
+        _dense("dense"),
+        _dense("dense-early", interaction=Interaction("early")),
+        _dense("dense-late", interaction=Interaction("late")),
+        _dense("dense-top3", interaction=Interaction("top", rows=3)),
+        _dense("dense-lse10", interaction=Interaction("lse", beta=10.0)),
+        _dense("dense-lme10", interaction=Interaction("lme", beta=10.0)),
+        _dense("dense-int8", mode="int8"),
+        _dense("dense-hnsw", mode="hnsw"),
+        Strategy("sparse", (Learned(),)),
+        _hybrid("rrf", RRF()),
+        _hybrid("score_rrf", ScoreRRF()),
+        _hybrid("agent_rrf", AgentRRF()),
+        _hybrid("fused", ZScore()),
+        _hybrid("minmax", MinMax()),
+        Strategy("decay", (Lexical(),), Decay()),
+        *_moved("softcentroid", "softcentroid"),
+        *_moved("softcentroid-iterated", "softcentroid-2"),
+        *_moved("rocchio", "rocchio"),
+        *_moved("rocchio-floor", "rocchio-floor"),
+        *_moved("first-sentence", "first-sentence"),
+        *_moved("tail-gap", "tail-gap"),
+        *_moved("adaptive-softcentroid", "adaptive-softcentroid"),
+        *_moved("factoid-route", "factoid-route"),
+        *_moved("hard-top1", "hard-top1"),
+    )
+}
+"""The named strategies (`fanrank eval --list-strategies`)."""
+
+AnyStrategy = str | Strategy | Mapping[str, Any]

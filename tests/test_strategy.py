@@ -1,0 +1,67 @@
+"""Strategies as values: named, printed, compared, and the same after JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+
+
+@pytest.mark.parametrize("name", fr.STRATEGIES)
+def test_a_strategy_survives_json(name: str) -> None:
+    strategy = fr.Strategy.of(name)
+    again = fr.Strategy.of(json.loads(json.dumps(strategy.to_dict())))
+    assert again == strategy
+    assert again.name == name
+    assert str(again) == str(strategy)
+    assert str(strategy).startswith(f"{name}: ")
+
+
+def test_the_names_of_the_sources_are_there() -> None:
+    wanted = """bm25 dense dense-early dense-late dense-top3 dense-lse10 dense-lme10 dense-int8 dense-hnsw sparse rrf
+        agent_rrf score_rrf fused minmax softcentroid softcentroid-fused rocchio rocchio-floor first-sentence tail-gap
+        adaptive-softcentroid factoid-route hard-top1"""
+    assert set(wanted.split()) <= set(fr.STRATEGIES)
+    assert fr.STRATEGIES["bm25"].plain
+    assert not any(own.plain for name, own in fr.STRATEGIES.items() if name != "bm25")
+
+
+def test_of_takes_what_it_gives() -> None:
+    own = fr.Strategy("mine", (fr.Lexical(), fr.Dense(fr.Interaction("top", rows=2), "int8")), fr.RRF(k=10.0), depth=7)
+    assert fr.Strategy.of(own) is own
+    assert fr.Strategy.of(own.to_dict()) == own
+    assert fr.Strategy.of({"name": "short", "fusion": "rrf", "channels": [{"kind": "lexical"}, {"kind": "dense"}]}) == (
+        fr.Strategy("short", (fr.Lexical(), fr.Dense()), fr.RRF())
+    )
+    assert own.deep(complete=True).depth is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("unknown", "unknown strategy"),
+        (3, "a name, a mapping"),
+        ({"channels": []}, "a 'name'"),
+        ({"name": "x", "depths": 3}, "no 'depths'"),
+        ({"name": "x", "channels": [{"kind": "graph"}]}, "a kind of"),
+        ({"name": "x", "channels": [{"kind": "dense", "mode": "fast"}]}, "unknown dense mode"),
+        ({"name": "x", "channels": [{"kind": "dense", "size": 3}]}, "size"),
+        ({"name": "x", "channels": [{"kind": "dense", "interaction": {"kind": "sum"}}]}, "unknown interaction"),
+        ({"name": "x", "channels": [{"kind": "lexical"}, {"kind": "dense"}]}, "no fusion"),
+        ({"name": "x", "channels": [{"kind": "dense"}, {"kind": "dense"}], "fusion": "rrf"}, "one name"),
+        ({"name": "x", "fusion": "zscore"}, "names the channel"),
+        ({"name": "x", "fusion": "sum"}, "unknown fusion"),
+        ({"name": "x", "feedback": "rocchio"}, "no channel is dense"),
+        ({"name": "x", "depth": 0}, "depth"),
+        ({"name": "x", "depth": True}, "depth"),
+        ({"name": "x", "complete": True}, "depth None"),
+        ({"name": ""}, "non-empty"),
+        ({"name": "x", "channels": []}, "needs channels"),
+    ],
+)
+def test_bad_strategies_are_named(value: Any, words: str) -> None:
+    with pytest.raises(fr.ParameterError, match=words):
+        fr.Strategy.of(value)
