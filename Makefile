@@ -15,7 +15,7 @@ demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
 
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from fanrank.cpu_fallback.dense import verbs
+from fanrank.cpu_fallback.dense import verbs as cpu
 from fanrank.engine.dense import approximate
 from fanrank.engine.dense.interaction import Interaction
-from fanrank.engine.dense.search import Mode, Stretch
+from fanrank.engine.dense.search import DenseVerbs, Mode, Stretch
 from fanrank.engine.dense.vectors import Vectors, normalized
 
 from .options import names, numbers, progress
@@ -105,7 +105,9 @@ def clustered(seed: int, documents: int, queries: int, dimension: int) -> tuple[
     return some(documents), some(queries)
 
 
-def _ours(vectors: Vectors, mode: Mode) -> Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]:
+def _ours(
+    vectors: Vectors, mode: Mode, verbs: DenseVerbs = cpu
+) -> Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]:
     stretches = [Stretch(vectors, 0)]
 
     def search(queries: np.ndarray, singles: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -135,6 +137,11 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
 
     add("exact", True, lambda: _ours(vectors, "exact"), lambda: vectors.bytes)
     add("int8", False, int8, lambda: vectors.codes[0].nbytes + vectors.codes[1].nbytes)
+    if {"exact-device", "int8-device"} & set(wanted):
+        device = _device()
+        size = vectors.bytes
+        add("exact-device", True, lambda: _ours(vectors, "exact", device), lambda: size)
+        add("int8-device", False, lambda: _ours(vectors, "int8", device), lambda: size // 2)
     try:
         import faiss
     except ImportError:
@@ -155,6 +162,17 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
     add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * approximate.DEFAULT.neighbours * len(rows))
     add("faiss-flat", False, flat, lambda: 4 * rows.size)
     return found
+
+
+def _device() -> DenseVerbs:
+    """The verbs on the GPU, answers on the host. Its vectors are brought there by the first, untimed, answer."""
+    import torch
+
+    from fanrank.kernels.dense import dense_verbs
+
+    if not torch.cuda.is_available():
+        raise SystemExit("bench.dense: no CUDA device for exact-device and int8-device")
+    return dense_verbs("triton")
 
 
 SYSTEMS = ("exact", "exact-looped", "int8", "int8-looped", "hnsw", "hnsw-looped", "faiss-flat", "faiss-flat-looped")
