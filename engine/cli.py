@@ -22,8 +22,7 @@ from . import demo as demos
 from .bm25 import METHODS, QUERY_TF
 from .cli_values import duration, filter_of, moment, query_of, windows_of
 from .columns import NUMBERS
-from .dense.cache import CachedEncoder
-from .dense.sentence import resolve
+from .dense.sparse_encoder import SparseSentenceEncoder
 from .engine import Engine
 from .errors import (
     BackendUnavailableError,
@@ -36,11 +35,11 @@ from .errors import (
     StorageError,
 )
 from .evaluate.hybrid import study
-from .evaluate.protocol import LOADERS, PRESETS, evaluate
+from .evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate, open_encoder
 from .evaluate.tables import render
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
-from .store import RECORDS
-from .strategy import STRATEGIES, Strategy
+from .rows import RECORDS
+from .strategy import STRATEGIES, Dense, Learned, Strategy
 from .text import ANALYZERS, DEFAULT_ANALYZER
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,6 +51,9 @@ encoder_option = click.option(
     "--encoder",
     metavar="MODEL",
     help="Embeddings: a sentence-transformers model, its folder, or a package that has one.",
+)
+term_encoder_option = click.option(
+    "--term-encoder", metavar="MODEL", help="Learned term weights: a SparseEncoder of sentence-transformers."
 )
 embeddings_option = click.option(
     "--embeddings", type=click.Path(), help="A file that keeps embeddings, so that no text is encoded twice."
@@ -104,15 +106,15 @@ def _engine_options(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "fields": {"text": 1.0, **weights} if weights else None}
 
 
-def _encoder(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the encoder that --encoder and --embeddings name, where they do."""
-    name, path = options.pop("encoder", None), options.pop("embeddings", None)
-    if name is None:
-        if path is not None:
-            raise ParameterError("--embeddings keeps what --encoder makes; give both")
-        return options
-    encoder = resolve(name)
-    return {**options, "encoder": encoder if path is None else CachedEncoder(encoder, path)}
+def _encoders(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the encoders that --encoder, --embeddings and --term-encoder name, where they do."""
+    name, path, terms = (options.pop(option, None) for option in ("encoder", "embeddings", "term_encoder"))
+    if name is None and path is not None:
+        raise ParameterError("--embeddings keeps what --encoder makes; give both")
+    found: dict[str, Any] = {} if name is None else {"encoder": open_encoder(name, path)}
+    if terms is not None:
+        found["term_encoder"] = SparseSentenceEncoder(terms)
+    return {**options, **found}
 
 
 def _strategy(text: str) -> Strategy:
@@ -163,10 +165,11 @@ def demo(data: str | None, backend: str | None, as_json: bool) -> None:
 @engine_options
 @encoder_option
 @embeddings_option
+@term_encoder_option
 @json_option
 def index(records: str, index: str, as_json: bool, **options: Any) -> None:
     """Build an INDEX directory from RECORDS (JSON lines with "id" and "text")."""
-    engine = Engine(**_engine_options(_encoder(options)))
+    engine = Engine(**_engine_options(_encoders(options)))
     started = time.perf_counter()
     try:
         engine.add(read_records(records), progress=True)
@@ -199,6 +202,7 @@ def _open(path: str, **options: Any) -> Engine:
 @engine_options
 @encoder_option
 @embeddings_option
+@term_encoder_option
 @json_option
 @click.pass_context
 def add(context: click.Context, /, path: str, records: str, replace: bool, as_json: bool, **options: Any) -> None:
@@ -207,7 +211,7 @@ def add(context: click.Context, /, path: str, records: str, replace: bool, as_js
     if "fields" in given:
         given |= {"fields": _engine_options({"fields": given["fields"]})["fields"]}
     started = time.perf_counter()
-    with Engine.open(path, progress=True, **_encoder(given)) as engine:
+    with Engine.open(path, progress=True, **_encoders(given)) as engine:
         try:
             if replace:
                 count = engine.update(read_records(records), insert=True)
@@ -300,6 +304,7 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 @click.option("--execution", type=click.Choice(backends.EXECUTIONS), default="auto", show_default=True)
 @encoder_option
 @embeddings_option
+@term_encoder_option
 @threads_option
 @backend_option
 @json_option
@@ -322,6 +327,7 @@ def search(
     execution: str,
     encoder: str | None,
     embeddings: str | None,
+    term_encoder: str | None,
     threads: int,
     backend: str | None,
     as_json: bool,
@@ -343,7 +349,13 @@ def search(
     if not batch:
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
     chosen = _strategy(strategy)
-    engine = _open(index, **_encoder({"backend": backend, "encoder": encoder, "embeddings": embeddings}))
+    # A model takes seconds to load; only what the strategy asks for is.
+    models = {
+        "encoder": encoder if any(isinstance(own, Dense) for own in chosen.channels) else None,
+        "embeddings": embeddings if encoder is None or any(isinstance(own, Dense) for own in chosen.channels) else None,
+        "term_encoder": term_encoder if any(isinstance(own, Learned) for own in chosen.channels) else None,
+    }
+    engine = _open(index, backend=backend, **_encoders(models))
     started = time.perf_counter()
     hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution)
     elapsed = time.perf_counter() - started
@@ -407,10 +419,14 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
 @click.option("--split", default="test", show_default=True, help="For BEIR: which qrels.")
 @click.option("--strategy", help="A name or JSON; bm25 if there is no --encoder, else the study of all that compare.")
 @click.option(
+    "--types", type=click.Choice(TYPES), default="none", show_default=True, help="What queries say of their type."
+)
+@click.option(
     "--list-strategies", is_flag=True, is_eager=True, expose_value=False, callback=_list_strategies, help="And exit."
 )
 @encoder_option
 @embeddings_option
+@term_encoder_option
 @threads_option
 @backend_option
 @json_option
@@ -420,6 +436,8 @@ def evaluate_command(
     strategy: str | None,
     encoder: str | None,
     embeddings: str | None,
+    term_encoder: str | None,
+    types: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -428,12 +446,16 @@ def evaluate_command(
     With an --encoder and no --strategy: the systems of the sources side by side, with bootstrap intervals.
     """
     if strategy is None and encoder is not None:
-        wanted = {name: options[name] for name in ("preset", "split", "backend")}
-        found = study(kind, path, encoder=encoder, embeddings=embeddings, progress=True, **wanted)
+        for name in ("analyzer", "method", "k1", "b", "k"):
+            if options.pop(name) is not None:
+                option = f"--{name}" if len(name) > 1 else f"-{name}"
+                raise ParameterError(f"{option} is for one --strategy; the study has parameters of its own")
+        found = study(kind, path, encoder=encoder, embeddings=embeddings, progress=True, **options)
         _show(found, as_json, render(found))
         return
     chosen = _strategy(strategy or "bm25")
-    result = evaluate(kind, path, strategy=chosen, encoder=encoder, embeddings=embeddings, progress=True, **options)
+    options |= {"encoder": encoder, "embeddings": embeddings, "term_encoder": term_encoder}
+    result = evaluate(kind, path, strategy=chosen, types=types, progress=True, **options)
     if as_json:
         _print_json(result)
         return
@@ -443,7 +465,7 @@ def evaluate_command(
     )
     for name, value in result["metrics"].items():
         click.echo(f"  {name:22} {value:.4f}")
-    if "margin_sweep" in result:
+    if result.get("margin_sweep"):
         click.echo(
             "  skipped at margin >= tau: "
             + ", ".join(f"{p['tau']:g}: {p['skip_percent']:.1f} %" for p in result["margin_sweep"])
@@ -482,7 +504,7 @@ def check(
     else:
         click.echo(f"{result['corpus']}: {len(records):,} records, {result['queries']:,} queries, top {k}")
         for road in result["roads"]:
-            click.echo(f"  {road['name']:32} {road['queries']:6} queries  {road['differences']} differences")
+            click.echo(f"  {road['name']:40} {road['queries']:6} queries  {road['differences']} differences")
         click.echo("one answer" if not result["differences"] else f"{result['differences']} DIFFERENCES")
     if result["differences"]:
         sys.exit(1)

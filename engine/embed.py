@@ -7,6 +7,7 @@ stored rows are the truth: a text is encoded once, before its record is written,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -14,11 +15,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from .dense.encoder import Encoder
+from .dense.encoder import Encoder, OwnVectors
 from .dense.sparse_encoder import TermEncoder
 from .dense.vectors import MAX_DIMENSION, Halves
 from .errors import EncoderError, ModelMismatchError, ParameterError, RecordError, UnknownIdError
-from .records import Record, unit_rows
+from .records import Record, checked_weights, unit_rows
 
 # Texts that an encoder is given at a time: it sorts them by length, and what is held beside the batch stays small.
 CHUNK = 1024
@@ -28,7 +29,12 @@ Given = npt.ArrayLike | Mapping[str, npt.ArrayLike] | None
 
 
 def as_encoder(encoder: str | os.PathLike[str] | Encoder | None) -> Encoder | None:
-    """The encoder itself, or that of a model's name or path. Raises as `resolve` of engine/dense/sentence.py."""
+    """The encoder itself, or that of a model's name or path; ``own:384`` is `OwnVectors(384)`.
+
+    Raises as `resolve` of engine/dense/sentence.py.
+    """
+    if isinstance(encoder, str) and re.fullmatch("own:[0-9]+", encoder):
+        return OwnVectors(int(encoder.removeprefix("own:")))
     if isinstance(encoder, (str, os.PathLike)):
         # Not above: it is optional, and what it needs takes seconds to import.
         from .dense.sentence import resolve
@@ -49,14 +55,16 @@ def pin_of(encoder: Encoder) -> dict[str, Any]:
     whole = isinstance(dimension, (int, np.integer)) and not isinstance(dimension, bool)
     if not whole or not 1 <= cast(int, dimension) <= MAX_DIMENSION:
         raise ParameterError(f"encoder: its dimension must be from 1 to {MAX_DIMENSION:,}, not {dimension!r}")
-    return {"name": name, "version": version, "dimension": int(cast(int, dimension))}
+    pin = {"name": name, "version": version, "dimension": int(cast(int, dimension))}
+    # Known without the encoder too, so that such records can be added where it is not at hand.
+    return pin if getattr(encoder, "encodes", True) else {**pin, "encodes": False}
 
 
 def term_pin_of(encoder: TermEncoder) -> dict[str, Any]:
     """As `pin_of`, of an encoder of term weights, which has no dimension."""
     pin = {part: getattr(encoder, part, None) for part in ("name", "version")}
     for part, value in pin.items():
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or value.encode("utf-8", "replace").decode() != value:
             raise ParameterError(
                 f"term_encoder must be an object with name, version, documents and queries; its {part} is {value!r}"
             )
@@ -74,7 +82,7 @@ def check_pin(pinned: Mapping[str, Any] | None, own: Mapping[str, Any], where: s
             f"{where}: was made without such an encoder, so its records hold nothing of {described(own)}; leave it "
             "out, or add the records to a new engine that has it"
         )
-    if dict(pinned) != dict(own):
+    if any(pinned.get(part) != own.get(part) for part in ("name", "version", "dimension")):
         raise ModelMismatchError(
             f"{where}: its records were encoded by {described(pinned)}, not by {described(own)}; give that encoder, or "
             "add the records to a new engine"
@@ -93,12 +101,22 @@ def weighted(records: Iterable[Record], encoder: TermEncoder | None) -> Iterator
         return
     for chunk in _chunks(records):
         missing = [number for number, record in enumerate(chunk) if record.weights is None]
-        made = encoder.documents([chunk[number].text for number in missing]) if missing else []
-        if len(made) != len(missing):
-            raise EncoderError(f"{encoder.name!r} gave the terms of {len(made)} texts, not of {len(missing)}")
+        texts = [chunk[number].text for number in missing]
+        made = checked_terms(encoder.documents(texts), len(texts), encoder) if missing else []
         for number, own in zip(missing, made, strict=True):
             chunk[number] = replace(chunk[number], weights=own)
         yield from chunk
+
+
+def checked_terms(made: Sequence[Mapping[str, float]], count: int, encoder: TermEncoder) -> list[dict[str, float]]:
+    """What an encoder of terms made of `count` texts. Raises `EncoderError` for anything else."""
+    if not isinstance(made, Sequence) or len(made) != count:
+        what = len(made) if isinstance(made, Sequence) else type(made).__name__
+        raise EncoderError(f"{encoder.name!r} was asked for the terms of {count} texts and answered with {what}")
+    try:
+        return [checked_weights(own) for own in made]
+    except ValueError as error:
+        raise EncoderError(f"the weights that {encoder.name!r} made {error}") from None
 
 
 def embedded(
@@ -107,7 +125,8 @@ def embedded(
     """The records in order, each with its rows; read, and encoded, `CHUNK` texts at a time as they are consumed.
 
     A record keeps the embedding that it has; else it gets its own of `vectors`; else the encoder encodes its passages,
-    or its text where it has none, unless the encoder's attribute ``encodes`` is false: then it has no vector. Where
+    or its text where it has none. A blank text has no vector, and neither has a record without one of its own where the
+    encoder's attribute ``encodes`` is false. Where
     `pin` is None no record may have one.
 
     Raises `RecordError` for vectors that do not fit (their number, their dimension, a value that is not finite, a
@@ -119,8 +138,13 @@ def embedded(
     given = _Given(vectors)
     for chunk in _chunks(records):
         made = given.of(chunk)
-        missing = [number for number, record in enumerate(chunk) if record.embedding is None and made[number] is None]
-        if missing and getattr(encoder, "encodes", True):
+        missing = [
+            number
+            for number, record in enumerate(chunk)
+            # A blank text says nothing, and whatever a model makes of it is near to anything (D002).
+            if record.embedding is None and made[number] is None and (record.passages or record.text.strip())
+        ]
+        if missing and pin.get("encodes", getattr(encoder, "encodes", True)):
             found = _encoded([chunk[number] for number in missing], pin, encoder)
             for number, own in zip(missing, found, strict=True):
                 made[number] = own
@@ -193,13 +217,12 @@ class _Given:
             return [None] * len(chunk)
         found: list[Halves | None] = []
         for record in chunk:
-            value = self._by_id.get(record.id)
-            if value is None:
+            if record.id not in self._by_id:
                 found.append(None)
                 continue
             _check_single([record])
             self._used.add(record.id)
-            found.append(_unit(value, record, "'vectors'"))
+            found.append(_unit(self._by_id[record.id], record, "'vectors'"))
         return found
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -41,7 +41,6 @@ from .errors import (
 from .explain import Explanation, FusedExplanation
 from .feedback.anchors import Anchors
 from .filters import Comparison, Filter, all_of, compile_filter
-from .fuse.candidates import Candidates
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
 from .hybrid import RERANKED
 from .index import WEEK
@@ -163,11 +162,12 @@ class Engine:
 
         One process may write; any number may open it with ``read_only`` and `refresh`. `options` are the constructor's
         and are kept when the directory is made; later they may be left out, and must not differ. Of the encoder, its
-        `pin` is kept: without it all works but what must be encoded, and a directory made without one takes none, as
-        its records have no vectors. With ``wait`` false the call returns at once, and until the index is there searches
-        are answered by a scan for keywords (C009; ``hits.backend`` says ``keyword-scan``). Raises `StoreLockedError`
-        while another writer has it open, `ParameterError` for options that differ, `ModelMismatchError` for another
-        encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`, `StorageError`.
+        `pin` is kept: without it all works but what must be encoded, and a directory that has records and was made
+        without one takes none, as its records have no vectors. With ``wait`` false the call returns at once, and until
+        the index is there searches are answered by a scan for keywords (C009; ``hits.backend`` says ``keyword-scan``).
+        Raises `StoreLockedError` while another writer has it open, `ParameterError` for options that differ,
+        `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
+        `StorageError`.
         """
         store = RecordStore.open(path, read_only=read_only)
         try:
@@ -187,7 +187,14 @@ class Engine:
                             f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
                             "another directory"
                         )
-                engine._take_pins(config, str(path))
+                if store.sequence == 0 and not read_only:
+                    # Nothing was encoded yet, so the first to come with an encoder may choose it.
+                    engine._take_pins({**config, **engine._settings()}, str(path))
+                    fresh = {**engine._config(), "store": config["store"]}
+                    if fresh != config:
+                        store.set_config(fresh, replace=True)
+                else:
+                    engine._take_pins(config, str(path))
             engine._memory.store = store
             engine._directory = files.IndexDirectory(Path(path) / INDEX, owner=config["store"])
             if wait:
@@ -537,6 +544,8 @@ class Engine:
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` `Hits.postings`.
 
+        While the index is being built behind `open`, a scan for keywords answers, whatever the strategy.
+
         Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
         `MissingExtraError` where a strategy needs a package that is not installed.
         """
@@ -583,7 +592,7 @@ class Engine:
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
-    ) -> tuple[Candidates, Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]]]:
+    ) -> hybrid.Evidence:
         """What the strategy's channels say of each query's candidates, before fusion and feedback; and a function from
         all of the candidates' documents to record ids (objects [candidates]).
 

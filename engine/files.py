@@ -50,6 +50,9 @@ USED_SHARE = 0.5
 # With more parts than this, the smaller half is written again as one.
 MAX_PARTS = 48
 
+# Settings that such an index has.
+PINNED = {"encoder", "term_encoder"}
+
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 
@@ -70,6 +73,12 @@ class SavedIndex:
     """The engine's other parameters, by name."""
     weight_terms: Sequence[str] = ()
     """The terms of learned weights."""
+
+
+def _weight(segment: Segment) -> int:
+    """How much of a part a segment is: postings, learned ones, and numbers of vectors."""
+    learned = 0 if segment.learned is None else segment.learned.postings
+    return segment.postings + learned + (0 if segment.vectors is None else segment.vectors.matrix.size)
 
 
 class IndexDirectory:
@@ -126,7 +135,8 @@ class IndexDirectory:
         try:
             if new:
                 entries = _write_arrays(root, f"part.{tag}", _part_arrays(new))
-                parts.append({"tag": tag, "postings": sum(segment.postings for segment in new), "arrays": entries})
+                weight, postings = sum(map(_weight, new)), sum(segment.postings for segment in new)
+                parts.append({"tag": tag, "postings": postings, "weight": weight, "arrays": entries})
                 reach("checkpoint.part")
             grown = {name: column[self._saved.get(name, 0) :] for name, column in columns.items()}
             if any(grown.values()):
@@ -136,7 +146,7 @@ class IndexDirectory:
             entries = _write_arrays(root, f"head.{tag}", _head_arrays(index, places, [part["tag"] for part in parts]))
             manifest = {
                 "format": FORMAT,
-                "version": VERSION if beyond or index.settings.get("encoder") else PLAIN_VERSION,
+                "version": VERSION if beyond or PINNED & set(index.settings) else PLAIN_VERSION,
                 "analyzer": index.analyzer,
                 "parameters": dict(index.parameters),
                 "columns": dict(index.columns),
@@ -175,10 +185,12 @@ class IndexDirectory:
         used: Counter[str] = Counter()
         for segment in segments:
             if segment in self._known:
-                used[self._known[segment][0]] += segment.postings + 1
-        kept = [part for part in self._parts if used[part["tag"]] > USED_SHARE * part["postings"]]
+                used[self._known[segment][0]] += _weight(segment) + 1
+        # Parts of before there were vectors hold postings alone.
+        weights = {part["tag"]: int(part.get("weight", part["postings"])) for part in self._parts}
+        kept = [part for part in self._parts if used[part["tag"]] > USED_SHARE * weights[part["tag"]]]
         if len(kept) > MAX_PARTS:
-            large = sorted(kept, key=lambda part: -int(part["postings"]))[: MAX_PARTS // 2]
+            large = sorted(kept, key=lambda part: -weights[part["tag"]])[: MAX_PARTS // 2]
             kept = [part for part in kept if part in large]
         return kept
 

@@ -24,10 +24,12 @@ import numpy.typing as npt
 from .backend import Backend
 from .columns import offsets_of, ranges
 from .dense.encoder import Encoder, checked
+from .dense.models import positive
 from .dense.search import Mode, Stretch, document_vectors
 from .dense.sparse_encoder import TermEncoder
 from .dense.vectors import Halves
-from .errors import EncoderError, ModelMismatchError, QueryError
+from .embed import checked_terms
+from .errors import EncoderError, ModelMismatchError, ParameterError, QueryError
 from .explain import ChannelShare, Explanation, FusedExplanation
 from .feedback.pool import Pool, rounded
 from .filters import CompiledFilter
@@ -42,7 +44,6 @@ from .search import (
     Listed,
     as_queries,
     check_how,
-    check_places,
     explainer_of,
     listed,
     passing,
@@ -58,8 +59,13 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+Evidence = tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]
+"""Candidates, and what turns all their documents into record ids."""
+
 # Hits that a reranker reads (D015).
 RERANKED = 10
+# Candidates of one batch, over all channels: some 125 bytes each while they are fused, 4 GiB.
+MAX_CANDIDATES = 1 << 25
 # Bits of a document number in a (query, document) key.
 NUMBER_BITS = 40
 
@@ -92,6 +98,18 @@ class Group:
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     @cached_property
+    def embedded(self) -> Integers:
+        """Those of `documents` that have a vector."""
+        parts = [
+            stretch.first
+            + np.flatnonzero(
+                stretch.vectors.held if stretch.passing is None else stretch.vectors.held & stretch.passing
+            )
+            for stretch in self.stretches
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    @cached_property
     def stretches(self) -> tuple[Stretch, ...]:
         """The segments with vectors that can hold a hit."""
         return tuple(
@@ -115,7 +133,14 @@ class Gathering:
         self.execution = execution
         self.phases = Phases()
         self.lists: dict[str, Listed] = {}
-        self.served: list[str] = []
+
+    @property
+    def served(self) -> str:
+        """The backends that answered, those of vectors named as such."""
+        names = [own.served for own in self.lists.values()]
+        if any(isinstance(channel, Dense) for channel in self.strategy.channels):
+            names.append(f"dense {self.backend.dense().name}")
+        return ", ".join(dict.fromkeys(names)) or self.backend.name
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -135,10 +160,18 @@ class Gathering:
         """How many documents a channel lists for each row."""
         batch, depth = self.batch, self.strategy.depth
         depths = {
-            row: batch.snapshots[batch.queries[row].namespace].size if depth is None else max(depth, batch.asked[row].k)
+            row: min(
+                batch.snapshots[batch.queries[row].namespace].size,
+                MAX_CANDIDATES if depth is None else max(depth, batch.asked[row].k),
+            )
             for row in batch.rows
         }
-        check_places(len(batch), max(depths.values(), default=0))
+        places = sum(depths.values()) * len(self.strategy.channels)
+        if places > MAX_CANDIDATES:
+            raise QueryError(
+                f"{len(batch)} queries with up to {max(depths.values()):,} candidates are {places:,}, more than "
+                f"{MAX_CANDIDATES:,}; ask for fewer at once, or with a smaller depth"
+            )
         return depths
 
     @cached_property
@@ -168,25 +201,25 @@ class Gathering:
                     timing=False,
                 )
             self.lists[channel.name] = found
-            self.served.append(found.served)
         return self.lists[channel.name]
 
-    def nearest(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
-        """The lists of a dense channel for these query vectors: (scores, documents) [B, width]."""
+    def nearest(self, channel: Dense, vectors: Halves) -> Integers:
+        """The documents that a dense channel lists for these query vectors [B, width]; padding -1."""
         has, depths = self.vectors[1], self.depths
         width = max((depths[row] for row in self.batch.rows if has[row]), default=0)
-        scores = np.full((len(self.batch), width), -np.inf)
         documents = np.full((len(self.batch), width), -1, dtype=np.int64)
         verbs = self.backend.dense()
-        if verbs.name not in self.served:
-            self.served.append(verbs.name)
         with self.phases("dense"):
             for group in self.groups:
                 rows = group.rows[has[group.rows]]
                 if not len(rows) or not group.stretches:
                     continue
                 wanted = np.array([depths[row] for row in rows.tolist()])
-                found, numbers, _ = verbs.best(
+                if len(group.embedded) <= int(wanted.min()):
+                    # All of them; what they score is asked for all candidates later.
+                    documents[rows, : len(group.embedded)] = group.embedded
+                    continue
+                _, numbers, _ = verbs.best(
                     vectors[rows],
                     group.stretches,
                     int(wanted.max()),
@@ -194,10 +227,9 @@ class Gathering:
                     channel.mode,
                     threads=self.threads,
                 )
-                beyond = np.arange(found.shape[1]) >= wanted[:, None]
-                scores[rows, : found.shape[1]] = np.where(beyond, -np.inf, found)
-                documents[rows, : found.shape[1]] = np.where(beyond, -1, numbers)
-        return scores, documents
+                beyond = np.arange(numbers.shape[1]) >= wanted[:, None]
+                documents[rows, : numbers.shape[1]] = np.where(beyond, -1, numbers)
+        return documents
 
     def similarities(self, channel: Dense, vectors: Halves, offsets: Integers, documents: Integers) -> Floats:
         """[candidates] a dense channel's scores of given documents, -inf for those without a vector."""
@@ -224,10 +256,9 @@ class Gathering:
             if isinstance(channel, Dense):
                 lists[channel.name] = self.nearest(channel, self.vectors[0] if vectors is None else vectors)
             else:
-                found = self.listing(channel)
-                lists[channel.name] = found.scores, found.documents
+                lists[channel.name] = self.listing(channel).documents
         with self.phases("fuse"):
-            keys = [_keys(documents) for _, documents in lists.values()]
+            keys = [_keys(documents) for documents in lists.values()]
             if self.strategy.complete:
                 keys += [(group.rows[:, None] << NUMBER_BITS | group.documents).reshape(-1) for group in self.groups]
             every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
@@ -235,8 +266,7 @@ class Gathering:
             documents = every & (1 << NUMBER_BITS) - 1
         channels = {}
         for channel in self.strategy.channels:
-            own, numbers = lists[channel.name]
-            present = numbers >= 0
+            numbers = lists[channel.name]
             place = np.searchsorted(every, _keys(numbers))
             named = np.zeros(len(every), dtype=np.bool_)
             named[place] = True
@@ -246,7 +276,7 @@ class Gathering:
                 scored = scores > -np.inf
             else:
                 scores = np.zeros(len(every))
-                scores[place] = own[present]
+                scores[place] = self.listing(channel).scores[numbers >= 0]
                 scored = np.ones(len(every), dtype=np.bool_)
             with self.phases("fuse"):
                 channels[channel.name] = Channel.of(
@@ -291,23 +321,22 @@ class Gathering:
         rows = np.flatnonzero(has)
         own = vectors[rows].astype(np.float64)
         with self.phases("feedback"):
-            pool = self._pool(candidates, fused, rows)
+            pool = self._pool(candidates, fused, rows, own)
             new = feedback(own, pool)
             halves = vectors.copy()
             halves[rows] = rounded(own, new).astype(np.float16)
         return self.again(candidates, halves)
 
-    def _pool(self, candidates: Candidates, fused: Fused, rows: Integers) -> Pool:
-        """What the feedback reads of the best candidates of these rows that have a vector."""
+    def _pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
+        """What the feedback reads of the best candidates of these rows that have a vector; `queries` are the rows'."""
         feedback = self.strategy.feedback
         assert feedback is not None
         channel = next(channel for channel in self.strategy.channels if isinstance(channel, Dense))
         evidence = candidates.channels[channel.name]
         ready = Fused(fused.scores, fused.shares, fused.kept & evidence.scored)
-        wanted = np.full(len(self.batch), feedback.depth)
-        every, numbers, at = best(ready, candidates, wanted, feedback.depth)
-        scores, documents, places = every[rows], numbers[rows], at[rows]
-        found = places >= 0
+        depth = min(feedback.depth, int(np.diff(candidates.offsets).max(initial=0)))
+        every, numbers, at = best(ready, candidates, np.full(len(self.batch), depth), depth)
+        scores, documents, found = every[rows], numbers[rows], at[rows] >= 0
         vectors = np.zeros((*documents.shape, self.vectors[0].shape[1]), dtype=np.float16)
         for group in self.groups:
             own = np.flatnonzero(np.isin(rows, group.rows))
@@ -318,12 +347,13 @@ class Gathering:
             halves = self.vectors[0].copy()
             halves[rows] = queries.astype(np.float16)
             again = self.candidates(halves)
-            return self._pool(again, self.fuse(again), rows)
+            return self._pool(again, self.fuse(again), rows, queries)
 
         return Pool(
             texts=[self.batch.queries[row].text for row in rows.tolist()],
             scores=scores,
-            similarities=np.where(found, evidence.scores[places], -np.inf) if found.any() else scores,
+            # Of the vectors that move the query: a channel's own score may be of one passage among many.
+            similarities=np.where(found, np.einsum("bpd,bd->bp", vectors.astype(np.float64), queries), -np.inf),
             vectors=vectors,
             counts=found.sum(axis=1),
             first_sentences=partial(self._sentences, rows, documents) if feedback.needs_sentences else None,
@@ -380,6 +410,11 @@ def search(
     """As `Engine.search`."""
     asked = as_queries(queries, "search")
     check_how(threads, execution)
+    if reranker is not None and not isinstance(reranker, CheckedReranker):
+        raise ParameterError(
+            f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "
+            "with the verdict of fanrank.validate, or with unchecked=True"
+        )
     batch = prepare(memory, asked, k, windows, aged=strategy.aged)
     gathering = Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
     candidates, fused = gathering.evidence()
@@ -392,13 +427,12 @@ def search(
         with gathering.phases("rerank"):
             order, reranked = _reranked(gathering, reranker, rerank_depth, documents)
             scores, documents = np.take_along_axis(scores, order, 1), np.take_along_axis(documents, order, 1)
-    served = ", dense ".join(dict.fromkeys(gathering.served)) or backend.name
     return Hits(
         scores,
         documents,
         counts,
         batch.queries,
-        served,
+        gathering.served,
         batch.resolver(),
         partial(_explain, gathering, candidates, fused),
         gathering.phases.milliseconds if timing else None,
@@ -416,7 +450,7 @@ def gather(
     threads: int,
     execution: str,
     windows: Callable[[str], int],
-) -> tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]:
+) -> Evidence:
     """As `Engine.candidates`: the evidence, and what turns its documents into ids."""
     asked = as_queries(queries, "candidates")
     check_how(threads, execution)
@@ -441,7 +475,7 @@ def gather(
         candidates.importance[places],
         candidates.types,
     )
-    held = batch.held()
+    held = batch.snapshots
 
     def resolve(documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(len(documents), None, dtype=object)
@@ -470,19 +504,20 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     vectors = np.zeros((len(batch), dimension), dtype=np.float16)
     has = np.zeros(len(batch), dtype=np.bool_)
     texts: dict[str, list[int]] = {}
-    for row in batch.rows:
-        query = batch.queries[row]
+    for row, query in enumerate(batch.queries):
         if query.model is not None and query.model not in (pin["name"], model):
             raise ModelMismatchError(
                 f"query {row}: its vector is of model {query.model!r}, and the records' are of "
                 f"{model}; the two cannot be compared"
             )
+        if query.vector is not None and query.vector.shape[1] != dimension:
+            raise QueryError(
+                f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
+                f"{dimension} ({model})"
+            )
+    for row in batch.rows:
+        query = batch.queries[row]
         if query.vector is not None:
-            if query.vector.shape[1] != dimension:
-                raise QueryError(
-                    f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
-                    f"{dimension} ({model})"
-                )
             vectors[row], has[row] = query.vector[0], True
         elif query.text.strip() and query.terms is None:
             texts.setdefault(query.text, []).append(row)
@@ -516,7 +551,8 @@ def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, floa
             raise QueryError(
                 "queries need learned term weights: make the engine with term_encoder=..., or give each its weights"
             )
-        for own, rows in zip(sources.term_encoder.queries(list(texts)), texts.values(), strict=True):
+        made = sources.term_encoder.queries(list(texts))
+        for own, rows in zip(checked_terms(made, len(texts), sources.term_encoder), texts.values(), strict=True):
             found |= dict.fromkeys(rows, own)
     return found
 
@@ -530,6 +566,7 @@ def _reranked(
         raise QueryError(
             "a reranker reads the records' texts, which an engine in memory does not keep; use Engine.open"
         )
+    positive("rerank_depth", depth)
     heads = documents[:, :depth]
     ids = batch.resolver()(heads)
     wanted: dict[str, set[str]] = {}
@@ -539,22 +576,28 @@ def _reranked(
     for namespace, names in wanted.items():
         found = sources.records(namespace, sorted(names))
         held |= {(namespace, record.id): record for record in found if record is not None}
-    vectors = gathering.vectors if sources.pin is not None and any(r.passages for r in held.values()) else None
+    dense = any(isinstance(channel, Dense) for channel in gathering.strategy.channels)
+    vectors, has = gathering.vectors if dense else (None, None)
 
     def text(position: int, place: int) -> str:
         record = held[batch.queries[position].namespace, ids[position, place]]
         row = batch.source[position]
-        if record.passages is None or record.embedding is None or vectors is None or not vectors[1][row]:
+        if record.passages is None or record.embedding is None or vectors is None or has is None or not has[row]:
             return record.text
         # Of a record with many passages the reranker reads the nearest, as the source does (D015).
-        return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ vectors[0][row].astype(np.float64)))]
+        return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ vectors[row].astype(np.float64)))]
 
-    lists = [[place for place in range(heads.shape[1]) if (ids[row, place] is not None)] for row in range(len(batch))]
+    # A record that was deleted since the search began has no text; it stands behind those that have one.
+    lists = [
+        [place for place in range(heads.shape[1]) if (query.namespace, ids[row, place]) in held]
+        for row, query in enumerate(batch.queries)
+    ]
     answers: list[Reranked[int]] = rerank([query.text for query in batch.queries], lists, text, reranker, depth)
     order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()
     scores = np.full(documents.shape, np.nan)
     for row, answer in enumerate(answers):
-        order[row, : len(answer.ranking)] = answer.ranking
+        rest = [place for place in range(heads.shape[1]) if place not in set(answer.ranking)]
+        order[row, : heads.shape[1]] = [*answer.ranking, *rest]
         scores[row, : len(answer.scores)] = answer.scores
     return order, scores
 

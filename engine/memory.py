@@ -31,8 +31,9 @@ from .failpoints import reach
 from .files import IndexDirectory, SavedIndex
 from .index import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
 from .records import Record
+from .rows import EncodedRecord, encode
 from .segment import Segment, build_segment
-from .store import Change, EncodedRecord, RecordStore, Run, encode
+from .store import Change, RecordStore, Run
 from .text import Analyzer
 from .vocabulary import Encoder, Vocabulary
 

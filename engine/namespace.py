@@ -11,6 +11,7 @@ from .errors import QueryError, RecordError
 from .explain import Explanation, FusedExplanation
 from .filters import Filter
 from .health import DriftReport, HealthReport
+from .hybrid import Evidence
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .search import AnyQuery, as_queries, as_query
 from .segment import evidence_stats
@@ -63,6 +64,11 @@ class Namespace:
         """As `Engine.search`, with its keywords."""
         own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
         return self._engine.search(own, k, **how)
+
+    def candidates(self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **how: Any) -> Evidence:
+        """As `Engine.candidates`, with its keywords."""
+        own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "candidates"))]
+        return self._engine.candidates(own, strategy, **how)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy = "bm25"

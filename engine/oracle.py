@@ -1,14 +1,14 @@
 """The plain answer: loops over documents, a full sort, no arrays. Every other road is held to it, bit for bit.
 
 Imports nothing of the engine on purpose: it states the contract a second time, from SPEC A010 to A012, B011, D006,
-D007 and X01, so that a mistake would have to be made twice.
+D007 and X01, A060, A105 to A107 and D001, so that a mistake would have to be made twice.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class Oracle:
@@ -127,3 +127,86 @@ class Oracle:
                 scored.append((document, sum(held)))
         scored.sort(key=lambda pair: (-pair[1], pair[0]))
         return scored[:k]
+
+
+class VectorOracle:
+    """Late interaction: a document scores the largest similarity of the query with one of its rows.
+
+    ``documents[d]`` are the rows of document d, none or more, and their numbers those of half precision at length 1: so
+    a sum of products is exact in float64 in whatever order it is made, and a plain loop is as good as any. With `int8`
+    the products are those of codes, whole numbers, times the two steps.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[Sequence[float]]], *, int8: bool = False) -> None:
+        self.int8 = int8
+        self.documents = [[self._prepared(row) for row in rows] for rows in documents]
+
+    def _prepared(self, row: Sequence[float]) -> tuple[Sequence[float], float]:
+        """(what is multiplied, what a product is worth)."""
+        if not self.int8:
+            return row, 1.0
+        step = max(abs(number) for number in row) / 127.0
+        return [round(number / step) for number in row], step
+
+    def score(self, query: Sequence[float], document: int) -> float | None:
+        """The document's score, or None if it has no row."""
+        return self._score(self._prepared(query), document)
+
+    def _score(self, query: tuple[Sequence[float], float], document: int) -> float | None:
+        asked, worth = query
+        scores = [
+            sum([a * b for a, b in zip(asked, row, strict=True)]) * worth * step
+            for row, step in self.documents[document]
+        ]
+        return max(scores) if scores else None
+
+    def search(self, query: Sequence[float] | None, k: int) -> list[tuple[int, float]]:
+        """The k best as (document, score): score descending, then smaller document. None: a query without a vector."""
+        if query is None:
+            return []
+        asked = self._prepared(query)
+        return _best({document: self._score(asked, document) for document in range(len(self.documents))}, k)
+
+
+class WeightOracle:
+    """Learned term weights: a document scores the sum, over shared terms, of the product of the two weights.
+
+    Weights count as whole numbers of 2**-10, halves to even; a term whose weight is then 0 is not there.
+    """
+
+    def __init__(self, documents: Sequence[Mapping[str, float]]) -> None:
+        self.documents = [self._whole(weights) for weights in documents]
+
+    @staticmethod
+    def _whole(weights: Mapping[str, float]) -> dict[str, int]:
+        whole = {term: round(weight * 1024.0) for term, weight in weights.items()}
+        return {term: weight for term, weight in whole.items() if weight}
+
+    def score(self, query: Mapping[str, float], document: int) -> float | None:
+        """The document's score, or None if it holds no term of the query."""
+        return self._score(self._whole(query), document)
+
+    def _score(self, query: dict[str, int], document: int) -> float | None:
+        own = self.documents[document]
+        shared = [weight * own[term] for term, weight in query.items() if term in own]
+        return sum(shared) / 1048576.0 if shared else None
+
+    def search(self, query: Mapping[str, float], k: int) -> list[tuple[int, float]]:
+        """The k best as (document, score): score descending, then smaller document."""
+        asked = self._whole(query)
+        return _best({document: self._score(asked, document) for document in range(len(self.documents))}, k)
+
+
+def reciprocal_ranks(lists: Sequence[Sequence[int]], k: int, constant: float = 60.0) -> list[tuple[int, float]]:
+    """The k best documents of these lists: ``1 / (constant + rank)`` for each that has it, added in their order."""
+    scores: dict[int, float] = {}
+    for documents in lists:
+        for rank, document in enumerate(documents, 1):
+            scores[document] = scores.get(document, 0.0) + 1.0 / (constant + rank)
+    return _best(scores, k)
+
+
+def _best(scores: Mapping[int, float | None], k: int) -> list[tuple[int, float]]:
+    found = [(document, score) for document, score in scores.items() if score is not None]
+    found.sort(key=lambda pair: (-pair[1], pair[0]))
+    return found[:k]

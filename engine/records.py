@@ -142,6 +142,8 @@ class Record:
         for number, passage in enumerate(passages):
             if not isinstance(passage, str):
                 raise RecordError(f"passage {number} must be a string, not {type(passage).__name__}", record_id=self.id)
+            if not passage.strip():
+                raise RecordError(f"passage {number} is blank and has no vector; leave it out", record_id=self.id)
         return tuple(passages)
 
     def _check_encodable(self, name: str, value: str) -> None:
@@ -207,7 +209,7 @@ def unit_rows(value: Any) -> Halves:
 
     try:
         given = as_rows(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("must be numbers, all rows of one length") from None
     made = normalized(given)
     if not len(made):
@@ -523,21 +525,27 @@ class Hits:
     def to_run(self) -> dict[str, dict[str, float]]:
         """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
 
-        Raises `QueryError` if two queries have the same id.
+        Evaluators sort a run by its scores, so where a reranker decided the order these are 1 / rank. Raises
+        `QueryError` if two queries have the same id.
         """
         names = self.query_ids()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
-        return {name: dict(hits) for name, hits in zip(names, self, strict=True)}
+        return {name: dict(self._ordered(query)) for query, name in enumerate(names)}
+
+    def _ordered(self, query: int) -> list[tuple[str, float]]:
+        """As ``self[query]``, with scores that give the order back."""
+        hits = self[query]
+        return hits if self.reranked is None else [(name, 1.0 / rank) for rank, (name, _) in enumerate(hits, 1)]
 
     def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
-        """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are printed exactly (`repr`).
+        """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
 
         Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry.
         """
-        for name, hits in zip(self.query_ids(), self, strict=True):
-            for rank, (record, score) in enumerate(hits, 1):
+        for query, name in enumerate(self.query_ids()):
+            for rank, (record, score) in enumerate(self._ordered(query), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
                         raise QueryError(f"id {value!r} is empty or holds white space; a TREC run cannot carry it")

@@ -12,10 +12,10 @@ from .columns import Columns
 from .errors import UnknownIdError
 from .explain import Explanation
 from .filters import Comparison, all_of, compile_filter
+from .keywords import keywords
 from .memory import Memory
 from .records import Hits, Query, Record, check_k
 from .search import AnyQuery, as_queries, k_of, scoped
-from .store import keywords
 from .vocabulary import Vocabulary
 
 BACKEND = "keyword-scan"

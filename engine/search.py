@@ -53,7 +53,7 @@ class Asked:
         terms = None if query.terms is None else tuple(query.terms)
         vector = None if query.vector is None else query.vector.tobytes()
         weights = None if query.weights is None else tuple(query.weights.items())
-        evidence = query.text, terms, vector, weights, query.type
+        evidence = query.text, terms, vector, query.model, weights, query.type
         now = query.now if aged or self.rate else None
         return evidence, self.k, self.corpus, self.filter, self.since, self.until, self.rate, now
 
@@ -64,6 +64,7 @@ class Batch:
 
     memory: Memory
     snapshots: Mapping[str, Snapshot]
+    """Those that are asked, by namespace."""
     queries: tuple[Query, ...]
     asked: tuple[Asked, ...]
     width: int
@@ -86,13 +87,9 @@ class Batch:
         """[queries] the namespace of each."""
         return np.array([query.namespace for query in self.queries], dtype=object)
 
-    def held(self) -> dict[str, Snapshot]:
-        """The snapshots that are asked. Not the mapping itself: an answer should not keep other tenants' alive."""
-        return {namespace: self.snapshots[namespace] for namespace, _ in self.rows_of}
-
     def resolver(self) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]]:
         """Document numbers [B, n] to ids, of each row's namespace; None for -1."""
-        held, spaces = self.held(), self.spaces
+        held, spaces = self.snapshots, self.spaces
 
         def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
             ids = np.full(documents.shape, None, dtype=object)
@@ -131,7 +128,9 @@ def prepare(
     for row in seen.values():
         if queries[row].namespace in snapshots:
             rows_of.setdefault(asked[row].corpus, []).append(row)
-    return Batch(memory, snapshots, queries, tuple(asked), width, tuple(source), rows_of)
+    # Of other tenants nothing: an answer keeps what it may have to explain.
+    asked_of = {namespace: snapshots[namespace] for namespace, _ in rows_of}
+    return Batch(memory, asked_of, queries, tuple(asked), width, tuple(source), rows_of)
 
 
 def check_places(queries: int, width: int) -> None:
@@ -250,7 +249,7 @@ def spread(
 
 def explainer_of(batch: Batch, found: Listed) -> Callable[[int, str], Explanation]:
     """What explains a record's BM25 score for a query of the batch."""
-    memory, held = batch.memory, batch.held()
+    memory, held = batch.memory, batch.snapshots
 
     def explain_hit(position: int, record_id: str) -> Explanation:
         position = position_of(batch, position)
@@ -397,8 +396,9 @@ def _request(
     asked: Asked, row: int, k: int, terms: Sequence[int], weights: Sequence[int] | None, *, learned: bool
 ) -> Request:
     now = 0.0 if asked.query.now is None else float(asked.query.now)
-    accepted = asked.accepted if learned else asked.filter
-    return Request(row, terms, k, accepted, asked.since, asked.until, now, asked.rate, weights)
+    # A half-life fades BM25 alone.
+    accepted, rate = (asked.accepted, 0.0) if learned else (asked.filter, asked.rate)
+    return Request(row, terms, k, accepted, asked.since, asked.until, now, rate, weights)
 
 
 def analyse(memory: Memory, query: Query) -> list[int]:

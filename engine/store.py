@@ -10,44 +10,29 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import sqlite3
-import struct
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from json.encoder import encode_basestring
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from . import failpoints
-from .dense.vectors import Halves
 from .errors import (
     DamagedStoreError,
     FanrankError,
     ForeignIndexError,
     NewerFormatError,
     ParameterError,
-    RecordError,
     StaleIndexError,
     StorageError,
-    StoreLockedError,
 )
-from .records import CATEGORIES, Record
-from .stopwords import NLTK_ENGLISH
+from .lock import LOCK, let_go, make_folder, take_lock
+from .records import Record
+from .rows import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-
-RECORDS = "records.sqlite"
-LOCK = "lock"
 APPLICATION = 0x66616E72  # "fanr"
 VERSION = 2
 
@@ -82,36 +67,6 @@ _ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data,
 _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
 _NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
 
-# How people ask for a memory, whatever it is about (C009).
-_ASKING = """
-    again also already answer answered asked could described discuss discussed earlier explain explained have know last
-    like mention mentioned please previous previously recall remember remind said says should show spoke talk talked
-    tell thing things told would yesterday
-"""
-TRIGGER_WORDS = NLTK_ENGLISH | frozenset(re.findall(r"\w+", _ASKING))
-KEYWORDS = 3
-
-# The name in a record's JSON of how many rows its embedding has.
-_ROWS = "rows"
-_HALF = np.dtype("<f2")
-_CRC = struct.Struct("<I")
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-class EncodedRecord(NamedTuple):
-    """A record as its row holds it: compact JSON of all but id, namespace and embedding, a CRC-32 over the first three,
-    and the embedding.
-
-    The JSON says how many ``rows`` that has. `vectors` begins with a CRC-32, little-endian, of what follows, carried on
-    from `checksum`; then come the rows in float16, little-endian. So reading a record without its vectors checks all
-    that it reads, and rows that are missing, altered or another record's are seen.
-    """
-
-    id: str
-    checksum: int
-    data: str
-    vectors: bytes | None = None
-
 
 @dataclass(frozen=True)
 class Change:
@@ -137,116 +92,6 @@ class Run:
     removed: list[str] = field(default_factory=list)
     added: list[Record] = field(default_factory=list)
     dropped: bool = False
-
-
-def encode(record: Record) -> EncodedRecord:
-    """The record as it is stored; `decode` gives back an equal one, its time and importance as float64, and the same
-    bits as its embedding.
-
-    Raises `RecordError` for text that is not Unicode and for an `extra` that JSON would refuse or alter.
-    """
-    parts = [f'{{"text":{encode_basestring(record.text)}']
-    for name in CATEGORIES:
-        value = getattr(record, name)
-        if value is not None:
-            parts.append(f',"{name}":{encode_basestring(value)}')
-    if record.time is not None:
-        parts.append(f',"time":{float(record.time)!r}')
-    if record.importance is not None:
-        parts.append(f',"importance":{float(record.importance)!r}')
-    if record.fields:
-        parts.append(f',"fields":{_JSON.encode(dict(record.fields))}')
-    if record.extra:
-        parts.append(f',"extra":{_encode_extra(record)}')
-    if record.passages is not None:
-        parts.append(f',"passages":{_JSON.encode(record.passages)}')
-    if record.weights is not None:
-        parts.append(f',"weights":{_JSON.encode(record.weights)}')
-    if record.embedding is not None:
-        parts.append(f',"{_ROWS}":{len(record.embedding)}')
-    parts.append("}")
-    data = "".join(parts)
-    try:
-        checksum = _checksum(record.namespace, record.id, data.encode())
-        vectors = None if record.embedding is None else _encode_rows(record.embedding, checksum)
-        return EncodedRecord(record.id, checksum, data, vectors)
-    except UnicodeEncodeError:
-        raise RecordError(
-            "'text', 'passages', 'fields' or 'extra' holds a lone surrogate, which no file can store; "
-            "repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
-            record_id=record.id,
-        ) from None
-
-
-def _encode_extra(record: Record) -> str:
-    extra = dict(record.extra)
-    try:
-        encoded = _JSON.encode(extra)
-        same = json.loads(encoded) == extra
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RecordError(f"'extra' cannot be stored as JSON: {error}", record_id=record.id) from None
-    if not same:
-        raise RecordError(
-            "'extra' cannot be stored as JSON: it would come back changed; use strings as keys, and lists, not tuples",
-            record_id=record.id,
-        )
-    return encoded
-
-
-def _encode_rows(rows: Halves, checksum: int) -> bytes:
-    values = rows.astype(_HALF, copy=False).tobytes()
-    return _CRC.pack(zlib.crc32(values, checksum)) + values
-
-
-def _decode_rows(vectors: object, checksum: int, rows: object) -> Halves | None:
-    """The rows that `_encode_rows` was given, or None where they are not those."""
-    if not isinstance(vectors, bytes) or not isinstance(rows, int) or len(vectors) < _CRC.size:
-        return None
-    if zlib.crc32(memoryview(vectors)[_CRC.size :], checksum) != _CRC.unpack_from(vectors)[0]:
-        return None
-    return np.frombuffer(vectors, _HALF, offset=_CRC.size).astype(np.float16, copy=False).reshape(rows, -1)
-
-
-def _checksum(namespace: str, record_id: str, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(f"{namespace}\0{record_id}".encode()))
-
-
-def decode(namespace: str, encoded: EncodedRecord) -> Record:
-    """The record that `encode` was given. Raises `DamagedStoreError` where the checksum differs."""
-    return _decode(namespace, encoded.id.encode(), encoded.checksum, encoded.data.encode(), encoded.vectors)
-
-
-def _decode(namespace: str, record_id: bytes, checksum: int, data: bytes, vectors: bytes | None) -> Record:
-    record, rows = _decode_data(namespace, record_id, checksum, data)
-    if rows is None and vectors is None:
-        return record
-    embedding = _decode_rows(vectors, checksum, rows)
-    if embedding is None:
-        raise _altered(f"the vectors of the record with id {record.id!r} were altered since they were written")
-    return record.with_rows(embedding)
-
-
-def _decode_data(namespace: str, record_id: bytes, checksum: int, data: bytes) -> tuple[Record, int | None]:
-    """The record without its embedding, and how many rows that has."""
-    # In a damaged row a column may even have another type.
-    name = _name(record_id) if isinstance(record_id, bytes) else repr(record_id)
-    if not isinstance(data, bytes) or _checksum(namespace, name, data) != checksum:
-        raise _altered(f"the record with id {name!r} was altered since it was written")
-    values = json.loads(data)
-    rows = values.pop(_ROWS, None)
-    return Record(id=name, namespace=namespace, **values), rows
-
-
-def _altered(what: str) -> DamagedStoreError:
-    return DamagedStoreError(
-        f"{RECORDS}: {what} (checksum differs); restore the file from a copy, as records cannot be rebuilt"
-    )
-
-
-def keywords(text: str) -> list[str]:
-    """The first 3 distinct words of more than 3 characters that say what the text is about, in lower case (C009)."""
-    words = (word.lower() for word in re.findall(r"\w+", text) if len(word) > 3)
-    return list(dict.fromkeys(word for word in words if word not in TRIGGER_WORDS))[:KEYWORDS]
 
 
 class RecordStore:
@@ -294,8 +139,8 @@ class RecordStore:
                 except BaseException:
                     reader.close()
                     raise
-            _make_folder(root)
-            lock = _take_lock(root / LOCK)
+            make_folder(root)
+            lock = take_lock(root / LOCK)
             writer = None
             try:
                 writer = _open_writer(path)
@@ -303,7 +148,7 @@ class RecordStore:
             except BaseException:
                 if writer is not None:
                     writer.close()
-                _let_go(lock)
+                let_go(lock)
                 raise
 
     def __enter__(self) -> RecordStore:
@@ -330,7 +175,7 @@ class RecordStore:
                         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
                 if lock is not None:
-                    _let_go(lock)
+                    let_go(lock)
 
     @property
     def read_only(self) -> bool:
@@ -368,16 +213,21 @@ class RecordStore:
         found: dict[str, Any] = json.loads(value)
         return found
 
-    def set_config(self, config: dict[str, Any]) -> None:
-        """Keep the engine's parameters, once. Raises `ParameterError` if there are some, or if JSON alters them."""
+    def set_config(self, config: dict[str, Any], *, replace: bool = False) -> None:
+        """Keep the engine's parameters, once; `replace` others only while the store has seen no write.
+
+        Raises `ParameterError` if there are some, or if JSON alters them.
+        """
         try:
-            value = _JSON.encode(config)
+            value = JSON.encode(config)
             same = json.loads(value) == config
         except (TypeError, ValueError) as error:
             raise ParameterError(f"the engine's parameters cannot be stored as JSON: {error}") from None
         if not same:
             raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
         with self._transaction() as writer:
+            if replace and self._last == 0:
+                writer.execute("DELETE FROM meta WHERE key IN ('config', 'checksum')")
             if writer.execute("SELECT 1 FROM meta WHERE key = 'config'").fetchone():
                 raise ParameterError(f"{self.path}: its parameters are set when it is made; make another directory")
             rows = "config", value, "checksum", zlib.crc32(value.encode())
@@ -461,7 +311,7 @@ class RecordStore:
                     f"{self.path}: knows the changes from {_pruned(reader)} to {last}, and the index covers those up "
                     f"to {sequence}; build it from all records"
                 )
-            names = {number: _name(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
+            names = {number: name_of(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
             if sequence:
                 # A dropped namespace's removals come after its drop, and then find nothing: both are the same state.
                 rows = reader.execute(
@@ -475,7 +325,7 @@ class RecordStore:
                 while chunk := rows.fetchmany(REPLAY_CHUNK):
                     runs: dict[int, Run] = {}
                     for number, record_id in chunk:
-                        runs.setdefault(number, Run(names[number], last)).removed.append(_name(record_id))
+                        runs.setdefault(number, Run(names[number], last)).removed.append(name_of(record_id))
                     yield from runs.values()
             rows = reader.execute(
                 f"SELECT namespace, id, checksum, data, {_vectors_in(reader)} FROM records"
@@ -486,7 +336,7 @@ class RecordStore:
                 runs = {}
                 for number, *row in chunk:
                     run = runs.setdefault(number, Run(names.get(number, ""), last))
-                    run.added.append(_decode(run.namespace, *row))
+                    run.added.append(decode_row(run.namespace, *row))
                 yield from runs.values()
 
     def namespaces(self) -> list[str]:
@@ -496,7 +346,7 @@ class RecordStore:
                 "SELECT name FROM namespaces WHERE EXISTS (SELECT 1 FROM records WHERE namespace = number)"
                 " ORDER BY number"
             ).fetchall()
-        return [_name(name) for (name,) in rows]
+        return [name_of(name) for (name,) in rows]
 
     def ids(self) -> Iterator[tuple[str, list[str]]]:
         """All live ids as (namespace, up to 10,000 ids), as of one moment."""
@@ -507,8 +357,8 @@ class RecordStore:
             while chunk := rows.fetchmany(REPLAY_CHUNK):
                 found: dict[bytes, list[str]] = {}
                 for name, record_id in chunk:
-                    found.setdefault(name, []).append(_name(record_id))
-                yield from ((_name(name), ids) for name, ids in found.items())
+                    found.setdefault(name, []).append(name_of(record_id))
+                yield from ((name_of(name), ids) for name, ids in found.items())
 
     def count(self, namespace: str) -> int:
         """The number of live records in a namespace."""
@@ -534,7 +384,7 @@ class RecordStore:
                     f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
                     (_storable(namespace), *wanted),
                 ).fetchall()
-                found.update((record.id, record) for record in (_decode(namespace, *row) for row in rows))
+                found.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
         return [found.get(record_id) for record_id in ids]
 
     def check_found(self, namespace: str, ids: Sequence[str]) -> None:
@@ -556,7 +406,7 @@ class RecordStore:
         if not folded or limit < 1:
             return hits
         # Case folding goes character by character and leaves JSON's escapes alone, so what a text holds its row holds.
-        written = [_JSON.encode(word)[1:-1] for word in folded]
+        written = [JSON.encode(word)[1:-1] for word in folded]
         with _named(self.path), closing(self._open_snapshot()) as reader:
             # The inner query walks the id index alone; sorting whole rows instead would hold the namespace in memory.
             rows = reader.execute(
@@ -568,7 +418,7 @@ class RecordStore:
                 row = str(data, errors="replace").casefold()
                 if not any(word in row for word in written):
                     continue
-                record, _ = _decode_data(namespace, record_id, checksum, data)
+                record, _ = decode_data(namespace, record_id, checksum, data)
                 text = record.text.casefold()
                 count = sum(word in text for word in folded)
                 if count and (accept is None or accept(record)):
@@ -618,7 +468,7 @@ class RecordStore:
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")
-            self._numbers = {_name(name): number for name, number in rows}
+            self._numbers = {name_of(name): number for name, number in rows}
 
 
 def _pieces(count: int) -> Iterator[int]:
@@ -651,10 +501,6 @@ def _version(connection: sqlite3.Connection) -> int:
 def _vectors_in(connection: sqlite3.Connection) -> str:
     """The column of vectors; version 1, which only readers meet, has none."""
     return "vectors" if _version(connection) > 1 else "NULL"
-
-
-def _name(stored: bytes) -> str:
-    return stored.decode(errors="replace")
 
 
 def _storable(text: str) -> str | None:
@@ -752,62 +598,6 @@ def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
             f"{path}: written in format {version}, and this fanrank reads up to {VERSION}; upgrade fanrank"
         )
     return False
-
-
-def _make_folder(root: Path) -> None:
-    if root.exists() and not root.is_dir():
-        raise ForeignIndexError(f"{root}: not a directory")
-    if not root.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        if os.name == "posix":
-            # SQLite makes its own files durable in the directory, but not the directory.
-            descriptor = os.open(root.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-    if not (root / RECORDS).exists() and any(file.name != LOCK for file in root.iterdir()):
-        raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
-
-
-def _take_lock(path: Path) -> int:
-    """A descriptor that holds the writer's lock until `_let_go`, or until the process ends, however it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            if sys.platform == "win32":
-                # Windows keeps others from reading what is locked, so that is a byte behind the number.
-                os.lseek(descriptor, 1 << 20, os.SEEK_SET)
-                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-            else:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
-                raise
-            holder = os.pread(descriptor, 20, 0) if sys.platform != "win32" else os.read(descriptor, 20)
-            raise StoreLockedError(
-                f"{path.parent}: process {holder.decode(errors='replace').strip() or 'unknown'} writes to it; there is "
-                "one writer at a time (readers may open it with read_only=True)"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _let_go(lock: int) -> None:
-    try:
-        if sys.platform == "win32":
-            os.lseek(lock, 1 << 20, os.SEEK_SET)
-            msvcrt.locking(lock, msvcrt.LK_UNLCK, 1)
-        else:
-            # A forked child still has the descriptor, and closing ours alone would leave it the lock.
-            fcntl.flock(lock, fcntl.LOCK_UN)
-    finally:
-        os.close(lock)
 
 
 def _damaged(path: Path, what: str) -> DamagedStoreError:

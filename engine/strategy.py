@@ -86,10 +86,19 @@ class Strategy:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ParameterError(f"a strategy's name must be a non-empty string, not {self.name!r}")
-        object.__setattr__(self, "channels", tuple(self.channels))
+        if isinstance(self.channels, (list, tuple)):
+            object.__setattr__(self, "channels", tuple(self.channels))
+        else:
+            raise ParameterError(f"strategy {self.name!r}: channels must be a list, not {self.channels!r}")
         if not self.channels or not all(isinstance(channel, (Lexical, Dense, Learned)) for channel in self.channels):
             raise ParameterError(f"strategy {self.name!r} needs channels: Lexical, Dense or Learned")
         names = [channel.name for channel in self.channels]
+        if not all(isinstance(name, str) and name for name in names):
+            raise ParameterError(f"strategy {self.name!r}: a channel's name must be a non-empty string")
+        if self.fusion is not None and not (hasattr(self.fusion, "reads") and callable(self.fusion)):
+            raise ParameterError(f"strategy {self.name!r}: fusion must be one of fanrank's, or fusion_of(name)")
+        if self.feedback is not None and not isinstance(self.feedback, Feedback):
+            raise ParameterError(f"strategy {self.name!r}: feedback must be a Feedback, or feedback_of(name)")
         if len(set(names)) < len(names):
             raise ParameterError(f"strategy {self.name!r}: two channels have one name; give them different names")
         if self.fusion is None and len(names) > 1:
@@ -132,7 +141,7 @@ class Strategy:
             what = f"no {unknown[0]!r}" if unknown else "a 'name'"
             raise ParameterError(f"a strategy has {what}; it has: {', '.join(sorted(known))}")
         given = dict(value)
-        if "channels" in given:
+        if isinstance(given.get("channels"), (list, tuple)):
             given["channels"] = tuple(_channel_of(channel) for channel in given["channels"])
         if given.get("fusion") is not None:
             given["fusion"] = fusion_of(given["fusion"])
@@ -186,7 +195,7 @@ def _channel_to_dict(channel: Channel) -> dict[str, Any]:
 def _channel_of(value: Any) -> Channel:
     if isinstance(value, (Lexical, Dense, Learned)):
         return value
-    if not isinstance(value, Mapping) or value.get("kind") not in _KINDS:
+    if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
         raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
     given = {key: own for key, own in value.items() if key != "kind"}
     try:

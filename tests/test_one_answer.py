@@ -17,7 +17,7 @@ import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
 from fanrank.engine import backend, index, memory, segment
 from fanrank.engine.bm25 import METHODS, SCALE
-from fanrank.engine.oracle import Oracle
+from fanrank.engine.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
 try:
     from fanrank.cpu_fallback import compiled
@@ -120,7 +120,9 @@ def made(wanted: list[fr.Record], history: int | None, **options: object) -> fr.
             doomed.append((gone.namespace, gone.id))
         for own in rng.sample(wanted[end:], k=min(rng.randrange(3), len(wanted) - end)):
             if own.id not in early:
-                piece.append(replace(own, text=rng.choice(wanted).text, session="early"))
+                other = rng.choice(wanted)
+                evidence = {"text": other.text, "embedding": other.embedding, "weights": other.weights}
+                piece.append(replace(own, session="early", **evidence))
                 early.add(own.id)
         piece += wanted[start:end]
         if early.isdisjoint(own.id for own in wanted[start:end]):
@@ -245,6 +247,83 @@ def test_growing_equals_built_at_once(
     }
     assert answer(loaded.search(batch, 7), dense=False) == expected
     assert answer(loaded.search(batch, 7, execution="pruned"), dense=False) == expected
+
+
+# Few different numbers: equal scores are common, and so are weights that round to 0 or stand between two steps.
+vector = st.lists(st.integers(-2, 2), min_size=3, max_size=3).filter(any)
+weights = st.dictionaries(terms, st.sampled_from([0.0, 2.0**-12, 1.5 * 2.0**-10, 0.75, 2.0]), max_size=4)
+evidence = st.tuples(document, st.lists(vector, max_size=3), weights)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(evidence, max_size=40),
+    st.lists(st.tuples(query, st.none() | vector, weights), min_size=1, max_size=4),
+    st.integers(0, 45),
+    histories,
+)
+def test_every_strategy_equals_the_oracle(
+    tmp_path_factory: pytest.TempPathFactory,
+    documents: list[tuple[list[str], list[list[int]], dict[str, float]]],
+    batch: list[tuple[list[str], list[int] | None, dict[str, float]]],
+    k: int,
+    history: int | None,
+) -> None:
+    plain_records = [
+        replace(record, embedding=rows or None, weights=own)
+        for record, (_, rows, own) in zip(records([t for t, _, _ in documents]), documents, strict=True)
+    ]
+    asked = [fr.Query(terms=tuple(t), vector=v, weights=own) for t, v, own in batch]
+    rows = [[] if record.embedding is None else record.embedding.tolist() for record in plain_records]
+    vectors = [None if q.vector is None else q.vector[0].tolist() for q in asked]
+    near, every = [VectorOracle(rows).search(own, len(rows)) for own in vectors], oracle([t for t, _, _ in documents])
+    lists = [
+        [[document for document, _ in found] for found in (every.search(t, len(rows)), own)]
+        for (t, _, _), own in zip(batch, near, strict=True)
+    ]
+    learned = WeightOracle([own for _, _, own in documents])
+    expected = {
+        "dense": [own[:k] for own in near],
+        "dense-int8": [VectorOracle(rows, int8=True).search(own, k) for own in vectors],
+        "sparse": [learned.search(own, k) for _, _, own in batch],
+        "rrf": [reciprocal_ranks(own, k) for own in lists],
+    }
+    engine = made(plain_records, history, encoder=fr.OwnVectors(3))
+    for strategy, wanted in expected.items():
+        for road, got in strategy_roads(engine, asked, k, strategy):
+            assert got == wanted, (strategy, road)
+    path = tmp_path_factory.mktemp("index")
+    engine.save(path)
+    for strategy, wanted in expected.items():
+        assert numbered(fr.Engine.load(path).search(asked, k, strategy=strategy)) == wanted, strategy
+
+
+def numbered(hits: fr.Hits) -> list[list[tuple[int, float]]]:
+    return [[(int(name.removeprefix("r")), score) for name, score in row] for row in hits]
+
+
+def strategy_roads(
+    engine: fr.Engine, batch: list[fr.Query], k: int, strategy: str
+) -> Iterator[tuple[str, list[list[tuple[int, float]]]]]:
+    """As `roads`, of what a strategy can be asked by."""
+    engine._memory.join()
+
+    def ask(asked: list[fr.Query], **options: object) -> list[list[tuple[int, float]]]:
+        return numbered(engine.search(asked, k, strategy=strategy, **options))  # type: ignore[arg-type]
+
+    for name in (status.name for status in backend.statuses() if status.usable and not status.by_name):
+        engine.backend = backend.choose(name)
+        for execution in ("exhaustive", "pruned", "auto"):
+            yield f"{name}, {execution}", ask(batch, execution=execution)
+        yield f"{name}, 3 threads", ask(batch, threads=3)
+        yield f"{name}, one by one", [row for q in batch for row in ask([q])]
+    yield "other neighbours", ask(batch[::-1])[::-1]
+    snapshots = engine._memory.snapshots
+    engine._memory.flush()
+    yield "merged", ask(batch)
+    engine._memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    yield "in few segments", ask(batch)
+    engine._memory.snapshots = snapshots
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

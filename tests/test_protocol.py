@@ -13,6 +13,7 @@ import pytest
 
 from fanrank.engine.errors import DatasetError, MissingExtraError, ParameterError
 from fanrank.engine.evaluate import PRESETS, Dataset, compare, evaluate, find_preset, load_locomo, rank, run
+from fanrank.engine.evaluate.protocol import _confidence
 from fanrank.engine.records import Query, Record
 from fanrank.engine.strategy import Strategy
 from fanrank.engine.text import ANALYZERS, get_analyzer
@@ -101,6 +102,15 @@ def test_margin_sweep() -> None:
     assert [row["skip"] for row in found.margin_sweep([0.0, 0.25, 0.26, 0.5, 1.0])] == [3 / 6, 2 / 6, 1 / 6, 1 / 6, 0.0]
     assert found.margin_sweep([0.25]) == [{"tau": 0.25, "skip": 2 / 6, "skip_percent": 33.3}]
     assert np.isnan(rank(Scripted(answers), toy("d1"), k=1, complete=True).confidence).all()
+
+
+@pytest.mark.parametrize(("first", "second", "margin"), [(8.74, 2.13, 0.756), (4.21, 3.97, 0.057)])
+def test_margins_of_the_worked_examples(first: float, second: float, margin: float) -> None:
+    """SPEC A090: at tau .10 the second stage is skipped after the one, and not after the other."""
+    found = rank(Scripted({"q0": [("d1", first), ("d2", second)]}), toy("d1"), k=4, complete=True)
+    assert found.confidence.tolist() == [_confidence([first, second])]
+    assert round(_confidence([first, second]), 3) == margin
+    assert found.margin_sweep([0.10])[0]["skip"] == (margin >= 0.10)
 
 
 def test_grades_too_high_for_exponential_gain() -> None:

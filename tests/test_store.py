@@ -33,8 +33,10 @@ from fanrank.engine.errors import (
     StorageError,
     StoreLockedError,
 )
+from fanrank.engine.keywords import keywords
 from fanrank.engine.records import CATEGORIES
-from fanrank.engine.store import RECORDS, Change, EncodedRecord, RecordStore, decode, encode, keywords
+from fanrank.engine.rows import RECORDS, EncodedRecord, decode, encode
+from fanrank.engine.store import Change, RecordStore
 
 State = dict[str, dict[str, fr.Record]]
 
@@ -557,7 +559,8 @@ def batch(n):
 WRITER = f"""
 import sys
 from fanrank import Record
-from fanrank.engine.store import Change, RecordStore, encode
+from fanrank.engine.rows import encode
+from fanrank.engine.store import Change, RecordStore
 {WRITES}
 with RecordStore.open(sys.argv[1]) as store:
     for n in range(6):

@@ -60,8 +60,18 @@ def test_of_takes_what_it_gives() -> None:
         ({"name": "x", "complete": True}, "depth None"),
         ({"name": ""}, "non-empty"),
         ({"name": "x", "channels": []}, "needs channels"),
+        ({"name": "x", "channels": 5}, "channels must be a list"),
+        ({"name": "x", "channels": [{"kind": "lexical", "name": 3}]}, "name must be"),
+        ({"name": "x", "channels": [{"kind": "lexical", "name": ""}]}, "name must be"),
     ],
 )
 def test_bad_strategies_are_named(value: Any, words: str) -> None:
     with pytest.raises(fr.ParameterError, match=words):
         fr.Strategy.of(value)
+
+
+def test_parts_must_be_what_they_say() -> None:
+    with pytest.raises(fr.ParameterError, match="fusion_of"):
+        fr.Strategy("x", (fr.Lexical(), fr.Dense()), fusion="rrf")  # type: ignore[arg-type]
+    with pytest.raises(fr.ParameterError, match="feedback_of"):
+        fr.Strategy("x", (fr.Dense(),), feedback="rocchio")  # type: ignore[arg-type]

@@ -70,6 +70,11 @@ class CachedEncoder:
         return self.encoder.version
 
     @property
+    def encodes(self) -> bool:
+        """As the encoder's own (`OwnVectors`)."""
+        return bool(getattr(self.encoder, "encodes", True))
+
+    @property
     def dimension(self) -> int:
         return self.encoder.dimension
 

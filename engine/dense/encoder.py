@@ -84,7 +84,10 @@ def checked(rows: npt.ArrayLike, texts: Sequence[str], encoder: Encoder) -> Rows
 
     Raises `EncoderError` for another shape, and for a vector that is not finite or has length 0.
     """
-    found = np.asarray(rows, dtype=np.float32)
+    try:
+        found = np.asarray(rows, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        raise EncoderError(f"{encoder.name!r} answered with something other than rows of numbers") from None
     if found.size == 0 and not len(texts):
         return np.zeros((0, encoder.dimension), dtype=np.float32)
     if found.shape != (len(texts), encoder.dimension):

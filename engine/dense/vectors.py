@@ -113,8 +113,10 @@ def normalized(vectors: npt.ArrayLike) -> Halves:
     """
     try:
         array = np.asarray(vectors)
+        if array.dtype.kind in "USb":
+            raise TypeError
         array = array if np.iscomplexobj(array) else array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("must be numbers, all rows of one length") from None
     if array.ndim != 2 or np.iscomplexobj(array):
         raise ValueError(f"must be rows of numbers, not an array of shape {array.shape}")

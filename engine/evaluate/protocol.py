@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -34,11 +36,12 @@ import numpy.typing as npt
 
 from ..dense.cache import CachedEncoder
 from ..dense.encoder import Encoder
-from ..dense.sentence import resolve
+from ..dense.sparse_encoder import SparseSentenceEncoder, TermEncoder
+from ..embed import as_encoder
 from ..engine import Engine
 from ..errors import ParameterError
 from ..records import Hits, Query, check_k
-from ..strategy import Dense, Strategy
+from ..strategy import AnyStrategy, Dense, Learned, Strategy
 from ..text import DEFAULT_ANALYZER
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
@@ -51,6 +54,11 @@ TAUS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of SPEC A087."""
 
 BEIR_DEPTH = 100  # SPEC T001
+
+TYPES = ("none", "oracle")
+"""What queries of an evaluation may say of their type."""
+TYPE_OF = {"temporal": "temporal-reasoning", "multi-hop": "multi-session"}
+"""LoCoMo's categories as the types of SPEC A063."""
 
 
 class Searcher(Protocol):
@@ -207,21 +215,50 @@ def engine_of(
     preset: Preset,
     *,
     encoder: Encoder | None = None,
+    term_encoder: TermEncoder | None = None,
+    folder: str | None = None,
     backend: str | None = None,
     progress: bool = False,
 ) -> Engine:
-    """An engine over the dataset's records with the preset's parameters."""
-    return Engine.from_records(
-        dataset.records,
-        analyzer=preset.analyzer,
-        method=preset.method,
-        k1=preset.k1,
-        b=preset.b,
-        query_tf=preset.query_tf,
-        encoder=encoder,
-        backend=backend,
-        progress=progress,
-    )
+    """An engine over the dataset's records with the preset's parameters; in `folder` where it must keep their texts."""
+    options: dict[str, Any] = {
+        "analyzer": preset.analyzer,
+        "method": preset.method,
+        "k1": preset.k1,
+        "b": preset.b,
+        "query_tf": preset.query_tf,
+        "encoder": encoder,
+        "term_encoder": term_encoder,
+        "backend": backend,
+    }
+    engine = Engine(**options) if folder is None else Engine.open(folder, **options)
+    engine.add(dataset.records, progress=progress)
+    return engine
+
+
+def asked_with(dataset: Dataset, strategy: Strategy, types: str) -> Dataset:
+    """The dataset as a strategy needs it asked.
+
+    One that looks at ages asks at the time of the namespace's latest record where a query has no time of its own (0
+    where no record has one). `types` says what queries say of themselves: ``none``, or ``oracle``, their true category,
+    which no user has (X07).
+    """
+    if types not in TYPES:
+        raise ParameterError(f"unknown types {types!r}; there are: {', '.join(TYPES)}")
+    queries = dataset.queries
+    if types == "oracle":
+        known = {name: TYPE_OF.get(category, category) for name, category in dataset.categories.items()}
+        queries = [replace(query, type=known.get(str(query.id))) for query in queries]
+    if strategy.aged:
+        latest: dict[str, float] = {}
+        for record in dataset.records:
+            if record.time is not None:
+                latest[record.namespace] = max(latest.get(record.namespace, record.time), record.time)
+        queries = [
+            query if query.now is not None else replace(query, now=latest.get(query.namespace, 0.0))
+            for query in queries
+        ]
+    return replace(dataset, queries=queries)
 
 
 def run(
@@ -230,6 +267,7 @@ def run(
     *,
     k: int | None = None,
     encoder: Encoder | None = None,
+    term_encoder: TermEncoder | None = None,
     strategy: Strategy | None = None,
     backend: str | None = None,
     threads: int = 1,
@@ -239,21 +277,36 @@ def run(
 
     k is how deep the lists go (default: `default_depth`).
     """
-    started = time.perf_counter()
-    engine = engine_of(dataset, preset, encoder=encoder, backend=backend, progress=progress)
-    indexed = time.perf_counter() - started
-    depth = default_depth(dataset) if k is None else k
-    found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
+    feedback = None if strategy is None else strategy.feedback
+    with ExitStack() as after:
+        # A strategy that reads texts of records needs an engine that keeps them.
+        texts = feedback is not None and feedback.needs_sentences
+        folder = after.enter_context(tempfile.TemporaryDirectory()) if texts else None
+        started = time.perf_counter()
+        engine = engine_of(
+            dataset,
+            preset,
+            encoder=encoder,
+            term_encoder=term_encoder,
+            folder=folder,
+            backend=backend,
+            progress=progress,
+        )
+        after.callback(engine.close)
+        indexed = time.perf_counter() - started
+        depth = default_depth(dataset) if k is None else k
+        found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
     return replace(found, seconds={"index": indexed, **found.seconds})
 
 
 def open_encoder(encoder: str | Encoder, embeddings: str | os.PathLike[str] | None = None) -> Encoder:
     """The encoder, by its name if need be; what it makes is kept in the file `embeddings`, and taken from there."""
-    found = resolve(encoder) if isinstance(encoder, str) else encoder
+    found = as_encoder(encoder)
+    assert found is not None
     return found if embeddings is None else CachedEncoder(found, embeddings)
 
 
-def named(encoder: Encoder | None) -> dict[str, str] | None:
+def named(encoder: Encoder | TermEncoder | None) -> dict[str, str] | None:
     """What a result says of its encoder."""
     return None if encoder is None else {"name": encoder.name, "version": encoder.version}
 
@@ -280,7 +333,9 @@ def evaluate(
     k: int | None = None,
     encoder: str | Encoder | None = None,
     embeddings: str | os.PathLike[str] | None = None,
-    strategy: str | Strategy | Mapping[str, Any] = "bm25",
+    term_encoder: str | TermEncoder | None = None,
+    strategy: AnyStrategy = "bm25",
+    types: str = "none",
     backend: str | None = None,
     threads: int = 1,
     split: str = "test",
@@ -292,8 +347,9 @@ def evaluate(
     `dataset_kind` is beir, locomo or longmemeval; `analyzer`, `method`, `k1`, `b` override the preset's, `reading` the
     loader's options (``{"date": True}``), `split` counts for beir only. `strategy` is what `Strategy.of` takes; one
     with a dense channel needs an `encoder`, a model's name or an `Encoder`, and `embeddings` names a file that keeps
-    what it makes. ``stages_ms`` are the milliseconds of each stage, for the batch and for a query. Raises
-    `ParameterError`, `DatasetError`, `RecordError`, `MissingExtraError` and what the engine raises.
+    what it makes; one with learned weights needs a `term_encoder` likewise. `types` is as in `asked_with`.
+    ``stages_ms`` are the milliseconds of each stage, for the batch and for a query. Raises `ParameterError`,
+    `DatasetError`, `RecordError`, `MissingExtraError` and what the engine raises.
     """
     trec_eval()  # a missing extra should not cost a search first
     chosen = find_preset(preset, dataset_kind)
@@ -303,6 +359,8 @@ def evaluate(
             raise ParameterError("embeddings keeps what an encoder makes; give both")
         if any(isinstance(channel, Dense) for channel in asked.channels):
             raise ParameterError(f"strategy {asked.name!r} has a dense channel: give an encoder")
+    if term_encoder is None and any(isinstance(channel, Learned) for channel in asked.channels):
+        raise ParameterError(f"strategy {asked.name!r} has a channel of learned weights: give a term encoder")
     options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
     chosen = replace(
         chosen,
@@ -313,12 +371,21 @@ def evaluate(
         reading=options,
     )
     started = time.perf_counter()
-    dataset = LOADERS[dataset_kind](path, **options)
+    dataset = asked_with(LOADERS[dataset_kind](path, **options), asked, types)
     loaded = time.perf_counter() - started
     depth = default_depth(dataset) if k is None else k
     model = None if encoder is None else open_encoder(encoder, embeddings)
+    terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
     found = run(
-        dataset, chosen, k=depth, encoder=model, strategy=asked, backend=backend, threads=threads, progress=progress
+        dataset,
+        chosen,
+        k=depth,
+        encoder=model,
+        term_encoder=terms,
+        strategy=asked,
+        backend=backend,
+        threads=threads,
+        progress=progress,
     )
     result: dict[str, Any] = {
         "dataset": dataset.name,
@@ -326,6 +393,7 @@ def evaluate(
         "analyzer": chosen.analyzer,
         "strategy": asked.name,
         "encoder": named(model),
+        **({} if terms is None else {"term_encoder": named(terms)}),
         "backend": found.backend,
         "n": len(dataset.queries),
         "metrics": found.metrics(),
@@ -338,6 +406,7 @@ def evaluate(
             **options,
             "k": depth,
             "threads": threads,
+            "types": types,
             "strategy": asked.to_dict(),
         },
         "seconds": {"load": loaded, **found.seconds},
@@ -347,7 +416,8 @@ def evaluate(
         },
     }
     if dataset.clusters:
-        result["margin_sweep"] = found.margin_sweep()
+        # A margin as a share of the best score says something of BM25 alone.
+        result["margin_sweep"] = found.margin_sweep() if asked.plain else None
     if dataset.categories:
         result["per_category"] = found.per_category()
     return result

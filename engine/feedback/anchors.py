@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dense.encoder import Encoder
+from ..dense.encoder import Encoder, checked
 from ..dense.vectors import Floats, Halves, normalized
 from .sentences import first_sentence
 
@@ -31,7 +31,8 @@ class Anchors:
         with self._lock:
             new = [own for own in dict.fromkeys(sentences) if own and own not in self._known]
             if new:
-                self._known.update(zip(new, normalized(self._encoder.documents(new)), strict=True))
+                made = normalized(checked(self._encoder.documents(new), new, self._encoder))
+                self._known.update(zip(new, made, strict=True))
             for place, sentence in enumerate(sentences):
                 if sentence:
                     self._known.move_to_end(sentence)

@@ -75,6 +75,9 @@ class AgentRRF(RRF):
 
     def __call__(self, candidates: Candidates) -> Fused:
         ranked = super().__call__(candidates)
+        for name in ("recency", "importance"):
+            if name in ranked.shares:
+                raise ParameterError(f"the fusion {self.name!r} adds a share {name!r}; give the channel another name")
         types = np.array(candidates.types, dtype=object)
         biased = np.full(len(candidates), self.alpha > 0.0)
         if self.recency_types is not None:

@@ -11,10 +11,11 @@ from .engine.dense.cache import CachedEncoder
 from .engine.dense.encoder import Encoder, OwnVectors
 from .engine.dense.interaction import Interaction
 from .engine.dense.sentence import SentenceEncoder
-from .engine.dense.sparse_encoder import SparseSentenceEncoder, weights_of
+from .engine.dense.sparse_encoder import SparseSentenceEncoder, TermEncoder, weights_of
 from .engine.engine import Engine
 from .engine.errors import (
     BackendUnavailableError,
+    CacheError,
     DamagedIndexError,
     DamagedStoreError,
     DatasetError,
@@ -38,13 +39,14 @@ from .engine.explain import ChannelShare, Explanation, FusedExplanation, TermCon
 from .engine.feedback.registry import feedback_of
 from .engine.filters import Filter, col, parse_filter
 from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
+from .engine.fuse.agent_rrf import RecencyWarning
 from .engine.fuse.alpha import fit_alpha
 from .engine.fuse.candidates import Candidates
 from .engine.health import DriftReport, HealthReport
 from .engine.namespace import Namespace
 from .engine.recency import Recency
 from .engine.records import Hits, Query, Record, SearchScope, read_records
-from .engine.rerank import CheckedReranker, CrossEncoderReranker, validate
+from .engine.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
 from .engine.strategy import STRATEGIES, Dense, Learned, Lexical, Strategy
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
 from .engine.when import When, parse_when
@@ -60,6 +62,7 @@ __all__ = [
     "AgentRRF",
     "Analyzer",
     "BackendUnavailableError",
+    "CacheError",
     "CachedEncoder",
     "Candidates",
     "ChannelShare",
@@ -97,6 +100,7 @@ __all__ = [
     "Query",
     "QueryError",
     "Recency",
+    "RecencyWarning",
     "Record",
     "RecordError",
     "ScoreRRF",
@@ -107,7 +111,9 @@ __all__ = [
     "StoreLockedError",
     "Strategy",
     "TermContribution",
+    "TermEncoder",
     "UnknownIdError",
+    "Verdict",
     "When",
     "ZScore",
     "col",
