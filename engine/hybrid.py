@@ -215,7 +215,7 @@ class Gathering:
                 if not len(rows) or not group.stretches:
                     continue
                 wanted = np.array([depths[row] for row in rows.tolist()])
-                if len(group.embedded) <= int(wanted.min()):
+                if self.strategy.depth is None:
                     # All of them; what they score is asked for all candidates later.
                     documents[rows, : len(group.embedded)] = group.embedded
                     continue
