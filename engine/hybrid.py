@@ -203,10 +203,14 @@ class Gathering:
             self.lists[channel.name] = found
         return self.lists[channel.name]
 
-    def nearest(self, channel: Dense, vectors: Halves) -> Integers:
-        """The documents that a dense channel lists for these query vectors [B, width]; padding -1."""
+    def nearest(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
+        """What a dense channel lists for these query vectors: (scores, documents) [B, width], padding -1.
+
+        NaN where a score is still to be asked for.
+        """
         has, depths = self.vectors[1], self.depths
         width = max((depths[row] for row in self.batch.rows if has[row]), default=0)
+        scores = np.full((len(self.batch), width), np.nan)
         documents = np.full((len(self.batch), width), -1, dtype=np.int64)
         verbs = self.backend.dense()
         with self.phases("dense"):
@@ -216,10 +220,10 @@ class Gathering:
                     continue
                 wanted = np.array([depths[row] for row in rows.tolist()])
                 if self.strategy.depth is None:
-                    # All of them; what they score is asked for all candidates later.
+                    # All of them: nothing is to be searched for.
                     documents[rows, : len(group.embedded)] = group.embedded
                     continue
-                _, numbers, _ = verbs.best(
+                found, numbers, _ = verbs.best(
                     vectors[rows],
                     group.stretches,
                     int(wanted.max()),
@@ -228,8 +232,9 @@ class Gathering:
                     threads=self.threads,
                 )
                 beyond = np.arange(numbers.shape[1]) >= wanted[:, None]
+                scores[rows, : numbers.shape[1]] = found
                 documents[rows, : numbers.shape[1]] = np.where(beyond, -1, numbers)
-        return documents
+        return scores, documents
 
     def similarities(self, channel: Dense, vectors: Halves, offsets: Integers, documents: Integers) -> Floats:
         """[candidates] a dense channel's scores of given documents, -inf for those without a vector."""
@@ -256,9 +261,10 @@ class Gathering:
             if isinstance(channel, Dense):
                 lists[channel.name] = self.nearest(channel, self.vectors[0] if vectors is None else vectors)
             else:
-                lists[channel.name] = self.listing(channel).documents
+                listing = self.listing(channel)
+                lists[channel.name] = listing.scores, listing.documents
         with self.phases("fuse"):
-            keys = [_keys(documents) for documents in lists.values()]
+            keys = [_keys(documents) for _, documents in lists.values()]
             if self.strategy.complete:
                 keys += [(group.rows[:, None] << NUMBER_BITS | group.documents).reshape(-1) for group in self.groups]
             every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
@@ -266,18 +272,20 @@ class Gathering:
             documents = every & (1 << NUMBER_BITS) - 1
         channels = {}
         for channel in self.strategy.channels:
-            numbers = lists[channel.name]
+            own, numbers = lists[channel.name]
             place = np.searchsorted(every, _keys(numbers))
             named = np.zeros(len(every), dtype=np.bool_)
             named[place] = True
+            scores = np.zeros(len(every))
+            scores[place] = own[numbers >= 0]
+            scored = np.ones(len(every), dtype=np.bool_)
             if isinstance(channel, Dense):
                 query = self.vectors[0] if vectors is None else vectors
-                scores = self.similarities(channel, query, offsets, documents)
+                rest = np.flatnonzero(~named | np.isnan(scores))
+                if len(rest):
+                    counts = np.bincount(every[rest] >> NUMBER_BITS, minlength=len(self.batch))
+                    scores[rest] = self.similarities(channel, query, offsets_of(counts), documents[rest])
                 scored = scores > -np.inf
-            else:
-                scores = np.zeros(len(every))
-                scores[place] = self.listing(channel).scores[numbers >= 0]
-                scored = np.ones(len(every), dtype=np.bool_)
             with self.phases("fuse"):
                 channels[channel.name] = Channel.of(
                     scores, scored, scored if self.strategy.complete else named & scored, offsets
@@ -463,7 +471,7 @@ def gather(
     places = ranges(candidates.offsets[source], counts)
     offsets = offsets_of(counts)
     channels = {
-        name: Channel(channel.scores[places], channel.scored[places], channel.ranks[places])
+        name: Channel(channel.scores[places], channel.scored[places], channel.listed[places], offsets)
         for name, channel in candidates.channels.items()
     }
     spread_out = Candidates(

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import fanrank as fr
 from fanrank.engine.cli import main
+from fanrank.engine.fuse.candidates import Candidates, Fused, best
 from fanrank.engine.strategy import STRATEGIES
 
 OWN = fr.OwnVectors(2)
@@ -216,3 +217,20 @@ def test_a_blank_text_has_no_vector() -> None:
     assert [name for name, _ in found[0]] == ["b"]
     with pytest.raises(fr.RecordError, match="blank"):
         fr.Record("a", "tea", passages=["tea", " "])
+
+
+def test_the_best_of_many_candidates() -> None:
+    random = np.random.default_rng(3)
+    offsets = np.array([0, 60, 118, 180])
+    scores = random.integers(0, 9, 180).astype(np.float64)
+    kept = random.random(180) < 0.7
+    kept[60:118] = False
+    kept[[61, 90]] = True
+    none = np.full(180, np.nan)
+    candidates = Candidates(offsets, np.arange(180), {}, none[:3], none, none, (None,) * 3)
+    for width in (1, 3, 14, 40):
+        found = best(Fused(scores, {}, kept), candidates, np.array([width, width, 2]), width)[2]
+        for row, k in enumerate((width, width, 2)):
+            own = [place for place in range(offsets[row], offsets[row + 1]) if kept[place]]
+            wanted = sorted(own, key=lambda place: (-scores[place], place))[: min(k, width)]
+            assert found[row].tolist() == wanted + [-1] * (width - len(wanted))

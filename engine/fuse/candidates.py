@@ -20,6 +20,10 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+# Candidates of a query, as a multiple of what is wanted, from which on the rest is cut off before it is sorted.
+MANY = 4
+
+
 @dataclass(frozen=True, eq=False)
 class Channel:
     """One kind of evidence.
@@ -30,16 +34,18 @@ class Channel:
 
     scores: Floats  # [candidates] 0 where not scored
     scored: Flags  # [candidates]
-    ranks: Integers  # [candidates] from 1 by score, highest first, then by document; 0: not in the channel's list
+    listed: Flags  # [candidates] of those scored, which the channel returned
+    offsets: Integers  # [B + 1] the candidates' own
 
     @classmethod
     def of(cls, scores: Floats, scored: Flags, listed: Flags, offsets: Integers) -> Channel:
-        """The channel of these scores, ranked."""
-        return cls(np.where(scored, scores, 0.0), scored, ranks_of(scores, listed, offsets))
+        """The channel of these scores, whatever stands where it did not score."""
+        return cls(np.where(scored, scores, 0.0), scored, listed, offsets)
 
     @cached_property
-    def listed(self) -> Flags:
-        return self.ranks > 0
+    def ranks(self) -> Integers:
+        """[candidates] from 1 by score, highest first, then by document; 0 where not listed."""
+        return ranks_of(self.scores, self.listed, self.offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +141,22 @@ def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple
     scores = np.full((len(candidates), width), -np.inf)
     documents = np.full((len(candidates), width), -1, dtype=np.int64)
     places = np.full((len(candidates), width), -1, dtype=np.int64)
-    ranks = ranks_of(fused.scores, fused.kept, candidates.offsets)
+    ranks = ranks_of(fused.scores, _promising(fused, candidates, width), candidates.offsets)
     chosen = np.flatnonzero((ranks > 0) & (ranks <= np.minimum(k, width)[candidates.owners]))
     at = candidates.owners[chosen], ranks[chosen] - 1
     scores[at], documents[at], places[at] = fused.scores[chosen], candidates.documents[chosen], chosen
     return scores, documents, places
+
+
+def _promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
+    """Those kept that may be among the `width` best of their query: a partition costs a tenth of a sort."""
+    counts = np.diff(candidates.offsets)
+    longest = int(counts.max(initial=0))
+    # A matrix of queries of about equal length; others are sorted whole.
+    if width < 1 or longest <= MANY * width or longest * len(counts) > 2 * len(fused.scores):
+        return fused.kept
+    held = np.arange(longest) < counts[:, None]
+    keys = np.full(held.shape, np.inf)
+    keys[held] = np.where(fused.kept, -fused.scores, np.inf)
+    floors = np.partition(keys, width - 1, axis=1)[:, width - 1]
+    return fused.kept & (-fused.scores <= floors[candidates.owners])
