@@ -516,7 +516,7 @@ class Engine:
         """Compare the index with the records it is of, id by id (C041).
 
         ``records`` in the store, ``missing`` of them in the index, ``extra`` documents of the index without a record;
-        the last two are 0, or the directory should be opened anew. Writes wait meanwhile: about 2 us a record. Raises
+        the last two are 0, or the directory should be opened anew. Writes wait meanwhile. Raises
         `StorageError` for an engine in memory.
         """
         memory = self._ready()
