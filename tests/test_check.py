@@ -130,12 +130,13 @@ def test_it_sees_a_document_that_dense_search_loses(monkeypatch: pytest.MonkeyPa
 
 
 def test_it_sees_the_last_bit_of_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = NumpyDense.scores_of
+    plain = NumpyDense.best
 
-    def off(self: NumpyDense, *arguments: Any) -> Any:
-        return np.nextafter(plain(self, *arguments), 2.0) if arguments[-1] == "exact" else plain(self, *arguments)
+    def off(self: NumpyDense, *arguments: Any, **options: Any) -> Any:
+        scores, documents, counts = plain(self, *arguments, **options)
+        return np.nextafter(scores, 2.0) if arguments[-1] == "exact" else scores, documents, counts
 
-    monkeypatch.setattr(NumpyDense, "scores_of", off)
+    monkeypatch.setattr(NumpyDense, "best", off)
     # All cosines move together, so that the ranks, and what is fused of them, stay.
     assert differing(check(corpus(), QUERIES, corpus="made", k=20, backend="numpy")) == ways("dense")
 
