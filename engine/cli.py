@@ -39,7 +39,7 @@ from .evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate, open_encoder
 from .evaluate.tables import render
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
 from .rows import RECORDS
-from .strategy import STRATEGIES, Dense, Learned, Strategy
+from .strategy import STRATEGIES, Strategy
 from .text import ANALYZERS, DEFAULT_ANALYZER
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -351,9 +351,9 @@ def search(
     chosen = _strategy(strategy)
     # A model takes seconds to load; only what the strategy asks for is.
     models = {
-        "encoder": encoder if any(isinstance(own, Dense) for own in chosen.channels) else None,
-        "embeddings": embeddings if encoder is None or any(isinstance(own, Dense) for own in chosen.channels) else None,
-        "term_encoder": term_encoder if any(isinstance(own, Learned) for own in chosen.channels) else None,
+        "encoder": encoder if chosen.dense else None,
+        "embeddings": embeddings if encoder is None or chosen.dense else None,
+        "term_encoder": term_encoder if chosen.learned else None,
     }
     engine = _open(index, backend=backend, **_encoders(models))
     started = time.perf_counter()

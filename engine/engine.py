@@ -42,13 +42,12 @@ from .explain import Explanation, FusedExplanation
 from .feedback.anchors import Anchors
 from .filters import Comparison, Filter, all_of, compile_filter
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
-from .hybrid import RERANKED
 from .index import WEEK
 from .memory import Memory
 from .namespace import Namespace
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
-from .rerank import CheckedReranker
+from .rerank import DEPTH, CheckedReranker
 from .scan import scan
 from .search import AnyQuery
 from .segment import evidence_stats
@@ -531,7 +530,7 @@ class Engine:
         *,
         strategy: AnyStrategy = "bm25",
         reranker: CheckedReranker | None = None,
-        rerank_depth: int = RERANKED,
+        rerank_depth: int = DEPTH,
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,

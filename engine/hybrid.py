@@ -14,7 +14,7 @@ every candidate that has a vector, so that a fusion of scores compares like with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from .fuse.candidates import Candidates, Channel, Fused, best
 from .index import Snapshot
 from .memory import Memory
 from .records import Hits, Record, unit_rows
-from .rerank import CheckedReranker, Reranked, rerank
+from .rerank import DEPTH, CheckedReranker, Reranked, rerank
 from .search import (
     AnyQuery,
     Batch,
@@ -62,8 +62,6 @@ Flags = npt.NDArray[np.bool_]
 Evidence = tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]
 """Candidates, and what turns all their documents into record ids."""
 
-# Hits that a reranker reads (D015).
-RERANKED = 10
 # Candidates of one batch, over all channels: some 125 bytes each while they are fused, 4 GiB.
 MAX_CANDIDATES = 1 << 25
 # Bits of a document number in a (query, document) key.
@@ -138,7 +136,7 @@ class Gathering:
     def served(self) -> str:
         """The backends that answered, those of vectors named as such."""
         names = [own.served for own in self.lists.values()]
-        if any(isinstance(channel, Dense) for channel in self.strategy.channels):
+        if self.strategy.dense:
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
 
@@ -256,10 +254,13 @@ class Gathering:
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:
         """All channels' lists together; `vectors` are the dense channels' query vectors if not the queries' own."""
+        if vectors is None and self.strategy.dense:
+            vectors = self.vectors[0]
         lists = {}
         for channel in self.strategy.channels:
             if isinstance(channel, Dense):
-                lists[channel.name] = self.nearest(channel, self.vectors[0] if vectors is None else vectors)
+                assert vectors is not None
+                lists[channel.name] = self.nearest(channel, vectors)
             else:
                 listing = self.listing(channel)
                 lists[channel.name] = listing.scores, listing.documents
@@ -280,11 +281,11 @@ class Gathering:
             scores[place] = own[numbers >= 0]
             scored = np.ones(len(every), dtype=np.bool_)
             if isinstance(channel, Dense):
-                query = self.vectors[0] if vectors is None else vectors
+                assert vectors is not None
                 rest = np.flatnonzero(~named | np.isnan(scores))
                 if len(rest):
                     counts = np.bincount(every[rest] >> NUMBER_BITS, minlength=len(self.batch))
-                    scores[rest] = self.similarities(channel, query, offsets_of(counts), documents[rest])
+                    scores[rest] = self.similarities(channel, vectors, offsets_of(counts), documents[rest])
                 scored = scores > -np.inf
             with self.phases("fuse"):
                 channels[channel.name] = Channel.of(
@@ -307,12 +308,11 @@ class Gathering:
     def again(self, candidates: Candidates, vectors: Halves) -> Candidates:
         """The same candidates, scored for other query vectors (E012)."""
         channels = dict(candidates.channels)
-        for channel in self.strategy.channels:
-            if isinstance(channel, Dense):
-                scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
-                before = channels[channel.name]
-                channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
-        return self._described(candidates.offsets, candidates.documents, channels)
+        for channel in self.strategy.dense:
+            scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
+            before = channels[channel.name]
+            channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
+        return replace(candidates, channels=channels)
 
     def fuse(self, candidates: Candidates) -> Fused:
         with self.phases("fuse"):
@@ -339,8 +339,7 @@ class Gathering:
         """What the feedback reads of the best candidates of these rows that have a vector; `queries` are the rows'."""
         feedback = self.strategy.feedback
         assert feedback is not None
-        channel = next(channel for channel in self.strategy.channels if isinstance(channel, Dense))
-        evidence = candidates.channels[channel.name]
+        evidence = candidates.channels[self.strategy.dense[0].name]
         ready = Fused(fused.scores, fused.shares, fused.kept & evidence.scored)
         depth = min(feedback.depth, int(np.diff(candidates.offsets).max(initial=0)))
         every, numbers, at = best(ready, candidates, np.full(len(self.batch), depth), depth)
@@ -413,7 +412,7 @@ def search(
     timing: bool,
     windows: Callable[[str], int],
     reranker: CheckedReranker | None = None,
-    rerank_depth: int = RERANKED,
+    rerank_depth: int = DEPTH,
 ) -> Hits:
     """As `Engine.search`."""
     asked = as_queries(queries, "search")
@@ -483,14 +482,13 @@ def gather(
         candidates.importance[places],
         candidates.types,
     )
-    held = batch.snapshots
 
     def resolve(documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(len(documents), None, dtype=object)
         for row, query in enumerate(batch.queries):
             own = slice(int(offsets[row]), int(offsets[row + 1]))
             if own.stop > own.start:
-                ids[own] = held[query.namespace].ids_of(documents[own])
+                ids[own] = batch.snapshots[query.namespace].ids_of(documents[own])
         return ids
 
     return spread_out, resolve
@@ -511,7 +509,6 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     model, dimension = f"{pin['name']}@{pin['version']}", int(pin["dimension"])
     vectors = np.zeros((len(batch), dimension), dtype=np.float16)
     has = np.zeros(len(batch), dtype=np.bool_)
-    texts: dict[str, list[int]] = {}
     for row, query in enumerate(batch.queries):
         if query.model is not None and query.model not in (pin["name"], model):
             raise ModelMismatchError(
@@ -527,8 +524,7 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
         query = batch.queries[row]
         if query.vector is not None:
             vectors[row], has[row] = query.vector[0], True
-        elif query.text.strip() and query.terms is None:
-            texts.setdefault(query.text, []).append(row)
+    texts = _texts_of(batch, [row for row in batch.rows if not has[row]])
     if texts:
         if sources.encoder is None:
             raise EncoderError(
@@ -541,19 +537,27 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     return vectors, has
 
 
+def _texts_of(batch: Batch, rows: Sequence[int]) -> dict[str, list[int]]:
+    """What there is to encode for these rows: each text, and the rows that ask it."""
+    texts: dict[str, list[int]] = {}
+    for row in rows:
+        query = batch.queries[row]
+        if query.text.strip() and query.terms is None:
+            texts.setdefault(query.text, []).append(row)
+    return texts
+
+
 def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, float]]:
     """The learned term weights of the rows that are worked out and have some.
 
     A query's own weights go before its text. Raises `QueryError` where a text has none and nothing makes them.
     """
     found: dict[int, Mapping[str, float]] = {}
-    texts: dict[str, list[int]] = {}
     for row in batch.rows:
-        query = batch.queries[row]
-        if query.weights is not None:
-            found[row] = query.weights
-        elif query.text.strip() and query.terms is None:
-            texts.setdefault(query.text, []).append(row)
+        weights = batch.queries[row].weights
+        if weights is not None:
+            found[row] = weights
+    texts = _texts_of(batch, [row for row in batch.rows if row not in found])
     if texts:
         if sources.term_encoder is None:
             raise QueryError(
@@ -584,8 +588,7 @@ def _reranked(
     for namespace, names in wanted.items():
         found = sources.records(namespace, sorted(names))
         held |= {(namespace, record.id): record for record in found if record is not None}
-    dense = any(isinstance(channel, Dense) for channel in gathering.strategy.channels)
-    vectors, has = gathering.vectors if dense else (None, None)
+    vectors, has = gathering.vectors if gathering.strategy.dense else (None, None)
 
     def text(position: int, place: int) -> str:
         record = held[batch.queries[position].namespace, ids[position, place]]
@@ -604,7 +607,8 @@ def _reranked(
     order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()
     scores = np.full(documents.shape, np.nan)
     for row, answer in enumerate(answers):
-        rest = [place for place in range(heads.shape[1]) if place not in set(answer.ranking)]
+        asked = set(answer.ranking)
+        rest = [place for place in range(heads.shape[1]) if place not in asked]
         order[row, : heads.shape[1]] = [*answer.ranking, *rest]
         scores[row, : len(answer.scores)] = answer.scores
     return order, scores

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .dense.models import limit_length, load, positive, readable
+from .dense.models import opened, positive, readable
 from .errors import EncoderError, ParameterError
 
 if TYPE_CHECKING:
@@ -119,14 +119,8 @@ class CrossEncoderReranker:
         batch_size: int = 32,
         device: str | None = None,
     ) -> None:
-        positive("batch_size", batch_size)
-        found = None
-        if isinstance(model, str | os.PathLike):
-            model, found = load("CrossEncoder", model, device)
-        elif device is not None:
-            model.to(device)
-        self.name: str = name or found or type(model).__name__
-        limit_length(model, self.name, max_length)
+        self.name: str
+        model, self.name = opened("CrossEncoder", model, name, device, max_length, batch_size)
         outputs = int(model.config.num_labels)
         if outputs != 1:
             raise EncoderError(f"{self.name!r} gives {outputs} numbers a pair; a reranker gives one")

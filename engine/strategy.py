@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 from .dense.interaction import Interaction
-from .dense.search import Mode
+from .dense.search import MODES, Mode
 from .errors import ParameterError
 from .feedback.pool import Feedback
 from .feedback.registry import feedback_of, feedback_to_dict
 from .fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
 from .fuse.fusion import check_channels
-
-MODES: tuple[str, ...] = get_args(Mode)
 
 DEPTH = 100
 """Candidates a channel (B050)."""
@@ -105,7 +103,7 @@ class Strategy:
             raise ParameterError(f"strategy {self.name!r} has {len(names)} channels and no fusion")
         if self.fusion is not None:
             check_channels(self.fusion, names)
-        if self.feedback is not None and not any(isinstance(channel, Dense) for channel in self.channels):
+        if self.feedback is not None and not self.dense:
             raise ParameterError(f"strategy {self.name!r}: feedback moves a query vector, and no channel is dense")
         if self.depth is not None and (
             isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
@@ -118,6 +116,16 @@ class Strategy:
     def plain(self) -> bool:
         """Whether BM25 alone answers."""
         return self.channels == (Lexical(),) and self.fusion is None and not self.complete
+
+    @property
+    def dense(self) -> tuple[Dense, ...]:
+        """Its channels of vectors."""
+        return tuple(channel for channel in self.channels if isinstance(channel, Dense))
+
+    @property
+    def learned(self) -> tuple[Learned, ...]:
+        """Its channels of learned term weights."""
+        return tuple(channel for channel in self.channels if isinstance(channel, Learned))
 
     @property
     def aged(self) -> bool:

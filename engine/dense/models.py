@@ -187,6 +187,24 @@ def limit_length(model: Any, name: str, length: int | None) -> None:
     setattr(model, "max_seq_length" if hasattr(model, "max_seq_length") else "max_length", length)
 
 
+def opened(
+    kind: str, model: Any, name: str | None, device: str | None, max_length: int | None, batch_size: int
+) -> tuple[Any, str]:
+    """(the model, what to call it), of a name or path, or of an object that the caller has loaded; its length limited.
+
+    `name` goes before the model's own. Raises as `load`, and `ParameterError` for a size below 1.
+    """
+    positive("batch_size", batch_size)
+    found = None
+    if isinstance(model, str | os.PathLike):
+        model, found = load(kind, model, device)
+    elif device is not None:
+        model.to(device)
+    called = name or found or type(model).__name__
+    limit_length(model, called, max_length)
+    return model, called
+
+
 def positive(what: str, value: int) -> None:
     """Raises `ParameterError` unless it is an integer of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .encoder import Rows, checked
-from .models import fingerprint, limit_length, load, positive, readable
+from .models import fingerprint, opened, readable
 
 
 class SentenceEncoder:
@@ -43,14 +43,8 @@ class SentenceEncoder:
         max_length: int | None = None,
         device: str | None = None,
     ) -> None:
-        positive("batch_size", batch_size)
-        found = None
-        if isinstance(model, str | os.PathLike):
-            model, found = load("SentenceTransformer", model, device)
-        elif device is not None:
-            model.to(device)
-        self.name: str = name or found or type(model).__name__
-        limit_length(model, self.name, max_length)
+        self.name: str
+        model, self.name = opened("SentenceTransformer", model, name, device, max_length, batch_size)
         self.batch_size = batch_size
         self._model = model
         self._prompts = {"query": query_prompt, "document": document_prompt}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from .models import fingerprint, limit_length, load, positive, readable
+from .models import fingerprint, opened, readable
 
 Weights = dict[str, float]
 
@@ -56,14 +56,8 @@ class SparseSentenceEncoder:
         batch_size: int = 8,
         device: str | None = None,
     ) -> None:
-        positive("batch_size", batch_size)
-        found = None
-        if isinstance(model, str | os.PathLike):
-            model, found = load("SparseEncoder", model, device)
-        elif device is not None:
-            model.to(device)
-        self.name: str = name or found or type(model).__name__
-        limit_length(model, self.name, max_length)
+        self.name: str
+        model, self.name = opened("SparseEncoder", model, name, device, max_length, batch_size)
         self.batch_size = batch_size
         self._model = model
         self._lock = threading.Lock()

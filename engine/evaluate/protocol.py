@@ -41,7 +41,7 @@ from ..embed import as_encoder
 from ..engine import Engine
 from ..errors import ParameterError
 from ..records import Hits, Query, check_k
-from ..strategy import AnyStrategy, Dense, Learned, Strategy
+from ..strategy import AnyStrategy, Strategy
 from ..text import DEFAULT_ANALYZER
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
@@ -357,9 +357,9 @@ def evaluate(
     if encoder is None:
         if embeddings is not None:
             raise ParameterError("embeddings keeps what an encoder makes; give both")
-        if any(isinstance(channel, Dense) for channel in asked.channels):
+        if asked.dense:
             raise ParameterError(f"strategy {asked.name!r} has a dense channel: give an encoder")
-    if term_encoder is None and any(isinstance(channel, Learned) for channel in asked.channels):
+    if term_encoder is None and asked.learned:
         raise ParameterError(f"strategy {asked.name!r} has a channel of learned weights: give a term encoder")
     options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
     chosen = replace(
