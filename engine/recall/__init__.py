@@ -1,0 +1,1 @@
+"""Beyond words and vectors: entities, times, conversations, and which of them a query needs."""
