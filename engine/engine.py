@@ -48,6 +48,8 @@ from .namespace import Namespace
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .rerank import DEPTH, CheckedReranker
+from .route import run as routing
+from .route.policy import Policy, strategy_of
 from .scan import scan
 from .search import AnyQuery
 from .segment import evidence_stats
@@ -528,7 +530,7 @@ class Engine:
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy = "bm25",
+        strategy: AnyStrategy | Policy = "bm25",
         reranker: CheckedReranker | None = None,
         rerank_depth: int = DEPTH,
         threads: int = 1,
@@ -539,7 +541,8 @@ class Engine:
 
         A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
         do not say their own. `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a
-        `Strategy` or its `to_dict`. `reranker` reorders the first `rerank_depth` hits of each query by their texts.
+        `Strategy` or its `to_dict`; or it is a policy that decides so for each query, ``cascade``, a `Cascade` or a
+        `Router` (`Hits.decisions`). `reranker` reorders the first `rerank_depth` hits of each query by their texts.
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` `Hits.postings`.
 
@@ -550,7 +553,7 @@ class Engine:
         """
         started = time.perf_counter()
         try:
-            chosen = Strategy.of(strategy)
+            chosen = strategy_of(strategy)
             opening = self._opening
             if opening is not None and opening.is_alive():
                 hits, reason = scan(self._memory, queries, k), "the index is being built"
@@ -568,12 +571,25 @@ class Engine:
         self,
         queries: Sequence[AnyQuery],
         k: int,
-        strategy: Strategy,
+        strategy: Strategy | Policy,
         reranker: CheckedReranker | None,
         rerank_depth: int,
         **how: Any,
     ) -> Hits:
         memory = self._ready()
+        if not isinstance(strategy, Strategy):
+            return routing.search(
+                memory,
+                self.backend,
+                self._sources(),
+                queries,
+                k,
+                strategy,
+                windows=self._windows,
+                reranker=reranker,
+                rerank_depth=rerank_depth,
+                **how,
+            )
         if strategy.plain and reranker is None:
             return searching.search(memory, self.backend, queries, k, windows=self._windows, **how)
         return hybrid.search(
@@ -743,7 +759,7 @@ class Engine:
         return self.backend.device.tensors(self._ready().snapshot(namespace), terms, offsets, weights, k)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
     ) -> Explanation | FusedExplanation:
         """How the record with id `document` scores for the query: term by term, or channel by channel under a strategy
         other than ``bm25``. Raises `UnknownIdError`, and as `search`.

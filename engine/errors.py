@@ -80,6 +80,10 @@ class CacheError(StorageError):
     """A cache of embeddings cannot be used: another kind of file, a newer format, damage, or a disk that fails."""
 
 
+class PolicyFileError(StorageError):
+    """A policy file cannot be used: another kind of file, a newer format, damage, or a disk that fails."""
+
+
 class IndexFileError(StorageError):
     """A saved index cannot be used. The subclasses say why."""
 

@@ -46,11 +46,11 @@ from .search import (
     check_how,
     explainer_of,
     listed,
+    number_of,
     passing,
     position_of,
     prepare,
     spread,
-    unknown,
 )
 from .strategy import Dense, Learned, Lexical, Strategy
 from .timing import Phases
@@ -417,24 +417,41 @@ def search(
     """As `Engine.search`."""
     asked = as_queries(queries, "search")
     check_how(threads, execution)
-    if reranker is not None and not isinstance(reranker, CheckedReranker):
-        raise ParameterError(
-            f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "
-            "with the verdict of fanrank.validate, or with unchecked=True"
-        )
+    check_reranker(reranker)
     batch = prepare(memory, asked, k, windows, aged=strategy.aged)
+    return answer(
+        batch,
+        backend,
+        sources,
+        strategy,
+        threads=threads,
+        execution=execution,
+        timing=timing,
+        reranker=reranker,
+        rerank_depth=rerank_depth,
+    )
+
+
+def answer(
+    batch: Batch,
+    backend: Backend,
+    sources: Sources,
+    strategy: Strategy,
+    *,
+    threads: int,
+    execution: str,
+    timing: bool,
+    reranker: CheckedReranker | None = None,
+    rerank_depth: int = DEPTH,
+) -> Hits:
+    """The hits of a batch by a strategy; `Batch` is one that was made with its `aged`."""
     gathering = Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
     candidates, fused = gathering.evidence()
     with gathering.phases("fuse"):
         wanted = np.array([asked.k for asked in batch.asked], dtype=np.int64)
         scores, documents, _ = best(fused, candidates, wanted, batch.width)
     scores, documents, counts = spread(batch, scores, documents, (documents >= 0).sum(axis=1).astype(np.int32))
-    reranked = None
-    if reranker is not None:
-        with gathering.phases("rerank"):
-            order, reranked = _reranked(gathering, reranker, rerank_depth, documents)
-            scores, documents = np.take_along_axis(scores, order, 1), np.take_along_axis(documents, order, 1)
-    return Hits(
+    hits = Hits(
         scores,
         documents,
         counts,
@@ -442,9 +459,21 @@ def search(
         gathering.served,
         batch.resolver(),
         partial(_explain, gathering, candidates, fused),
-        gathering.phases.milliseconds if timing else None,
-        reranked=reranked,
     )
+    if reranker is not None:
+        with gathering.phases("rerank"):
+            vectors = gathering.vectors if strategy.dense else None
+            hits = reranked(hits, batch, sources, reranker, rerank_depth, vectors)
+    return replace(hits, timing=gathering.phases.milliseconds) if timing else hits
+
+
+def check_reranker(reranker: object) -> None:
+    """Raise `ParameterError` for what is no reranker that was checked."""
+    if reranker is not None and not isinstance(reranker, CheckedReranker):
+        raise ParameterError(
+            f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "
+            "with the verdict of fanrank.validate, or with unchecked=True"
+        )
 
 
 def gather(
@@ -469,10 +498,7 @@ def gather(
     counts = np.diff(candidates.offsets)[source]
     places = ranges(candidates.offsets[source], counts)
     offsets = offsets_of(counts)
-    channels = {
-        name: Channel(channel.scores[places], channel.scored[places], channel.listed[places], offsets)
-        for name, channel in candidates.channels.items()
-    }
+    channels = {name: channel.at(places, offsets) for name, channel in candidates.channels.items()}
     spread_out = Candidates(
         offsets,
         candidates.documents[places],
@@ -569,11 +595,20 @@ def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, floa
     return found
 
 
-def _reranked(
-    gathering: Gathering, reranker: CheckedReranker, depth: int, documents: Integers
-) -> tuple[Integers, Floats]:
-    """(the new order of the hits [B, k], the reranker's scores in it, NaN where it was not asked)."""
-    batch, sources = gathering.batch, gathering.sources
+def reranked(
+    hits: Hits,
+    batch: Batch,
+    sources: Sources,
+    reranker: CheckedReranker,
+    depth: int,
+    vectors: tuple[Halves, Flags] | None = None,
+) -> Hits:
+    """The hits of a batch in the order of a reranker, which reads the first `depth`.
+
+    `vectors` are those of the rows that are worked out and which of them have one, as `query_vectors`: they say which
+    passage of a record is read.
+    """
+    documents = hits.documents
     if sources.records is None:
         raise QueryError(
             "a reranker reads the records' texts, which an engine in memory does not keep; use Engine.open"
@@ -586,17 +621,17 @@ def _reranked(
         wanted.setdefault(query.namespace, set()).update(name for name in own if name is not None)
     held: dict[tuple[str, str], Record] = {}
     for namespace, names in wanted.items():
-        found = sources.records(namespace, sorted(names))
-        held |= {(namespace, record.id): record for record in found if record is not None}
-    vectors, has = gathering.vectors if gathering.strategy.dense else (None, None)
+        records = sources.records(namespace, sorted(names))
+        held |= {(namespace, record.id): record for record in records if record is not None}
+    halves, has = (None, None) if vectors is None else vectors
 
     def text(position: int, place: int) -> str:
         record = held[batch.queries[position].namespace, ids[position, place]]
         row = batch.source[position]
-        if record.passages is None or record.embedding is None or vectors is None or has is None or not has[row]:
+        if record.passages is None or record.embedding is None or halves is None or has is None or not has[row]:
             return record.text
         # Of a record with many passages the reranker reads the nearest, as the source does (D015).
-        return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ vectors[row].astype(np.float64)))]
+        return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ halves[row].astype(np.float64)))]
 
     # A record that was deleted since the search began has no text; it stands behind those that have one.
     lists = [
@@ -606,12 +641,17 @@ def _reranked(
     answers: list[Reranked[int]] = rerank([query.text for query in batch.queries], lists, text, reranker, depth)
     order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()
     scores = np.full(documents.shape, np.nan)
-    for row, answer in enumerate(answers):
-        asked = set(answer.ranking)
+    for row, found in enumerate(answers):
+        asked = set(found.ranking)
         rest = [place for place in range(heads.shape[1]) if place not in asked]
-        order[row, : heads.shape[1]] = [*answer.ranking, *rest]
-        scores[row, : len(answer.scores)] = answer.scores
-    return order, scores
+        order[row, : heads.shape[1]] = [*found.ranking, *rest]
+        scores[row, : len(found.scores)] = found.scores
+    return replace(
+        hits,
+        scores=np.take_along_axis(hits.scores, order, 1),
+        documents=np.take_along_axis(documents, order, 1),
+        reranked=scores,
+    )
 
 
 def _keys(documents: Integers) -> Integers:
@@ -625,12 +665,20 @@ def _explain(
 ) -> FusedExplanation:
     batch = gathering.batch
     position = position_of(batch, position)
-    query, row = batch.queries[position], batch.source[position]
-    snapshot = batch.snapshots.get(query.namespace)
-    place = None if snapshot is None else snapshot.find(record_id)
-    if snapshot is None or place is None:
-        raise unknown(record_id, query.namespace)
-    document = snapshot.firsts[place.segment] + place.position
+    row, document = batch.source[position], number_of(batch, position, record_id)
+    lexical: Explanation | None = None
+    for own in gathering.strategy.channels:
+        if isinstance(own, Lexical):
+            lexical = explainer_of(batch, gathering.listing(own))(position, record_id)
+    name = gathering.strategy.name
+    found = explained(candidates, fused, row, document, query=position, id=record_id, strategy=name)
+    return replace(found, lexical=lexical)
+
+
+def explained(
+    candidates: Candidates, fused: Fused, row: int, document: int, *, query: int, id: str, strategy: str
+) -> FusedExplanation:
+    """What the channels say of a document for the candidates' query `row`."""
     start, end = candidates.offsets[row : row + 2].tolist()
     at = start + int(np.searchsorted(candidates.documents[start:end], document))
     found = at < end and candidates.documents[at] == document
@@ -648,16 +696,12 @@ def _explain(
                 share=float(share[at]) if share is not None and found else 0.0,
             )
         )
-    lexical: Explanation | None = None
-    for own in gathering.strategy.channels:
-        if isinstance(own, Lexical):
-            lexical = explainer_of(batch, gathering.listing(own))(position, record_id)
     return FusedExplanation(
-        query=position,
-        id=record_id,
+        query=query,
+        id=id,
         document=document,
-        strategy=gathering.strategy.name,
+        strategy=strategy,
         score=float(fused.scores[at]) if found and fused.kept[at] else None,
         channels=tuple(shares),
-        lexical=lexical,
+        lexical=None,
     )

@@ -13,6 +13,7 @@ from .filters import Filter
 from .health import DriftReport, HealthReport
 from .hybrid import Evidence
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
+from .route.policy import Policy
 from .search import AnyQuery, as_queries, as_query
 from .segment import evidence_stats
 from .strategy import AnyStrategy
@@ -71,7 +72,7 @@ class Namespace:
         return self._engine.candidates(own, strategy, **how)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
     ) -> Explanation | FusedExplanation:
         return self._engine.explain(self._own_query(query, 0), document, strategy=strategy)
 

@@ -24,6 +24,7 @@ from .filters import Filter, parse_filter
 if TYPE_CHECKING:
     from .dense.vectors import Halves
     from .explain import Explanation, FusedExplanation
+    from .route.decision import Decision
 
 T = TypeVar("T")
 
@@ -500,6 +501,8 @@ class Hits:
     reranked: npt.NDArray[np.float64] | None = None
     """[B, k] the reranker's scores where one decided the order, NaN behind the hits that it read; `scores` stay the
     strategy's."""
+    decisions: tuple[Decision, ...] | None = None
+    """What was decided for each query, where something was: by a cascade, a router, or ``recall``."""
 
     @cached_property
     def ids(self) -> npt.NDArray[np.object_]:

@@ -87,6 +87,10 @@ class Batch:
         """[queries] the namespace of each."""
         return np.array([query.namespace for query in self.queries], dtype=object)
 
+    def part(self, asked: Sequence[Asked], *, aged: bool) -> Batch:
+        """The batch of these queries, which are this one's or made of them, over the same snapshots."""
+        return _batch(self.memory, self.snapshots, asked, max((one.k for one in asked), default=0), aged)
+
     def resolver(self) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]]:
         """Document numbers [B, n] to ids, of each row's namespace; None for -1."""
         held, spaces = self.snapshots, self.spaces
@@ -120,17 +124,20 @@ def prepare(
     # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
     snapshots = memory.snapshots
     asked = [_decide(memory, snapshots, query, k, windows) for query in queries]
-    width = max((one.k for one in asked), default=k)
-    check_places(len(queries), width)
+    return _batch(memory, snapshots, asked, max((one.k for one in asked), default=k), aged)
+
+
+def _batch(memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[Asked], width: int, aged: bool) -> Batch:
+    check_places(len(asked), width)
     seen: dict[object, int] = {}
     source = [seen.setdefault(one.key(aged), row) for row, one in enumerate(asked)]
     rows_of: dict[Corpus, list[int]] = {}
     for row in seen.values():
-        if queries[row].namespace in snapshots:
+        if asked[row].query.namespace in snapshots:
             rows_of.setdefault(asked[row].corpus, []).append(row)
     # Of other tenants nothing: an answer keeps what it may have to explain.
     asked_of = {namespace: snapshots[namespace] for namespace, _ in rows_of}
-    return Batch(memory, asked_of, queries, tuple(asked), width, tuple(source), rows_of)
+    return Batch(memory, asked_of, tuple(one.query for one in asked), tuple(asked), width, tuple(source), rows_of)
 
 
 def check_places(queries: int, width: int) -> None:
@@ -218,6 +225,11 @@ def search(
     asked = as_queries(queries, "search")
     check_how(threads, execution)
     batch = prepare(memory, asked, k, windows)
+    return answer(batch, backend, threads=threads, execution=execution, timing=timing)
+
+
+def answer(batch: Batch, backend: Backend, *, threads: int, execution: str, timing: bool) -> Hits:
+    """The hits of a batch by BM25."""
     phases = Phases()
     depths = {row: batch.asked[row].k for row in batch.rows}
     found = listed(batch, backend, depths, threads=threads, execution=execution, phases=phases, timing=timing)
@@ -267,6 +279,16 @@ def position_of(batch: Batch, position: int) -> int:
     if not -len(batch) <= position < len(batch):
         raise QueryError(f"no query {position} in a batch of {len(batch)}")
     return position % len(batch)
+
+
+def number_of(batch: Batch, position: int, record_id: str) -> int:
+    """The document number of a record in the namespace of a query. Raises `UnknownIdError`."""
+    namespace = batch.queries[position].namespace
+    snapshot = batch.snapshots.get(namespace)
+    place = None if snapshot is None else snapshot.find(record_id)
+    if snapshot is None or place is None:
+        raise unknown(record_id, namespace)
+    return snapshot.firsts[place.segment] + place.position
 
 
 def _decide(

@@ -36,16 +36,36 @@ class Channel:
     scored: Flags  # [candidates]
     listed: Flags  # [candidates] of those scored, which the channel returned
     offsets: Integers  # [B + 1] the candidates' own
+    weights: Floats | None = None
+    """[candidates] what a rank in the channel counts for, for reciprocal ranks; None: 1 everywhere (B052)."""
+    tied: bool = False
+    """Whether all that it lists share the first rank: a time window ranks nothing (B035)."""
 
     @classmethod
-    def of(cls, scores: Floats, scored: Flags, listed: Flags, offsets: Integers) -> Channel:
+    def of(
+        cls,
+        scores: Floats,
+        scored: Flags,
+        listed: Flags,
+        offsets: Integers,
+        weights: Floats | None = None,
+        *,
+        tied: bool = False,
+    ) -> Channel:
         """The channel of these scores, whatever stands where it did not score."""
-        return cls(np.where(scored, scores, 0.0), scored, listed, offsets)
+        return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, tied)
 
     @cached_property
     def ranks(self) -> Integers:
-        """[candidates] from 1 by score, highest first, then by document; 0 where not listed."""
+        """[candidates] from 1 by score, highest first, then by document, or all 1 where `tied`; 0 where not listed."""
+        if self.tied:
+            return self.listed.astype(np.int64)
         return ranks_of(self.scores, self.listed, self.offsets)
+
+    def at(self, places: Integers, offsets: Integers) -> Channel:
+        """What it says of the candidates at these places, which are `offsets` apart."""
+        weights = None if self.weights is None else self.weights[places]
+        return Channel(self.scores[places], self.scored[places], self.listed[places], offsets, weights, self.tied)
 
 
 @dataclass(frozen=True, eq=False)

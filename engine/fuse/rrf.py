@@ -46,6 +46,8 @@ class RRF:
         kept = np.zeros(len(candidates.documents), dtype=np.bool_)
         for name, channel in candidates.channels.items():
             worth = (self.weights or {}).get(name, 1.0) * self._worth(name, channel, candidates)
+            if channel.weights is not None:
+                worth = worth * channel.weights
             places = np.maximum(channel.ranks, 1) - 1 + self.base
             shares[name] = np.where(channel.listed, worth / (self.k + places), 0.0)
             kept |= channel.listed

@@ -20,7 +20,7 @@ SCALES: dict[str, Scale] = {"dense": "clamp", "graph": "clamp", "temporal": "one
 GRAPH_WEIGHT, MULTI_HOP_WEIGHT = 1.0, 0.8
 TEMPORAL_WEIGHT, SPECULATIVE_WEIGHT = 1.0, 0.5
 """SPEC B052: what is reached over edges counts .8, and a time that a query only hints at ("recent", "latest") .5. BM25
-and dense channels count 1. A weight w of one result within a list is a score of ``w**2`` times as much."""
+and dense channels count 1. Channels carry them as `Channel.weights`."""
 
 
 @dataclass(frozen=True)

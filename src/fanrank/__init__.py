@@ -13,6 +13,7 @@ from .engine.dense.interaction import Interaction
 from .engine.dense.sentence import SentenceEncoder
 from .engine.dense.sparse_encoder import SparseSentenceEncoder, TermEncoder, weights_of
 from .engine.engine import Engine
+from .engine.entities import Relation
 from .engine.errors import (
     BackendUnavailableError,
     CacheError,
@@ -29,6 +30,7 @@ from .engine.errors import (
     ModelMismatchError,
     NewerFormatError,
     ParameterError,
+    PolicyFileError,
     QueryError,
     RecordError,
     StorageError,
@@ -47,6 +49,12 @@ from .engine.namespace import Namespace
 from .engine.recency import Recency
 from .engine.records import Hits, Query, Record, SearchScope, read_records
 from .engine.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
+from .engine.route.cascade import Cascade
+from .engine.route.classifier import Classifier
+from .engine.route.decision import Decision
+from .engine.route.policy import load as load_policy
+from .engine.route.policy import save as save_policy
+from .engine.route.router import Router
 from .engine.strategy import STRATEGIES, Dense, Learned, Lexical, Strategy
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
 from .engine.when import When, parse_when
@@ -65,13 +73,16 @@ __all__ = [
     "CacheError",
     "CachedEncoder",
     "Candidates",
+    "Cascade",
     "ChannelShare",
     "CheckedReranker",
+    "Classifier",
     "CrossEncoderReranker",
     "DamagedIndexError",
     "DamagedStoreError",
     "DatasetError",
     "Decay",
+    "Decision",
     "Dense",
     "DeviceMemoryError",
     "DriftReport",
@@ -97,12 +108,15 @@ __all__ = [
     "NewerFormatError",
     "OwnVectors",
     "ParameterError",
+    "PolicyFileError",
     "Query",
     "QueryError",
     "Recency",
     "RecencyWarning",
     "Record",
     "RecordError",
+    "Relation",
+    "Router",
     "ScoreRRF",
     "SearchScope",
     "SentenceEncoder",
@@ -120,9 +134,11 @@ __all__ = [
     "feedback_of",
     "fit_alpha",
     "get_analyzer",
+    "load_policy",
     "parse_filter",
     "parse_when",
     "read_records",
+    "save_policy",
     "validate",
     "weights_of",
 ]

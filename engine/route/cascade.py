@@ -1,0 +1,170 @@
+"""BM25 for every query, more only where it is not sure (SPEC A075 to A084, X04)."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ParameterError
+from ..fuse.fusion import check_name
+from ..strategy import STRATEGIES, Strategy
+from .classifier import Classifier
+from .confidence import CONFIDENCES
+from .router import Router, policy_fields
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+TAU = 0.10
+"""The threshold on the margin (SPEC A076): of LongMemEval's queries 63 % skip, of LoCoMo's 68 % (A086, A087)."""
+TAUS_A079: dict[str, float] = {
+    "knowledge-update": 0.12,
+    "multi-session": 0.02,
+    "single-session-assistant": 0.28,
+    "single-session-preference": 0.0,
+    "single-session-user": 0.0,
+    "temporal-reasoning": 0.0,
+}
+"""LongMemEval's types and the source's thresholds on the margin (SPEC A079, Table 22; a threshold of 0 skips all, and
+the skip shares printed beside it do not, X09). Fitted to those questions: on others tune your own."""
+DEPTH = 100
+"""Hits that a confidence looks at."""
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """BM25 answers every query whose confidence reaches the threshold; `escalate` answers the others.
+
+    A threshold of 0 skips every query that has a confidence at all, one above 1, or infinity, none (A075). Queries
+    without a confidence (fewer than two records matched) always escalate (X04). Beware of 0: BM25 may be sure of a
+    first hit that is wrong (A092).
+
+    tau             the threshold
+    taus            thresholds of the types that it names (A078); `tau` is all others'
+    lexical_types   types that BM25 is best for, which it answers whatever its confidence (A081): a threshold of 0
+    escalate        a strategy (what `Strategy.of` takes), or a router (A083). ``agent_rrf`` asks for queries with a
+                    time, `Query.now`
+    confidence      one of `CONFIDENCES`: ``margin``, ``fraction`` or ``entropy``; a threshold is on one of them
+    depth           how many hits the latter two look at, at least 2
+    classifier      predicts the type of a query that has none; without it such a query's threshold is `tau`
+
+    Raises `ParameterError`.
+    """
+
+    tau: float = TAU
+    taus: Mapping[str, float] | None = field(default=None, hash=False)
+    lexical_types: tuple[str, ...] = ()
+    escalate: Strategy | Router = STRATEGIES["agent_rrf"]
+    confidence: str = "margin"
+    depth: int = DEPTH
+    classifier: Classifier | None = None
+    name: str = "cascade"
+
+    def __post_init__(self) -> None:
+        check_name("a cascade's name", self.name)
+        object.__setattr__(self, "tau", _checked_threshold("tau", self.tau))
+        if self.taus is not None:
+            if not isinstance(self.taus, Mapping):
+                raise ParameterError(f"taus must be a mapping of types to thresholds, not {self.taus!r}")
+            for type in self.taus:
+                check_name("a type in taus", type)
+            own = {type: _checked_threshold(f"taus[{type!r}]", value) for type, value in self.taus.items()}
+            object.__setattr__(self, "taus", own)
+        if isinstance(self.lexical_types, str) or not isinstance(self.lexical_types, (list, tuple, set, frozenset)):
+            raise ParameterError(f"lexical_types must be a list of types, not {self.lexical_types!r}")
+        for type in self.lexical_types:
+            check_name("a lexical type", type)
+        object.__setattr__(self, "lexical_types", tuple(sorted(set(self.lexical_types))))
+        object.__setattr__(self, "escalate", _escalation(self.escalate))
+        if not isinstance(self.confidence, str) or self.confidence not in CONFIDENCES:
+            raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
+        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 2:
+            raise ParameterError(f"a cascade's depth must be 2 or more, not {self.depth!r}")
+        if self.classifier is not None:
+            object.__setattr__(self, "classifier", Classifier.of(self.classifier))
+
+    def decide(self, scores: Floats, counts: Integers, types: Sequence[str | None]) -> tuple[Floats, Floats, Flags]:
+        """([B] confidence, NaN where there is none, [B] threshold, [B] whether BM25's answer stands).
+
+        `scores` float64 [B, n] are BM25's, descending, whatever stands behind the `counts` int64 [B] that matched; n
+        must be 2 at least, and `depth` at least for ``fraction`` and ``entropy`` to look that deep. `types` [B] are the
+        queries' own or predicted, None where there is none. A query's row of the answer depends on its own row alone.
+        """
+        confidence = CONFIDENCES[self.confidence](scores[:, : self.depth], counts)
+        thresholds = np.array([self.threshold(type) for type in types], dtype=np.float64)
+        return confidence, thresholds, confidence >= thresholds
+
+    def threshold(self, type: str | None) -> float:
+        """The threshold of queries of this type."""
+        if type is None:
+            return self.tau
+        return 0.0 if type in self.lexical_types else (self.taus or {}).get(type, self.tau)
+
+    @property
+    def dense(self) -> bool:
+        """Whether escalated queries compare vectors."""
+        return bool(self.escalate.dense)
+
+    @property
+    def learned(self) -> bool:
+        """Whether escalated queries compare learned term weights."""
+        return bool(self.escalate.learned)
+
+    @property
+    def aged(self) -> bool:
+        """Whether the answers of escalated queries depend on their own time."""
+        return self.escalate.aged
+
+    def deep(self, *, complete: bool = False) -> Cascade:
+        """The same with escalated queries answered over all records that pass."""
+        return replace(self, escalate=self.escalate.deep(complete=complete))
+
+    @classmethod
+    def of(cls, value: Cascade | Mapping[str, Any]) -> Cascade:
+        """A cascade, or the one of a mapping with ``"kind": "cascade"`` and its fields. Raises `ParameterError`."""
+        return value if isinstance(value, Cascade) else cls(**policy_fields(cls, "cascade", value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, which `of` takes; JSON has no infinity, which is "inf"."""
+        return {
+            "kind": "cascade",
+            "name": self.name,
+            "tau": _shown(self.tau),
+            "taus": None if self.taus is None else {type: _shown(own) for type, own in self.taus.items()},
+            "lexical_types": list(self.lexical_types),
+            "escalate": self.escalate.to_dict(),
+            "confidence": self.confidence,
+            "depth": self.depth,
+            "classifier": None if self.classifier is None else self.classifier.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        own = {**(self.taus or {}), **dict.fromkeys(self.lexical_types, 0.0)}
+        by_type = "".join(f", {type} {value:g}" for type, value in own.items())
+        told = "" if self.classifier is None else f" (types predicted: {self.classifier})"
+        bound = f"{self.confidence} of {self.tau:g}{by_type}{told}"
+        return f"{self.name}: bm25 from a {bound} on, else {self.escalate}"
+
+
+def _escalation(value: Any) -> Strategy | Router:
+    if isinstance(value, Router) or (isinstance(value, Mapping) and value.get("kind") == "router"):
+        return Router.of(value)
+    return Strategy.of(value)
+
+
+def _checked_threshold(what: str, value: object) -> float:
+    number = math.inf if value == "inf" else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0.0:
+        raise ParameterError(f"{what} must be a number of at least 0, or infinity, not {value!r}")
+    return math.inf if number > sys.float_info.max else float(number)
+
+
+def _shown(threshold: float) -> float | str:
+    return threshold if threshold < math.inf else "inf"

@@ -1,0 +1,283 @@
+"""Which type of question a query is, told from its words (SPEC A095, A096).
+
+A text's features are the TF-IDF of its words and pairs of neighbouring words, and, where the classifier was fitted with
+them, its embedding behind them. A linear model with a softmax makes probabilities of them. The model is data: arrays of
+numbers, which prediction uses with numpy alone. Only fitting needs scikit-learn (the extra ``tune``).
+
+TF-IDF is the textbook's: words are runs of at least two letters, digits or underscores of the lower-case text; a term
+counts as often as it occurs, times ``ln((1 + texts) / (1 + texts that hold it)) + 1``; a text's values then have length
+1. That is scikit-learn's `TfidfVectorizer(ngram_range=(1, 2))`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import MissingExtraError, ParameterError
+from ..fuse.age import exponential
+from ..fuse.fusion import check_number
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+STEPS = 1000
+"""Iterations that fitting may take."""
+
+_WORD = re.compile(r"\w\w+")
+
+
+def terms_of(text: str) -> list[str]:
+    """A text's words in order, then its pairs of neighbouring words, each "one two"."""
+    words = _WORD.findall(text.lower())
+    return words + [f"{one} {two}" for one, two in pairwise(words)]
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A fitted model; `fit` makes one, `of` and `to_dict` bring it from and to JSON values.
+
+    labels      the types, at least one, no two alike
+    terms       ascending, no two alike
+    idf         float64 [terms]
+    weights     float64 [labels, terms + dimension]
+    bias        float64 [labels]
+    dimension   of the embeddings behind the terms; 0: words alone
+    model       the encoder that made them, for whoever hands vectors over to compare
+
+    Raises `ParameterError` for values that do not fit together.
+    """
+
+    labels: tuple[str, ...]
+    terms: tuple[str, ...]
+    idf: Floats
+    weights: Floats
+    bias: Floats
+    dimension: int = 0
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", _checked_names("labels", self.labels))
+        object.__setattr__(self, "terms", _checked_names("terms", self.terms))
+        if not self.labels:
+            raise ParameterError("a classifier needs labels")
+        if any(one >= two for one, two in pairwise(self.terms)):
+            raise ParameterError("a classifier's terms must ascend")
+        if isinstance(self.dimension, bool) or not isinstance(self.dimension, int) or self.dimension < 0:
+            raise ParameterError(f"a classifier's dimension must be 0 or more, not {self.dimension!r}")
+        if self.model is not None and (not isinstance(self.model, str) or not self.model):
+            raise ParameterError(f"a classifier's model must be a name or None, not {self.model!r}")
+        width = len(self.terms) + self.dimension
+        for name, shape in (
+            ("idf", (len(self.terms),)),
+            ("weights", (len(self.labels), width)),
+            ("bias", (len(self.labels),)),
+        ):
+            object.__setattr__(self, name, _checked_array(name, getattr(self, name), shape))
+
+    @classmethod
+    def fit(
+        cls,
+        texts: Sequence[str],
+        types: Sequence[str],
+        vectors: npt.ArrayLike | None = None,
+        *,
+        c: float = 1.0,
+        seed: int = 0,
+        model: str | None = None,
+    ) -> Classifier:
+        """Logistic regression (scikit-learn's, penalty ``1 / c`` on the squared weights) from texts to their types.
+
+        `vectors` [texts, dimension] go behind the TF-IDF values as they are. One type alone is always predicted; where
+        no text has a word, and there are no vectors, the types' shares are. Fitting's last bits are the linear algebra
+        library's: what is fitted on another machine may differ, what is kept in a file does not. Raises
+        `ParameterError`, `MissingExtraError`.
+        """
+        check_number("c", c, 0.0, above=True)
+        texts, types = _checked_texts("texts", texts), _checked_texts("types", types)
+        if not texts or len(texts) != len(types):
+            raise ParameterError(f"fitting needs a type for each text; there are {len(texts)} and {len(types)}")
+        labels = tuple(sorted(set(types)))
+        found = [terms_of(text) for text in texts]
+        holding = Counter(term for own in found for term in set(own))
+        terms = tuple(sorted(holding))
+        shares = np.array([(1 + len(texts)) / (1 + holding[term]) for term in terms], dtype=np.float64)
+        idf = np.log(shares) + 1.0
+        dense = None if vectors is None else _checked_vectors(vectors, len(texts), None)
+        dimension = 0 if dense is None else dense.shape[1]
+        width = len(terms) + dimension
+        weights, bias = np.zeros((len(labels), width)), np.zeros(len(labels))
+        made = cls(labels, terms, idf, weights, bias, dimension, model)
+        if len(labels) == 1:
+            return made
+        if not width:
+            counts = Counter(types)
+            return cls(labels, terms, idf, weights, np.log([counts[one] / len(types) for one in labels]), 0, model)
+        weights, bias = _fitted(made.features(texts), len(terms), dense, types, c, seed)
+        return cls(labels, terms, idf, weights, bias, dimension, model)
+
+    def features(self, texts: Sequence[str]) -> tuple[Integers, Integers, Floats]:
+        """The TF-IDF of B texts as rows of a matrix: (offsets [B + 1], terms' places, values), places ascending.
+
+        Terms that the classifier does not know are left out; a text of none has no values.
+        """
+        counts = [Counter(self._places[term] for term in terms_of(text) if term in self._places) for text in texts]
+        rows = [sorted(own.items()) for own in counts]
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(np.int64)
+        pairs = np.array([pair for row in rows for pair in row], dtype=np.int64).reshape(-1, 2)
+        places = np.ascontiguousarray(pairs[:, 0])
+        values = pairs[:, 1] * self.idf[places]
+        owners = np.repeat(np.arange(len(texts)), np.diff(offsets))
+        lengths = np.sqrt(np.bincount(owners, weights=values * values, minlength=len(texts)))
+        return offsets, places, values / lengths[owners]
+
+    def probabilities(self, texts: Sequence[str], vectors: npt.ArrayLike | None = None) -> Floats:
+        """float64 [B, labels] that sum to 1; `vectors` [B, dimension] where the classifier has a dimension.
+
+        A text's sums run over its own terms in order of place, then over its vector, so a probability does not depend
+        on the rest of the batch, to the last bit. Raises `ParameterError` for vectors missing or of another dimension.
+        """
+        texts = _checked_texts("texts", texts)
+        offsets, places, values = self.features(texts)
+        owners = np.repeat(np.arange(len(texts)), np.diff(offsets))
+        logits = np.empty((len(texts), len(self.labels)))
+        for label, own in enumerate(self.weights):
+            # Not a matrix product, whose order of sums is the library's and changes with the shape.
+            logits[:, label] = np.bincount(owners, weights=values * own[places], minlength=len(texts))
+        if self.dimension:
+            if vectors is None:
+                raise ParameterError(
+                    f"this classifier needs the texts' vectors, {self.dimension} values each"
+                    + (f", of {self.model}" if self.model else "")
+                )
+            dense = _checked_vectors(vectors, len(texts), self.dimension)
+            for place in range(self.dimension):
+                logits += dense[:, place, None] * self.weights[:, len(self.terms) + place]
+        logits += self.bias
+        raised = exponential(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(raised / np.cumsum(raised, axis=1)[:, -1:])
+
+    def predict(self, texts: Sequence[str], vectors: npt.ArrayLike | None = None) -> list[str]:
+        """The likeliest label of each text, of equally likely ones the first. Errors as of `probabilities`."""
+        return [self.labels[best] for best in self.probabilities(texts, vectors).argmax(axis=1)]
+
+    def types(
+        self, known: Sequence[str | None], texts: Sequence[str], vectors: npt.ArrayLike | None = None
+    ) -> list[str]:
+        """Each query's type where it is `known`, the predicted one of the others; `vectors` [B, dimension]."""
+        return [told if own is None else own for own, told in zip(known, self.predict(texts, vectors), strict=True)]
+
+    @classmethod
+    def of(cls, value: Classifier | Mapping[str, Any]) -> Classifier:
+        """A classifier, or the one that `to_dict` made this mapping of. Raises `ParameterError`."""
+        if isinstance(value, Classifier):
+            return value
+        if not isinstance(value, Mapping):
+            raise ParameterError(f"a classifier is a Classifier or a mapping, not {type(value).__name__}")
+        names = [field.name for field in fields(cls)]
+        for name in value:
+            if name not in names:
+                raise ParameterError(f"a classifier has no {name!r}; it has: {', '.join(names)}")
+        for name in names[:5]:
+            if name not in value:
+                raise ParameterError(f"a classifier needs {name!r}")
+        return cls(**value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, of which `of` makes the same bits."""
+        return {
+            "labels": list(self.labels),
+            "terms": list(self.terms),
+            "idf": self.idf.tolist(),
+            "weights": self.weights.tolist(),
+            "bias": self.bias.tolist(),
+            "dimension": self.dimension,
+            "model": self.model,
+        }
+
+    def __str__(self) -> str:
+        behind = f" and {self.dimension} dimensions of {self.model or 'a vector'}" if self.dimension else ""
+        return f"{len(self.labels)} types by {len(self.terms)} terms{behind}"
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {term: place for place, term in enumerate(self.terms)}
+
+
+def _fitted(
+    features: tuple[Integers, Integers, Floats],
+    width: int,
+    dense: Floats | None,
+    types: Sequence[str],
+    c: float,
+    seed: int,
+) -> tuple[Floats, Floats]:
+    """(weights [labels, features], bias [labels]) of scikit-learn's logistic regression, labels ascending."""
+    try:
+        from scipy import sparse
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise MissingExtraError("scikit-learn", "tune") from None
+    offsets, places, values = features
+    words = sparse.csr_matrix((values, places, offsets), shape=(len(types), width))
+    both = words if dense is None else sparse.hstack([words, sparse.csr_matrix(dense)], format="csr")
+    found = LogisticRegression(C=c, max_iter=STEPS, random_state=seed).fit(both, list(types))
+    weights, bias = np.asarray(found.coef_, np.float64), np.asarray(found.intercept_, np.float64)
+    if len(weights) == 1:  # of two types one row, whose logistic function is the softmax of 0 and it
+        weights, bias = np.vstack([np.zeros_like(weights), weights]), np.concatenate([[0.0], bias])
+    return weights, bias
+
+
+def _checked_names(what: str, names: object) -> tuple[str, ...]:
+    given = _checked_texts(f"a classifier's {what}", names)
+    if "" in given or len(set(given)) < len(given):
+        raise ParameterError(f"a classifier's {what} must be different names, none of them empty")
+    return tuple(given)
+
+
+def _checked_texts(what: str, texts: object) -> list[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ParameterError(f"{what} must be a list of strings, not {texts!r}")
+    given = list(texts)
+    for one in given:
+        if not isinstance(one, str):
+            raise ParameterError(f"{what} must be strings, not {one!r}")
+    return given
+
+
+def _checked_array(what: str, values: object, shape: tuple[int, ...]) -> Floats:
+    """A read-only copy."""
+    try:
+        array = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"a classifier's {what} must be numbers") from None
+    if not array.size and not math.prod(shape):
+        array = array.reshape(shape)
+    if array.shape != shape:
+        raise ParameterError(f"a classifier's {what} must have the shape {shape}, not {array.shape}")
+    if not np.isfinite(array).all():
+        raise ParameterError(f"a classifier's {what} must be finite numbers")
+    array.flags.writeable = False
+    return array
+
+
+def _checked_vectors(vectors: npt.ArrayLike, count: int, dimension: int | None) -> Floats:
+    try:
+        given = np.asarray(vectors, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("the texts' vectors must be an array of numbers") from None
+    if given.ndim != 2 or len(given) != count or (dimension is not None and given.shape[1] != dimension):
+        wanted = "any number of" if dimension is None else str(dimension)
+        raise ParameterError(f"{count} texts need a vector each of {wanted} values, not an array of {given.shape}")
+    if not np.isfinite(given).all():
+        raise ParameterError("the texts' vectors must be finite numbers")
+    return given

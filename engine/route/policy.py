@@ -1,0 +1,123 @@
+"""Policies as data: one small JSON file, apart from the index (SPEC A103).
+
+The file is ``{"format": "fanrank-policy", "version": 1, "policy": …, "about": …}``: what `to_dict` makes of the policy,
+with the classifier's arrays as lists of numbers, and what its maker wants to say of it. Floats are written in full, so
+a policy loads with the bits that it was saved with. Nothing in it is code: a pickle is refused as any other file is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..errors import ParameterError, PolicyFileError
+from ..strategy import STRATEGIES, AnyStrategy, Strategy
+from .cascade import Cascade
+from .router import Router
+
+FORMAT = "fanrank-policy"
+VERSION = 1
+
+Policy = Cascade | Router
+AnyPolicy = str | Policy | Mapping[str, Any]
+
+POLICIES: dict[str, Policy] = {"cascade": Cascade()}
+"""The named policies."""
+
+
+def policy_of(value: AnyPolicy) -> Policy:
+    """The policy that a name, a mapping (`to_dict`) or a policy stands for. Raises `ParameterError`."""
+    if isinstance(value, (Cascade, Router)):
+        return value
+    if isinstance(value, str):
+        if value not in POLICIES:
+            raise ParameterError(f"unknown policy {value!r}; there are: {', '.join(POLICIES)}")
+        return POLICIES[value]
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if kind == "cascade":
+        return Cascade.of(value)
+    if kind == "router":
+        return Router.of(value)
+    raise ParameterError(f"a policy is a name, a Cascade, a Router or a mapping with their kind, not {value!r:.200}")
+
+
+def strategy_of(value: AnyStrategy | AnyPolicy) -> Strategy | Policy:
+    """The strategy or policy that a value, a name or a mapping stands for. Raises `ParameterError`."""
+    if isinstance(value, (Cascade, Router)) or (isinstance(value, str) and value in POLICIES):
+        return policy_of(value)
+    if isinstance(value, str) and value not in STRATEGIES:
+        raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join([*STRATEGIES, *POLICIES])}")
+    if isinstance(value, Mapping) and "kind" in value:
+        return policy_of(value)
+    return Strategy.of(value)
+
+
+def save(path: str | os.PathLike[str], policy: AnyPolicy, about: Mapping[str, Any] | None = None) -> None:
+    """Write the policy, in place of what is there: a reader sees the old file or the new one.
+
+    `about` are JSON values. Raises `ParameterError`, and `PolicyFileError` where the file cannot be written; then what
+    is there stays.
+    """
+    policy = policy_of(policy)
+    if about is not None and not isinstance(about, Mapping):
+        raise ParameterError(f"what is said about a policy must be a mapping, not {about!r}")
+    content = {"format": FORMAT, "version": VERSION, "policy": policy.to_dict(), "about": dict(about or {})}
+    try:
+        text = json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ParameterError(f"what is said about a policy must be JSON values: {error}") from None
+    place = Path(path)
+    temporary = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+    try:
+        try:
+            with temporary.open("w", encoding="ascii") as handle:
+                handle.write(text + "\n")
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, place)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise PolicyFileError(f"{place}: cannot be written: {error.strerror or error}") from error
+
+
+def load(path: str | os.PathLike[str]) -> tuple[Policy, dict[str, Any]]:
+    """(the policy, what is said about it). Raises `PolicyFileError`, which says what is wrong with the file."""
+    place = Path(path)
+    try:
+        text = place.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise PolicyFileError(f"{place}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise PolicyFileError(f"{place}: is not a policy file (not JSON); give one that `fanrank tune` wrote") from None
+    try:
+        content = json.loads(text, parse_constant=_declined)
+    except (ValueError, RecursionError) as error:
+        raise PolicyFileError(f"{place}: is not a policy file, or damaged (not JSON: {error})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise PolicyFileError(f"{place}: is not a policy file; give one that `fanrank tune` wrote")
+    version = content.get("version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise PolicyFileError(f"{place}: damaged: its version is {version!r}")
+    if version > VERSION:
+        raise PolicyFileError(
+            f"{place}: written in format {version} by a newer fanrank; this one knows {VERSION}: upgrade it"
+        )
+    policy, about = content.get("policy"), content.get("about")
+    if set(content) != {"format", "version", "policy", "about"} or not isinstance(about, dict):
+        raise PolicyFileError(f"{place}: damaged: a policy file has format, version, policy and about")
+    if not isinstance(policy, dict):
+        raise PolicyFileError(f"{place}: damaged: its policy is {policy!r:.200}")
+    try:
+        return policy_of(policy), about
+    except ParameterError as error:
+        raise PolicyFileError(f"{place}: damaged, or changed by hand to what cannot be: {error}") from error
+
+
+def _declined(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")

@@ -1,0 +1,438 @@
+"""A batch answered by a policy: each query by the strategy that the policy gives it, over one snapshot.
+
+::
+
+    batch ── bm25 ── confident ─────────────────────────────┐
+                  └─ the rest, one smaller batch ─ escalate ─┴─ hits in the batch's order
+
+Parts are answered as `Engine.search` would answer them alone, so an escalated query has the bits of its strategy and a
+skipped one those of BM25; only what the policy decides is new. Equal queries are decided and answered once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import hybrid
+from .. import search as searching
+from ..backend import Backend
+from ..explain import Explanation, FusedExplanation
+from ..fuse.candidates import Candidates, Channel, best
+from ..hybrid import NUMBER_BITS
+from ..memory import Memory
+from ..records import Hits, Query
+from ..rerank import DEPTH, CheckedReranker
+from ..search import AnyQuery, Asked, Batch
+from ..strategy import Strategy
+from .cascade import Cascade
+from .classifier import Classifier
+from .decision import Decision
+from .policy import Policy
+from .router import Router
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+SOFT_DEPTH = 100
+"""Hits of each strategy whose ranks a soft router adds up: the lists of A060 and B050."""
+
+_PLAIN = Strategy("bm25")
+
+
+@dataclass(frozen=True)
+class How:
+    """What every part of a batch is answered with."""
+
+    backend: Backend
+    sources: hybrid.Sources
+    threads: int
+    execution: str
+    timing: bool
+    reranker: CheckedReranker | None
+    rerank_depth: int
+
+
+def search(
+    memory: Memory,
+    backend: Backend,
+    sources: hybrid.Sources,
+    queries: Sequence[AnyQuery],
+    k: int,
+    policy: Policy,
+    *,
+    threads: int,
+    execution: str,
+    timing: bool,
+    windows: Callable[[str], int],
+    reranker: CheckedReranker | None = None,
+    rerank_depth: int = DEPTH,
+) -> Hits:
+    """As `Engine.search` under a policy; `Hits.decisions` says what it decided."""
+    asked = searching.as_queries(queries, "search")
+    searching.check_how(threads, execution)
+    hybrid.check_reranker(reranker)
+    batch = searching.prepare(memory, asked, k, windows, aged=policy.aged)
+    how = How(backend, sources, threads, execution, timing, reranker, rerank_depth)
+    run = _Run(how, policy.aged, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
+    rows = sorted(set(batch.source))
+    answers = _Answers(len(batch), batch.width)
+    run.answer(policy, rows, [batch.asked[row] for row in rows], batch, answers)
+    return answers.hits(batch, run, timing)
+
+
+class _Answers:
+    """The batch's answer while its parts come in."""
+
+    def __init__(self, queries: int, width: int) -> None:
+        self.scores = np.full((queries, width), -np.inf)
+        self.documents = np.full((queries, width), -1, dtype=np.int64)
+        self.counts = np.zeros(queries, dtype=np.int32)
+        self.reranked: Floats | None = None
+        self.explainers: dict[int, tuple[Callable[[int, str], Explanation | FusedExplanation], int]] = {}
+        self.decisions: dict[int, Decision] = {}
+        self.served: list[str] = []
+
+    def take(self, rows: Sequence[int], found: Hits, limits: Sequence[int]) -> None:
+        """The hits of a part for these rows of the batch, each cut at its own k."""
+        width = min(self.scores.shape[1], found.scores.shape[1])
+        within = np.arange(width) < np.array(limits, dtype=np.int64)[:, None]
+        at = np.array(rows, dtype=np.int64)
+        self.scores[at, :width] = np.where(within, found.scores[:, :width], -np.inf)
+        self.documents[at, :width] = np.where(within, found.documents[:, :width], -1)
+        self.counts[at] = np.minimum(found.counts, limits)
+        if found.reranked is not None:
+            if self.reranked is None:
+                self.reranked = np.full(self.scores.shape, np.nan)
+            self.reranked[at, :width] = np.where(within, found.reranked[:, :width], np.nan)
+        for place, row in enumerate(rows):
+            self.explainers[row] = found.explainer, place
+        self.served.append(found.backend)
+
+    def hits(self, batch: Batch, run: _Run, timing: bool) -> Hits:
+        source = np.array(batch.source, dtype=np.int64)
+        explainers = self.explainers
+
+        def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
+            position = searching.position_of(batch, position)
+            explainer, place = explainers[batch.source[position]]
+            return replace(explainer(place, record_id), query=position)
+
+        return Hits(
+            self.scores[source],
+            self.documents[source],
+            self.counts[source],
+            batch.queries,
+            ", ".join(dict.fromkeys(name for served in self.served for name in served.split(", "))),
+            batch.resolver(),
+            explain,
+            run.milliseconds if timing else None,
+            reranked=None if self.reranked is None else self.reranked[source],
+            decisions=tuple(self.decisions[row] for row in batch.source),
+        )
+
+
+class _Run:
+    """Answers parts of the batch, and keeps the time that each stage took."""
+
+    def __init__(self, how: How, aged: bool, repeats: Integers) -> None:
+        self.how = how
+        self.aged = aged
+        self.repeats = repeats  # [queries of the batch] how often a row that is worked out stands in it
+        self.milliseconds: dict[str, float] = {}
+
+    def answer(
+        self, policy: Policy, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+    ) -> None:
+        if not rows:
+            return
+        if isinstance(policy, Router):
+            self._route(policy, rows, asked, batch, answers)
+        else:
+            self._cascade(policy, rows, asked, batch, answers)
+
+    def _cascade(
+        self, policy: Cascade, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+    ) -> None:
+        spent = _Clock(self, rows)
+        # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
+        depth = 2 if policy.confidence == "margin" else max(policy.depth, 2)
+        first = self._part(_PLAIN, [replace(one, k=max(one.k, depth)) for one in asked], batch, stage="first bm25")
+        each = spent.lap()
+        asked, types, _ = self._typed(policy.classifier, asked, batch)
+        confidence, threshold, skipped = policy.decide(first.scores, first.counts.astype(np.int64), types)
+        each += spent.lap("decide")
+        escalated = np.flatnonzero(~skipped).tolist()
+        chosen = policy.escalate
+        if escalated:
+            own, ask = [rows[place] for place in escalated], [asked[place] for place in escalated]
+            if isinstance(chosen, Router):
+                self.answer(chosen, own, ask, batch, answers)
+            else:
+                self._strategy(chosen, own, ask, batch, answers)
+        confident = np.flatnonzero(skipped)
+        if len(confident):
+            own = [rows[place] for place in confident.tolist()]
+            ask = [asked[place] for place in confident.tolist()]
+            if self.how.reranker is None:
+                answers.take(own, _rows(first, confident), [one.k for one in ask])
+                answers.decisions |= {row: Decision(_PLAIN.name) for row in own}
+            else:
+                self._strategy(_PLAIN, own, ask, batch, answers)
+        for place, row in enumerate(rows):
+            before = answers.decisions[row]
+            answers.decisions[row] = replace(
+                before,
+                milliseconds=before.milliseconds + each,
+                type=types[place] if before.type is None else before.type,
+                confidence=None if np.isnan(confidence[place]) else float(confidence[place]),
+                threshold=float(threshold[place]),
+                escalated=not skipped[place],
+            )
+
+    def _route(
+        self, router: Router, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+    ) -> None:
+        spent = _Clock(self, rows)
+        known = [one.query.type for one in asked]
+        asked, types, probabilities = self._typed(router.classifier, asked, batch)
+        weights = router.weights(probabilities if router.soft else None, known if router.soft else types)
+        asked = self._encoded(asked, [dict(own) for own in weights], router.strategies, batch)
+        each = spent.lap("decide")
+        if router.soft:
+            self._soft(router, rows, asked, weights, batch, answers)
+        else:
+            parts: dict[str, list[int]] = {}
+            for place, own in enumerate(weights):
+                parts.setdefault(next(iter(own)), []).append(place)
+            for name, places in parts.items():
+                self._strategy(
+                    router.strategies[name],
+                    [rows[place] for place in places],
+                    [asked[place] for place in places],
+                    batch,
+                    answers,
+                )
+        for place, row in enumerate(rows):
+            before = answers.decisions[row]
+            answers.decisions[row] = replace(before, milliseconds=before.milliseconds + each, type=types[place])
+
+    def _soft(
+        self,
+        router: Router,
+        rows: Sequence[int],
+        asked: Sequence[Asked],
+        weights: Sequence[Mapping[str, float]],
+        batch: Batch,
+        answers: _Answers,
+    ) -> None:
+        """``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists (A097), strategies added in the table's order."""
+        costs = dict.fromkeys(rows, 0.0)
+        lists: dict[str, tuple[list[int], Hits]] = {}
+        for name, strategy in router.strategies.items():
+            places = [place for place, own in enumerate(weights) if name in own]
+            if not places:
+                continue
+            own_rows = [rows[place] for place in places]
+            spent = _Clock(self, own_rows)
+            ask = [replace(asked[place], k=max(asked[place].k, SOFT_DEPTH)) for place in places]
+            lists[name] = places, self._part(strategy, ask, batch, reranked=False)
+            each = spent.lap()
+            for row in own_rows:
+                costs[row] += each
+        spent = _Clock(self, rows)
+        part = batch.part(asked, aged=self.aged)
+        found = _SoftAnswer(part, weights, lists, router).hits()
+        if self.how.reranker is not None:
+            found = hybrid.reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth)
+        answers.take(rows, found, [one.k for one in asked])
+        each = spent.lap("fuse")
+        for place, row in enumerate(rows):
+            answers.decisions[row] = Decision(router.name, costs[row] + each, weights=dict(weights[place]))
+
+    def _strategy(
+        self, strategy: Strategy, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+    ) -> None:
+        spent = _Clock(self, rows)
+        found = self._part(strategy, asked, batch)
+        answers.take(rows, found, [one.k for one in asked])
+        each = spent.lap()
+        made = found.decisions or [Decision(strategy.name)] * len(rows)
+        answers.decisions |= {
+            row: replace(decision, milliseconds=each) for row, decision in zip(rows, made, strict=True)
+        }
+
+    def _part(
+        self,
+        strategy: Strategy,
+        asked: Sequence[Asked],
+        batch: Batch,
+        *,
+        reranked: bool = True,
+        stage: str | None = None,
+    ) -> Hits:
+        how = self.how
+        part = batch.part(asked, aged=self.aged)
+        started = time.perf_counter()
+        if strategy.plain and (how.reranker is None or stage is not None or not reranked):
+            found = searching.answer(part, how.backend, threads=how.threads, execution=how.execution, timing=how.timing)
+        else:
+            found = hybrid.answer(
+                part,
+                how.backend,
+                how.sources,
+                strategy,
+                threads=how.threads,
+                execution=how.execution,
+                timing=how.timing,
+                reranker=how.reranker if reranked else None,
+                rerank_depth=how.rerank_depth,
+            )
+        if stage is not None:
+            self._add(stage, (time.perf_counter() - started) * 1e3)
+        elif how.timing:
+            for name, spent in (found.timing or {}).items():
+                self._add(name, spent)
+        return found
+
+    def _typed(
+        self, classifier: Classifier | None, asked: Sequence[Asked], batch: Batch
+    ) -> tuple[Sequence[Asked], list[str | None], Floats | None]:
+        """(the queries with their types, and vectors where those were asked for; the types; the probabilities).
+
+        A query that says its type is taken at its word.
+        """
+        known = [one.query.type for one in asked]
+        if classifier is None or all(name is not None for name in known):
+            return asked, known, None
+        vectors = None
+        if classifier.dimension:
+            asked = self._with_vectors(asked, batch)
+            vectors = np.stack([_vector(one.query, classifier.dimension) for one in asked])
+        probabilities = classifier.probabilities([one.query.text for one in asked], vectors)
+        likeliest = probabilities.argmax(axis=1).tolist()
+        types = [classifier.labels[best] if own is None else own for own, best in zip(known, likeliest, strict=True)]
+        asked = [replace(one, query=replace(one.query, type=name)) for one, name in zip(asked, types, strict=True)]
+        return asked, types, probabilities
+
+    def _encoded(
+        self,
+        asked: Sequence[Asked],
+        weights: Sequence[Mapping[str, float]],
+        strategies: Mapping[str, Strategy],
+        batch: Batch,
+    ) -> list[Asked]:
+        """The queries, those with their vectors that more than one dense strategy will ask for."""
+        asked = list(asked)
+        often = [place for place, own in enumerate(weights) if sum(bool(strategies[name].dense) for name in own) > 1]
+        if often:
+            for place, one in zip(often, self._with_vectors([asked[place] for place in often], batch), strict=True):
+                asked[place] = one
+        return asked
+
+    def _with_vectors(self, asked: Sequence[Asked], batch: Batch) -> list[Asked]:
+        """The queries with the vectors of their texts, so that each text is encoded once."""
+        part = batch.part(asked, aged=self.aged)
+        vectors, has = hybrid.query_vectors(part, self.how.sources)
+        return [
+            replace(one, query=replace(one.query, vector=vectors[part.source[place]]))
+            if has[part.source[place]] and one.query.vector is None
+            else one
+            for place, one in enumerate(asked)
+        ]
+
+    def _add(self, stage: str, spent: float) -> None:
+        self.milliseconds[stage] = self.milliseconds.get(stage, 0.0) + spent
+
+
+class _Clock:
+    """Wall-clock time as a share for each of the queries that a stage works on."""
+
+    def __init__(self, run: _Run, rows: Sequence[int]) -> None:
+        self.run = run
+        self.queries = max(int(run.repeats[list(rows)].sum()), 1)
+        self.last = time.perf_counter()
+
+    def lap(self, stage: str | None = None) -> float:
+        """Milliseconds a query since the last lap; added to the run's stages under this name."""
+        now = time.perf_counter()
+        spent, self.last = (now - self.last) * 1e3, now
+        if stage is not None:
+            self.run._add(stage, spent)
+        return spent / self.queries
+
+
+class _SoftAnswer:
+    """The lists of several strategies as one, by their ranks."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        weights: Sequence[Mapping[str, float]],
+        lists: Mapping[str, tuple[list[int], Hits]],
+        router: Router,
+    ) -> None:
+        self.batch, self.router = batch, router
+        self.served = ", ".join(dict.fromkeys(found.backend for _, found in lists.values()))
+        keys, scores = {}, {}
+        for name, (places, found) in lists.items():
+            own, column = np.nonzero(found.documents >= 0)
+            keys[name] = np.array(places, dtype=np.int64)[own] << NUMBER_BITS | found.documents[own, column]
+            scores[name] = found.scores[own, column]
+        every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys.values()]))
+        offsets = np.searchsorted(every, np.arange(len(batch) + 1) << NUMBER_BITS)
+        channels = {}
+        for name, own in keys.items():
+            at = np.searchsorted(every, own)
+            listed, values = np.zeros(len(every), dtype=np.bool_), np.zeros(len(every))
+            listed[at], values[at] = True, scores[name]
+            channels[name] = Channel(values, listed, listed, offsets)
+        unknown = np.full(len(every), np.nan)
+        types = tuple(query.type for query in batch.queries)
+        now = np.full(len(batch), np.nan)
+        self.candidates = Candidates(offsets, every & (1 << NUMBER_BITS) - 1, channels, now, unknown, unknown, types)
+        self.fused = router.blend(weights, self.candidates)
+
+    def hits(self) -> Hits:
+        batch = self.batch
+        limits = np.array([one.k for one in batch.asked], dtype=np.int64)
+        scores, documents, _ = best(self.fused, self.candidates, limits, batch.width)
+        counts = (documents >= 0).sum(axis=1).astype(np.int32)
+        return Hits(scores, documents, counts, batch.queries, self.served, batch.resolver(), self.explain)
+
+    def explain(self, position: int, record_id: str) -> FusedExplanation:
+        position = searching.position_of(self.batch, position)
+        document = searching.number_of(self.batch, position, record_id)
+        return hybrid.explained(
+            self.candidates, self.fused, position, document, query=position, id=record_id, strategy=self.router.name
+        )
+
+
+def _rows(found: Hits, places: Integers) -> Hits:
+    """The hits of some queries of a part; they are explained by their places in it."""
+    numbers = places.tolist()
+
+    def explain(position: int, record_id: str) -> Any:
+        return found.explainer(numbers[position], record_id)
+
+    return replace(
+        found,
+        scores=found.scores[places],
+        documents=found.documents[places],
+        counts=found.counts[places],
+        queries=tuple(found.queries[place] for place in numbers),
+        explainer=explain,
+    )
+
+
+def _vector(query: Query, dimension: int) -> Floats:
+    """A query's own vector; 0 where it has none."""
+    if query.vector is None:
+        return np.zeros(dimension)
+    vector: Floats = query.vector[0].astype(np.float64)
+    return vector
