@@ -536,7 +536,7 @@ def doctor(as_json: bool) -> None:
         served, reason = chosen.name, chosen.reason
     except BackendUnavailableError as error:
         served, reason = None, str(error)
-    modules = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow"}
+    modules = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in modules.items()}
     result = {
         "python": platform.python_version(),

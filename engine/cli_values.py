@@ -13,7 +13,7 @@ from .records import Query, SearchScope, parse_time
 
 QUERY_FIELDS = (
     "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
-    "vector", "model", "weights", "type",
+    "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
 )  # fmt: skip
 # Scopes, and how many hits each has by default (C008).
 SCOPES: dict[Any, int] = {"session": 3, "user": 2}

@@ -45,6 +45,7 @@ from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_ter
 from .index import WEEK
 from .memory import Memory
 from .namespace import Namespace
+from .recall.graphs import Graphs
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .rerank import DEPTH, CheckedReranker
@@ -118,6 +119,7 @@ class Engine:
         self._recency: dict[str, Recency] = {}
         self._health: dict[str, Health] = {}
         self._drift: dict[str, Drift] = {}
+        self._graphs = Graphs()
         self._directory: files.IndexDirectory | None = None
         self._opening: threading.Thread | None = None
         self.opening_error: BaseException | None = None
@@ -418,9 +420,10 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Sizes of the index and what goes on behind writes (all int but ratio, names and reasons).
 
-        `deleted` are dead documents that no merge has left out yet; `vectors` are rows, and `weights` postings of
-        learned term weights, those of the deleted included; `device_bytes` is what the backend holds on its
-        device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine alone.
+        `deleted` are dead documents that no merge has left out yet; `vectors` are rows, `weights` postings of
+        learned term weights, and `entities` of what is said of entities, those of the deleted included; `device_bytes`
+        is what the backend holds on its device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine
+        alone.
         """
         memory = self._ready()
         snapshots = memory.snapshots.values()
@@ -632,6 +635,7 @@ class Engine:
             self.term_encoder,
             self._records if kept else None,
             self._first_sentences if kept and self.encoder is not None else None,
+            self._graphs,
         )
 
     def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:

@@ -20,7 +20,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -97,7 +97,11 @@ class Relation:
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields as JSON values, those that are None left out; `of` takes them."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+
+
+_FIELDS = tuple(own.name for own in fields(Relation))
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True)
 
 
 Said = (
@@ -135,19 +139,23 @@ def checked_relations(value: object) -> tuple[Relation, ...]:
     return tuple(Relation.of(relation) for relation in value)
 
 
-def terms_of(entities: Mapping[str, str] | None, relations: Sequence[Relation] | None) -> list[str]:
-    """What a record says of entities as terms, each once; a relation's ends count as mentioned. `said` reads them."""
+def terms_of(
+    entities: Mapping[str, str] | Sequence[str] | None, relations: Sequence[Relation | Mapping[str, Any]] | None
+) -> list[str]:
+    """What a record with these says of entities as terms, each once; a relation's ends count as mentioned. `said` reads
+    them.
+    """
+    given = entities if isinstance(entities, Mapping) else {entity: entity for entity in entities or ()}
+    edges = [Relation.of(relation) for relation in relations or ()]
+    called = [(name, entity) for name, entity in given.items()]
+    called += [(entity, entity) for entity in (*given.values(), *(end for e in edges for end in (e.source, e.target)))]
     terms: dict[str, None] = {}
-    for name, entity in (entities or {}).items():
+    for name, entity in called:
         terms[_ENTITY + entity] = None
-        for words in {words_of(name), words_of(entity)} - {()}:
+        if words := words_of(name):
             terms[f"{_NAME}{' '.join(words)}{_SEPARATOR}{entity}"] = None
-    for relation in relations or ():
-        for entity in (relation.source, relation.target):
-            terms[_ENTITY + entity] = None
-            if words := words_of(entity):
-                terms[f"{_NAME}{' '.join(words)}{_SEPARATOR}{entity}"] = None
-        terms[_RELATION + json.dumps(relation.to_dict(), ensure_ascii=False, sort_keys=True)] = None
+    for relation in edges:
+        terms[_RELATION + _JSON.encode(relation.to_dict())] = None
     return list(terms)
 
 
@@ -170,4 +178,9 @@ def _check_name(what: str, value: object) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    try:
+        return not math.isnan(value)
+    except OverflowError:  # an integer beyond float64
+        return False

@@ -31,18 +31,17 @@ from .dense.vectors import Vectors
 from .errors import DamagedIndexError, ForeignIndexError, IndexFileError, NewerFormatError, StorageError
 from .failpoints import reach
 from .index import Snapshot, Tombstones
-from .segment import Segment
+from .segment import NESTED, Segment
 
 FORMAT = "fanrank index"
-VERSION = 3
-# What an index without vectors and learned weights is written as: versions of fanrank that know neither can read it.
-PLAIN_VERSION = 2
+VERSION = 4
+# What an index that never held entities is written as, and one without vectors and learned weights besides: versions of
+# fanrank that know none of it can read them.
+EVIDENCE_VERSION, PLAIN_VERSION = 3, 2
 MANIFEST = "manifest.json"
 
 # What a save writes besides the manifest, and so may take away.
 _OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
-# What the names of the arrays of learned weights begin with.
-LEARNED = "learned_"
 # How often a load starts afresh when a save replaces the index under it.
 LOAD_ATTEMPTS = 20
 # A part of whose postings fewer than this share are in use is given up, its segments written again.
@@ -73,12 +72,14 @@ class SavedIndex:
     """The engine's other parameters, by name."""
     weight_terms: Sequence[str] = ()
     """The terms of learned weights."""
+    entity_terms: Sequence[str] = ()
+    """What records say of entities."""
 
 
 def _weight(segment: Segment) -> int:
-    """How much of a part a segment is: postings, learned ones, and numbers of vectors."""
-    learned = 0 if segment.learned is None else segment.learned.postings
-    return segment.postings + learned + (0 if segment.vectors is None else segment.vectors.matrix.size)
+    """How much of a part a segment is: postings, nested ones, and numbers of vectors."""
+    nested = sum(segment.nested_postings(name) for name in NESTED)
+    return segment.postings + nested + (0 if segment.vectors is None else segment.vectors.matrix.size)
 
 
 class IndexDirectory:
@@ -131,7 +132,11 @@ class IndexDirectory:
         columns = {"vocabulary": index.terms, **{f"values_{n}": values for n, values in index.categories.items()}}
         if index.weight_terms:
             columns["weight_terms"] = index.weight_terms
-        beyond = any(segment.vectors is not None or segment.learned is not None for segment in segments)
+        if index.entity_terms:
+            columns["entity_terms"] = index.entity_terms
+        beyond = bool(PINNED & set(index.settings)) or any(
+            segment.vectors is not None or segment.learned is not None for segment in segments
+        )
         try:
             if new:
                 entries = _write_arrays(root, f"part.{tag}", _part_arrays(new))
@@ -146,7 +151,7 @@ class IndexDirectory:
             entries = _write_arrays(root, f"head.{tag}", _head_arrays(index, places, [part["tag"] for part in parts]))
             manifest = {
                 "format": FORMAT,
-                "version": VERSION if beyond or PINNED & set(index.settings) else PLAIN_VERSION,
+                "version": VERSION if index.entity_terms else EVIDENCE_VERSION if beyond else PLAIN_VERSION,
                 "analyzer": index.analyzer,
                 "parameters": dict(index.parameters),
                 "columns": dict(index.columns),
@@ -259,6 +264,7 @@ class IndexDirectory:
             sequence=manifest["sequence"],
             settings=manifest["settings"],
             weight_terms=strings.get("weight_terms", []),
+            entity_terms=strings.get("entity_terms", []),
         )
 
 
@@ -307,7 +313,9 @@ def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[
 
 
 def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
-    """The arrays of all these segments, one after another; those of vectors and learned weights only where some are."""
+    """The arrays of all these segments, one after another; those of vectors and of nested segments, whose names begin
+    with theirs, only where some are.
+    """
     ids = [segment.ids for segment in segments]
     arrays: dict[str, Array] = {
         **_posting_arrays(segments),
@@ -324,8 +332,9 @@ def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
         arrays["vector_offsets"] = np.concatenate(
             [np.zeros(s.size + 1, dtype=np.int64) if s.vectors is None else s.vectors.offsets for s in segments]
         )
-    if any(s.learned is not None for s in segments):
-        arrays |= {f"{LEARNED}{name}": a for name, a in _posting_arrays([s.nested for s in segments]).items()}
+    for inner in NESTED:
+        if any(s.held(inner) is not None for s in segments):
+            arrays |= {f"{inner}_{name}": a for name, a in _posting_arrays([s.nested(inner) for s in segments]).items()}
     return arrays | _string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
 
 
@@ -349,10 +358,10 @@ def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
     numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
     ids = _string_columns(arrays)["ids"]
     sizes = arrays["shapes"][:, 0].tolist()
-    weighted, dense = (any(name.startswith(prefix) for name in arrays) for prefix in (LEARNED, "vector"))
-    weights = _postings(arrays, LEARNED) if weighted else repeat(None)
-    vectors = _vectors(arrays, sizes) if dense else repeat(None)
-    for size, postings, learned, rows in zip(sizes, _postings(arrays), weights, vectors, strict=False):
+    held = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
+    vectors = _vectors(arrays, sizes) if "vector" in held else repeat(None)
+    nested = [_postings(arrays, f"{name}_") if name in held else repeat(None) for name in NESTED]
+    for size, postings, rows, *inner in zip(sizes, _postings(arrays), vectors, *nested, strict=False):
         own = slice(document, document + size)
         codes = {name: column[own] for name, column in categories.items()}
         values = {name: column[own] for name, column in numbers.items()}
@@ -368,10 +377,12 @@ def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
                 {name: column for name, column in values.items() if not np.isnan(column).all()},
             ),
         }
-        nested = None
-        if learned is not None and len(learned["documents"]):
-            nested = Segment(**learned, **about, lengths=np.zeros((1, size), dtype=np.int32))
-        segments.append(Segment(**postings, **about, lengths=arrays["lengths"][:, own], vectors=rows, learned=nested))
+        listed: dict[str, Any] = {
+            name: Segment(**arrays_of, **about, lengths=np.zeros((1, size), dtype=np.int32))
+            for name, arrays_of in zip(NESTED, inner, strict=True)
+            if arrays_of is not None and len(arrays_of["documents"])
+        }
+        segments.append(Segment(**postings, **about, lengths=arrays["lengths"][:, own], vectors=rows, **listed))
         document += size
     return segments
 

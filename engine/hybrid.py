@@ -13,6 +13,7 @@ every candidate that has a vector, so that a fusion of scores compares like with
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -36,8 +37,10 @@ from .filters import CompiledFilter
 from .fuse.candidates import Candidates, Channel, Fused, best
 from .index import Snapshot
 from .memory import Memory
+from .recall.graphs import Graphs
 from .records import Hits, Record, unit_rows
 from .rerank import DEPTH, CheckedReranker, Reranked, rerank
+from .route.decision import Decision
 from .search import (
     AnyQuery,
     Batch,
@@ -52,12 +55,16 @@ from .search import (
     prepare,
     spread,
 )
+from .strategy import Channel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
 from .timing import Phases
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+
+Found = tuple[Floats, Integers]
+"""What a channel lists: scores and documents [B, width], padding -1; NaN where a score is still to be asked for."""
 
 Evidence = tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]
 """Candidates, and what turns all their documents into record ids."""
@@ -79,6 +86,8 @@ class Sources:
     """Records of a namespace by id; None where nobody keeps them."""
     sentences: Callable[[str, Sequence[str]], Floats] | None
     """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""
+    graphs: Graphs
+    """The graphs of the engine's snapshots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +103,11 @@ class Group:
         """All that may be hits, ascending."""
         parts = [first + np.flatnonzero(own) for first, own in zip(self.snapshot.firsts, self.passing, strict=True)]
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    @cached_property
+    def flags(self) -> Flags:
+        """By document number, what may be a hit."""
+        return np.concatenate([np.zeros(0, dtype=np.bool_), *self.passing])
 
     @cached_property
     def embedded(self) -> Integers:
@@ -121,16 +135,27 @@ class Gathering:
     """The evidence of one batch under one strategy."""
 
     def __init__(
-        self, batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, *, threads: int, execution: str
+        self,
+        batch: Batch,
+        backend: Backend,
+        sources: Sources,
+        strategy: Strategy,
+        *,
+        threads: int,
+        execution: str,
+        of: Gathering | None = None,
     ) -> None:
+        """`of` is the gathering that this one is a part of: it has the depths and the vectors, and counts the time."""
         self.batch = batch
         self.backend = backend
         self.sources = sources
         self.strategy = strategy
         self.threads = threads
         self.execution = execution
-        self.phases = Phases()
+        self.of = of
+        self.phases: Phases = Phases() if of is None else of.phases
         self.lists: dict[str, Listed] = {}
+        self.started = time.perf_counter()
 
     @property
     def served(self) -> str:
@@ -156,6 +181,8 @@ class Gathering:
     @cached_property
     def depths(self) -> dict[int, int]:
         """How many documents a channel lists for each row."""
+        if self.of is not None:
+            return self.of.depths
         batch, depth = self.batch, self.strategy.depth
         depths = {
             row: min(
@@ -175,6 +202,8 @@ class Gathering:
     @cached_property
     def vectors(self) -> tuple[Halves, Flags]:
         """(the queries' vectors [B, dimension], which of them have one)."""
+        if self.of is not None:
+            return self.of.vectors
         with self.phases("encode"):
             return query_vectors(self.batch, self.sources)
 
@@ -200,6 +229,14 @@ class Gathering:
                 )
             self.lists[channel.name] = found
         return self.lists[channel.name]
+
+    def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
+        """What explains a record's BM25 score for the queries that a row answers; None where BM25 was not asked."""
+        return explainer_of(self.batch, self.listing(channel))
+
+    def decisions(self) -> dict[int, Decision] | None:
+        """What was decided for each row; None where nothing is."""
+        return None
 
     def nearest(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
         """What a dense channel lists for these query vectors: (scores, documents) [B, width], padding -1.
@@ -256,14 +293,19 @@ class Gathering:
         """All channels' lists together; `vectors` are the dense channels' query vectors if not the queries' own."""
         if vectors is None and self.strategy.dense:
             vectors = self.vectors[0]
-        lists = {}
-        for channel in self.strategy.channels:
-            if isinstance(channel, Dense):
-                assert vectors is not None
-                lists[channel.name] = self.nearest(channel, vectors)
-            else:
-                listing = self.listing(channel)
-                lists[channel.name] = listing.scores, listing.documents
+        return self.joined({channel.name: self.found(channel, vectors) for channel in self.strategy.channels}, vectors)
+
+    def found(self, channel: AnyChannel, vectors: Halves | None) -> Found:
+        """What a channel lists of each row."""
+        if isinstance(channel, Dense):
+            assert vectors is not None
+            return self.nearest(channel, vectors)
+        assert isinstance(channel, (Lexical, Learned))
+        listing = self.listing(channel)
+        return listing.scores, listing.documents
+
+    def joined(self, lists: Mapping[str, Found], vectors: Halves | None) -> Candidates:
+        """These lists as candidates, each with what every channel says of it."""
         with self.phases("fuse"):
             keys = [_keys(documents) for _, documents in lists.values()]
             if self.strategy.complete:
@@ -279,20 +321,31 @@ class Gathering:
             named[place] = True
             scores = np.zeros(len(every))
             scores[place] = own[numbers >= 0]
-            scored = np.ones(len(every), dtype=np.bool_)
-            if isinstance(channel, Dense):
-                assert vectors is not None
-                rest = np.flatnonzero(~named | np.isnan(scores))
-                if len(rest):
-                    counts = np.bincount(every[rest] >> NUMBER_BITS, minlength=len(self.batch))
-                    scores[rest] = self.similarities(channel, vectors, offsets_of(counts), documents[rest])
-                scored = scores > -np.inf
-            with self.phases("fuse"):
-                channels[channel.name] = Channel.of(
-                    scores, scored, scored if self.strategy.complete else named & scored, offsets
-                )
+            channels[channel.name] = self.said(channel, scores, named, offsets, documents, vectors)
         with self.phases("fuse"):
             return self._described(offsets, documents, channels)
+
+    def said(
+        self,
+        channel: AnyChannel,
+        scores: Floats,
+        named: Flags,
+        offsets: Integers,
+        documents: Integers,
+        vectors: Halves | None,
+    ) -> Channel:
+        """What a channel says of candidates: `scores` [candidates] of those that it `named`, NaN where still asked."""
+        scored = np.ones(len(documents), dtype=np.bool_)
+        if isinstance(channel, Dense):
+            assert vectors is not None
+            rest = np.flatnonzero(~named | np.isnan(scores))
+            if len(rest):
+                owners = np.searchsorted(offsets, rest, side="right") - 1
+                counts = np.bincount(owners, minlength=len(self.batch))
+                scores[rest] = self.similarities(channel, vectors, offsets_of(counts), documents[rest])
+            scored = scores > -np.inf
+        with self.phases("fuse"):
+            return Channel.of(scores, scored, scored if self.strategy.complete else named & scored, offsets)
 
     def _described(self, offsets: Integers, documents: Integers, channels: Mapping[str, Channel]) -> Candidates:
         times, importance = np.full(len(documents), np.nan), np.full(len(documents), np.nan)
@@ -399,6 +452,18 @@ class Gathering:
         return candidates, fused
 
 
+def gathering_of(
+    batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, *, threads: int, execution: str
+) -> Gathering:
+    """What gathers a strategy's evidence."""
+    if not strategy.recalls:
+        return Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
+    # Not above: it is a `Gathering`.
+    from .recall.gathering import Recalling
+
+    return Recalling(batch, backend, sources, strategy, threads=threads, execution=execution)
+
+
 def search(
     memory: Memory,
     backend: Backend,
@@ -445,7 +510,7 @@ def answer(
     rerank_depth: int = DEPTH,
 ) -> Hits:
     """The hits of a batch by a strategy; `Batch` is one that was made with its `aged`."""
-    gathering = Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
+    gathering = gathering_of(batch, backend, sources, strategy, threads=threads, execution=execution)
     candidates, fused = gathering.evidence()
     with gathering.phases("fuse"):
         wanted = np.array([asked.k for asked in batch.asked], dtype=np.int64)
@@ -464,6 +529,14 @@ def answer(
         with gathering.phases("rerank"):
             vectors = gathering.vectors if strategy.dense else None
             hits = reranked(hits, batch, sources, reranker, rerank_depth, vectors)
+    decided = gathering.decisions()
+    if decided is not None:
+        spent = (time.perf_counter() - gathering.started) * 1e3 / max(len(batch), 1)
+        plain = Decision(strategy.name)
+        hits = replace(
+            hits,
+            decisions=tuple(replace(decided.get(row, plain), milliseconds=spent) for row in batch.source),
+        )
     return replace(hits, timing=gathering.phases.milliseconds) if timing else hits
 
 
@@ -491,7 +564,7 @@ def gather(
     asked = as_queries(queries, "candidates")
     check_how(threads, execution)
     batch = prepare(memory, asked, 1, windows, aged=strategy.aged)
-    gathering = Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
+    gathering = gathering_of(batch, backend, sources, strategy, threads=threads, execution=execution)
     candidates = gathering.candidates()
     # Equal queries are worked out once: each gets the candidates of the row that holds its answer.
     source = np.array(batch.source, dtype=np.int64)
@@ -669,7 +742,8 @@ def _explain(
     lexical: Explanation | None = None
     for own in gathering.strategy.channels:
         if isinstance(own, Lexical):
-            lexical = explainer_of(batch, gathering.listing(own))(position, record_id)
+            explain = gathering.explainer(own, row)
+            lexical = None if explain is None else explain(position, record_id)
     name = gathering.strategy.name
     found = explained(candidates, fused, row, document, query=position, id=record_id, strategy=name)
     return replace(found, lexical=lexical)

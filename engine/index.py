@@ -82,11 +82,11 @@ class Tombstones:
         """What `Snapshot.windows` found, by the length of a window."""
         return {}
 
-    def nested(self, segment: Segment) -> Tombstones:
-        """The same documents, dead in `segment.nested`; `segment` is the one that these are of."""
-        known = self._nested.get(segment)
+    def nested(self, inner: Segment) -> Tombstones:
+        """The same documents, dead in `inner`, which is nested in the segment that these are of."""
+        known = self._nested.get(inner)
         if known is None:
-            known = self._nested[segment] = Tombstones.of(segment.nested, self.dead)
+            known = self._nested[inner] = Tombstones.of(inner, self.dead)
         return known
 
     @cached_property
@@ -319,8 +319,19 @@ class Snapshot:
     @cached_property
     def learned(self) -> Snapshot:
         """The learned term weights as a namespace of their own: the same documents, numbers and dead."""
-        dead = {number: own.nested(self.segments[number]) for number, own in self.tombstones.items()}
-        return Snapshot((), IMPACTS).extended([segment.nested for segment in self.segments], dead)
+        return self._nested("learned")
+
+    @cached_property
+    def entities(self) -> Snapshot:
+        """What is said of entities, likewise: the frequency of a term (`engine/entities.py`) is how many live documents
+        say it.
+        """
+        return self._nested("entities")
+
+    def _nested(self, name: str) -> Snapshot:
+        inner = [segment.nested(name) for segment in self.segments]
+        dead = {number: own.nested(inner[number]) for number, own in self.tombstones.items()}
+        return Snapshot((), IMPACTS).extended(inner, dead)
 
     @cached_property
     def has_vectors(self) -> bool:
@@ -405,7 +416,7 @@ class Snapshot:
     def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:
         """The live documents that pass as a namespace of their own, and the number here of each of them [documents].
 
-        Without vectors and learned weights, whose scores do not depend on statistics. The last few are kept.
+        Without vectors, learned weights and entities, whose scores do not depend on statistics. The last few are kept.
         """
         known = self._filtered.get(accepted)
         if known is None:

@@ -32,9 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .bm25 import BM25, DOT, MAX_IMPACT
-from .columns import Columns, Ids, offsets_of
+from .columns import Columns, Ids
 from .errors import QueryError, RecordError
-from .segment import Segment, kinds_of
+from .segment import Segment, nested_segment
 from .vocabulary import Vocabulary
 
 Integers = npt.NDArray[np.int64]
@@ -102,33 +102,13 @@ def build_learned(
     if len(kept) < len(names):
         names = [names[place] for place in kept.tolist()]
         documents, impacts = documents[kept], impacts[kept]
-    new = sorted(set(names).difference(vocabulary.ids))
-    for name in new:
+    for name in sorted(set(names).difference(vocabulary.ids)):
         if not name.isascii() and name.encode("utf-8", "replace").decode() != name:
             holder = ids.strings[int(documents[names.index(name)])]
             raise RecordError(
                 f"the learned term {name!r} holds a lone surrogate, which no file can store", record_id=holder
             )
-    for name in new:
-        vocabulary.add(str(name))
-    numbers = np.fromiter(map(vocabulary.ids.__getitem__, names), np.int64, len(names))
-
-    order = np.argsort(numbers << 32 | documents)
-    numbers = numbers[order]
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    kinds, representatives = kinds_of([impacts[order]])
-    distinct = impacts[order][representatives][None, :].astype(np.int32)
-    return Segment(
-        terms=numbers[starts].astype(np.int32),
-        offsets=offsets_of(np.diff(starts, append=len(numbers))),
-        documents=documents[order].astype(np.int32),
-        kinds=kinds,
-        kind_frequencies=distinct,
-        kind_lengths=np.zeros_like(distinct),
-        lengths=np.zeros((1, len(held)), dtype=np.int32),
-        ids=ids,
-        columns=columns,
-    )
+    return nested_segment(names, documents, impacts, vocabulary, ids, columns)
 
 
 def _impacts(weights: Sequence[float]) -> Integers | None:

@@ -79,6 +79,7 @@ class Sizes(NamedTuple):
 
     terms: int
     weight_terms: int
+    entity_terms: int
     values: Mapping[str, int]
 
 
@@ -115,6 +116,8 @@ class Memory:
         self.values = {name: Vocabulary() for name in self.schema.categories}
         self.weight_terms = Vocabulary()
         """The terms of learned weights."""
+        self.entity_terms = Vocabulary()
+        """What records say of entities (`engine/entities.py`)."""
         self.checkpointed = 0
         self._state = State({}, 0, 0)
         self._saved_version = 0
@@ -152,6 +155,7 @@ class Memory:
         self.encoder = Encoder(self.analyzer, Vocabulary(saved.terms))
         self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
         self.weight_terms = Vocabulary(saved.weight_terms)
+        self.entity_terms = Vocabulary(saved.entity_terms)
         self._become(dict(saved.namespaces), saved.sequence)
         self.checkpointed, self._saved_version = saved.sequence, self._state.version
 
@@ -310,13 +314,22 @@ class Memory:
         return states, [Change(name, removed.get(name, ()), added.get(name, ())) for name in states]
 
     def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
-        fields = list(self.bm25.fields)
-        return build_segment(records, self.encoder, fields, self.schema, self.values, hashes, self.weight_terms)
+        return build_segment(
+            records,
+            self.encoder,
+            list(self.bm25.fields),
+            self.schema,
+            self.values,
+            hashes,
+            self.weight_terms,
+            self.entity_terms,
+        )
 
     def _sizes(self) -> Sizes:
         return Sizes(
             len(self.encoder.vocabulary),
             len(self.weight_terms),
+            len(self.entity_terms),
             {name: len(column) for name, column in self.values.items()},
         )
 
@@ -325,6 +338,7 @@ class Memory:
         if len(self.encoder.vocabulary) > sizes.terms:
             self.encoder.forget(sizes.terms)
         self.weight_terms.truncate(sizes.weight_terms)
+        self.entity_terms.truncate(sizes.entity_terms)
         for name, column in self.values.items():
             column.truncate(sizes.values[name])
 
@@ -460,6 +474,7 @@ class Memory:
                 namespaces=self.snapshots,
                 sequence=self.sequence,
                 weight_terms=list(self.weight_terms.strings),
+                entity_terms=list(self.entity_terms.strings),
             )
 
     def checkpoint(self) -> None:

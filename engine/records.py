@@ -1,6 +1,6 @@
 """The nouns of the engine: what goes in (`Record`), what is asked (`Query`), what comes out (`Hits`).
 
-Sources: SPEC A001 and A002 (record), B003 (predicate, type, entities), A062 (the query carries its own time).
+Sources: SPEC A001 and A002 (record), B003 (predicate, type, entities), A062 and B030 (the query carries its own time).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timezone, tzinfo
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .entities import Relation, checked_entities, checked_relations
 from .errors import MissingExtraError, QueryError, RecordError, StorageError
 from .filters import Filter, parse_filter
 
@@ -54,7 +55,12 @@ class Record:
     `passages` are what is embedded instead of `text`, a vector each (late interaction). `embedding` is a vector [d],
     or one for each passage [n, d], of any array-like; it becomes unit vectors in half precision, float16 [n, d] and
     read-only (`unit_rows`), and does not count when records are compared. `weights` are learned sparse term weights,
-    finite and not negative. Raises `RecordError` for a value of the wrong type or out of range.
+    finite and not negative.
+
+    `entities` are what the record mentions, ``{name in the text: entity id}`` or a list of ids, and becomes a
+    dictionary; `relations` are the edges between entities that it states (`Relation`, or mappings of its fields), and
+    becomes a tuple. Both are terms of an index of their own (`engine/entities.py`). Raises `RecordError` for a value of
+    the wrong type or out of range.
     """
 
     id: str
@@ -73,6 +79,8 @@ class Record:
     passages: Sequence[str] | None = None
     embedding: Any = field(default=None, compare=False, repr=False)
     weights: Mapping[str, float] | None = None
+    entities: Mapping[str, str] | Sequence[str] | None = None
+    relations: Sequence[Relation | Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -108,6 +116,8 @@ class Record:
                 object.__setattr__(self, "weights", checked_weights(self.weights))
             except ValueError as error:
                 raise RecordError(f"'weights' {error}", record_id=self.id) from None
+        if self.entities is not None or self.relations is not None:
+            self._check_said()
         if self.embedding is not None:
             try:
                 rows = unit_rows(self.embedding)
@@ -132,6 +142,17 @@ class Record:
                 f"'embedding' must have a row for each of {len(self.passages)} passages, not {len(rows)}",
                 record_id=self.id,
             )
+
+    def _check_said(self) -> None:
+        name = "entities"
+        try:
+            if self.entities is not None:
+                object.__setattr__(self, name, checked_entities(self.entities))
+            name = "relations"
+            if self.relations is not None:
+                object.__setattr__(self, name, checked_relations(self.relations))
+        except ValueError as error:
+            raise RecordError(f"{name!r} {error}", record_id=self.id) from None
 
     def _checked_passages(self, passages: object) -> tuple[str, ...]:
         if not isinstance(passages, Sequence) or isinstance(passages, (str, bytes)):
@@ -388,6 +409,11 @@ class Query:
     `vector` is the query's own embedding [d], kept as a unit vector in half precision, float16 [1, d] (`unit_rows`),
     and left out of comparisons; `model` names the model that made it. `weights` are learned sparse term weights. `type`
     is the kind of question, for fusions that weigh by it.
+
+    `entities` are the ids of the entities that it is about; None: those whose names its text holds. `hints` are the
+    record types that it asks for; None: what its words tell (B041). `last_session_end` (seconds) is what expressions
+    such as "last time" start from, and `timezone` the IANA name of the zone whose days and weeks its expressions of
+    time mean (``"Europe/Berlin"``; None: UTC) (B030).
     """
 
     text: str = ""
@@ -407,6 +433,10 @@ class Query:
     model: str | None = None
     weights: Mapping[str, float] | None = None
     type: str | None = None
+    entities: Sequence[str] | None = None
+    hints: Sequence[str] | None = None
+    last_session_end: float | None = None
+    timezone: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -422,7 +452,7 @@ class Query:
             or not all(isinstance(term, str) for term in self.terms)
         ):
             raise QueryError("a query's terms must be a sequence of strings")
-        for name in ("now", "since", "until", "half_life"):
+        for name in ("now", "since", "until", "half_life", "last_session_end"):
             value = getattr(self, name)
             if value is not None and (
                 isinstance(value, bool)
@@ -451,6 +481,18 @@ class Query:
         for name, value in (("model", self.model), ("type", self.type)):
             if value is not None and not isinstance(value, str):
                 raise QueryError(f"a query's {name!r} must be a string, not {type(value).__name__}")
+        for name, names in (("entities", self.entities), ("hints", self.hints)):
+            if names is None:
+                continue
+            if (
+                not isinstance(names, Sequence)
+                or isinstance(names, (str, bytes))
+                or not all(isinstance(own, str) and own for own in names)
+            ):
+                raise QueryError(f"a query's {name!r} must be a sequence of strings that are not empty, not {names!r}")
+            object.__setattr__(self, name, tuple(names))
+        if self.timezone is not None:
+            zone_of(self.timezone)
         if self.weights is not None:
             try:
                 object.__setattr__(self, "weights", checked_weights(self.weights))
@@ -464,6 +506,24 @@ class Query:
             if len(rows) != 1:
                 raise QueryError(f"a query's 'vector' must be one vector, not {len(rows)}")
             object.__setattr__(self, "vector", rows)
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """The time zone of an IANA name, UTC for None. Raises `QueryError` for a name that the system does not know."""
+    if name is None or name == "UTC":
+        return timezone.utc
+    # Most queries name no zone, and the module takes some ms to load.
+    import zoneinfo
+
+    try:
+        if not isinstance(name, str):
+            raise ValueError
+        return zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # of no zone, of what is no name, of a folder of zones
+        raise QueryError(
+            f"unknown time zone {_shown(name)}: give an IANA name such as 'Europe/Berlin' (where the system has no "
+            "database of zones, install tzdata)"
+        ) from None
 
 
 def _positive(value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dense.vectors import Halves
+from .entities import Relation
 from .errors import DamagedStoreError, RecordError
 from .records import CATEGORIES, Record
 
@@ -25,7 +26,7 @@ _CRC = struct.Struct("<I")
 
 class EncodedRecord(NamedTuple):
     """A record as its row holds it: compact JSON of all but id, namespace and embedding, a CRC-32 over the first three,
-    and the embedding.
+    and the embedding; and whether the JSON says something of entities, which the first formats did not know.
 
     The JSON says how many ``rows`` that has. `vectors` begins with a CRC-32, little-endian, of what follows, carried on
     from `checksum`; then come the rows in float16, little-endian. So reading a record without its vectors checks all
@@ -36,6 +37,7 @@ class EncodedRecord(NamedTuple):
     checksum: int
     data: str
     vectors: bytes | None = None
+    entities: bool = False
 
 
 def encode(record: Record) -> EncodedRecord:
@@ -61,6 +63,10 @@ def encode(record: Record) -> EncodedRecord:
         parts.append(f',"passages":{JSON.encode(record.passages)}')
     if record.weights is not None:
         parts.append(f',"weights":{JSON.encode(record.weights)}')
+    if record.entities is not None:
+        parts.append(f',"entities":{JSON.encode(record.entities)}')
+    if record.relations is not None:
+        parts.append(f',"relations":{JSON.encode([Relation.of(own).to_dict() for own in record.relations])}')
     if record.embedding is not None:
         parts.append(f',"{_ROWS}":{len(record.embedding)}')
     parts.append("}")
@@ -68,7 +74,8 @@ def encode(record: Record) -> EncodedRecord:
     try:
         checksum = _checksum(record.namespace, record.id, data.encode())
         vectors = None if record.embedding is None else _encode_rows(record.embedding, checksum)
-        return EncodedRecord(record.id, checksum, data, vectors)
+        entities = record.entities is not None or record.relations is not None
+        return EncodedRecord(record.id, checksum, data, vectors, entities)
     except UnicodeEncodeError:
         raise RecordError(
             "'text', 'passages', 'fields' or 'extra' holds a lone surrogate, which no file can store; "

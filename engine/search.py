@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from .bm25 import SCALE
 from .decay import rate_of
 from .errors import ParameterError, QueryError, UnknownIdError
 from .explain import Explanation, explain
-from .filters import EVERYTHING, Comparison, CompiledFilter, Filter, all_of, compile_filter
+from .filters import EVERYTHING, Comparison, CompiledFilter, Filter, all_of, compile_filter, parse_filter
 from .index import Place, Snapshot, window_start
 from .learned import SCORE_UNIT, query_terms
 from .memory import Memory
@@ -54,7 +54,10 @@ class Asked:
         vector = None if query.vector is None else query.vector.tobytes()
         weights = None if query.weights is None else tuple(query.weights.items())
         evidence = query.text, terms, vector, query.model, weights, query.type
-        now = query.now if aged or self.rate else None
+        # What else a query is read by, with its time.
+        entities, hints = (None if own is None else tuple(own) for own in (query.entities, query.hints))
+        read = entities, hints, query.last_session_end, query.timezone, query.scope
+        now = (query.now, read) if aged else query.now if self.rate else None
         return evidence, self.k, self.corpus, self.filter, self.since, self.until, self.rate, now
 
 
@@ -90,6 +93,24 @@ class Batch:
     def part(self, asked: Sequence[Asked], *, aged: bool) -> Batch:
         """The batch of these queries, which are this one's or made of them, over the same snapshots."""
         return _batch(self.memory, self.snapshots, asked, max((one.k for one in asked), default=0), aged)
+
+    def only(self, rows: Collection[int], asked: Mapping[int, Asked] | None = None) -> Batch:
+        """The same batch with work for these rows alone, some of them asked otherwise."""
+        changed = tuple((asked or {}).get(row, own) for row, own in enumerate(self.asked))
+        rows_of: dict[Corpus, list[int]] = {}
+        for row in self.rows:
+            if row in rows:
+                rows_of.setdefault(changed[row].corpus, []).append(row)
+        return replace(self, asked=changed, queries=tuple(own.query for own in changed), rows_of=rows_of)
+
+    def narrowed(self, row: int, narrower: Filter) -> Asked:
+        """A row's query with one more filter."""
+        own = self.asked[row]
+        query = replace(own.query, filter=all_of(narrower, parse_filter(own.query.filter)))
+        accepted = compile_filter(scoped(query), self.memory.schema, self.memory.values)
+        if own.corpus[1] is EVERYTHING:
+            return replace(own, query=query, filter=accepted)
+        return replace(own, query=query, corpus=(own.corpus[0], accepted))
 
     def resolver(self) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]]:
         """Document numbers [B, n] to ids, of each row's namespace; None for -1."""

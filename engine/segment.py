@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ import numpy.typing as npt
 
 from .columns import Columns, Ids, Schema, offsets_of
 from .dense.vectors import Vectors
+from .entities import terms_of
 from .filters import CompiledFilter
 from .records import Record
 from .vocabulary import Encoder, Vocabulary
@@ -35,6 +37,9 @@ from .vocabulary import Encoder, Vocabulary
 Integers = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 Number = TypeVar("Number", bound=np.generic)
+
+NESTED = "learned", "entities"
+"""Further postings of a segment's documents, each a segment of its own in the attribute of this name."""
 
 # Postings moved at a time while segments are merged: some 200 us during which searches may wait for the interpreter's
 # lock.
@@ -70,6 +75,8 @@ class Segment:
     learned: Segment | None = None
     """Learned term weights of the same documents as postings of their own, with the very same `ids` and `columns`, and
     lengths of 0; None where there is no posting."""
+    entities: Segment | None = None
+    """What the same documents say of entities (`engine/entities.py`), likewise; each posting's frequency is 1."""
 
     def __post_init__(self) -> None:
         # Loops are compiled once for memory-mapped arrays and built ones alike.
@@ -88,10 +95,24 @@ class Segment:
     def postings(self) -> int:
         return len(self.documents)
 
+    def held(self, name: str) -> Segment | None:
+        """The nested segment of this name, one of `NESTED`; None where it has no posting."""
+        inner: Segment | None = getattr(self, name)
+        return inner
+
+    def nested(self, name: str) -> Segment:
+        """As `held`, or the same documents without a posting."""
+        return self.held(name) or self._without_postings
+
+    def nested_postings(self, name: str) -> int:
+        """How many postings the nested segment of this name has."""
+        inner = self.held(name)
+        return 0 if inner is None else inner.postings
+
     @cached_property
-    def nested(self) -> Segment:
-        """`learned`, or the same documents without a posting."""
-        return self.learned or _without_postings(self.ids, self.columns)
+    def _without_postings(self) -> Segment:
+        none = np.zeros(0, dtype=np.int32)
+        return _postings_segment(none, np.zeros(1, dtype=np.int64), none.copy(), none, self.ids, self.columns)
 
     @property
     def index_bytes(self) -> int:
@@ -159,8 +180,9 @@ class Segment:
     def prepare(self) -> None:
         """Make what searches would make at first, so that none of them has to."""
         _ = (self.total_lengths, self.span, self.in_order, self.latest_before, self.dense_rows)
-        if self.learned is not None:
-            self.learned.prepare()
+        for name in NESTED:
+            if (inner := self.held(name)) is not None:
+                inner.prepare()
 
     def passing(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [size]. The last few masks are kept."""
@@ -209,12 +231,14 @@ def build_segment(
     values: Mapping[str, Vocabulary],
     hashes: npt.NDArray[np.uint64] | None = None,
     weight_terms: Vocabulary | None = None,
+    entity_terms: Vocabulary | None = None,
 ) -> Segment:
     """The segment of these records; new terms and category values enter their vocabularies.
 
     `fields` names the text fields in order; ``text`` is the record's own text, others come from `Record.fields`.
-    `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights, needed where a record
-    has some. Embeddings must be of one dimension. Raises `RecordError` for a column's value of the wrong type.
+    `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights and `entity_terms` that
+    of what is said of entities, each needed where a record has some. Embeddings must be of one dimension. Raises
+    `RecordError` for a column's value of the wrong type.
     """
     size = len(records)
     columns = Columns.of(records, schema, values)
@@ -254,6 +278,7 @@ def build_segment(
         columns=columns,
         vectors=_vectors_of(records),
         learned=_learned_of(records, weight_terms, ids, columns),
+        entities=_entities_of(records, entity_terms, ids, columns),
     )
 
 
@@ -275,15 +300,58 @@ def _learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: I
     return learned if learned.postings else None
 
 
-def _without_postings(ids: Ids, columns: Columns) -> Segment:
-    none = np.zeros(0, dtype=np.int32)
+def _entities_of(
+    records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns
+) -> Segment | None:
+    if not any(record.entities or record.relations for record in records):
+        return None
+    assert vocabulary is not None
+    terms = [terms_of(record.entities, record.relations) for record in records]
+    documents = np.repeat(np.arange(len(terms)), np.fromiter(map(len, terms), np.int64, len(terms)))
+    names = list(chain.from_iterable(terms))
+    return nested_segment(names, documents, np.ones(len(names), dtype=np.int64), vocabulary, ids, columns)
+
+
+def nested_segment(
+    names: Sequence[str],
+    documents: Integers,
+    frequencies: Integers,
+    vocabulary: Vocabulary,
+    ids: Ids,
+    columns: Columns,
+) -> Segment:
+    """The segment of these postings [postings], no term twice in a document, of the documents whose `ids` and
+    `columns` are given; all lengths are 0.
+
+    New terms enter the vocabulary, numbered alphabetically among themselves, whatever the order of the documents.
+    """
+    for name in sorted(set(names).difference(vocabulary.ids)):
+        vocabulary.add(str(name))
+    numbers = np.fromiter(map(vocabulary.ids.__getitem__, names), np.int64, len(names))
+    order = np.argsort(numbers << 32 | documents)
+    numbers = numbers[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    offsets = offsets_of(np.diff(starts, append=len(numbers)))
+    return _postings_segment(numbers[starts], offsets, documents[order], frequencies[order], ids, columns)
+
+
+def _postings_segment(
+    terms: npt.NDArray[np.signedinteger[Any]],
+    offsets: Integers,
+    documents: npt.NDArray[np.signedinteger[Any]],
+    frequencies: npt.NDArray[np.signedinteger[Any]],
+    ids: Ids,
+    columns: Columns,
+) -> Segment:
+    kinds, representatives = kinds_of([frequencies])
+    distinct = frequencies[representatives][None, :].astype(np.int32)
     return Segment(
-        terms=none,
-        offsets=np.zeros(1, dtype=np.int64),
-        documents=none.copy(),
-        kinds=none.astype(_kind_type(0)),
-        kind_frequencies=none[None, :],
-        kind_lengths=none[None, :],
+        terms=terms.astype(np.int32),
+        offsets=offsets,
+        documents=documents.astype(np.int32),
+        kinds=kinds,
+        kind_frequencies=distinct,
+        kind_lengths=np.zeros_like(distinct),
         lengths=np.zeros((1, columns.size), dtype=np.int32),
         ids=ids,
         columns=columns,
@@ -342,8 +410,13 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bo
         return parts[0]
     ids, columns = Ids.concatenate([part.ids for part in parts]), Columns.concatenate([part.columns for part in parts])
     merged = _merge_postings(parts, ids, columns)
-    if any(part.learned is not None for part in parts):
-        merged = replace(merged, learned=_merge_postings([part.nested for part in parts], ids, columns))
+    inner: dict[str, Any] = {
+        name: _merge_postings([part.nested(name) for part in parts], ids, columns)
+        for name in NESTED
+        if any(part.held(name) is not None for part in parts)
+    }
+    if inner:
+        merged = replace(merged, **inner)
     dimension = next((part.vectors.dimension for part in parts if part.vectors is not None), None)
     if dimension is not None:
         held = [Vectors.of([None] * part.size, dimension) if part.vectors is None else part.vectors for part in parts]
@@ -415,15 +488,21 @@ def _distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only: bool = False) -> Segment:
-    """The segment of the documents where `kept` [size] is true; `text_only` leaves out vectors and learned weights."""
+    """The segment of the documents where `kept` [size] is true; `text_only` leaves out vectors, learned weights and
+    entities.
+    """
     positions = np.flatnonzero(kept)
     ids, columns = segment.ids.take(positions), segment.columns.take(positions)
     chosen = _select_postings(segment, kept, ids, columns)
     if text_only:
         return chosen
-    if segment.learned is not None:
-        learned = _select_postings(segment.learned, kept, ids, columns)
-        chosen = replace(chosen, learned=learned if learned.postings else None)
+    inner: dict[str, Any] = {
+        name: own
+        for name in NESTED
+        if (whole := segment.held(name)) is not None and (own := _select_postings(whole, kept, ids, columns)).postings
+    }
+    if inner:
+        chosen = replace(chosen, **inner)
     if segment.vectors is not None:
         vectors = segment.vectors.take(positions)
         chosen = replace(chosen, vectors=vectors if len(vectors.matrix) else None)
@@ -457,12 +536,15 @@ def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, co
 
 
 def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
-    """What these hold beside BM25's postings: rows of vectors, their bytes, postings of learned weights."""
+    """What these hold beside BM25's postings: rows of vectors, their bytes, postings of learned weights and of what is
+    said of entities.
+    """
     held = [segment.vectors for segment in segments if segment.vectors is not None]
     return {
         "vectors": sum(len(vectors.matrix) for vectors in held),
         "vector_bytes": sum(vectors.bytes for vectors in held),
-        "weights": sum(segment.learned.postings for segment in segments if segment.learned is not None),
+        "weights": sum(segment.nested_postings("learned") for segment in segments),
+        "entities": sum(segment.nested_postings("entities") for segment in segments),
     }
 
 

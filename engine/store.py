@@ -34,7 +34,9 @@ from .records import Record
 from .rows import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
 
 APPLICATION = 0x66616E72  # "fanr"
-VERSION = 2
+VERSION = 3
+# What a store is until a record says something of entities: versions of fanrank that know nothing of them can open it.
+PLAIN_VERSION = 2
 
 # Seconds that a statement waits for another process's short locks (a recovery, a last close), not for a writer.
 PATIENCE = 10.0
@@ -58,10 +60,10 @@ _SCHEMA = (
     # A row without an id: all records that the namespace held.
     "CREATE TABLE deletions(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT)",
     f"PRAGMA application_id={APPLICATION}",
-    f"PRAGMA user_version={VERSION}",
+    f"PRAGMA user_version={PLAIN_VERSION}",
 )
 # From version 1, whose records had no vectors.
-_MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={VERSION}")
+_MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={PLAIN_VERSION}")
 # OR ROLLBACK: without it an INSERT of many rows copies every page before it touches it, to undo itself alone.
 _ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data, vectors) VALUES "
 _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
@@ -115,6 +117,7 @@ class RecordStore:
         self._last = 0  # the last sequence that is committed
         self._next = 0  # and that of the transaction under way
         self._numbers: dict[str, int] = {}
+        self._version = 0
         if writer is not None:
             self._remember(writer)
 
@@ -277,13 +280,17 @@ class RecordStore:
             logged = [value for sequence, i in enumerate(ids, last + 1) for value in (sequence, number, i)]
             writer.execute(_LOG + ",".join(["(?,?,?)"] * size), logged)
             start, last = start + size, last + size
-        start = 0
+        start, entities = 0, False
         for size in _pieces(len(change.added)):
             rows: list[int | str | bytes | None] = []
             for sequence, record in enumerate(change.added[start : start + size], last + 1):
                 rows += (sequence, number, record.id, record.checksum, record.data, record.vectors)
+                entities |= record.entities
             writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
             start, last = start + size, last + size
+        if entities and self._version < VERSION:
+            writer.execute(f"PRAGMA user_version={VERSION}")  # with the rest or not at all
+            self._version = VERSION
         self._next = last
 
     def prune(self, sequence: int) -> None:
@@ -463,8 +470,8 @@ class RecordStore:
                 raise
 
     def _remember(self, writer: sqlite3.Connection) -> None:
-        """Take the counter and the numbers of the namespaces from the database."""
-        self._last = _last_sequence(writer)
+        """Take the counter, the format and the numbers of the namespaces from the database."""
+        self._last, self._version = _last_sequence(writer), _version(writer)
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")
@@ -546,7 +553,7 @@ def _open_writer(path: Path) -> sqlite3.Connection:
             raise StorageError(f"{path}: this file system cannot hold a write-ahead log; choose a local directory")
         for pragma in _PRAGMAS:
             writer.execute(f"PRAGMA {pragma}")
-        statements = _SCHEMA if blank else _MIGRATION if _version(writer) < VERSION else ()
+        statements = _SCHEMA if blank else _MIGRATION if _version(writer) < PLAIN_VERSION else ()
         if statements:
             writer.execute("BEGIN IMMEDIATE")
             for statement in statements:

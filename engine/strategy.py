@@ -8,7 +8,7 @@ answer; a strategy does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .dense.interaction import Interaction
@@ -18,6 +18,9 @@ from .feedback.pool import Feedback
 from .feedback.registry import feedback_of, feedback_to_dict
 from .fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
 from .fuse.fusion import check_channels
+from .recall.conversation import PageRank
+from .recall.optimizer import Optimizer
+from .when import MAX_RECENT_DAYS, RECENT_DAYS
 
 DEPTH = 100
 """Candidates a channel (B050)."""
@@ -27,6 +30,9 @@ POOL = 1000
 BM25 = "bm25"
 DENSE = "dense"
 LEARNED = "sparse"
+GRAPH = "graph"
+TEMPORAL = "temporal"
+CONVERSATION = "conversation"
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,62 @@ class Dense:
             raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
 
 
-Channel = Lexical | Dense | Learned
+@dataclass(frozen=True)
+class Graph:
+    """Records that mention an entity of the query, or one up to `hops` relations away (SPEC B020 to B026).
 
-_KINDS: dict[str, type[Channel]] = {"lexical": Lexical, "dense": Dense, "learned": Learned}
+    A query that asks for a chain of relations ("who works with Ana who also knows Bob") may go one further (B021).
+    """
+
+    hops: int = 2
+    name: str = GRAPH
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hops, bool) or not isinstance(self.hops, int) or not 0 <= self.hops <= 3:
+            raise ParameterError(f"a graph channel's hops must lie in [0, 3], not {self.hops!r}")
+
+
+@dataclass(frozen=True)
+class Temporal:
+    """Records of the type ``Event`` in the time that the query names (B030 to B036), whatever type the query hints at.
+
+    The window ranks nothing: all events in it share the first rank, or with `newest_first` the later stand first
+    (B035). `recent_days` is what "recently" reaches back (B032). It needs the query's own `now`.
+    """
+
+    newest_first: bool = False
+    recent_days: float = RECENT_DAYS
+    name: str = TEMPORAL
+
+    def __post_init__(self) -> None:
+        days = self.recent_days
+        if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0.0 < days <= MAX_RECENT_DAYS:
+            raise ParameterError(f"a temporal channel's recent_days must lie in (0, {MAX_RECENT_DAYS:g}], not {days!r}")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """PageRank over the newest turns, from those that hold a word of the query (C030, C031). Experimental (C032)."""
+
+    ranking: PageRank = field(default_factory=PageRank)
+    name: str = CONVERSATION
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ranking, PageRank):
+            raise ParameterError(f"a conversation channel's ranking must be a PageRank, not {self.ranking!r}")
+
+
+Channel = Lexical | Dense | Learned | Graph | Temporal | Conversation
+
+_KINDS: dict[str, type[Channel]] = {
+    "lexical": Lexical,
+    "dense": Dense,
+    "learned": Learned,
+    "graph": Graph,
+    "temporal": Temporal,
+    "conversation": Conversation,
+}
+_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "ranking": PageRank}
 
 
 @dataclass(frozen=True)
@@ -71,7 +130,8 @@ class Strategy:
     `feedback` moves the query vector by what stands first, and scores the candidates' vectors again (E012). `depth` is
     how many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a
     channel also ranks, behind its hits, the records that pass and hold nothing for it (for small namespaces; what
-    published protocols do). Raises `ParameterError`.
+    published protocols do). `optimizer` decides for each query which types of record to look among and which channels
+    to leave out; without one every channel runs. Raises `ParameterError`.
     """
 
     name: str
@@ -80,6 +140,7 @@ class Strategy:
     feedback: Feedback | None = None
     depth: int | None = DEPTH
     complete: bool = False
+    optimizer: Optimizer | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -88,8 +149,9 @@ class Strategy:
             object.__setattr__(self, "channels", tuple(self.channels))
         else:
             raise ParameterError(f"strategy {self.name!r}: channels must be a list, not {self.channels!r}")
-        if not self.channels or not all(isinstance(channel, (Lexical, Dense, Learned)) for channel in self.channels):
-            raise ParameterError(f"strategy {self.name!r} needs channels: Lexical, Dense or Learned")
+        if not self.channels or not all(isinstance(channel, _CHANNELS) for channel in self.channels):
+            known = ", ".join(kind.__name__ for kind in _CHANNELS)
+            raise ParameterError(f"strategy {self.name!r} needs channels; there are: {known}")
         names = [channel.name for channel in self.channels]
         if not all(isinstance(name, str) and name for name in names):
             raise ParameterError(f"strategy {self.name!r}: a channel's name must be a non-empty string")
@@ -111,11 +173,19 @@ class Strategy:
             raise ParameterError(f"strategy {self.name!r}: depth must be 1 or more, or None, not {self.depth!r}")
         if self.complete and self.depth is not None:
             raise ParameterError(f"strategy {self.name!r}: complete lists need depth None")
+        if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
+            raise ParameterError(f"strategy {self.name!r}: optimizer must be an Optimizer, not {self.optimizer!r}")
 
     @property
     def plain(self) -> bool:
         """Whether BM25 alone answers."""
-        return self.channels == (Lexical(),) and self.fusion is None and not self.complete
+        return self.channels == (Lexical(),) and self.fusion is None and not self.complete and self.optimizer is None
+
+    @property
+    def recalls(self) -> bool:
+        """Whether it reads more in a query than words and a vector: entities, times, what kind of record it wants."""
+        beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)
+        return beyond or self.optimizer is not None
 
     @property
     def dense(self) -> tuple[Dense, ...]:
@@ -129,8 +199,8 @@ class Strategy:
 
     @property
     def aged(self) -> bool:
-        """Whether answers depend on the query's own time, beyond a half-life."""
-        return isinstance(self.fusion, (AgentRRF, Decay))
+        """Whether answers depend on the query's own time, beyond a half-life, or on what else it is read by."""
+        return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))
 
     @classmethod
     def of(cls, value: AnyStrategy) -> Strategy:
@@ -155,6 +225,8 @@ class Strategy:
             given["fusion"] = fusion_of(given["fusion"])
         if given.get("feedback") is not None:
             given["feedback"] = feedback_of(given["feedback"])
+        if given.get("optimizer") is not None:
+            given["optimizer"] = Optimizer.of(given["optimizer"])
         return cls(**given)
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,6 +238,7 @@ class Strategy:
             "feedback": None if self.feedback is None else feedback_to_dict(self.feedback),
             "depth": self.depth,
             "complete": self.complete,
+            "optimizer": None if self.optimizer is None else self.optimizer.to_dict(),
         }
 
     def __str__(self) -> str:
@@ -174,6 +247,8 @@ class Strategy:
             parts.append(f"fused by {self.fusion}")
         if self.feedback is not None:
             parts.append(f"after {self.feedback}")
+        if self.optimizer is not None:
+            parts.append("channels and types chosen by the query")
         return f"{self.name}: {', '.join(parts)}"
 
     def deep(self, *, complete: bool = False) -> Strategy:
@@ -189,31 +264,31 @@ def _shown(channel: Channel) -> str:
 
 def _channel_to_dict(channel: Channel) -> dict[str, Any]:
     kind = next(kind for kind, own in _KINDS.items() if isinstance(channel, own))
-    if not isinstance(channel, Dense):
-        return {"kind": kind, "name": channel.name}
-    interaction = channel.interaction
-    return {
-        "kind": kind,
-        "name": channel.name,
-        "mode": channel.mode,
-        "interaction": {"kind": interaction.kind, "rows": interaction.rows, "beta": interaction.beta},
-    }
+    return {"kind": kind, **asdict(channel)}
 
 
 def _channel_of(value: Any) -> Channel:
-    if isinstance(value, (Lexical, Dense, Learned)):
+    if isinstance(value, _CHANNELS):
         return value
     if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
         raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
-    given = {key: own for key, own in value.items() if key != "kind"}
+    given = {
+        key: _made(_NESTED[key], key, own) if key in _NESTED and isinstance(own, Mapping) else own
+        for key, own in value.items()
+        if key != "kind"
+    }
+    made: Channel = _made(_KINDS[value["kind"]], f"channel {value!r}", given)
+    return made
+
+
+def _made(kind: type[Any], what: str, fields: Mapping[str, Any]) -> Any:
     try:
-        if isinstance(given.get("interaction"), Mapping):
-            given["interaction"] = Interaction(**given["interaction"])
-        return _KINDS[value["kind"]](**given)
+        return kind(**fields)
     except TypeError as error:
-        raise ParameterError(f"channel {value!r}: {error}") from None
+        raise ParameterError(f"{what}: {error}") from None
 
 
+_CHANNELS = tuple(_KINDS.values())
 _LATE = Dense()
 
 
@@ -262,6 +337,10 @@ STRATEGIES: dict[str, Strategy] = {
         *_moved("adaptive-softcentroid", "adaptive-softcentroid"),
         *_moved("factoid-route", "factoid-route"),
         *_moved("hard-top1", "hard-top1"),
+        Strategy("graph", (Graph(),)),
+        Strategy("temporal", (Temporal(),)),
+        Strategy("conversation", (Conversation(),)),
+        Strategy("recall", (Lexical(), _LATE, Graph(), Temporal()), ScoreRRF(), optimizer=Optimizer()),
     )
 }
 """The named strategies (`fanrank eval --list-strategies`)."""

@@ -39,6 +39,7 @@ import numpy as np
 import fanrank as fr
 from fanrank.engine import failpoints, files, index, memory, store
 from fanrank.engine.engine import INDEX
+from fanrank.engine.entities import Relation, Said, said
 
 OPTIONS: dict[str, Any] = {"columns": {"project": "category", "priority": "number"}, "window": 100.0}
 # So small that merges, counted namespaces, closed windows, given-up parts and checkpoints happen every few batches.
@@ -67,6 +68,7 @@ WORDS = [
     f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("ton", "ver", "lim", "sa", "dor", "gel", "x")
 ]
 ROLES = (None, "user", "tool")
+PEOPLE = ("ana", "ben", "cy", "dee")
 
 State = dict[str, dict[str, fr.Record]]
 """Records by namespace and id, in order of their last write."""
@@ -162,6 +164,8 @@ class Stream:
 
     def _record(self, rng: random.Random, namespace: str, record_id: str, moment: float) -> fr.Record:
         late = rng.random() < 0.15
+        # Of its own, so that the rounds of before there were entities write the same texts.
+        ends = random.Random(f"{namespace} {record_id} {moment}").choices(PEOPLE, k=3)
         words = [WORDS[min(int(rng.expovariate(0.12)), len(WORDS) - 1)] for _ in range(rng.randint(0, 12))]
         return fr.Record(
             record_id,
@@ -172,6 +176,8 @@ class Stream:
             time=None if rng.random() < 0.1 else moment - rng.uniform(0, 900) * late,
             importance=rng.choice([None, 0.25, 1.0]),
             extra={"project": rng.choice("abc"), "priority": rng.randrange(5)},
+            entities={ends[0].title(): ends[0]} if int(moment) % 30 == 0 else None,
+            relations=[Relation(ends[1], ends[2], "knows", valid_to=moment)] if int(moment) % 40 == 0 else None,
         )
 
 
@@ -212,6 +218,25 @@ def agree(engine: fr.Engine, state: State, seed: object, namespaces: Sequence[st
     ):
         differing = [q for q, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
         raise Broken(f"answers differ from an engine built at once: {[asked[q] for q in differing[:2]]}")
+    if statements(engine) != statements(made):
+        raise Broken("what is said of entities differs from an engine built at once")
+    for name, records in state.items():
+        said_of: Counter[str] = Counter()
+        for record in records.values():
+            ends = [end for edge in record.relations or () for end in (edge.source, edge.target)]
+            said_of.update({*dict(record.entities or {}).values(), *ends})
+        if said_of != {what[1]: n for what, n in statements(engine)[name].items() if what[0] == "entity"}:
+            raise Broken("entities are counted that no record mentions, or the other way round")
+
+
+def statements(engine: fr.Engine) -> dict[str, dict[Said, int]]:
+    """What is said of entities, and how many live records say it, by namespace."""
+    terms = engine._memory.entity_terms.strings
+    found = {}
+    for name, snapshot in engine._memory.snapshots.items():
+        counts = snapshot.entities.document_frequencies(np.arange(len(terms), dtype=np.int32)).tolist()
+        found[name] = {said(term): count for term, count in zip(terms, counts, strict=True) if count}
+    return {name: own for name, own in found.items() if name in engine.namespaces}
 
 
 def contents(engine: fr.Engine) -> State:

@@ -328,7 +328,7 @@ def test_newer_format(saved: Path) -> None:
     changed["version"] = files.VERSION + 1
     changed["something"] = "new"
     rewrite(saved, changed)
-    with pytest.raises(fr.NewerFormatError, match="format 4, and this fanrank reads up to 3; upgrade"):
+    with pytest.raises(fr.NewerFormatError, match="format 5, and this fanrank reads up to 4; upgrade"):
         fr.Engine.load(saved)
     # An older fanrank does not destroy what a newer one wrote.
     with pytest.raises(fr.NewerFormatError):

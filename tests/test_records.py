@@ -45,6 +45,18 @@ def test_record_from_a_mapping() -> None:
         "passages": ("one", "two"),
         "embedding": None,
         "weights": {"word": 0.5},
+        "entities": {"Ana": "ana"},
+        "relations": (
+            {
+                "source": "ana",
+                "target": "atlas",
+                "kind": "works-on",
+                "confidence": 1.0,
+                "valid_from": 5.0,
+                "valid_to": None,
+                "category": None,
+            },
+        ),
     }
     record = fr.Record.from_dict(whole)
     assert dataclasses.asdict(record) == whole

@@ -512,8 +512,8 @@ def test_the_database_of_another_program(tmp_path: Path, read_only: bool) -> Non
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_newer_format(tmp_path: Path, read_only: bool) -> None:
-    altered(tmp_path, "PRAGMA user_version = 3")
-    with pytest.raises(NewerFormatError, match="format 3, and this fanrank reads up to 2; upgrade"):
+    altered(tmp_path, f"PRAGMA user_version = {store.VERSION + 1}")
+    with pytest.raises(NewerFormatError, match="format 4, and this fanrank reads up to 3; upgrade"):
         RecordStore.open(tmp_path, read_only=read_only)
 
 

@@ -46,7 +46,7 @@ def test_of_takes_what_it_gives() -> None:
         (3, "a name, a mapping"),
         ({"channels": []}, "a 'name'"),
         ({"name": "x", "depths": 3}, "no 'depths'"),
-        ({"name": "x", "channels": [{"kind": "graph"}]}, "a kind of"),
+        ({"name": "x", "channels": [{"kind": "telepathy"}]}, "a kind of"),
         ({"name": "x", "channels": [{"kind": "dense", "mode": "fast"}]}, "unknown dense mode"),
         ({"name": "x", "channels": [{"kind": "dense", "size": 3}]}, "size"),
         ({"name": "x", "channels": [{"kind": "dense", "interaction": {"kind": "sum"}}]}, "unknown interaction"),

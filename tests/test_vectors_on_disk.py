@@ -62,7 +62,7 @@ def test_an_index_with_more_is_of_its_own_version(what: str, tmp_path: Path) -> 
         engine.add([Record("v", "a", weights={"x": 1})])
     engine.save(tmp_path / "saved")
     found = manifest(tmp_path / "saved")
-    assert found["version"] == files.VERSION == 3
+    assert found["version"] == files.EVIDENCE_VERSION == 3
     more = {name for part in found["parts"] for name in part["arrays"]} - BEFORE
     assert (
         more

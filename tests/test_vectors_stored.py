@@ -189,8 +189,8 @@ def test_a_segments_documents_are_chosen_with_all_they_have() -> None:
         text = select_documents(whole, mask, text_only=True)
         assert (text.vectors, text.learned) == (None, None)
         assert text.terms.tolist() == one.terms.tolist()
-    assert built(records[1:2]).nested.postings == 0
-    assert built(records[1:2]).nested.size == 1
+    assert built(records[1:2]).nested("learned").postings == 0
+    assert built(records[1:2]).nested("learned").size == 1
 
 
 def given_by(road: str, records: Sequence[Record], engine: fr.Engine) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fanrank.engine import when
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.when import DAY, HOUR, MINUTE, When, parse_when
+from fanrank.engine.when import When, parse_when
+from fanrank.engine.when_grammar import DAY, HOUR, MINUTE
 
 UTC = dt.timezone.utc
 BERLIN = ZoneInfo("Europe/Berlin")  # 2025: clocks go forward on 30 March, back on 26 October
@@ -380,7 +381,8 @@ def test_the_ends_of_the_calendar() -> None:
 PIECES = """
 last past this on in since after before by the a an few couple of ago and day days hour week weeks month months year
 years may March sun Sunday tue Tuesday Jan February Q3 q1 2024 1999 15 29 31st 0 2025-02-29 2024-02-29 9999 one twelve
-today yesterday recently latest we talked session T10:00 , - 's İ ſ ٣
+today yesterday recently latest we talked session T10:00 , - 's İ ſ ٣ between from and to half quarter first weekend
+morning tomorrow 2025-W12 2020-W53-7 15.03.2025 31/31/2024 2025-03 1990s h2 calendar iso now night this
 """
 texts = st.text(max_size=30) | st.lists(st.sampled_from(PIECES.split()), max_size=9).map(" ".join)
 zones = st.sampled_from([UTC, BERLIN, ZoneInfo("Pacific/Apia"), ZoneInfo("America/Sao_Paulo")])
@@ -396,8 +398,8 @@ def test_any_text(text: str, now: float, last_session_end: float | None, timezon
         assert found.expression in text
     # Words decide only whether a rule is tried.
     with pytest.MonkeyPatch.context() as patch:
-        every = frozenset(word for rule in (*when._RULES, *when._SPECULATIVE) for word in rule.words)
-        patch.setattr(when, "_WORD", Everything(every))
+        every = frozenset(word for rule in (*when.RULES, *when.SPECULATIVE) for word in rule.words)
+        patch.setattr(when, "WORD", Everything(every))
         assert parse_when(text, now, last_session_end=last_session_end, timezone=timezone) == found
 
 

@@ -74,7 +74,7 @@ def weights(engine: fr.Engine) -> dict[tuple[str, str], dict[str, int]]:
         assert (nested.firsts, nested.numbers, nested.size) == (snapshot.firsts, snapshot.numbers, snapshot.size)
         df = dict.fromkeys(range(len(terms)), 0)
         for number, (part, inner) in enumerate(zip(snapshot.segments, nested.segments, strict=True)):
-            assert inner is part.nested
+            assert inner is part.nested("learned")
             assert inner.ids is part.ids
             assert inner.columns is part.columns
             assert not inner.lengths.any()
@@ -116,7 +116,7 @@ def check(engine: fr.Engine, kept: Kept) -> None:
     assert bits(engine) == expected_bits(kept)
     assert weights(engine) == expected_weights(kept)
     rows = sum(len(part.vectors.matrix) for part in segments_of(engine) if part.vectors is not None)
-    postings = sum(part.nested.postings for part in segments_of(engine))
+    postings = sum(part.nested("learned").postings for part in segments_of(engine))
     stats = engine.stats()
     assert (stats["vectors"], stats["weights"]) == (rows, postings)
     assert rows >= sum(0 if r.embedding is None else len(r.embedding) for r in kept.values())
@@ -124,7 +124,7 @@ def check(engine: fr.Engine, kept: Kept) -> None:
     for namespace, snapshot in engine._memory.snapshots.items():
         assert snapshot.has_vectors == any(part.vectors is not None for part in snapshot.segments)
         own_stats = engine.namespace(namespace).stats()
-        assert own_stats["weights"] == sum(part.nested.postings for part in snapshot.segments)
+        assert own_stats["weights"] == sum(part.nested("learned").postings for part in snapshot.segments)
 
 
 def segments_of(engine: fr.Engine) -> list[Segment]:

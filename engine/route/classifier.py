@@ -32,6 +32,8 @@ Integers = npt.NDArray[np.int64]
 
 STEPS = 1000
 """Iterations that fitting may take."""
+LARGEST = 1e100
+"""What weights and vectors may be: their products, and the sums of these, stay finite."""
 
 _WORD = re.compile(r"\w\w+")
 
@@ -83,6 +85,8 @@ class Classifier:
             ("bias", (len(self.labels),)),
         ):
             object.__setattr__(self, name, _checked_array(name, getattr(self, name), shape))
+        if not (self.idf >= 1.0).all():
+            raise ParameterError("a classifier's idf must be 1 or more")
 
     @classmethod
     def fit(
@@ -264,8 +268,8 @@ def _checked_array(what: str, values: object, shape: tuple[int, ...]) -> Floats:
         array = array.reshape(shape)
     if array.shape != shape:
         raise ParameterError(f"a classifier's {what} must have the shape {shape}, not {array.shape}")
-    if not np.isfinite(array).all():
-        raise ParameterError(f"a classifier's {what} must be finite numbers")
+    if not (np.abs(array) <= LARGEST).all():
+        raise ParameterError(f"a classifier's {what} must be finite numbers, of at most {LARGEST:g}")
     array.flags.writeable = False
     return array
 
@@ -278,6 +282,6 @@ def _checked_vectors(vectors: npt.ArrayLike, count: int, dimension: int | None) 
     if given.ndim != 2 or len(given) != count or (dimension is not None and given.shape[1] != dimension):
         wanted = "any number of" if dimension is None else str(dimension)
         raise ParameterError(f"{count} texts need a vector each of {wanted} values, not an array of {given.shape}")
-    if not np.isfinite(given).all():
-        raise ParameterError("the texts' vectors must be finite numbers")
+    if not (np.abs(given) <= LARGEST).all():
+        raise ParameterError(f"the texts' vectors must be finite numbers, of at most {LARGEST:g}")
     return given

@@ -26,7 +26,7 @@ Confidence = Callable[[Floats, Integers], Floats]
 _LOG_2_HIGH, _LOG_2_LOW = float.fromhex("0x1.62e42feep-1"), 1.90821492927058770002e-10
 _ROOT_HALF = 0.5**0.5
 # Of atanh(x) / x in x**2: below .0295 the next term is less than a hundredth of the last bit.
-_ATANH = tuple(1.0 / power for power in range(23, 0, -2))
+_ATANH = tuple(1.0 / power for power in range(21, 0, -2))
 
 
 def margin(scores: Floats, counts: Integers) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -35,13 +36,13 @@ class Decision:
     widened: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; what was not decided is left out."""
+        """Plain JSON values, an infinite threshold as "inf"; what was not decided is left out."""
         found: dict[str, Any] = {}
         for one in fields(self):
             value = getattr(self, one.name)
             if value is None or value in ((), {}) or (one.name == "widened" and not value):
                 continue
-            found[one.name] = value if not isinstance(value, When) else _when(value)
+            found[one.name] = _when(value) if isinstance(value, When) else "inf" if value == math.inf else value
         return {
             name: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
             for name, value in found.items()

@@ -106,12 +106,16 @@ class Router:
     def blend(self, weights: Sequence[Mapping[str, float]], candidates: Candidates) -> Fused:
         """``sum over strategies of weight / (k + rank)`` (A097), ranks from 1, a list without the candidate adding 0.
 
-        The candidates' channels are strategies' lists, by name; `weights` [B] as the method makes them. A list of
-        weight 0 keeps nothing. Shares are added in the order of the channels.
+        The candidates' channels are strategies' lists, by name, those that no query needs left out; `weights` [B] as
+        the method of this name makes them. A list of weight 0 keeps nothing. Shares are added in the order of
+        `strategies`, so a query's scores do not depend on what the others of its batch need.
         """
         shares: dict[str, Floats] = {}
         kept = np.zeros(len(candidates.documents), dtype=np.bool_)
-        for name, channel in candidates.channels.items():
+        for name in self.strategies:
+            if name not in candidates.channels:
+                continue
+            channel = candidates.channels[name]
             own = np.array([weight.get(name, 0.0) for weight in weights], dtype=np.float64)[candidates.owners]
             counted = channel.listed & (own > 0.0)
             shares[name] = np.where(counted, own / (self.k + np.maximum(channel.ranks, 1)), 0.0)

@@ -1,0 +1,379 @@
+"""Memories near the entities that a query is about: batched walks over a typed, timed graph (SPEC B020 to B026, X19).
+
+Entities are nodes; every relation that a live record states is an edge, walked in both directions. A walk of h edges
+from a root of weight w to an entity is worth ::
+
+    HOP_SCORES[h] * (w * factor(edge 1) * ... * factor(edge h))
+    factor = confidence * type prior * (EXPIRED if the edge ended before `now`)
+
+multiplied in that order, in float64. A memory's score is the best over all walks of at most `hops` edges to the
+entities that it mentions (B024), and its hops are those of the best walk, the fewest where several are. One that no
+walk worth more than 0 reaches has no score, so a query without a root has an empty answer (B026).
+
+The walks of all queries advance together, a level at a time: a product of the matrix of (query, entity) values with
+the edges in which sums are maxima. Maxima of rounded products do not depend on the order, so neither do the bits. A
+walk that reaches an entity worth no more than a shorter one did is dropped, as whatever follows it follows the other
+too, at no less; that leaves little to do on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..columns import offsets_of, ranges
+from ..entities import Category, Said
+from ..errors import ParameterError
+from ..index import Snapshot
+from .statements import CATEGORIES, Floats, Integers, Names, Statements
+
+HOP_SCORES = (1.0, 0.6, 0.35, 0.15)
+"""What a memory is worth by the edges between the query's entity and its own (B021)."""
+HOPS, MANY_HOPS = 2, 3
+"""Edges that a walk may have, and for a query that asks for a chain of them, see `resolution.asks_many_hops` (B021)."""
+EXPIRED = 0.3
+"""Freshness of an edge that has ended; once for each such edge of a walk (B022, X19)."""
+TYPE_PRIOR: Mapping[Category, float] = MappingProxyType({"structural": 1.0, "semantic": 0.9, "lifecycle": 1.0})
+"""How far edges are relied on (B022; lifecycle edges by their freshness alone, X19)."""
+
+CHUNK = 1 << 20
+"""Products, or places of a table of maxima, worked on at a time: 8 MB of float64, which stay in the cache."""
+DENSE_SHARE = 8
+"""A table of places is filled instead of sorting keys where it has at most this many places a key."""
+
+Postings = Callable[[npt.NDArray[np.int32]], tuple[Integers, Integers]]
+"""Terms [n] -> (offsets [n + 1], document numbers) of the live documents that say them."""
+
+
+class Reached(NamedTuple):
+    """Memories by (row of the batch, document), ascending, one entry for each; all arrays [entries]."""
+
+    rows: Integers
+    documents: Integers
+    scores: Floats  # above 0, at most the weight of a root
+    hops: npt.NDArray[np.int8]  # 0: mentions a root itself
+
+
+def edge_factor(confidence: Floats, type_prior: Floats, freshness: Floats | float = 1.0) -> Floats:
+    """What a walk's worth is multiplied by at an edge (B022), all of one shape."""
+    return confidence * type_prior * freshness
+
+
+class EntityGraph:
+    """The entities and relations of the live records of one epoch. Immutable, safe to share between threads.
+
+    Entities are numbered from 0; the numbers mean nothing outside.
+    """
+
+    def __init__(
+        self, statements: Statements, live: Integers, postings: Postings, type_prior: Mapping[Category, float]
+    ) -> None:
+        self.statements = statements
+        self._live = live
+        self._postings = postings
+        priors = np.array([type_prior[category] for category in CATEGORIES])
+        if not ((priors >= 0.0) & (priors <= 1.0)).all():
+            raise ParameterError(f"a type prior must lie in [0, 1], unlike one of {dict(type_prior)}")
+        terms, entities = statements.mentions(len(live))
+        held = live[terms] > 0
+        terms, entities = terms[held], entities[held]
+        relations = statements.relations(len(live))
+        bases = edge_factor(relations.confidences, priors[relations.categories])
+        # An edge worth nothing leads nowhere.
+        edges = np.flatnonzero((live[relations.terms] > 0) & (bases > 0.0))
+        ends = relations.sources[edges], relations.targets[edges]
+        self._active = _distinct(np.concatenate([entities, *ends]), len(statements.ids))
+        self._terms = np.full(len(self._active), -1)
+        self._terms[np.searchsorted(self._active, entities)] = terms
+
+        sources = np.searchsorted(self._active, np.concatenate(ends))
+        targets = np.roll(sources, len(edges))
+        order = np.lexsort((targets, sources))
+        edges = np.tile(edges, 2)[order]
+        self._offsets = offsets_of(np.bincount(sources, minlength=len(self._active)))
+        self._targets = targets[order]
+        self._bases = bases[edges]
+        self._valid_from, self._valid_to = relations.valid_from[edges], relations.valid_to[edges]
+        self._timed = bool(np.isfinite(self._valid_from).any() or np.isfinite(self._valid_to).any())
+
+    @classmethod
+    def of(
+        cls,
+        said: Sequence[Said] | Statements,
+        live: npt.ArrayLike,
+        postings: Postings,
+        type_prior: Mapping[Category, float] = TYPE_PRIOR,
+    ) -> EntityGraph:
+        """The graph of what is `said` by term; `live` [terms] counts the live documents that say each.
+
+        `postings` is asked for terms that mention entities, ascending, when a walk has reached them. Raises
+        `ParameterError` for a type prior outside [0, 1].
+        """
+        statements = said if isinstance(said, Statements) else Statements(said)
+        return cls(statements, np.asarray(live, dtype=np.int64)[: len(statements)], postings, type_prior)
+
+    def __len__(self) -> int:
+        """Entities that a live record mentions."""
+        return len(self._active)
+
+    @property
+    def edges(self) -> int:
+        """Relations that a live record states and that are worth anything."""
+        return len(self._targets) // 2
+
+    def number_of(self, entity: str) -> int | None:
+        """The number of the entity with this id, None where no live record mentions it."""
+        number = self.statements.numbers.get(entity)
+        if number is None:
+            return None
+        place = int(np.searchsorted(self._active, number))
+        return place if place < len(self._active) and self._active[place] == number else None
+
+    def id_of(self, number: int) -> str:
+        """The id of an entity."""
+        return self.statements.ids[int(self._active[number])]
+
+    def called(self, words: tuple[str, ...]) -> dict[int, int]:
+        """The entities that live records call so, and how many records do."""
+        found = {}
+        for term, entity in self.statements.called.get(words, ()):
+            count = int(self._live[term]) if term < len(self._live) else 0
+            place = int(np.searchsorted(self._active, entity))
+            if count and place < len(self._active) and self._active[place] == entity:
+                found[place] = count
+        return found
+
+    def neighbours(self, number: int) -> Integers:
+        """The other entities at the end of an edge, whenever it is valid; ascending, each once."""
+        found = np.unique(self._targets[self._offsets[number] : self._offsets[number + 1]])
+        return np.asarray(found[found != number])
+
+    def words_of(self, numbers: Integers) -> Integers:
+        """The words, as numbered by `Statements.words`, of what live records call these entities; each once."""
+        offsets, order, names = self._names
+        chosen = order[ranges(offsets[numbers], offsets[numbers + 1] - offsets[numbers])]
+        lengths = names.offsets[chosen + 1] - names.offsets[chosen]
+        return np.unique(names.words[ranges(names.offsets[chosen], lengths)])
+
+    @cached_property
+    def _names(self) -> tuple[Integers, Integers, Names]:
+        """(offsets [entities + 1], places in the names, by entity), and the names."""
+        names = self.statements.names(len(self._live))
+        chosen = np.flatnonzero((self._live[names.terms] > 0) & np.isin(names.entities, self._active))
+        entities = np.searchsorted(self._active, names.entities[chosen])
+        offsets = offsets_of(np.bincount(entities, minlength=len(self._active)))
+        return offsets, chosen[np.argsort(entities, kind="stable")], names
+
+    def expand(self, roots: Sequence[Mapping[str, float]], now: npt.ArrayLike, hops: npt.ArrayLike = HOPS) -> Reached:
+        """All that `parts` yields, in one."""
+        parts = list(self.parts(roots, now, hops))
+        if not parts:
+            nothing = np.zeros(0, dtype=np.int64)
+            return Reached(nothing, nothing, np.zeros(0), np.zeros(0, dtype=np.int8))
+        return Reached(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def parts(
+        self, roots: Sequence[Mapping[str, float]], now: npt.ArrayLike, hops: npt.ArrayLike = HOPS
+    ) -> Iterator[Reached]:
+        """The memories that each query of a batch reaches: whole rows, some at a time, rows ascending.
+
+        `roots` holds each query's entities by id with their weights in [0, 1]; an id that no live record mentions is
+        none. `now` [B] is each query's time in seconds: an edge whose `valid_to` lies before it has expired, one whose
+        `valid_from` lies after it is not there yet; where it is NaN, neither happens. `hops`, one for all or [B], is
+        how many edges a walk may have, at most 3. What a part holds is bounded, whatever the batch: some `CHUNK`
+        (row, document) pairs, or one row's. Raises `ParameterError`.
+        """
+        batch = len(roots)
+        times = np.broadcast_to(np.asarray(now, dtype=np.float64), batch)
+        limits = np.broadcast_to(np.asarray(hops, dtype=np.int64), batch)
+        if batch and not 0 <= limits.min() <= limits.max() < len(HOP_SCORES):
+            raise ParameterError(f"hops must lie in [0, {len(HOP_SCORES) - 1}], not {hops!r}")
+        found = [
+            (row, number, weight)
+            for row, own in enumerate(roots)
+            for entity, weight in own.items()
+            if (number := self.number_of(entity)) is not None
+        ]
+        if not found:
+            return
+        columns = zip(*found, strict=True)
+        rows, entities = (np.array(next(columns), dtype=np.int64) for _ in range(2))
+        weights = np.array(next(columns), dtype=np.float64)
+        if not ((weights >= 0.0) & (weights <= 1.0)).all():
+            raise ParameterError("a root's weight must lie in [0, 1]")
+        held = _distinct(rows, batch)
+        places = np.searchsorted(held, rows)
+        step = max(1, CHUNK // len(self))
+        for start in range(0, len(held), step):
+            own = slice(*np.searchsorted(places, [start, start + step]).tolist())
+            numbers = held[start : start + step]
+            for part in self._memories(
+                *self._reach(places[own] - start, entities[own], weights[own], times[numbers], limits[numbers])
+            ):
+                yield part._replace(rows=numbers[part.rows])
+
+    def _reach(
+        self, rows: Integers, entities: Integers, weights: Floats, now: Floats, limits: Integers
+    ) -> tuple[Integers, Floats, npt.NDArray[np.int8]]:
+        """(keys ``row * entities + entity`` ascending, scores, hops) of the entities that walks from the roots reach.
+
+        Rows are numbered from 0; `now` and `limits` are theirs.
+        """
+        width, size = len(self), len(now) * len(self)
+        worth, scores = np.zeros(size), np.zeros(size)
+        hops = np.zeros(size, dtype=np.int8)
+        keys = rows * width + entities
+        np.maximum.at(worth, keys, weights)
+        keys = _distinct(keys[weights > 0.0], size)
+        scores[keys] = HOP_SCORES[0] * worth[keys]
+        reached = [keys]
+        for level in range(1, int(limits.max()) + 1):
+            keys = keys[limits[keys // width] >= level]
+            keys = self._step(keys, worth, now)
+            own = HOP_SCORES[level] * worth[keys]
+            better = own > scores[keys]
+            scores[keys[better]] = own[better]
+            hops[keys[better]] = level
+            reached.append(keys)
+        keys = _distinct(np.concatenate(reached), size)
+        keys = keys[scores[keys] > 0.0]
+        return keys, scores[keys], hops[keys]
+
+    def _step(self, keys: Integers, worth: Floats, now: Floats) -> Integers:
+        """The keys whose worth an edge from these keys raises; it is raised in `worth` [rows * entities]."""
+        width = len(self)
+        rows, entities = np.divmod(keys, width)
+        starts = self._offsets[entities]
+        lengths = self._offsets[entities + 1] - starts
+        values = worth[keys]
+        raised = [np.zeros(0, dtype=np.int64)]
+        for part in _pieces(lengths):
+            counts = lengths[part]
+            places = ranges(starts[part], counts)
+            factors = self._bases[places]
+            if self._timed:
+                times = np.repeat(now[rows[part]], counts)
+                factors[self._valid_to[places] < times] *= EXPIRED
+                factors[self._valid_from[places] > times] = 0.0
+            products = np.repeat(values[part], counts) * factors
+            targets = np.repeat(rows[part] * width, counts) + self._targets[places]
+            better = products > worth[targets]
+            targets = targets[better]
+            np.maximum.at(worth, targets, products[better])
+            raised.append(_distinct(targets, len(worth)))
+        return _distinct(np.concatenate(raised), len(worth))
+
+    def _memories(self, keys: Integers, scores: Floats, hops: npt.NDArray[np.int8]) -> Iterator[Reached]:
+        """The memories that mention these entities of these rows, see `_reach`; rows ascending, each in one part."""
+        rows, entities = np.divmod(keys, len(self))
+        terms = self._terms[entities]
+        mentioned = terms >= 0
+        rows, terms, scores, hops = rows[mentioned], terms[mentioned], scores[mentioned], hops[mentioned]
+        if not len(terms):
+            return
+        distinct = _distinct(terms, len(self._live))
+        places = np.searchsorted(distinct, terms)
+        offsets, documents = self._postings(distinct.astype(np.int32))
+        width = int(documents.max(initial=-1)) + 1
+        starts = offsets[places]
+        lengths = offsets[places + 1] - starts
+        for some in _pieces(np.bincount(rows, weights=lengths).astype(np.int64)):
+            own = slice(*np.searchsorted(rows, [some.start, some.stop]).tolist())
+            # The best last, and of equals the one of fewest hops: the last of each (row, document) is its own.
+            # Row by row, so that a row's places stay in the cache: a third of the time.
+            order = own.start + np.lexsort((-hops[own], scores[own]))
+            firsts = (rows[order] - some.start) * width
+            pairs, best = _last(
+                _postings_of(order, firsts, starts, lengths, documents),
+                size=(some.stop - some.start) * width,
+                count=int(lengths[own].sum()),
+            )
+            if len(pairs):
+                yield Reached(pairs // width + some.start, pairs % width, scores[best], hops[best])
+
+
+def entity_graph_of(
+    snapshot: Snapshot,
+    said: Statements | Sequence[Said],
+    strings: Sequence[str] = (),
+    **options: Mapping[Category, float],
+) -> EntityGraph:
+    """The graph of the live documents of a snapshot whose terms are those of an entity vocabulary.
+
+    `said` is what the terms say, by vocabulary id; or those read so far, with the vocabulary's `strings` to read on
+    from. `options` are those of `EntityGraph.of`.
+    """
+    live = snapshot.all_document_frequencies()
+    if isinstance(said, Statements):
+        said.read(strings, len(live))
+    return EntityGraph.of(said, live, lambda terms: live_postings(snapshot, terms), **options)
+
+
+def live_postings(snapshot: Snapshot, terms: npt.NDArray[np.int32]) -> tuple[Integers, Integers]:
+    """(offsets [terms + 1], numbers of the live documents that hold each term, ascending), int64."""
+    held, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for number, (first, segment) in enumerate(zip(snapshot.firsts, snapshot.segments, strict=True)):
+        positions = segment.locate(terms)
+        own = np.flatnonzero(positions >= 0)
+        starts = segment.offsets[positions[own]]
+        lengths = segment.offsets[positions[own] + 1] - starts
+        documents = segment.documents[ranges(starts, lengths)].astype(np.int64)
+        own = np.repeat(own, lengths)
+        alive = snapshot.alive(number)
+        if alive is not None:
+            own, documents = own[alive[documents]], documents[alive[documents]]
+        held.append(own)
+        found.append(documents + first)
+    places = np.concatenate(held)
+    return offsets_of(np.bincount(places, minlength=len(terms))), np.concatenate(found)[
+        np.argsort(places, kind="stable")
+    ]
+
+
+def _postings_of(
+    order: Integers, firsts: Integers, starts: Integers, lengths: Integers, documents: Integers
+) -> Iterator[tuple[Integers, Integers]]:
+    """(``firsts`` + document, list) of the postings of the lists in this order, some `CHUNK` at a time."""
+    for part in _pieces(lengths[order]):
+        lists = order[part]
+        counts = lengths[lists]
+        yield np.repeat(firsts[part], counts) + documents[ranges(starts[lists], counts)], np.repeat(lists, counts)
+
+
+def _pieces(lengths: Integers) -> Iterator[slice]:
+    """The groups in order, so many at a time that they have fewer than 2 `CHUNK` members, or one alone."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // CHUNK)) + 1
+    bounds = [0, *cuts.tolist(), len(lengths)]
+    yield from (slice(start, stop) for start, stop in pairwise(bounds) if start < stop)
+
+
+def _distinct(keys: Integers, size: int) -> Integers:
+    """The keys, in [0, size), each once, ascending."""
+    if DENSE_SHARE * len(keys) < size:
+        # Not np.unique, whose hashing takes five times as long from numpy 2.3 on.
+        keys = np.sort(keys)
+        return keys[np.flatnonzero(np.diff(keys, prepend=-1))]
+    held = np.zeros(size, dtype=np.bool_)
+    held[keys] = True
+    return np.flatnonzero(held)
+
+
+def _last(pieces: Iterator[tuple[Integers, Integers]], size: int, count: int) -> tuple[Integers, Integers]:
+    """(distinct keys ascending, the last value that came with each) of pieces of keys in [0, size), `count` in all."""
+    if DENSE_SHARE * count >= size:
+        table = np.full(size, -1, dtype=np.int32)
+        for keys, values in pieces:
+            table[keys] = values  # numpy assigns in order: the last of equal keys stays
+        found = np.flatnonzero(table >= 0)
+        return found, table[found].astype(np.int64)
+    keys, values = map(np.concatenate, zip(*pieces, strict=True))
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    last = np.flatnonzero(np.diff(keys, append=-1))
+    return keys[last], values[order[last]]

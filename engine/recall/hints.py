@@ -1,0 +1,71 @@
+"""The types of record that a question asks for, told from its words (SPEC B040, B041)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..entities import words_of
+
+PREFERENCE, EVENT, ENTITY = "Preference", "Event", "Entity"
+
+PREFERENCE_TRIGGERS = ("prefer", "like", "want", "setting", "configure", "my default")
+EVENT_TRIGGERS = ("when did", "at what time", "happened", "occurred", "was it", "did I")
+ENTITY_TRIGGERS = ("who is", "who's")
+"""Whole words, in any case and with any space or punctuation between them: "likely" is not "like" (B041)."""
+MENTION_TRIGGERS = ("what is", "what's", "tell me about")
+"""They count where a mention of an entity follows: "what is Kestrel", not "what is Kestrel's timeout" (B041)."""
+
+# What may stand between such a trigger and the mention.
+_DETERMINERS = frozenset(["a", "an", "the", "my", "our", "your", "this", "that"])
+_POSSESSIVE = "s"
+
+Phrases = tuple[tuple[str, ...], ...]
+
+
+def _phrases(triggers: Iterable[str]) -> Phrases:
+    return tuple(words_of(trigger) for trigger in triggers)
+
+
+_PLAIN = {
+    PREFERENCE: _phrases(PREFERENCE_TRIGGERS),
+    EVENT: _phrases(EVENT_TRIGGERS),
+    ENTITY: _phrases(ENTITY_TRIGGERS),
+}
+_BEFORE_MENTION = _phrases(MENTION_TRIGGERS)
+
+
+def type_hints(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+    """The record types that the text asks for: of Preference, Event and Entity, in that order, those with a trigger.
+
+    `names` are the mentions of entities found in the text, as it says them. No trigger: no type.
+    """
+    words = words_of(text)
+    found = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
+    if ENTITY not in found and _asks_for_mention(words, _phrases(names)):
+        found.add(ENTITY)
+    return tuple(kind for kind in _PLAIN if kind in found)
+
+
+def without_event_triggers(words: Sequence[str]) -> list[str]:
+    """Words, as `words_of` gives them, less those of Event triggers: they say that something took place, not what."""
+    dropped = {
+        place + offset for phrase in _PLAIN[EVENT] for place in _places(words, phrase) for offset in range(len(phrase))
+    }
+    return [word for place, word in enumerate(words) if place not in dropped]
+
+
+def _asks_for_mention(words: Sequence[str], names: Phrases) -> bool:
+    starts = {place + len(phrase) for phrase in _BEFORE_MENTION for place in _places(words, phrase)}
+    starts |= {start + 1 for start in starts if start < len(words) and words[start] in _DETERMINERS}
+    return any(
+        start in starts and list(words[start + len(name) :][:1]) != [_POSSESSIVE]
+        for name in names
+        if name
+        for start in _places(words, name)
+    )
+
+
+def _places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
+    """Where the phrase begins."""
+    size = len(phrase)
+    return [place for place in range(len(words) - size + 1) if tuple(words[place : place + size]) == phrase]
