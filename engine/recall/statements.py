@@ -1,7 +1,8 @@
 """What the terms of an entity vocabulary say, read once and kept as columns; of no namespace and no epoch (SPEC B020).
 
 A vocabulary only grows, and a term never changes what it says. So the statements are parsed once, and a namespace's
-`EntityGraph` of some epoch picks from them with nothing but arrays: 5 us a term are paid at its first sight alone.
+`EntityGraph` of some epoch picks from them with nothing but arrays: of 100,000 terms the first takes 0.8 s, another
+35 ms.
 """
 
 from __future__ import annotations
