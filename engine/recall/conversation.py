@@ -1,9 +1,10 @@
 """A conversation as a graph, and which of its turns lie near what a query asks: PageRank biased by the query.
 
-Experimental, and off by default (SPEC C032). Turns are nodes. A *temporal* edge leads from a turn to the next of its
-session, weight 1; a *topic* edge joins two turns that share at least `overlap` keywords, weight shared / the larger
-number of keywords (C030). Turns that hold a keyword of the query are its seeds; from them rank flows along the edges
-(C031)::
+Experimental, and in no default (SPEC C032; docs/decisions.md has what it found on LoCoMo).
+
+Turns are nodes. A *temporal* edge leads from a turn to the next of its session, weight 1; a *topic* edge joins two
+turns that share at least `overlap` keywords, weight shared / the larger number of keywords (C030). Turns that hold a
+keyword of the query are its seeds; from them rank flows along the edges (C031)::
 
     rank_0 = seed                                                               seed: 1 or 0
     rank   = damping * sum over edges into the turn of rank(from) * share  +  (1 - damping) * seed

@@ -46,6 +46,8 @@ from .engine.fuse.alpha import fit_alpha
 from .engine.fuse.candidates import Candidates
 from .engine.health import DriftReport, HealthReport
 from .engine.namespace import Namespace
+from .engine.recall.conversation import PageRank
+from .engine.recall.optimizer import Optimizer
 from .engine.recency import Recency
 from .engine.records import Hits, Query, Record, SearchScope, read_records
 from .engine.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
@@ -55,7 +57,7 @@ from .engine.route.decision import Decision
 from .engine.route.policy import load as load_policy
 from .engine.route.policy import save as save_policy
 from .engine.route.router import Router
-from .engine.strategy import STRATEGIES, Dense, Learned, Lexical, Strategy
+from .engine.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
 from .engine.when import When, parse_when
 
@@ -77,6 +79,7 @@ __all__ = [
     "ChannelShare",
     "CheckedReranker",
     "Classifier",
+    "Conversation",
     "CrossEncoderReranker",
     "DamagedIndexError",
     "DamagedStoreError",
@@ -95,6 +98,7 @@ __all__ = [
     "Filter",
     "ForeignIndexError",
     "FusedExplanation",
+    "Graph",
     "HealthReport",
     "Hits",
     "IndexFileError",
@@ -106,7 +110,9 @@ __all__ = [
     "ModelMismatchError",
     "Namespace",
     "NewerFormatError",
+    "Optimizer",
     "OwnVectors",
+    "PageRank",
     "ParameterError",
     "PolicyFileError",
     "Query",
@@ -124,6 +130,7 @@ __all__ = [
     "StorageError",
     "StoreLockedError",
     "Strategy",
+    "Temporal",
     "TermContribution",
     "TermEncoder",
     "UnknownIdError",
