@@ -22,7 +22,8 @@ from typing import Any
 
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import find_preset, render, study
-from fanrank.engine.evaluate.protocol import LOADERS, engine_of, named, open_encoder
+from fanrank.engine.evaluate.encoders import named, open_encoder
+from fanrank.engine.evaluate.protocol import LOADERS, engine_of
 
 from .machine import commit, machine, now
 from .paths import RESULTS, data_folder

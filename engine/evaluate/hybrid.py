@@ -27,8 +27,9 @@ from ..fuse.zscore import ZScore
 from ..strategy import BM25, Channel, Dense, Lexical, Strategy
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from .dataset import Dataset
+from .encoders import named, open_encoder
 from .metrics import means, per_query, trec_eval
-from .protocol import LOADERS, Evaluation, Preset, default_depth, engine_of, find_preset, named, open_encoder, rank
+from .protocol import LOADERS, Evaluation, Preset, default_depth, engine_of, find_preset, rank
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

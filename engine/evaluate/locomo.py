@@ -12,7 +12,8 @@ text       turns (R40): the turns' texts                  speakers (R10): ``Spea
 
 A question is dropped if no session is left as its gold: of 1,986 the lenient rule keeps 1,982, the strict 1,978.
 
-The passages that are embedded are the turns that say something, as `text` puts them, without date and captions (D002).
+The passages that are embedded are the turns that say something, as `text` puts them, without date and captions (D002);
+or, without `passages`, a session's whole text as one vector, as the first source did (X16).
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ def load_locomo(
     text: Text = "speakers",
     date: bool = False,
     captions: bool = False,
+    passages: bool = True,
+    events: bool = False,
 ) -> Dataset:
     """The dataset ``locomo`` from the upstream JSON file.
 
     A conversation is a namespace (its ``sample_id``) and a cluster; session n is record ``Dn``, its turns one a line,
     its time the session's date (read as UTC). `date` puts the session's date line first, `captions` puts a turn's
-    picture caption behind its text. Question i of conversation c has the id ``c:i``. Raises `DatasetError` or
-    `RecordError` naming file and place.
+    picture caption behind its text. Without `passages` a session is embedded as a whole; with `events` a session is a
+    record of type ``Event``, which the temporal channel lists. Question i of conversation c has the id ``c:i``. Raises
+    `DatasetError` or `RecordError` naming file and place.
     """
     conversations = expect(read_json(path), list, str(path))
     records: list[Record] = []
@@ -74,7 +78,7 @@ def load_locomo(
         sessions = _sessions(member(entry, "conversation", dict, where), where)
         for session, (turns, moment) in sessions.items():
             place = f"{where}, session_{session}"
-            lines, passages = _lines(turns, text, captions, place)
+            lines, said = _lines(turns, text, captions, place)
             if date and moment is not None:
                 lines.insert(0, moment)
             records.append(
@@ -85,8 +89,9 @@ def load_locomo(
                     text="\n".join(lines),
                     namespace=space,
                     session=f"D{session}",
+                    type="Event" if events else None,
                     time=None if moment is None else _seconds(moment, place),
-                    passages=passages or None,
+                    passages=(said or None) if passages else None,
                 )
             )
         for position, question in enumerate(member(entry, "qa", list, where)):

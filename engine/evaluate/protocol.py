@@ -13,8 +13,9 @@ opsem     locomo,         SPEC R10, R41, R12: ``Speaker: text`` or ``role: conte
 The two published protocols rank *all* sessions of a conversation by a stable sort of the scores, where a session
 without a query term scores 0. The engine returns no such session, so these presets complete its list: the
 sessions that it did not return take score 0, and equal scores stand in document order. A strategy other than plain BM25
-is made complete itself; sessions for which it has no evidence come last. The default preset takes the engine's list as
-it is.
+is made complete itself; sessions for which it has no evidence come last. Of a policy, the queries that a cascade did
+not escalate are completed as plain BM25's, the others as their strategy's. The default preset takes the engine's list
+as it is.
 
 The margin sweep is the cascade's trigger (SPEC A075, A087): with s0 and s1 the two best scores, c = (s0 - s1) / s0, and
 the second stage is skipped where c >= tau. A query with fewer than two matched sessions is never skipped (X04).
@@ -26,6 +27,7 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -34,18 +36,22 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..dense.cache import CachedEncoder
 from ..dense.encoder import Encoder
 from ..dense.sparse_encoder import SparseSentenceEncoder, TermEncoder
-from ..embed import as_encoder
 from ..engine import Engine
 from ..errors import ParameterError
 from ..records import Hits, Query, check_k
+from ..route.cascade import Cascade
+from ..route.classifier import Classifier
+from ..route.decision import Decision
+from ..route.policy import Policy, load, strategy_of
+from ..route.router import Router
 from ..strategy import AnyStrategy, Strategy
 from ..text import DEFAULT_ANALYZER
 from .beir import load_beir
 from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from .dataset import Dataset
+from .encoders import default_encoder, named, open_encoder
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
 from .metrics import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
@@ -55,8 +61,10 @@ TAUS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 
 BEIR_DEPTH = 100  # SPEC T001
 
-TYPES = ("none", "oracle")
+TYPES = ("none", "oracle", "predicted")
 """What queries of an evaluation may say of their type."""
+Answerer = Strategy | Policy
+"""What answers a batch: one strategy for all of it, or a policy that decides for each query."""
 TYPE_OF = {"temporal": "temporal-reasoning", "multi-hop": "multi-session"}
 """LoCoMo's categories as the types of SPEC A063."""
 
@@ -69,7 +77,7 @@ class Searcher(Protocol):
         queries: Sequence[Query],
         k: int = ...,
         *,
-        strategy: Strategy = ...,
+        strategy: Answerer = ...,
         threads: int = ...,
         timing: bool = ...,
     ) -> Hits: ...
@@ -121,6 +129,18 @@ class Evaluation:
     seconds: dict[str, float]
     stages: dict[str, float] = field(default_factory=dict)
     """Milliseconds of each stage of the search, for the batch."""
+    decisions: tuple[Decision, ...] | None = None
+    """[queries] where a policy decided."""
+
+    @property
+    def skip(self) -> float | None:
+        """The share of queries that a cascade answered by BM25 alone; None where no cascade decided."""
+        escalated = [own.escalated for own in self.decisions or () if own.escalated is not None]
+        return None if not escalated else escalated.count(False) / len(escalated)
+
+    def answered_by(self) -> dict[str, int]:
+        """``{strategy: queries}`` of a policy's decisions, the most frequent first; empty where none decided."""
+        return dict(Counter(own.strategy for own in self.decisions or ()).most_common())
 
     def metrics(self) -> dict[str, float]:
         """The mean of each metric."""
@@ -153,11 +173,11 @@ def rank(
     k: int,
     complete: bool,
     threads: int = 1,
-    strategy: Strategy | None = None,
+    strategy: Answerer | None = None,
 ) -> Evaluation:
     """Search all queries as one batch, and measure. `complete`: see the module's docstring.
 
-    A `strategy` of None is plain BM25.
+    A `strategy` of None is plain BM25. The confidence is the policy's own where one decided, else the margin.
 
     Left out are metrics with a cutoff beyond k where lists may have been cut at k, and ``ndcg_exp`` where a grade is
     too high for it. Raises `ParameterError` for k below 1.
@@ -166,12 +186,13 @@ def rank(
         raise ParameterError("an evaluation needs k of 1 or more")
     started = time.perf_counter()
     depth = k + 1 if dataset.own else k
-    asked = Strategy("bm25") if strategy is None else strategy
-    plain = asked.plain
+    asked: Answerer = Strategy("bm25") if strategy is None else strategy
+    plain = isinstance(asked, Strategy) and asked.plain
     if complete and not plain:
         asked = asked.deep(complete=True)
     hits = searcher.search(dataset.queries, k=depth, strategy=asked, threads=threads, timing=True)
     searched = time.perf_counter()
+    decisions = hits.decisions
     members = dataset.members()
     ranked: dict[str, list[str]] = {}
     confidence = np.full(len(dataset.queries), np.nan)
@@ -182,19 +203,22 @@ def rank(
         # A full list may have been cut: what is not in it may have matched.
         if complete and len(found) < depth:
             others = [name for name in members.get(query.namespace, []) if name != own]
-            if plain:
+            if plain or (decisions is not None and decisions[row].escalated is False):
                 listed = sorted(others, key=lambda name: -scores.get(name, 0.0))
             else:
                 listed += [name for name in others if name not in scores]
         ranked[str(query.id)] = listed[:k]
-        confidence[row] = _confidence(list(scores.values()))
+        if decisions is None:
+            confidence[row] = _confidence(list(scores.values()))
+        elif (decided := decisions[row].confidence) is not None:
+            confidence[row] = decided
     cut = k < max((len(names) for names in members.values()), default=0)
     metrics = [metric for metric in METRICS if not cut or (cutoff(metric) or 0) <= k]
     if max((grade for grades in dataset.relevant.values() for grade in grades.values()), default=0) > HIGHEST_GRADE:
         metrics = [metric for metric in metrics if not metric.startswith("ndcg_exp")]
     values = per_query(ranked, dataset.relevant, metrics)
     seconds = {"search": searched - started, "metrics": time.perf_counter() - searched}
-    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds, dict(hits.timing or {}))
+    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds, dict(hits.timing or {}), decisions)
 
 
 def _confidence(scores: Sequence[float]) -> float:
@@ -236,12 +260,22 @@ def engine_of(
     return engine
 
 
-def asked_with(dataset: Dataset, strategy: Strategy, types: str) -> Dataset:
+def classifier_of(answerer: Answerer) -> Classifier | None:
+    """The classifier of a policy: a cascade's own, else that of the router it escalates to."""
+    if isinstance(answerer, Strategy):
+        return None
+    if answerer.classifier is None and isinstance(answerer, Cascade) and isinstance(answerer.escalate, Router):
+        return answerer.escalate.classifier
+    return answerer.classifier
+
+
+def asked_with(dataset: Dataset, strategy: Answerer, types: str, *, encoder: Encoder | None = None) -> Dataset:
     """The dataset as a strategy needs it asked.
 
     One that looks at ages asks at the time of the namespace's latest record where a query has no time of its own (0
-    where no record has one). `types` says what queries say of themselves: ``none``, or ``oracle``, their true category,
-    which no user has (X07).
+    where no record has one). `types` says what queries say of themselves: ``none``; ``oracle``, their true category,
+    which no user has (X07); or ``predicted``, what the policy's classifier makes of their text, and of their vector by
+    `encoder` where it looks at one. Raises `ParameterError`.
     """
     if types not in TYPES:
         raise ParameterError(f"unknown types {types!r}; there are: {', '.join(TYPES)}")
@@ -249,6 +283,19 @@ def asked_with(dataset: Dataset, strategy: Strategy, types: str) -> Dataset:
     if types == "oracle":
         known = {name: TYPE_OF.get(category, category) for name, category in dataset.categories.items()}
         queries = [replace(query, type=known.get(str(query.id))) for query in queries]
+    if types == "predicted":
+        classifier = classifier_of(strategy)
+        if classifier is None:
+            raise ParameterError(
+                f"types 'predicted' are those of a policy's classifier, and {strategy.name!r} has none; tune a policy "
+                "that has one, or leave the types out"
+            )
+        if classifier.dimension and encoder is None:
+            raise ParameterError(f"the classifier of {strategy.name!r} looks at query vectors: give an encoder")
+        texts = [query.text for query in queries]
+        vectors = encoder.queries(texts) if encoder is not None and classifier.dimension else None
+        predicted = classifier.predict(texts, vectors)
+        queries = [replace(query, type=own) for query, own in zip(queries, predicted, strict=True)]
     if strategy.aged:
         latest: dict[str, float] = {}
         for record in dataset.records:
@@ -261,6 +308,19 @@ def asked_with(dataset: Dataset, strategy: Strategy, types: str) -> Dataset:
     return replace(dataset, queries=queries)
 
 
+def warm_up(engine: Engine, dataset: Dataset, strategy: Answerer, k: int) -> None:
+    """Ask the first query of every namespace, so that nothing is derived while the clock runs."""
+    first: dict[str, Query] = {}
+    for query in dataset.queries:
+        first.setdefault(query.namespace, query)
+    # Of a cascade both ways, whichever these few queries would go.
+    parts: list[Answerer] = [strategy]
+    if isinstance(strategy, Cascade):
+        parts = [Strategy("bm25"), strategy.escalate]
+    for part in parts:
+        engine.search(list(first.values()), k, strategy=part)
+
+
 def run(
     dataset: Dataset,
     preset: Preset,
@@ -268,16 +328,17 @@ def run(
     k: int | None = None,
     encoder: Encoder | None = None,
     term_encoder: TermEncoder | None = None,
-    strategy: Strategy | None = None,
+    strategy: Answerer | None = None,
     backend: str | None = None,
     threads: int = 1,
     progress: bool = False,
 ) -> Evaluation:
     """Index the dataset with the preset's parameters, search it, and measure.
 
-    k is how deep the lists go (default: `default_depth`).
+    k is how deep the lists go (default: `default_depth`). What the engine derives with its first search counts as
+    indexing.
     """
-    feedback = None if strategy is None else strategy.feedback
+    feedback = strategy.feedback if isinstance(strategy, Strategy) else None
     with ExitStack() as after:
         # A strategy that reads texts of records needs an engine that keeps them.
         texts = feedback is not None and feedback.needs_sentences
@@ -293,22 +354,11 @@ def run(
             progress=progress,
         )
         after.callback(engine.close)
-        indexed = time.perf_counter() - started
         depth = default_depth(dataset) if k is None else k
+        warm_up(engine, dataset, Strategy("bm25") if strategy is None else strategy, depth)
+        indexed = time.perf_counter() - started
         found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
     return replace(found, seconds={"index": indexed, **found.seconds})
-
-
-def open_encoder(encoder: str | Encoder, embeddings: str | os.PathLike[str] | None = None) -> Encoder:
-    """The encoder, by its name if need be; what it makes is kept in the file `embeddings`, and taken from there."""
-    found = as_encoder(encoder)
-    assert found is not None
-    return found if embeddings is None else CachedEncoder(found, embeddings)
-
-
-def named(encoder: Encoder | TermEncoder | None) -> dict[str, str] | None:
-    """What a result says of its encoder."""
-    return None if encoder is None else {"name": encoder.name, "version": encoder.version}
 
 
 def find_preset(name: str, kind: str) -> Preset:
@@ -334,7 +384,9 @@ def evaluate(
     encoder: str | Encoder | None = None,
     embeddings: str | os.PathLike[str] | None = None,
     term_encoder: str | TermEncoder | None = None,
-    strategy: AnyStrategy = "bm25",
+    strategy: AnyStrategy | Policy | None = None,
+    policy: str | os.PathLike[str] | None = None,
+    tau: float | None = None,
     types: str = "none",
     backend: str | None = None,
     threads: int = 1,
@@ -345,20 +397,28 @@ def evaluate(
     """Load, index, search, measure; the result is the object that ``fanrank eval --json`` prints.
 
     `dataset_kind` is beir, locomo or longmemeval; `analyzer`, `method`, `k1`, `b` override the preset's, `reading` the
-    loader's options (``{"date": True}``), `split` counts for beir only. `strategy` is what `Strategy.of` takes; one
-    with a dense channel needs an `encoder`, a model's name or an `Encoder`, and `embeddings` names a file that keeps
-    what it makes; one with learned weights needs a `term_encoder` likewise. `types` is as in `asked_with`.
-    ``stages_ms`` are the milliseconds of each stage, for the batch and for a query. Raises `ParameterError`,
-    `DatasetError`, `RecordError`, `MissingExtraError` and what the engine raises.
+    loader's options (``{"date": True}``), `split` counts for beir only. `strategy` is what `strategy_of` takes (None:
+    BM25), or `policy` a policy's file; `tau` replaces a cascade's threshold. `types` is as in `asked_with`.
+
+    A strategy with a dense channel needs an `encoder`, a model's name or an `Encoder`; None is `DEFAULT_ENCODER`, where
+    that is installed, and the result says so. `embeddings` names a file that keeps what it makes of records; queries
+    are encoded each time. One with learned weights needs a `term_encoder`.
+
+    ``ms_per_query`` is the wall-clock time of the search over all queries as one batch, encoding included, and
+    ``stages_ms`` are the milliseconds of each stage, for the batch and for a query. With a policy, ``skip`` is the
+    share that a cascade answered by BM25 alone, and ``answered_by`` counts queries by strategy.
+
+    Raises `ParameterError`, `DatasetError`, `RecordError`, `MissingExtraError`, `PolicyFileError` and what the engine
+    raises.
     """
     trec_eval()  # a missing extra should not cost a search first
     chosen = find_preset(preset, dataset_kind)
-    asked = Strategy.of(strategy)
-    if encoder is None:
-        if embeddings is not None:
-            raise ParameterError("embeddings keeps what an encoder makes; give both")
-        if asked.dense:
-            raise ParameterError(f"strategy {asked.name!r} has a dense channel: give an encoder")
+    asked = _chosen(strategy, policy, tau)
+    by_default = encoder is None and bool(asked.dense)
+    if by_default:
+        encoder = default_encoder(f"strategy {asked.name!r} has a dense channel")
+    elif encoder is None and embeddings is not None:
+        raise ParameterError("embeddings keeps what an encoder makes; give both")
     if term_encoder is None and asked.learned:
         raise ParameterError(f"strategy {asked.name!r} has a channel of learned weights: give a term encoder")
     options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
@@ -371,10 +431,13 @@ def evaluate(
         reading=options,
     )
     started = time.perf_counter()
-    dataset = asked_with(LOADERS[dataset_kind](path, **options), asked, types)
+    dataset = LOADERS[dataset_kind](path, **options)
     loaded = time.perf_counter() - started
+    model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
+    started = time.perf_counter()
+    dataset = asked_with(dataset, asked, types, encoder=model)
+    typed = time.perf_counter() - started if types == "predicted" else 0.0
     depth = default_depth(dataset) if k is None else k
-    model = None if encoder is None else open_encoder(encoder, embeddings)
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
     found = run(
         dataset,
@@ -392,7 +455,7 @@ def evaluate(
         "preset": preset,
         "analyzer": chosen.analyzer,
         "strategy": asked.name,
-        "encoder": named(model),
+        "encoder": {**(named(model) or {}), "default": True} if by_default else named(model),
         **({} if terms is None else {"term_encoder": named(terms)}),
         "backend": found.backend,
         "n": len(dataset.queries),
@@ -409,7 +472,8 @@ def evaluate(
             "types": types,
             "strategy": asked.to_dict(),
         },
-        "seconds": {"load": loaded, **found.seconds},
+        "seconds": {"load": loaded, **({"types": typed} if typed else {}), **found.seconds},
+        "ms_per_query": 1e3 * (typed + found.seconds["search"]) / max(len(dataset.queries), 1),
         "stages_ms": {
             "batch": found.stages,
             "per_query": {stage: spent / max(len(dataset.queries), 1) for stage, spent in found.stages.items()},
@@ -417,10 +481,33 @@ def evaluate(
     }
     if dataset.clusters:
         # A margin as a share of the best score says something of BM25 alone.
-        result["margin_sweep"] = found.margin_sweep() if asked.plain else None
+        margin = (
+            asked.plain if isinstance(asked, Strategy) else isinstance(asked, Cascade) and asked.confidence == "margin"
+        )
+        result["margin_sweep"] = found.margin_sweep() if margin else None
+    if found.decisions is not None:
+        result["answered_by"] = found.answered_by()
+    if found.skip is not None:
+        result["skip"] = found.skip
     if dataset.categories:
         result["per_category"] = found.per_category()
     return result
+
+
+def _chosen(
+    strategy: AnyStrategy | Policy | None, policy: str | os.PathLike[str] | None, tau: float | None
+) -> Answerer:
+    if policy is None:
+        asked = strategy_of("bm25" if strategy is None else strategy)
+    elif strategy is not None:
+        raise ParameterError("a policy says which strategies answer; give a strategy or a policy, not both")
+    else:
+        asked, _ = load(policy)
+    if tau is None:
+        return asked
+    if not isinstance(asked, Cascade):
+        raise ParameterError(f"tau is a cascade's threshold, and {asked.name!r} is none; take the strategy 'cascade'")
+    return replace(asked, tau=tau)
 
 
 def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0) -> dict[str, Comparison]:
