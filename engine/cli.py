@@ -39,7 +39,13 @@ from .evaluate.hybrid import study
 from .evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate
 from .evaluate.tables import render
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
+from .route import policy as policies
+from .route import tune_cli as tuning
+from .route.confidence import CONFIDENCES
+from .route.decision import Decision
 from .route.policy import POLICIES, Policy, strategy_of
+from .route.thresholds import MARGIN
+from .route.tune import SYSTEMS
 from .rows import RECORDS
 from .strategy import STRATEGIES, Strategy
 from .text import ANALYZERS, DEFAULT_ANALYZER
@@ -303,6 +309,7 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 @click.option(
     "--strategy", default="bm25", show_default=True, help="A name (`fanrank eval --list-strategies`) or JSON."
 )
+@click.option("--policy", type=click.Path(), help="Decide for each query, by this file of `fanrank tune`.")
 @click.option("--execution", type=click.Choice(backends.EXECUTIONS), default="auto", show_default=True)
 @encoder_option
 @embeddings_option
@@ -310,7 +317,10 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 @threads_option
 @backend_option
 @json_option
+@click.pass_context
 def search(
+    context: click.Context,
+    /,
     index: str,
     query: tuple[str, ...],
     queries: str | None,
@@ -326,6 +336,7 @@ def search(
     trec: str | None,
     explain: bool,
     strategy: str,
+    policy: str | None,
     execution: str,
     encoder: str | None,
     embeddings: str | None,
@@ -350,7 +361,9 @@ def search(
         batch += [found for _, found in read_json_lines(queries, query_of)]
     if not batch:
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
-    chosen = _strategy(strategy)
+    if policy is not None and context.get_parameter_source("strategy") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--policy says which strategies answer; give --strategy or --policy, not both")
+    chosen = _strategy(strategy) if policy is None else policies.load(policy)[0]
     # A model takes seconds to load; only what the strategy asks for is.
     models = {
         "encoder": encoder if chosen.dense else None,
@@ -373,6 +386,7 @@ def search(
             raise StorageError(f"{trec}: cannot be written: {error.strerror or error}") from error
         return
     explained = [hits.explain(row, found[0][0]) if explain and found else None for row, found in enumerate(hits)]
+    decisions = hits.decisions or (None,) * len(hits)
     if as_json:
         _print_json(
             {
@@ -384,20 +398,30 @@ def search(
                         "id": name,
                         "text": asked.text,
                         "hits": [{"rank": rank, "id": i, "score": score} for rank, (i, score) in enumerate(found, 1)],
+                        **({"decision": decided.to_dict()} if decided else {}),
                         **({"explain": why.to_dict()} if why else {}),
                     }
-                    for name, asked, found, why in zip(hits.query_ids(), batch, hits, explained, strict=True)
+                    for name, asked, found, decided, why in zip(
+                        hits.query_ids(), batch, hits, decisions, explained, strict=True
+                    )
                 ],
             }
         )
         return
-    for asked, found, why in zip(batch, hits, explained, strict=True):
-        _print(f"? {asked.text}")
+    for asked, found, decided, why in zip(batch, hits, decisions, explained, strict=True):
+        _print(f"? {asked.text}" + (f"  ({_decided(decided)})" if decided else ""))
         for rank, (name, score) in enumerate(found, 1):
             click.echo(f"{rank:4}  {score:9.4f}  {name}")
         if why:
             _print(str(why))
     click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+
+
+def _decided(decision: Decision) -> str:
+    """By what a query was answered, and why."""
+    sure = "no confidence" if decision.confidence is None else f"confidence {decision.confidence:.3f}"
+    why = [] if decision.escalated is None else [f"{sure}, threshold {decision.threshold:g}"]
+    return ", ".join([decision.strategy, *why, *([] if decision.type is None else [f"type {decision.type}"])])
 
 
 def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -525,6 +549,103 @@ def check(
         click.echo("one answer" if not result["differences"] else f"{result['differences']} DIFFERENCES")
     if result["differences"]:
         sys.exit(1)
+
+
+@main.command()
+@click.argument("path", type=click.Path())
+@click.option(
+    "--kind", type=click.Choice(list(LOADERS)), help="Which dataset PATH is; told from its content if not given."
+)
+@click.option(
+    "--questions",
+    type=click.Path(),
+    help='PATH is an index or an engine\'s directory; its questions, JSON lines with "text", "relevant" (ids, or a map '
+    'from ids to grades) and, if wanted, "type", "namespace", "now", "filter".',
+)
+@click.option(
+    "--labels",
+    type=click.IntRange(2),
+    help=f"Tune on so many questions, drawn by --seed, and confirm on the others; {tuning.LABELS}. With --check: how "
+    "many to ask; all.",
+)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--out", type=click.Path(), help="Write the policy here.")
+@click.option("--plot", "picture", type=click.Path(), help="Draw accuracy against time: .svg, .png or .pdf.")
+@click.option("--check", "policy", type=click.Path(), help="Tune nothing; exit 1 if this policy's work has drifted.")
+@click.option("--system", "systems", multiple=True, help=f"Instead of {', '.join(SYSTEMS)}; repeatable.")
+@click.option("--metric", default="hit@5", show_default=True)
+@click.option("--confidence", type=click.Choice(list(CONFIDENCES)), default="margin", show_default=True)
+@click.option("--margin", default=MARGIN, show_default=True, help="How much accuracy may be given up for time.")
+@click.option("--folds", type=click.IntRange(2), default=5, show_default=True)
+@click.option("--types-given", is_flag=True, help="Queries will say their type; nothing has to learn it.")
+@click.option("--preset", default="default", show_default=True, help="As for `fanrank eval`.")
+@click.option("--split", default="test", show_default=True, help="For BEIR: which qrels.")
+@encoder_option
+@embeddings_option
+@backend_option
+@json_option
+def tune(
+    path: str,
+    kind: str | None,
+    questions: str | None,
+    labels: int | None,
+    seed: int,
+    out: str | None,
+    picture: str | None,
+    policy: str | None,
+    systems: tuple[str, ...],
+    types_given: bool,
+    preset: str,
+    split: str,
+    encoder: str | None,
+    embeddings: str | None,
+    backend: str | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Make a policy for the dataset at PATH, or the records at PATH, from labelled questions.
+
+    Every system answers and is timed; the policy is the cheapest way that keeps within --margin of the best of them.
+    Use it with `fanrank search --policy`.
+    """
+    engine = None
+    if questions is not None:
+        engine = _open(path, backend=backend, **_encoders({"encoder": encoder, "embeddings": embeddings}))
+    elif kind is None:
+        kind = _kind(path)
+        if kind == "records":
+            raise ParameterError(f"{path}: records without questions; build an index of them and give --questions")
+    source = tuning.Source(
+        path,
+        kind if engine is None else None,
+        preset,
+        split,
+        encoder,
+        embeddings,
+        backend,
+        engine,
+        questions,
+        types_given,
+    )
+    if policy is not None:
+        if out is not None or picture is not None:
+            raise click.UsageError("--check tunes nothing: there is no --out and no --plot")
+        report = tuning.checked(source, policy, labels=labels, seed=seed, progress=True)
+        _show(report, as_json, tuning.render_drift(report))
+        if report["drifted"]:
+            sys.exit(1)
+        return
+    result = tuning.tuned(
+        source,
+        labels=labels or tuning.LABELS,
+        seed=seed,
+        out=out,
+        picture=picture,
+        systems=systems or SYSTEMS,
+        progress=True,
+        **how,
+    )
+    _show(result, as_json, tuning.render_tuned(result))
 
 
 def _kind(path: str) -> str:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from bench import cascade
 
 from fanrank.engine.evaluate.protocol import TAUS
+
+ROOT = Path(__file__).parent.parent
+# Behind everything else, so that the folders there (engine, kernels) shadow no module.
+sys.path.append(str(ROOT))
+try:
+    from bench import cascade
+finally:
+    sys.path.remove(str(ROOT))
 
 pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
 pytest.importorskip("sklearn", reason="the extra 'tune' is not installed")

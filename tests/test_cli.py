@@ -18,7 +18,7 @@ from fanrank.cpu_fallback import search as numpy_search
 from fanrank.engine import backend, cli, demo
 
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
-COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "check", "doctor"}
+COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "tune", "check", "doctor"}
 
 
 def run(*arguments: object, code: int = 0) -> click.testing.Result:

@@ -1,0 +1,117 @@
+"""Ways to answer, as points of accuracy and milliseconds: which are worth having, and a picture of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import MissingExtraError, ParameterError, StorageError
+
+# Accuracies that differ by less are equal: see TIE of thresholds.py.
+TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to answer a set of questions, and what it gave and took.
+
+    `accuracy` is the mean of the metric, `milliseconds` the wall-clock time a question, `skip` the share that BM25
+    answered alone (None where nothing escalates). `cross_validated` is the mean that the same procedure gives on
+    questions that it was not fitted to (None where nothing was fitted). `learned`: a classifier, or a table by type,
+    was fitted to these very questions.
+    """
+
+    name: str
+    accuracy: float
+    milliseconds: float
+    skip: float | None = None
+    cross_validated: float | None = None
+    learned: bool = False
+
+    @property
+    def sure(self) -> float:
+        """`accuracy`; of what has learned the questions by heart no more than `cross_validated`."""
+        if self.cross_validated is None or not self.learned:
+            return self.accuracy
+        return min(self.accuracy, self.cross_validated)
+
+
+def pareto(points: Sequence[Point]) -> list[Point]:
+    """The points that none beats: no other is as accurate and as cheap, and better in one of the two.
+
+    From the cheapest on; points that are equal in both stay together, in their order.
+    """
+    found: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.milliseconds, -point.accuracy)):
+        last = found[-1] if found else None
+        if (
+            last is None
+            or point.accuracy > last.accuracy + TIE
+            or (point.milliseconds == last.milliseconds and point.accuracy >= last.accuracy - TIE)
+        ):
+            found.append(point)
+    return found
+
+
+def cheapest(points: Sequence[Point], least: float, slack: float = 0.0) -> Point:
+    """The point of fewest milliseconds among those whose `sure` is `least` or more.
+
+    Points within `slack` milliseconds of it count as equally cheap; of these the most accurate (`sure`), then the
+    first. Raises `ParameterError` where none qualifies.
+    """
+    enough = [point for point in points if point.sure >= least - TIE]
+    if not enough:
+        raise ParameterError(f"none of {len(points)} points has an accuracy of {least:.4f} or more")
+    bound = min(point.milliseconds for point in enough) + slack
+    cheap = [point for point in enough if point.milliseconds <= bound]
+    best = max(point.sure for point in cheap)
+    return next(point for point in cheap if point.sure >= best - TIE)
+
+
+def plot(path: str | os.PathLike[str], points: Sequence[Point], chosen: Point, metric: str, title: str = "") -> None:
+    """A picture of the points, their front and the chosen one; the ending of `path` says SVG, PNG or PDF.
+
+    Raises `MissingExtraError`, `ParameterError` for another ending, `StorageError`.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "tune") from None
+    kind = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+    if kind not in ("svg", "png", "pdf"):
+        raise ParameterError(f"{os.fspath(path)}: a plot is written as .svg, .png or .pdf")
+    figure: Any = Figure(figsize=(7.0, 4.5), layout="constrained")
+    axes = figure.subplots()
+    front = pareto(points)
+    axes.plot(
+        [point.milliseconds for point in front],
+        [point.accuracy for point in front],
+        drawstyle="steps-post",
+        color="0.7",
+        label="front",
+        zorder=1,
+    )
+    axes.scatter([p.milliseconds for p in points], [p.accuracy for p in points], s=18, color="tab:blue", zorder=2)
+    axes.scatter([chosen.milliseconds], [chosen.accuracy], s=90, color="tab:red", marker="*", label="chosen", zorder=3)
+    # Names of all would cover one another.
+    for point in {point.name: point for point in [*front, chosen]}.values():
+        axes.annotate(
+            point.name,
+            (point.milliseconds, point.accuracy),
+            textcoords="offset points",
+            xytext=(3, 6),
+            rotation=25,
+            fontsize=7,
+        )
+    axes.margins(y=0.2)
+    axes.set_xscale("log")
+    axes.set_xlabel("milliseconds a question, measured")
+    axes.set_ylabel(metric)
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8)
+    try:
+        figure.savefig(path, format=kind, dpi=150)
+    except OSError as error:
+        raise StorageError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,168 @@
+"""A cascade's thresholds from labelled questions: the sweep, the smallest within a margin, by type, cross-validated.
+
+All of it works on columns over n questions, float64 [n]: `lexical`, what BM25's answer to each is worth, `escalated`,
+what the other strategy's is, and `confidence`, NaN where there is none (SPEC X04). A question is skipped (BM25 answers)
+where its confidence is its threshold or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ParameterError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Types = Sequence["str | None"]
+
+TAUS: tuple[float, ...] = tuple(step / 100 for step in range(101))
+"""The thresholds that are tried (SPEC A080: of [0, 1]); the sources' own are hundredths (A079, A084)."""
+MARGIN = 0.005
+"""How far below always escalating accuracy may fall (A080)."""
+LEAST = 5
+"""A type with fewer labelled questions has neither a threshold nor a best strategy of its own: one question would
+decide it."""
+ALWAYS = 2.0
+"""The threshold that escalates always: a confidence is 1 at most."""
+# Sums of values that are thirds or logarithms differ in their last bits by the order of the questions.
+TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Step:
+    """One threshold of a sweep: the share of questions skipped, and the mean value of all."""
+
+    tau: float
+    skip: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What thresholds fitted on the other folds give on this one."""
+
+    n: int
+    skip: float
+    accuracy: float
+
+
+def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence[float] = TAUS) -> list[Step]:
+    """A step for each threshold, in their order. Raises `ParameterError` for columns that do not pair up, or empty."""
+    _paired(confidence, lexical, escalated)
+    skipped = confidence >= np.asarray(taus, dtype=np.float64)[:, None]
+    accuracy = np.where(skipped, lexical, escalated).mean(axis=1)
+    return [
+        Step(float(tau), float(share), float(value))
+        for tau, share, value in zip(taus, skipped.mean(axis=1), accuracy, strict=True)
+    ]
+
+
+def smallest_tau(
+    confidence: Floats, lexical: Floats, escalated: Floats, margin: float = MARGIN, taus: Sequence[float] = TAUS
+) -> float:
+    """The smallest threshold whose mean value is within `margin` of escalating always (A080, X10).
+
+    It skips the most of those that qualify. `ALWAYS` where none does. Raises `ParameterError` as `sweep`.
+    """
+    least = float(escalated.mean()) - margin - TIE if len(escalated) else 0.0
+    return min(
+        (step.tau for step in sweep(confidence, lexical, escalated, taus) if step.accuracy >= least), default=ALWAYS
+    )
+
+
+def taus_by_type(
+    confidence: Floats,
+    lexical: Floats,
+    escalated: Floats,
+    types: Types,
+    margin: float = MARGIN,
+    taus: Sequence[float] = TAUS,
+    least: int = LEAST,
+) -> dict[str, float]:
+    """`smallest_tau` of each type's own questions (A078, A080), by type; only of types with `least` questions or more.
+
+    Raises `ParameterError` as `sweep`.
+    """
+    _paired(confidence, lexical, escalated)
+    return {
+        name: smallest_tau(confidence[of], lexical[of], escalated[of], margin, taus)
+        for name, of in members(types).items()
+        if len(of) >= least
+    }
+
+
+def best_by_type(values: Floats, ms: Floats, types: Types, least: int = LEAST) -> dict[str, int]:
+    """The row of `values` [systems, n] with the highest mean over each type's questions, by type.
+
+    Equal means go to the cheaper of `ms` [systems], then to the first. Only types with `least` questions or more.
+    """
+    return {name: best(values[:, of], ms) for name, of in members(types).items() if len(of) >= least}
+
+
+def best(values: Floats, ms: Floats) -> int:
+    """The row of `values` [systems, n] with the highest mean; of equal ones the cheaper, then the first."""
+    means = values.mean(axis=1)
+    tied = np.flatnonzero(means >= means.max() - TIE)
+    return int(tied[np.argmin(ms[tied])])
+
+
+def members(types: Types) -> dict[str, Integers]:
+    """The places of each type's questions, types in alphabetical order; a question without a type is in none."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(types):
+        if name is not None:
+            found.setdefault(name, []).append(place)
+    return {name: np.array(found[name], dtype=np.int64) for name in sorted(found)}
+
+
+def thresholds(types: Types, tau: float, taus: dict[str, float]) -> Floats:
+    """[n] each question's threshold: its type's, or `tau`."""
+    return np.array([tau if name is None else taus.get(name, tau) for name in types], dtype=np.float64)
+
+
+def folds_of(n: int, folds: int, seed: int) -> Integers:
+    """[n] the fold of each question, drawn by `seed`; sizes differ by 1 at most, and there are no more folds than
+    questions. Raises `ParameterError` for fewer than 2 folds."""
+    if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
+        raise ParameterError(f"cross-validation needs 2 folds or more, not {folds!r}")
+    order = np.random.default_rng(seed).permutation(n)
+    found = np.empty(n, dtype=np.int64)
+    found[order] = np.arange(n) % min(folds, max(n, 1))
+    return found
+
+
+def cross_validated(
+    confidence: Floats,
+    lexical: Floats,
+    escalated: Floats,
+    folds: Integers,
+    fit: Callable[[Integers], Callable[[Integers], Floats]],
+) -> tuple[list[Fold], Floats]:
+    """Each fold under thresholds that its questions had no part in (A089), and the value of each question so [n].
+
+    ``fit(training places)`` returns what gives the thresholds of the places tested. One fold alone is no training:
+    then there are no folds, and the values are those of escalating.
+    """
+    _paired(confidence, lexical, escalated)
+    values = escalated.copy()
+    found: list[Fold] = []
+    for fold in range(int(folds.max()) + 1):
+        train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        if not len(train):
+            break
+        skipped = confidence[test] >= fit(train)(test)
+        values[test] = np.where(skipped, lexical[test], escalated[test])
+        found.append(Fold(len(test), float(skipped.mean()), float(values[test].mean())))
+    return found, values
+
+
+def _paired(confidence: Floats, lexical: Floats, escalated: Floats) -> None:
+    if confidence.ndim != 1 or not confidence.shape == lexical.shape == escalated.shape or not len(confidence):
+        raise ParameterError(
+            f"columns of the same n >= 1 questions are needed, not {confidence.shape}, {lexical.shape}, "
+            f"{escalated.shape}"
+        )

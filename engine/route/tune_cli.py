@@ -1,0 +1,265 @@
+"""What `fanrank tune` does: labelled questions out of a dataset or a file, a policy or a drift report out of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cli_values import query_of
+from ..errors import ParameterError, RecordError
+from ..evaluate.encoders import default_encoder, named, open_encoder
+from ..evaluate.protocol import LOADERS, TYPE_OF, asked_with, engine_of, find_preset
+from ..evaluate.tables import table
+from ..records import read_json_lines
+from ..strategy import STRATEGIES, Strategy
+from . import policy as policies
+from .drift import check
+from .front import plot
+from .measure import Labelled
+from .tune import SYSTEMS, tune
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+LABELS = 50
+"""Questions that are labelled (SPEC A093)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where questions and records come from. `kind` is a dataset's (`LOADERS`); None: `engine` holds the records and
+    the file `questions` the questions, a JSON object a line: what a query has, ``relevant`` as a list of ids or a map
+    from ids to grades, and ``type``, which says what kind of question it is."""
+
+    path: str
+    kind: str | None = None
+    preset: str = "default"
+    split: str = "test"
+    encoder: str | None = None
+    embeddings: str | None = None
+    backend: str | None = None
+    engine: Engine | None = None
+    questions: str | None = None
+    given: bool = False
+    """Whether queries say their type, so that nothing has to predict it."""
+
+    @contextmanager
+    def opened(self, dense: bool, progress: bool) -> Iterator[tuple[Engine, list[Labelled], dict[str, Any]]]:
+        """(the engine, all questions in order, what a result says of them). Raises what reading and indexing raise."""
+        if self.kind is None:
+            if self.engine is None or self.questions is None:
+                raise ParameterError("tuning an engine's own records needs --questions FILE")
+            asked = [one for _, one in read_json_lines(self.questions, labelled_of)]
+            yield self.engine, [self._asked(one) for one in asked], {"source": self.path}
+            return
+        preset = find_preset(self.preset, self.kind)
+        reading = {**preset.reading, **({"split": self.split} if self.kind == "beir" else {})}
+        dataset = asked_with(LOADERS[self.kind](self.path, **reading), STRATEGIES["agent_rrf"], "none")
+        name = self.encoder
+        if name is None and dense:
+            name = default_encoder("a system needs vectors")
+        model = None if name is None else open_encoder(name, self.embeddings, queries=False)
+        labelled = [
+            self._asked(
+                Labelled(
+                    query,
+                    dataset.relevant[str(query.id)],
+                    TYPE_OF.get(category, category) if category else None,
+                    dataset.own.get(str(query.id)),
+                )
+            )
+            for query in dataset.queries
+            for category in [dataset.categories.get(str(query.id))]
+        ]
+        with engine_of(dataset, preset, encoder=model, backend=self.backend, progress=progress) as engine:
+            yield (
+                engine,
+                labelled,
+                {"source": dataset.name, "preset": self.preset, "encoder": named(model)},
+            )
+
+    def _asked(self, one: Labelled) -> Labelled:
+        return replace(one, query=replace(one.query, type=one.type if self.given else None))
+
+
+def labelled_of(data: Any) -> Labelled:
+    """The question of one object of a file. Raises `RecordError`."""
+    if not isinstance(data, dict):
+        raise RecordError("a question must be a JSON object")
+    relevant = data.get("relevant", [])
+    if isinstance(relevant, list) and all(isinstance(name, str) for name in relevant):
+        grades = dict.fromkeys(relevant, 1)
+    elif isinstance(relevant, dict) and all(
+        isinstance(grade, int) and not isinstance(grade, bool) for grade in relevant.values()
+    ):
+        grades = relevant
+    else:
+        raise RecordError("a question's 'relevant' must be a list of ids, or map ids to whole grades")
+    query = query_of({name: value for name, value in data.items() if name != "relevant"})
+    return Labelled(query, grades, query.type)
+
+
+def drawn(questions: Sequence[Labelled], labels: int | None, seed: int) -> tuple[list[Labelled], list[Labelled]]:
+    """(so many of them, drawn by `seed`, the others in their order); all and none where there are no more."""
+    if labels is None or labels >= len(questions):
+        return list(questions), []
+    order = np.random.default_rng(seed).permutation(len(questions))
+    chosen = set(order[:labels].tolist())
+    return [questions[place] for place in order[:labels].tolist()], [
+        one for place, one in enumerate(questions) if place not in chosen
+    ]
+
+
+def tuned(
+    source: Source,
+    *,
+    labels: int = LABELS,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    picture: str | os.PathLike[str] | None = None,
+    systems: Sequence[str] = SYSTEMS,
+    progress: bool = False,
+    **how: Any,
+) -> dict[str, Any]:
+    """Tune, write the policy to `out` and the front to `picture`; the object that ``fanrank tune --json`` prints.
+
+    Without `out` the object holds the policy itself. `how` goes to `tune`. Raises what that raises, and
+    `ParameterError` for questions without a relevant record.
+    """
+    started = time.perf_counter()
+    dense = any(Strategy.of(name).dense for name in systems)
+    with source.opened(dense, progress) as (engine, questions, said):
+        empty = next((one for one in questions if not any(grade > 0 for grade in one.relevant.values())), None)
+        if empty is not None:
+            raise ParameterError(f"question {empty.query.text[:60]!r} has no relevant record to learn from; label it")
+        labelled, others = drawn(questions, labels, seed)
+        found = tune(
+            engine,
+            labelled,
+            systems=systems,
+            held_out=others,
+            seed=seed,
+            progress=progress,
+            **how,
+        )
+    if out is not None:
+        policies.save(out, found.policy, {**found.about, **said})
+    if picture is not None:
+        plot(picture, found.points, found.chosen, found.about["metric"], f"{said['source']}, {len(labelled)} questions")
+    return {
+        **said,
+        **found.to_dict(),
+        **({"policy": found.policy.to_dict()} if out is None else {"out": os.fspath(out)}),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def checked(
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    labels: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """The drift of the policy in the file `path`; the object that ``fanrank tune --check --json`` prints."""
+    policy, about = policies.load(path)
+    with source.opened(bool(policy.dense), progress) as (engine, questions, said):
+        found = check(policy, about, engine, drawn(questions, labels, seed)[0], seed=seed)
+    return {**said, "policy": os.fspath(path), **found.to_dict()}
+
+
+def render_tuned(result: Mapping[str, Any]) -> str:
+    """A result of `tuned` as text."""
+    model = result.get("encoder") or result.get("model")
+    parts = [
+        f"{result['source']}: {result['labelled']:,} labelled questions, {result['held_out']:,} others; "
+        f"{result['metric']}{', encoder ' + model['name'] if model else ''}, backend {result['backend']}"
+    ]
+    front, chosen = set(result["front"]), result["chosen"]
+    # Thresholds that were only tried say nothing here unless they are on the front.
+    tried = {p["name"] for p in result["points"] if p["skip"] is not None and p["cross_validated"] is None}
+    parts.append(
+        table(
+            ["", result["metric"], "unseen folds", "skip", "ms a question", ""],
+            (
+                [
+                    point["name"],
+                    f"{point['accuracy']:.4f}",
+                    _or(point["cross_validated"], ".4f"),
+                    _or(point["skip"], ".1%"),
+                    f"{point['milliseconds']:.2f}",
+                    "chosen" if point["name"] == chosen["name"] else "front" if point["name"] in front else "",
+                ]
+                for point in result["points"]
+                if point["name"] not in tried - front
+            ),
+        )
+    )
+    if result["types"]:
+        parts.append(
+            table(
+                ["type", "n", "best", "threshold", "skip"],
+                (
+                    [name, str(own["n"]), own["best"] or "-", _or(own["tau"], ".2f"), _or(own["skip"], ".1%")]
+                    for name, own in result["types"].items()
+                ),
+            )
+            + (
+                f"\ntypes told right of unseen questions: {result['classifier']['accuracy']:.1%}"
+                if result["classifier"]
+                else ""
+            )
+        )
+    parts.append(_chosen("on the labelled questions", chosen, result["systems"], result["parity"]))
+    confirmed = result["confirmation"]
+    if confirmed is not None:
+        where = f"on {confirmed['n']:,} others"
+        parts.append(_chosen(where, confirmed["chosen"], confirmed["systems"], confirmed["differences"]))
+    parts.append(f"policy: {chosen['policy']}" + (f"\nwritten to {result['out']}" if "out" in result else ""))
+    return "\n\n".join(parts)
+
+
+def _chosen(
+    where: str, chosen: Mapping[str, Any], systems: Mapping[str, Any], differences: Mapping[str, Mapping[str, float]]
+) -> str:
+    head = [f"chosen {where}", "accuracy", "difference", "95 %", "p", "ms a question"]
+    first = ["chosen", f"{chosen['accuracy']:.4f}", "", "", "", f"{chosen['milliseconds']:.2f}"]
+    rows = (
+        [
+            name,
+            f"{systems[name]['accuracy']:.4f}",
+            f"{own['difference']:+.4f}",
+            f"{own['low']:+.4f} to {own['high']:+.4f}",
+            f"{own['p']:.3f}",
+            f"{systems[name]['milliseconds']:.2f}",
+        ]
+        for name, own in differences.items()
+    )
+    return table(head, [first, *rows])
+
+
+def render_drift(result: Mapping[str, Any]) -> str:
+    """A result of `checked` as text."""
+    lines = [f"{result['policy']}: {result['n']:,} questions now, {result['reference']:,} when it was tuned"]
+    if result["tests"]:
+        lines.append(
+            table(
+                ["", "then", "now", "p"],
+                ([t["name"], f"{t['then']:.4f}", f"{t['now']:.4f}", f"{t['p']:.4f}"] for t in result["tests"]),
+            )
+        )
+    if result["model_changed"]:
+        lines.append("the engine's vectors are of another model than the policy was tuned with")
+    told = f"DRIFTED: tune again (p below {result['bound']:.4f})" if result["drifted"] else "no drift"
+    return "\n".join([*lines, told])
+
+
+def _or(value: float | None, how: str) -> str:
+    return "-" if value is None else format(value, how)
