@@ -90,9 +90,13 @@ class Batch:
         """[queries] the namespace of each."""
         return np.array([query.namespace for query in self.queries], dtype=object)
 
-    def part(self, asked: Sequence[Asked], *, aged: bool) -> Batch:
-        """The batch of these queries, which are this one's or made of them, over the same snapshots."""
-        return _batch(self.memory, self.snapshots, asked, max((one.k for one in asked), default=0), aged)
+    def part(self, asked: Sequence[Asked]) -> Batch:
+        """The batch of these queries, which are of this one's rows or made of them, over the same snapshots.
+
+        No two of them are taken for equal, as no two rows are.
+        """
+        width = max((one.k for one in asked), default=0)
+        return _batch(self.memory, self.snapshots, asked, width, range(len(asked)))
 
     def only(self, rows: Collection[int], asked: Mapping[int, Asked] | None = None) -> Batch:
         """The same batch with work for these rows alone, some of them asked otherwise."""
@@ -145,15 +149,17 @@ def prepare(
     # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
     snapshots = memory.snapshots
     asked = [_decide(memory, snapshots, query, k, windows) for query in queries]
-    return _batch(memory, snapshots, asked, max((one.k for one in asked), default=k), aged)
-
-
-def _batch(memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[Asked], width: int, aged: bool) -> Batch:
-    check_places(len(asked), width)
     seen: dict[object, int] = {}
     source = [seen.setdefault(one.key(aged), row) for row, one in enumerate(asked)]
+    return _batch(memory, snapshots, asked, max((one.k for one in asked), default=k), source)
+
+
+def _batch(
+    memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[Asked], width: int, source: Sequence[int]
+) -> Batch:
+    check_places(len(asked), width)
     rows_of: dict[Corpus, list[int]] = {}
-    for row in seen.values():
+    for row in dict.fromkeys(source):
         if asked[row].query.namespace in snapshots:
             rows_of.setdefault(asked[row].corpus, []).append(row)
     # Of other tenants nothing: an answer keeps what it may have to explain.

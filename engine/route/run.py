@@ -11,6 +11,7 @@ skipped one those of BM25; only what the policy decides is new. Equal queries ar
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ def search(
     hybrid.check_reranker(reranker)
     batch = searching.prepare(memory, asked, k, windows, aged=policy.aged)
     how = How(backend, sources, threads, execution, timing, reranker, rerank_depth)
-    run = _Run(how, policy.aged, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
+    run = _Run(how, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
     rows = sorted(set(batch.source))
     answers = _Answers(len(batch), batch.width)
     run.answer(policy, rows, [batch.asked[row] for row in rows], batch, answers)
@@ -140,9 +141,8 @@ class _Answers:
 class _Run:
     """Answers parts of the batch, and keeps the time that each stage took."""
 
-    def __init__(self, how: How, aged: bool, repeats: Integers) -> None:
+    def __init__(self, how: How, repeats: Integers) -> None:
         self.how = how
-        self.aged = aged
         self.repeats = repeats  # [queries of the batch] how often a row that is worked out stands in it
         self.milliseconds: dict[str, float] = {}
 
@@ -162,38 +162,39 @@ class _Run:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
         depth = 2 if policy.confidence == "margin" else max(policy.depth, 2)
-        first = self._part(_PLAIN, [replace(one, k=max(one.k, depth)) for one in asked], batch, stage="first bm25")
+        deeper = [one if one.k >= depth else replace(one, k=depth) for one in asked]
+        first = self._part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
         asked, types, _ = self._typed(policy.classifier, asked, batch)
         confidence, threshold, skipped = policy.decide(first.scores, first.counts.astype(np.int64), types)
         each += spent.lap("decide")
-        escalated = np.flatnonzero(~skipped).tolist()
-        chosen = policy.escalate
+        sure = skipped.tolist()
+        known = [None if math.isnan(own) else own for own in confidence.tolist()]
+        decided = [
+            Decision(_PLAIN.name, each, kind, own, limit, not skip)
+            for kind, own, limit, skip in zip(types, known, threshold.tolist(), sure, strict=True)
+        ]
+        escalated = [place for place, skip in enumerate(sure) if not skip]
         if escalated:
             own, ask = [rows[place] for place in escalated], [asked[place] for place in escalated]
+            chosen = policy.escalate
             if isinstance(chosen, Router):
                 self.answer(chosen, own, ask, batch, answers)
             else:
                 self._strategy(chosen, own, ask, batch, answers)
+            for place, row in zip(escalated, own, strict=True):
+                decided[place] = _both(answers.decisions[row], decided[place])
         confident = np.flatnonzero(skipped)
         if len(confident):
             own = [rows[place] for place in confident.tolist()]
             ask = [asked[place] for place in confident.tolist()]
             if self.how.reranker is None:
                 answers.take(own, _rows(first, confident), [one.k for one in ask])
-                answers.decisions |= {row: Decision(_PLAIN.name) for row in own}
             else:
                 self._strategy(_PLAIN, own, ask, batch, answers)
-        for place, row in enumerate(rows):
-            before = answers.decisions[row]
-            answers.decisions[row] = replace(
-                before,
-                milliseconds=before.milliseconds + each,
-                type=types[place] if before.type is None else before.type,
-                confidence=None if np.isnan(confidence[place]) else float(confidence[place]),
-                threshold=float(threshold[place]),
-                escalated=not skipped[place],
-            )
+                for place, row in zip(confident.tolist(), own, strict=True):
+                    decided[place] = _both(answers.decisions[row], decided[place])
+        answers.decisions |= zip(rows, decided, strict=True)
 
     def _route(
         self, router: Router, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
@@ -246,7 +247,7 @@ class _Run:
             for row in own_rows:
                 costs[row] += each
         spent = _Clock(self, rows)
-        part = batch.part(asked, aged=self.aged)
+        part = batch.part(asked)
         found = _SoftAnswer(part, weights, lists, router).hits()
         if self.how.reranker is not None:
             found = hybrid.reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth)
@@ -262,10 +263,11 @@ class _Run:
         found = self._part(strategy, asked, batch)
         answers.take(rows, found, [one.k for one in asked])
         each = spent.lap()
-        made = found.decisions or [Decision(strategy.name)] * len(rows)
-        answers.decisions |= {
-            row: replace(decision, milliseconds=each) for row, decision in zip(rows, made, strict=True)
-        }
+        if found.decisions is None:
+            answers.decisions |= dict.fromkeys(rows, Decision(strategy.name, each))
+        else:
+            made = zip(rows, found.decisions, strict=True)
+            answers.decisions |= {row: replace(decision, milliseconds=each) for row, decision in made}
 
     def _part(
         self,
@@ -277,8 +279,8 @@ class _Run:
         stage: str | None = None,
     ) -> Hits:
         how = self.how
-        part = batch.part(asked, aged=self.aged)
         started = time.perf_counter()
+        part = batch.part(asked)
         if strategy.plain and (how.reranker is None or stage is not None or not reranked):
             found = searching.answer(part, how.backend, threads=how.threads, execution=how.execution, timing=how.timing)
         else:
@@ -337,11 +339,11 @@ class _Run:
 
     def _with_vectors(self, asked: Sequence[Asked], batch: Batch) -> list[Asked]:
         """The queries with the vectors of their texts, so that each text is encoded once."""
-        part = batch.part(asked, aged=self.aged)
+        part = batch.part(asked)
         vectors, has = hybrid.query_vectors(part, self.how.sources)
         return [
-            replace(one, query=replace(one.query, vector=vectors[part.source[place]]))
-            if has[part.source[place]] and one.query.vector is None
+            replace(one, query=replace(one.query, vector=vectors[place]))
+            if has[place] and one.query.vector is None
             else one
             for place, one in enumerate(asked)
         ]
@@ -411,6 +413,18 @@ class _SoftAnswer:
         return hybrid.explained(
             self.candidates, self.fused, position, document, query=position, id=record_id, strategy=self.router.name
         )
+
+
+def _both(answered: Decision, cascade: Decision) -> Decision:
+    """What answered a query, with what the cascade had decided before."""
+    return replace(
+        answered,
+        milliseconds=answered.milliseconds + cascade.milliseconds,
+        type=cascade.type if answered.type is None else answered.type,
+        confidence=cascade.confidence,
+        threshold=cascade.threshold,
+        escalated=cascade.escalated,
+    )
 
 
 def _rows(found: Hits, places: Integers) -> Hits:
