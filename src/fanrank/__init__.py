@@ -54,9 +54,12 @@ from .engine.rerank import CheckedReranker, CrossEncoderReranker, Verdict, valid
 from .engine.route.cascade import Cascade
 from .engine.route.classifier import Classifier
 from .engine.route.decision import Decision
+from .engine.route.drift import check as check_policy
+from .engine.route.measure import Labelled
 from .engine.route.policy import load as load_policy
 from .engine.route.policy import save as save_policy
 from .engine.route.router import Router
+from .engine.route.tune import tune
 from .engine.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
 from .engine.when import When, parse_when
@@ -103,6 +106,7 @@ __all__ = [
     "Hits",
     "IndexFileError",
     "Interaction",
+    "Labelled",
     "Learned",
     "Lexical",
     "MinMax",
@@ -137,6 +141,7 @@ __all__ = [
     "Verdict",
     "When",
     "ZScore",
+    "check_policy",
     "col",
     "feedback_of",
     "fit_alpha",
@@ -146,6 +151,7 @@ __all__ = [
     "parse_when",
     "read_records",
     "save_policy",
+    "tune",
     "validate",
     "weights_of",
 ]
