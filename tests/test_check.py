@@ -278,6 +278,7 @@ class FloatHits(list[list[tuple[str, float]]]):
 
     backend = "float64"
     timing = None
+    decisions = None
 
 
 class FloatSearcher:
