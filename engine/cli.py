@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from . import backend as backends
 from . import check as checks
 from . import demo as demos
 from .bm25 import METHODS, QUERY_TF
-from .cli_values import duration, filter_of, moment, query_of, windows_of
+from .cli_values import QUERY_FIELDS, SCOPES, duration, filter_of, moment, query_of, windows_of
 from .columns import NUMBERS
 from .dense.sparse_encoder import SparseSentenceEncoder
 from .engine import Engine
@@ -285,9 +286,7 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
 @main.command()
 @click.argument("index", type=click.Path())
 @click.argument("query", nargs=-1)
-@click.option(
-    "--queries", type=click.Path(), help='JSON lines with "text" and, if wanted, "id", "k", "filter", "namespace".'
-)
+@click.option("--queries", type=click.Path(), help=f"JSON lines with any of: {', '.join((*QUERY_FIELDS, *SCOPES))}.")
 @click.option("-k", default=10, show_default=True, help="Hits a query.")
 @click.option(
     "--filter",
@@ -419,9 +418,21 @@ def search(
 
 def _decided(decision: Decision) -> str:
     """By what a query was answered, and why."""
-    sure = "no confidence" if decision.confidence is None else f"confidence {decision.confidence:.3f}"
-    why = [] if decision.escalated is None else [f"{sure}, threshold {decision.threshold:g}"]
-    return ", ".join([decision.strategy, *why, *([] if decision.type is None else [f"type {decision.type}"])])
+    parts = [decision.strategy]
+    if decision.escalated is not None:
+        sure = "no confidence" if decision.confidence is None else f"confidence {decision.confidence:.3f}"
+        parts.append(f"{sure}, threshold {decision.threshold:g}")
+    if decision.type is not None:
+        parts.append(f"type {decision.type}")
+    if decision.when is not None:
+        first, last = (datetime.fromtimestamp(own, timezone.utc) for own in (decision.when.start, decision.when.end))
+        parts.append(f"{decision.when.expression!r} is {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC")
+    if decision.entities:
+        parts.append("about " + ", ".join(f"{name} ({sure:.2f})" for name, sure in decision.entities.items()))
+    if decision.hints:
+        parts.append(f"asks for {' or '.join(decision.hints)}{', widened to all' if decision.widened else ''}")
+    parts += [f"without {channel}: {why}" for channel, why in decision.skipped.items()]
+    return f"{'; '.join(parts)}; {decision.milliseconds:.2f} ms"
 
 
 def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -13,7 +13,6 @@ every candidate that has a vector, so that a fusion of scores compares like with
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -155,7 +154,6 @@ class Gathering:
         self.of = of
         self.phases: Phases = Phases() if of is None else of.phases
         self.lists: dict[str, Listed] = {}
-        self.started = time.perf_counter()
 
     @property
     def served(self) -> str:
@@ -531,12 +529,8 @@ def answer(
             hits = reranked(hits, batch, sources, reranker, rerank_depth, vectors)
     decided = gathering.decisions()
     if decided is not None:
-        spent = (time.perf_counter() - gathering.started) * 1e3 / max(len(batch), 1)
         plain = Decision(strategy.name)
-        hits = replace(
-            hits,
-            decisions=tuple(replace(decided.get(row, plain), milliseconds=spent) for row in batch.source),
-        )
+        hits = replace(hits, decisions=tuple(decided.get(row, plain) for row in batch.source))
     return replace(hits, timing=gathering.phases.milliseconds) if timing else hits
 
 
@@ -599,6 +593,27 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     A query's own vector goes before its text; a query with neither, or with terms alone, has no vector. Equal texts are
     encoded once, all in one call. Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
     """
+    dimension = check_vectors(batch, sources)
+    vectors = np.zeros((len(batch), dimension), dtype=np.float16)
+    has = np.zeros(len(batch), dtype=np.bool_)
+    for row in batch.rows:
+        query = batch.queries[row]
+        if query.vector is not None:
+            vectors[row], has[row] = query.vector[0], True
+    texts = _texts_of(batch, [row for row in batch.rows if not has[row]])
+    if texts:
+        assert sources.encoder is not None
+        encoded = unit_rows(checked(sources.encoder.queries(list(texts)), list(texts), sources.encoder))
+        for vector, rows in zip(encoded, texts.values(), strict=True):
+            vectors[rows], has[rows] = vector, True
+    return vectors, has
+
+
+def check_vectors(batch: Batch, sources: Sources) -> int:
+    """The dimension of the vectors, once it is sure that every row that is worked out can have its own.
+
+    Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
+    """
     pin = sources.pin
     if pin is None:
         raise QueryError(
@@ -606,8 +621,6 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
             "fanrank.OwnVectors(dimension) and vectors of your own"
         )
     model, dimension = f"{pin['name']}@{pin['version']}", int(pin["dimension"])
-    vectors = np.zeros((len(batch), dimension), dtype=np.float16)
-    has = np.zeros(len(batch), dtype=np.bool_)
     for row, query in enumerate(batch.queries):
         if query.model is not None and query.model not in (pin["name"], model):
             raise ModelMismatchError(
@@ -619,21 +632,12 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
                 f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
                 f"{dimension} ({model})"
             )
-    for row in batch.rows:
-        query = batch.queries[row]
-        if query.vector is not None:
-            vectors[row], has[row] = query.vector[0], True
-    texts = _texts_of(batch, [row for row in batch.rows if not has[row]])
-    if texts:
-        if sources.encoder is None:
-            raise EncoderError(
-                f"queries need the encoder of the records, {model}: open the engine with encoder=..., "
-                "or give each query its vector"
-            )
-        encoded = unit_rows(checked(sources.encoder.queries(list(texts)), list(texts), sources.encoder))
-        for vector, rows in zip(encoded, texts.values(), strict=True):
-            vectors[rows], has[rows] = vector, True
-    return vectors, has
+    if sources.encoder is None and _texts_of(batch, [row for row in batch.rows if batch.queries[row].vector is None]):
+        raise EncoderError(
+            f"queries need the encoder of the records, {model}: open the engine with encoder=..., "
+            "or give each query its vector"
+        )
+    return dimension
 
 
 def _texts_of(batch: Batch, rows: Sequence[int]) -> dict[str, list[int]]:

@@ -292,11 +292,12 @@ def explainer_of(batch: Batch, found: Listed) -> Callable[[int, str], Explanatio
 
     def explain_hit(position: int, record_id: str) -> Explanation:
         position = position_of(batch, position)
-        corpus = batch.asked[position].corpus
-        if corpus not in found.plans:
-            raise unknown(record_id, batch.asked[position].query.namespace)
-        row = batch.rows_of[corpus].index(batch.source[position])
-        return _explain(memory, held, found.plans[corpus], row, position, record_id, batch.asked[position])
+        worked_out = batch.source[position]
+        asked = batch.asked[worked_out]
+        if asked.corpus not in found.plans:
+            raise unknown(record_id, asked.query.namespace)
+        row = batch.rows_of[asked.corpus].index(worked_out)
+        return _explain(memory, held, found.plans[asked.corpus], row, position, record_id, asked)
 
     return explain_hit
 

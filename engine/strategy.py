@@ -17,8 +17,9 @@ from .errors import ParameterError
 from .feedback.pool import Feedback
 from .feedback.registry import feedback_of, feedback_to_dict
 from .fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
-from .fuse.fusion import check_channels
+from .fuse.fusion import check_channels, checked_table
 from .recall.conversation import PageRank
+from .recall.entity_graph import TYPE_PRIOR
 from .recall.optimizer import Optimizer
 from .when import MAX_RECENT_DAYS, RECENT_DAYS
 
@@ -69,14 +70,24 @@ class Graph:
     """Records that mention an entity of the query, or one up to `hops` relations away (SPEC B020 to B026).
 
     A query that asks for a chain of relations ("who works with Ana who also knows Bob") may go one further (B021).
+    `type_prior` says how far relations of a category are relied on, in [0, 1], where not as `TYPE_PRIOR` (B022).
     """
 
     hops: int = 2
+    type_prior: Mapping[str, float] | None = field(default=None, hash=False)
     name: str = GRAPH
 
     def __post_init__(self) -> None:
         if isinstance(self.hops, bool) or not isinstance(self.hops, int) or not 0 <= self.hops <= 3:
             raise ParameterError(f"a graph channel's hops must lie in [0, 3], not {self.hops!r}")
+        given = checked_table("a graph channel's type_prior", self.type_prior)
+        wrong = [name for name, prior in given.items() if name not in TYPE_PRIOR or prior > 1.0]
+        if wrong:
+            raise ParameterError(
+                f"a graph channel's type_prior gives numbers in [0, 1] to {', '.join(TYPE_PRIOR)}, not "
+                f"{given[wrong[0]]!r} to {wrong[0]!r}"
+            )
+        object.__setattr__(self, "type_prior", given or None)
 
 
 @dataclass(frozen=True)
@@ -200,7 +211,12 @@ class Strategy:
     @property
     def aged(self) -> bool:
         """Whether answers depend on the query's own time, beyond a half-life, or on what else it is read by."""
-        return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))
+        return self.recalls or self.needs_now
+
+    @property
+    def needs_now(self) -> bool:
+        """Whether a fusion may ask for ages, and so for queries that say their time."""
+        return isinstance(self.fusion, (AgentRRF, Decay))
 
     @classmethod
     def of(cls, value: AnyStrategy) -> Strategy:

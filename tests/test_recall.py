@@ -15,6 +15,7 @@ from fanrank import Engine, OwnVectors, Query, Record, Relation, Strategy
 from fanrank.engine.backend import statuses
 from fanrank.engine.errors import ParameterError, QueryError
 from fanrank.engine.fuse import ScoreRRF
+from fanrank.engine.recall import graphs
 from fanrank.engine.recall.conversation import PageRank
 from fanrank.engine.recall.optimizer import Optimizer
 from fanrank.engine.records import Hits
@@ -280,3 +281,98 @@ def test_a_bare_time_in_which_nothing_took_place_is_searched_for_in_words_and_ve
     assert hits.decisions is not None
     assert [set(decision.skipped) for decision in hits.decisions] == [{"bm25", "graph"}, {"bm25", "dense", "graph"}]
     assert [[name for name, _ in own] for own in hits] == [["b"], ["old"]]
+
+
+def test_equal_queries_are_explained_alike() -> None:
+    engine = Engine(analyzer="minimal")
+    engine.add([Record(f"e{i}", "tea " * (i + 1), type="Event", role="user") for i in range(5)])
+    engine.add([Record("f", "tea happened", type="Fact", role="user")])
+    for statistics in ("namespace", "filtered"):
+        query = Query("tea happened", filter={"role": "user"}, statistics=statistics)  # type: ignore[arg-type]
+        hits = engine.search([query, query], strategy="recall")
+        for record, _ in hits[0]:
+            one, other = hits.explain(0, record), hits.explain(1, record)
+            assert replace(one, query=0, lexical=None) == replace(other, query=0, lexical=None)  # type: ignore[call-arg]
+            assert replace(one.lexical, query=0) == replace(other.lexical, query=0)  # type: ignore[union-attr, type-var]
+
+
+def test_terms_of_the_caller_s_are_words_too() -> None:
+    engine = Engine(analyzer="minimal")
+    engine.add([Record("e", "boat", type="Event", time=NOW - DAY / 2), Record("t", "tea")])
+    hits = engine.search([Query("yesterday", terms=("tea",), now=NOW)], strategy="recall")
+    assert {name for name, _ in hits[0]} == {"e", "t"}
+
+
+def test_a_time_outside_the_calendar_names_its_query() -> None:
+    engine = Engine()
+    engine.add([Record("a", "tea")])
+    with pytest.raises(QueryError, match="query 1: now"):
+        engine.search([Query("tea", now=0.0), Query("tea", now=1e300)], strategy="recall")
+
+
+def test_decisions_do_not_tell_an_emptied_namespace_from_none() -> None:
+    emptied = Engine(encoder=OwnVectors(6))
+    emptied.add([Record("a", "tea with Ana", entities=["ana"], embedding=vector("a"), type="Event", time=NOW - 9.0)])
+    emptied.delete(["a"])
+    query = Query("what about ana yesterday?", type="x", now=NOW, vector=vector("q"))
+    one, other = (engine.search([query], strategy="recall") for engine in (emptied, Engine(encoder=OwnVectors(6))))
+    assert one.decisions is not None
+    assert other.decisions is not None
+    assert replace(one.decisions[0], milliseconds=0.0) == replace(other.decisions[0], milliseconds=0.0)
+    assert one.decisions[0].type == "x"
+
+
+def test_graphs_are_made_once_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    for name in ("entity_graph_of", "graph_of"):
+        kept = getattr(graphs, name)
+        monkeypatch.setattr(graphs, name, lambda *a, name=name, kept=kept, **k: made.append(name) or kept(*a, **k))
+    engine = Engine()
+    engine.add(Record(f"r{i}", "annabel sails", session=f"s{i}", entities=["annabel"]) for i in range(20))
+    sessions = [Query("annabel", filter={"session": f"s{i}"}) for i in range(20)]
+    engine.search(sessions, strategy="conversation")
+    assert made == ["graph_of"] * 20  # a conversation asks for no entities
+    made.clear()
+    for _ in range(3):
+        engine.search(["annabel"], strategy="graph")
+        engine.search(sessions, strategy="conversation")
+        engine.search(["annabel"], strategy="recall")
+    assert made.count("entity_graph_of") == 1
+
+
+def test_costs_are_of_the_stages_that_a_query_went_through() -> None:
+    class Random:
+        name, version, dimension = "random", "1", 6
+
+        def documents(self, texts: list[str], *, progress: bool = False) -> Any:
+            return np.stack([vector(text) for text in texts])
+
+        def queries(self, texts: list[str]) -> Any:
+            return self.documents(texts)
+
+    engine = Engine(encoder=Random(), analyzer="minimal")  # type: ignore[arg-type]
+    engine.add([Record("a", "boat trip", type="Event", time=NOW - DAY / 2), Record("b", "tea")])
+    batch = [Query("what happened yesterday?", now=NOW), Query("tea", now=NOW)]
+    hits = engine.search(batch, strategy="recall", timing=True)
+    assert hits.decisions is not None
+    assert hits.timing is not None
+    # Neither asked the graph, so that both bear the look at it.
+    shared = sum(hits.timing[stage] for stage in ("parse", "fuse", "graph")) / 2
+    first, second = (decision.milliseconds for decision in hits.decisions)
+    assert first == pytest.approx(shared + hits.timing["temporal"])
+    others = sum(hits.timing[stage] for stage in ("encode", "bm25", "dense"))
+    assert second == pytest.approx(shared + others)
+    assert first + second == pytest.approx(sum(hits.timing.values()))
+
+
+def test_relations_count_as_far_as_the_channel_relies_on_them() -> None:
+    engine = Engine()
+    engine.add([Record("a", "x", entities=["ana"]), Record("b", "y", entities=["bob"])])
+    engine.add([Record("c", "z", relations=[Relation("ana", "bob", "mentioned-with")])])
+    scores = {
+        prior: dict(engine.search(["ana"], strategy=Strategy("g", (Graph(type_prior={"semantic": prior}),)))[0])["b"]
+        for prior in (1.0, 0.5)
+    }
+    assert scores == {1.0: 0.6, 0.5: 0.3}
+    with pytest.raises(ParameterError, match="type_prior"):
+        Graph(type_prior={"semantic": 2.0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanrank import Engine, OwnVectors, Query, Record
-from fanrank.engine.errors import BackendUnavailableError, ParameterError, QueryError
+from fanrank import CheckedReranker, Engine, OwnVectors, Query, Record
+from fanrank.engine.errors import BackendUnavailableError, ModelMismatchError, ParameterError, QueryError
 from fanrank.engine.records import Hits
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
@@ -254,3 +255,63 @@ def test_bad_policies_are_named() -> None:
         Cascade(-1.0)
     assert Cascade(escalate=STRATEGIES["rrf"]) == Cascade(escalate="rrf")
     assert isinstance(Cascade().escalate, Strategy)
+
+
+def test_what_a_policy_may_need_is_asked_for_before_anything_is_answered() -> None:
+    """Whether a batch fails must not depend on what BM25 happens to be sure of."""
+    sure = Engine(encoder=OwnVectors(8), analyzer="minimal")
+    sure.add([Record("a", "tea rain", embedding=vector("a")), Record("b", "tea", embedding=vector("b"))])
+    question = Query("tea rain", vector=vector("x"))
+    with pytest.raises(QueryError, match="query 0: policy 'cascade' may weigh by age"):
+        sure.search([question], strategy="cascade")
+    assert sure.search([question], strategy=Cascade(escalate="rrf")).decisions[0].escalated is False  # type: ignore[index]
+    plain = Engine(analyzer="minimal")
+    plain.add([Record("a", "tea rain"), Record("b", "tea")])
+    with pytest.raises(QueryError, match="holds no vectors"):
+        plain.search(["tea rain"], strategy=Cascade(escalate="rrf"))
+    other = Classifier.fit(["a", "b"], ["x", "y"], np.eye(2), model="other")
+    for policy in (Router({}, "bm25", other), Cascade(escalate=Router({}, "rrf", other))):
+        with pytest.raises(ModelMismatchError, match="other with 2 dimensions"):
+            sure.search([question], strategy=policy)
+
+
+def test_embedding_features_take_queries_without_a_vector() -> None:
+    fitted = Classifier.fit(["tea", "moon"], ["drink", "sky"], np.stack([vector("tea"), vector("moon")]), model="own")
+    engine = engine_of(["tea rain", "moon"])
+    router = Router({"drink": "dense", "sky": "bm25"}, "bm25", fitted)
+    batch = [asked("tea"), Query(terms=("moon",), now=0.0), asked("moon")]
+    found = engine.search(batch, strategy=router)
+    assert found.decisions is not None
+    alone = [engine.search([query], strategy=router).decisions[0].type for query in batch]  # type: ignore[index]
+    assert [decision.type for decision in found.decisions] == alone
+
+
+def test_a_soft_router_inside_a_cascade_weighs_all_types() -> None:
+    engine = engine_of(["tea rain", "tea boat", "red wind"])
+    soft = Router({"drink": "dense", "sky": "rrf"}, "bm25", soft=True)
+    chances = CLASSIFIER.probabilities(["tea"])[0].tolist()
+    for policy in (
+        Cascade(math.inf, escalate=soft, classifier=CLASSIFIER),
+        Cascade(math.inf, escalate=replace(soft, classifier=CLASSIFIER), classifier=CLASSIFIER),
+    ):
+        found = engine.search([asked("tea")], strategy=policy)
+        assert found.decisions is not None
+        assert found.decisions[0].weights == {"dense": chances[0], "rrf": chances[1]}
+        assert found.decisions[0].type == "drink"
+
+
+def test_a_soft_router_s_reranker_reads_the_nearest_passage(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    def reading(pairs: Any) -> list[float]:
+        read.extend(text for _, text in pairs)
+        return [0.0] * len(pairs)
+
+    with Engine.open(tmp_path, encoder=OwnVectors(2), analyzer="minimal") as engine:
+        engine.add([Record("a", "tea and milk", passages=["tea", "milk"], embedding=[[1, 0], [0, 1]])])
+        query = Query("tea", vector=[0, 1], now=0.0)
+        reranker = CheckedReranker(reading, unchecked=True)
+        for strategy in ("rrf", Router({}, "rrf", soft=True), Router({}, "rrf"), Cascade(2.0, escalate="rrf")):
+            read.clear()
+            engine.search([query], strategy=strategy, reranker=reranker)
+            assert read == ["milk"], strategy

@@ -5,6 +5,8 @@
     parse ─ optimize ─┬─ bm25, dense: among the hinted types ─ fewer than 5: among all ─┐
                       └─ graph, temporal, conversation: among all ──────────────────────┴─ fuse
 
+Coreference, of the source's first stage, is left to the caller, who knows the conversation: `Query.entities`.
+
 Channels that the optimizer leaves out for a query list nothing for it, and its text is not encoded for nothing. A query
 of nothing but a time is left to the time window only where that holds an event.
 """
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..dense.vectors import Halves
+from ..errors import ParameterError, QueryError
 from ..explain import Explanation
 from ..filters import Comparison
 from ..fuse.candidates import Candidates, Channel
@@ -33,7 +36,7 @@ from ..when import When, parse_when
 from .conversation import rank, seeds_of
 from .entity_graph import HOP_SCORES
 from .hints import EVENT
-from .optimizer import NO_TIME, ONLY_TIME, Parsed, Route, content_words
+from .optimizer import NO_TIME, ONLY_TIME, Parsed, Route, Stats, content_words
 from .resolution import Mention, asks_many_hops, resolve, roots_of
 
 MAX_HOPS = len(HOP_SCORES) - 1
@@ -60,9 +63,11 @@ class Recalling(Gathering):
 
     @cached_property
     def mentions(self) -> dict[int, tuple[Mention, ...]]:
-        """The entities of each row that is worked out."""
-        found: dict[int, tuple[Mention, ...]] = {}
+        """The entities of each row that is worked out; none where nothing asks for them."""
         batch = self.batch
+        found: dict[int, tuple[Mention, ...]] = dict.fromkeys(batch.rows, ())
+        if self.strategy.optimizer is None and not any(isinstance(own, Graph) for own in self.strategy.channels):
+            return found
         with self.phases("parse"):
             rows_of: dict[str, list[int]] = {}
             for row in batch.rows:
@@ -80,47 +85,54 @@ class Recalling(Gathering):
 
     @cached_property
     def whens(self) -> dict[int, When | None]:
-        """The time that each row that is worked out names."""
+        """The time that each row names, those of namespaces that hold nothing included."""
         days = next((own.recent_days for own in self.strategy.channels if isinstance(own, Temporal)), None)
         found: dict[int, When | None] = {}
         with self.phases("parse"):
-            for row in self.batch.rows:
+            for row in sorted(set(self.batch.source)):
                 query = self.batch.queries[row]
-                found[row] = (
-                    None
-                    if query.now is None or days is None
-                    else parse_when(
+                found[row] = None
+                if query.now is None or days is None:
+                    continue
+                try:
+                    found[row] = parse_when(
                         query.text,
                         float(query.now),
                         last_session_end=query.last_session_end,
                         recent_days=float(days),
                         timezone=zone_of(query.timezone),
                     )
-                )
+                except ParameterError as error:
+                    raise QueryError(f"query {row}: {error}") from None
         return found
 
     @cached_property
     def routes(self) -> dict[int, Route]:
-        """What the optimizer decided for each row that is worked out."""
+        """What the optimizer decided for each row, those of namespaces that hold nothing included."""
         batch, optimizer = self.batch, self.strategy.optimizer
+        every = sorted(set(batch.source))
         if optimizer is None:
-            return {row: Route(tuple(batch.queries[row].hints or ())) for row in batch.rows}
+            return {row: Route(tuple(batch.queries[row].hints or ())) for row in every}
         mentions, whens = self.mentions, self.whens
         names = [channel.name for channel in self.strategy.channels]
         found = {}
         with self.phases("parse"):
-            for row in batch.rows:
+            for row in every:
                 query = batch.queries[row]
-                snapshot = batch.snapshots[query.namespace]
-                terms = np.array(analyse(batch.memory, query), dtype=np.int32)
+                snapshot = batch.snapshots.get(query.namespace)
+                known, stats = 0, Stats(0)
+                if snapshot is not None:
+                    terms = np.array(analyse(batch.memory, query), dtype=np.int32)
+                    known = int((snapshot.document_frequencies(terms) > 0).sum())
+                    stats = self.sources.graphs.stats(batch.memory, snapshot)
                 parsed = Parsed(
                     query.text,
-                    content_words(query.text, whens[row]),
-                    int((snapshot.document_frequencies(terms) > 0).sum()),
+                    content_words(query.text, whens[row]) if query.terms is None else tuple(query.terms),
+                    known,
                     whens[row],
-                    tuple(mention.name for mention in mentions[row]),
+                    tuple(mention.name for mention in mentions.get(row, ())),
                 )
-                route = optimizer(parsed, self.sources.graphs.stats(batch.memory, snapshot), names)
+                route = optimizer(parsed, stats, names)
                 skipped = dict(route.skipped)
                 if query.now is None and skipped.get("temporal") == NO_TIME:
                     skipped["temporal"] = NO_NOW
@@ -140,8 +152,8 @@ class Recalling(Gathering):
                     routes[row] = replace(routes[row], skipped=skipped)
 
     def _running(self, channel: str) -> set[int]:
-        """The rows that a channel works on."""
-        return {row for row, route in self.routes.items() if channel not in route.skipped}
+        """The rows that are worked out and that a channel works on."""
+        return {row for row in self.batch.rows if channel not in self.routes[row].skipped}
 
     @cached_property
     def vectors(self) -> tuple[Halves, Flags]:
@@ -214,7 +226,7 @@ class Recalling(Gathering):
             roots = [roots_of(self.mentions[row]) for row in rows.tolist()]
             now = [np.nan if query.now is None else float(query.now) for query in queries]
             hops = [min(channel.hops + asks_many_hops(query.text), MAX_HOPS) for query in queries]
-            graph = self.sources.graphs.entities(self.batch.memory, group.snapshot)
+            graph = self.sources.graphs.entities(self.batch.memory, group.snapshot, channel.type_prior)
             flags = group.flags
             for part in graph.parts(roots, now, hops):
                 kept = np.flatnonzero(flags[part.documents])
@@ -333,14 +345,30 @@ class Recalling(Gathering):
                 return explainer_of(part.batch, part.listing(channel))
         return None
 
+    def costs(self) -> dict[int, float]:
+        """Milliseconds of each row that is worked out: a stage is paid for by the queries that went through it."""
+        repeats = np.bincount(np.array(self.batch.source, dtype=np.int64), minlength=len(self.batch))
+        every = set(self.batch.rows)
+        dense = {row for channel in self.strategy.dense for row in self._running(channel.name)}
+        users = {channel.name: self._running(channel.name) for channel in self.strategy.channels}
+        users |= {"dense": dense, "encode": dense}
+        costs = dict.fromkeys(every, 0.0)
+        for stage, spent in self.phases.milliseconds.items():
+            rows = users.get(stage, every) or every
+            each = spent / max(int(repeats[list(rows)].sum()), 1)
+            for row in rows:
+                costs[row] += each
+        return costs
+
     def decisions(self) -> dict[int, Decision]:
-        name = self.strategy.name
+        name, costs = self.strategy.name, self.costs()
         return {
             row: Decision(
                 name,
+                costs.get(row, 0.0),
                 type=self.batch.queries[row].type,
                 when=self.whens[row],
-                entities=roots_of(self.mentions[row]),
+                entities=roots_of(self.mentions.get(row, ())),
                 hints=route.hints,
                 skipped=route.skipped,
                 widened=row in self._widened,

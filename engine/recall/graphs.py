@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ..columns import ABSENT
+from ..entities import Category
 from ..index import Snapshot
 from ..memory import Memory
 from ..vocabulary import Vocabulary
 from .conversation import ConversationGraph, PageRank, graph_of
-from .entity_graph import EntityGraph, entity_graph_of
+from .entity_graph import TYPE_PRIOR, EntityGraph, entity_graph_of
 from .optimizer import Stats
 from .statements import Statements
 
 T = TypeVar("T")
 
 KEPT = 16
-"""Conversation graphs kept of a snapshot: one for each session or user that is asked about, megabytes each."""
+"""Graphs of one kind kept of a snapshot, those asked for last: of a conversation one for each session or user that is
+asked about, megabytes each."""
 
 
 class Graphs:
@@ -31,15 +33,24 @@ class Graphs:
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[Snapshot, dict[Hashable, object]] = WeakKeyDictionary()
+        self._conversations: WeakKeyDictionary[Snapshot, dict[Hashable, object]] = WeakKeyDictionary()
         self._statements: WeakKeyDictionary[Vocabulary, Statements] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def entities(self, memory: Memory, snapshot: Snapshot) -> EntityGraph:
-        """The entities and relations of a namespace's live records."""
+    def entities(
+        self, memory: Memory, snapshot: Snapshot, type_prior: Mapping[str, float] | None = None
+    ) -> EntityGraph:
+        """The entities and relations of a namespace's live records; `type_prior` as of `strategy.Graph`."""
         with self._lock:
             statements = self._statements.setdefault(memory.entity_terms, Statements())
         strings = memory.entity_terms.strings
-        return self._keep(snapshot, "entities", lambda: entity_graph_of(snapshot.entities, statements, strings))
+        priors = {**TYPE_PRIOR, **cast("Mapping[Category, float]", type_prior or {})}
+        return self._keep(
+            self._made,
+            snapshot,
+            ("entities", *sorted(priors.items())),
+            lambda: entity_graph_of(snapshot.entities, statements, strings, type_prior=priors),
+        )
 
     def conversation(
         self,
@@ -51,33 +62,49 @@ class Graphs:
     ) -> ConversationGraph:
         """The graph of the documents that pass, by segment; `key` tells this choice of documents from others."""
         strings, analyzer = memory.encoder.vocabulary.strings, memory.analyzer
-        return self._keep(snapshot, (key, ranking), lambda: graph_of(snapshot, strings, analyzer, passing, ranking))
+        return self._keep(
+            self._conversations,
+            snapshot,
+            (key, ranking),
+            lambda: graph_of(snapshot, strings, analyzer, passing, ranking),
+        )
 
     def stats(self, memory: Memory, snapshot: Snapshot) -> Stats:
         """What a namespace holds."""
-        return self._keep(snapshot, "stats", lambda: self._stats(memory, snapshot))
+        return self._keep(self._made, snapshot, "stats", lambda: self._stats(memory, snapshot))
 
     def _stats(self, memory: Memory, snapshot: Snapshot) -> Stats:
         types: Counter[str] = Counter()
+        vectors = False
         names = memory.values["type"].strings
         for number, segment in enumerate(snapshot.segments):
             codes = segment.columns.categories.get("type")
+            alive = snapshot.alive(number)
+            if segment.vectors is not None:
+                vectors |= bool((segment.vectors.held if alive is None else segment.vectors.held & alive).any())
             if codes is None:
                 continue
-            alive = snapshot.alive(number)
             held = codes[codes != ABSENT] if alive is None else codes[alive & (codes != ABSENT)]
             counts = np.bincount(held)
             types.update({names[code]: int(counts[code]) for code in np.flatnonzero(counts).tolist()})
-        return Stats(snapshot.size, snapshot.has_vectors, dict(types), len(self.entities(memory, snapshot)))
+        return Stats(snapshot.size, vectors, dict(types), len(self.entities(memory, snapshot)))
 
-    def _keep(self, snapshot: Snapshot, key: Hashable, make: Callable[[], T]) -> T:
+    def _keep(
+        self,
+        made: WeakKeyDictionary[Snapshot, dict[Hashable, object]],
+        snapshot: Snapshot,
+        key: Hashable,
+        make: Callable[[], T],
+    ) -> T:
         with self._lock:
-            kept = self._made.setdefault(snapshot, {})
-            if key in kept:
-                return kept[key]  # type: ignore[return-value]
-        found = make()
+            kept = made.setdefault(snapshot, {})
+            found = kept.pop(key, None)
+            if found is not None:
+                kept[key] = found  # the last asked for stands last
+                return found  # type: ignore[return-value]
+        fresh = make()
         with self._lock:
-            kept[key] = found
+            kept[key] = fresh
             while len(kept) > KEPT:
                 kept.pop(next(iter(kept)))
-        return found
+        return fresh

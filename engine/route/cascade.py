@@ -109,8 +109,8 @@ class Cascade:
 
     @property
     def dense(self) -> bool:
-        """Whether escalated queries compare vectors."""
-        return bool(self.escalate.dense)
+        """Whether queries need vectors: escalated ones, or all for the classifier."""
+        return bool(self.escalate.dense) or (self.classifier is not None and self.classifier.dimension > 0)
 
     @property
     def learned(self) -> bool:
@@ -121,6 +121,11 @@ class Cascade:
     def aged(self) -> bool:
         """Whether the answers of escalated queries depend on their own time."""
         return self.escalate.aged
+
+    @property
+    def needs_now(self) -> bool:
+        """Whether escalated queries must say their own time."""
+        return self.escalate.needs_now
 
     def deep(self, *, complete: bool = False) -> Cascade:
         """The same with escalated queries answered over all records that pass."""

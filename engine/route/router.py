@@ -124,8 +124,9 @@ class Router:
 
     @property
     def dense(self) -> bool:
-        """Whether a strategy compares vectors."""
-        return any(own.dense for own in self._all())
+        """Whether queries need vectors, for a strategy or for the classifier."""
+        compared = any(own.dense for own in self._all())
+        return compared or (self.classifier is not None and self.classifier.dimension > 0)
 
     @property
     def learned(self) -> bool:
@@ -136,6 +137,11 @@ class Router:
     def aged(self) -> bool:
         """Whether a strategy depends on the query's own time."""
         return any(own.aged for own in self._all())
+
+    @property
+    def needs_now(self) -> bool:
+        """Whether a strategy needs queries that say their own time."""
+        return any(own.needs_now for own in self._all())
 
     def deep(self, *, complete: bool = False) -> Router:
         """The same with all its strategies over all records that pass."""

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from .. import hybrid
 from .. import search as searching
 from ..backend import Backend
+from ..errors import ModelMismatchError, QueryError
 from ..explain import Explanation, FusedExplanation
 from ..fuse.candidates import Candidates, Channel, best
 from ..hybrid import NUMBER_BITS
@@ -79,12 +80,51 @@ def search(
     searching.check_how(threads, execution)
     hybrid.check_reranker(reranker)
     batch = searching.prepare(memory, asked, k, windows, aged=policy.aged)
+    _check(batch, sources, policy)
     how = How(backend, sources, threads, execution, timing, reranker, rerank_depth)
     run = _Run(how, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
     rows = sorted(set(batch.source))
     answers = _Answers(len(batch), batch.width)
     run.answer(policy, rows, [batch.asked[row] for row in rows], batch, answers)
     return answers.hits(batch, run, timing)
+
+
+def _check(batch: Batch, sources: hybrid.Sources, policy: Policy) -> None:
+    """Raise what the policy's strategies may raise of these queries, whichever of them it will choose.
+
+    A batch must not fail or succeed by what is in the memory.
+    """
+    if policy.dense:
+        dimension = hybrid.check_vectors(batch, sources)
+        for classifier in _classifiers(policy):
+            _check_classifier(classifier, dimension, sources)
+    if policy.needs_now:
+        for row, query in enumerate(batch.queries):
+            if query.now is None:
+                raise QueryError(
+                    f"query {row}: policy {policy.name!r} may weigh by age, so every query needs its own 'now' in "
+                    "seconds; pass time.time() for the wall clock, or a policy without agent_rrf and decay"
+                )
+
+
+def _classifiers(policy: Policy) -> list[Classifier]:
+    """The policy's own and its router's."""
+    inner = policy.escalate if isinstance(policy, Cascade) else None
+    found = [policy.classifier, inner.classifier if isinstance(inner, Router) else None]
+    return [own for own in found if own is not None]
+
+
+def _check_classifier(classifier: Classifier, dimension: int, sources: hybrid.Sources) -> None:
+    """Raise `ModelMismatchError` for one that was fitted to vectors of another model."""
+    if not classifier.dimension:
+        return
+    pin = sources.pin or {}
+    model = f"{pin.get('name')}@{pin.get('version')}"
+    if classifier.dimension != dimension or classifier.model not in (None, pin.get("name"), model):
+        raise ModelMismatchError(
+            f"the policy's classifier was fitted to vectors of {classifier.model or 'an unnamed model'} with "
+            f"{classifier.dimension} dimensions, and the engine's are of {model} with {dimension}; tune a policy anew"
+        )
 
 
 class _Answers:
@@ -161,11 +201,11 @@ class _Run:
     ) -> None:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
-        depth = 2 if policy.confidence == "margin" else max(policy.depth, 2)
+        depth = 2 if policy.confidence == "margin" else policy.depth
         deeper = [one if one.k >= depth else replace(one, k=depth) for one in asked]
         first = self._part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
-        asked, types, _ = self._typed(policy.classifier, asked, batch)
+        asked, typed, types, _ = self._typed(policy.classifier, asked, batch)
         confidence, threshold, skipped = policy.decide(first.scores, first.counts.astype(np.int64), types)
         each += spent.lap("decide")
         sure = skipped.tolist()
@@ -176,10 +216,13 @@ class _Run:
         ]
         escalated = [place for place, skip in enumerate(sure) if not skip]
         if escalated:
-            own, ask = [rows[place] for place in escalated], [asked[place] for place in escalated]
             chosen = policy.escalate
+            # A predicted type is sure enough for one strategy, not for a router that weighs types.
+            from_types = asked if isinstance(chosen, Router) and chosen.soft else typed
+            own, ask = [rows[place] for place in escalated], [from_types[place] for place in escalated]
             if isinstance(chosen, Router):
-                self.answer(chosen, own, ask, batch, answers)
+                told = chosen.classifier or policy.classifier
+                self.answer(replace(chosen, classifier=told), own, ask, batch, answers)
             else:
                 self._strategy(chosen, own, ask, batch, answers)
             for place, row in zip(escalated, own, strict=True):
@@ -190,7 +233,7 @@ class _Run:
             ask = [asked[place] for place in confident.tolist()]
             if self.how.reranker is None:
                 answers.take(own, _rows(first, confident), [one.k for one in ask])
-            else:
+            else:  # searched again, as deep as it is reranked: next to the reranker words cost nothing
                 self._strategy(_PLAIN, own, ask, batch, answers)
                 for place, row in zip(confident.tolist(), own, strict=True):
                     decided[place] = _both(answers.decisions[row], decided[place])
@@ -201,7 +244,7 @@ class _Run:
     ) -> None:
         spent = _Clock(self, rows)
         known = [one.query.type for one in asked]
-        asked, types, probabilities = self._typed(router.classifier, asked, batch)
+        _, asked, types, probabilities = self._typed(router.classifier, asked, batch)
         weights = router.weights(probabilities if router.soft else None, known if router.soft else types)
         asked = self._encoded(asked, [dict(own) for own in weights], router.strategies, batch)
         each = spent.lap("decide")
@@ -249,10 +292,12 @@ class _Run:
         spent = _Clock(self, rows)
         part = batch.part(asked)
         found = _SoftAnswer(part, weights, lists, router).hits()
-        if self.how.reranker is not None:
-            found = hybrid.reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth)
-        answers.take(rows, found, [one.k for one in asked])
         each = spent.lap("fuse")
+        if self.how.reranker is not None:
+            vectors = hybrid.query_vectors(part, self.how.sources) if router.dense else None
+            found = hybrid.reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth, vectors)
+            each += spent.lap("rerank")
+        answers.take(rows, found, [one.k for one in asked])
         for place, row in enumerate(rows):
             answers.decisions[row] = Decision(router.name, costs[row] + each, weights=dict(weights[place]))
 
@@ -266,8 +311,7 @@ class _Run:
         if found.decisions is None:
             answers.decisions |= dict.fromkeys(rows, Decision(strategy.name, each))
         else:
-            made = zip(rows, found.decisions, strict=True)
-            answers.decisions |= {row: replace(decision, milliseconds=each) for row, decision in made}
+            answers.decisions |= zip(rows, found.decisions, strict=True)
 
     def _part(
         self,
@@ -304,14 +348,14 @@ class _Run:
 
     def _typed(
         self, classifier: Classifier | None, asked: Sequence[Asked], batch: Batch
-    ) -> tuple[Sequence[Asked], list[str | None], Floats | None]:
-        """(the queries with their types, and vectors where those were asked for; the types; the probabilities).
+    ) -> tuple[Sequence[Asked], Sequence[Asked], list[str | None], Floats | None]:
+        """(the queries, with vectors where those were asked for; the same with their types; the types; probabilities).
 
         A query that says its type is taken at its word.
         """
         known = [one.query.type for one in asked]
         if classifier is None or all(name is not None for name in known):
-            return asked, known, None
+            return asked, asked, known, None
         vectors = None
         if classifier.dimension:
             asked = self._with_vectors(asked, batch)
@@ -319,8 +363,8 @@ class _Run:
         probabilities = classifier.probabilities([one.query.text for one in asked], vectors)
         likeliest = probabilities.argmax(axis=1).tolist()
         types = [classifier.labels[best] if own is None else own for own, best in zip(known, likeliest, strict=True)]
-        asked = [replace(one, query=replace(one.query, type=name)) for one, name in zip(asked, types, strict=True)]
-        return asked, types, probabilities
+        typed = [replace(one, query=replace(one.query, type=name)) for one, name in zip(asked, types, strict=True)]
+        return asked, typed, types, probabilities
 
     def _encoded(
         self,
