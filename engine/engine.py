@@ -54,6 +54,7 @@ from .route.policy import Policy, strategy_of
 from .scan import scan
 from .search import AnyQuery
 from .segment import evidence_stats
+from .sources import Sources
 from .store import RecordStore, Run
 from .strategy import AnyStrategy, Strategy
 from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
@@ -627,9 +628,9 @@ class Engine:
             windows=self._windows,
         )
 
-    def _sources(self) -> hybrid.Sources:
+    def _sources(self) -> Sources:
         kept = self._memory.store is not None
-        return hybrid.Sources(
+        return Sources(
             self.encoder,
             self.pin,
             self.term_encoder,

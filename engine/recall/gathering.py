@@ -26,10 +26,11 @@ from ..explain import Explanation
 from ..filters import Comparison
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
-from ..hybrid import NUMBER_BITS, Flags, Floats, Found, Gathering, Group, Integers, query_vectors
+from ..hybrid import NUMBER_BITS, Flags, Floats, Found, Gathering, Group, Integers
 from ..records import zone_of
 from ..route.decision import Decision
 from ..search import analyse, explainer_of
+from ..sources import query_vectors
 from ..strategy import Channel as AnyChannel
 from ..strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal
 from ..when import When, parse_when
@@ -143,8 +144,7 @@ class Recalling(Gathering):
     def _reopen(self, routes: dict[int, Route]) -> None:
         """Let words and vectors answer queries of nothing but a time in which nothing took place."""
         bare = {row for row, route in routes.items() if ONLY_TIME in route.skipped.values()}
-        for group in self.groups if bare else []:
-            _, times = self._events(group)
+        for group, _, times in self._events if bare else []:
             for row in bare.intersection(group.rows.tolist()):
                 when = self.whens[row]
                 if when is None or not ((times >= when.start) & (times <= when.end)).any():
@@ -209,14 +209,15 @@ class Recalling(Gathering):
         self._passes.setdefault(channel.name, []).append(part)
         return part.found(channel, vectors)
 
-    def _width(self) -> int:
-        return max(self.depths.values(), default=0)
+    def _nothing(self) -> Found:
+        """Lists as deep as any row's, all padding."""
+        shape = len(self.batch), max(self.depths.values(), default=0)
+        return np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
 
     def _related(self, channel: Graph) -> Found:
         """The memories around each row's entities, best first."""
-        width, running = self._width(), self._running(channel.name)
-        scores = np.full((len(self.batch), width), -np.inf)
-        documents = np.full((len(self.batch), width), -1, dtype=np.int64)
+        scores, documents = self._nothing()
+        running = self._running(channel.name)
         far = [np.zeros(0, dtype=np.int64)]
         for group in self.groups:
             rows = np.array([row for row in group.rows.tolist() if row in running], dtype=np.int64)
@@ -244,13 +245,11 @@ class Recalling(Gathering):
 
     def _within(self, channel: Temporal) -> Found:
         """The events in each row's window: the first by document where they tie, else the latest."""
-        width, running = self._width(), self._running(channel.name)
-        scores = np.full((len(self.batch), width), -np.inf)
-        documents = np.full((len(self.batch), width), -1, dtype=np.int64)
-        for group in self.groups:
-            numbers, times = self._events(group)
-            order = np.argsort(times, kind="stable")
-            numbers, times = numbers[order], times[order]
+        scores, documents = self._nothing()
+        running = self._running(channel.name)
+        for group, every, moments_of in self._events:
+            order = np.argsort(moments_of, kind="stable")
+            numbers, times = every[order], moments_of[order]
             for row in group.rows.tolist():
                 when = self.whens[row]
                 if when is None or row not in running:
@@ -263,8 +262,12 @@ class Recalling(Gathering):
                 scores[row, : len(first)] = moments[first] if channel.newest_first else 1.0
         return scores, documents
 
-    def _events(self, group: Group) -> tuple[Integers, Floats]:
-        """(document numbers ascending, times) of a group's events."""
+    @cached_property
+    def _events(self) -> list[tuple[Group, Integers, Floats]]:
+        """Each group with its events: document numbers ascending, and times."""
+        return [(group, *self._events_of(group)) for group in self.groups]
+
+    def _events_of(self, group: Group) -> tuple[Integers, Floats]:
         code = self.batch.memory.values["type"].ids.get(EVENT)
         numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
         for first, segment, own in zip(group.snapshot.firsts, group.snapshot.segments, group.passing, strict=True):
@@ -278,9 +281,8 @@ class Recalling(Gathering):
 
     def _conversed(self, channel: Conversation) -> Found:
         """The newest turns by their rank for each row."""
-        width, running = self._width(), self._running(channel.name)
-        scores = np.full((len(self.batch), width), -np.inf)
-        documents = np.full((len(self.batch), width), -1, dtype=np.int64)
+        scores, documents = self._nothing()
+        running = self._running(channel.name)
         memory = self.batch.memory
         for group in self.groups:
             rows = [row for row in group.rows.tolist() if row in running]
@@ -328,8 +330,7 @@ class Recalling(Gathering):
             return Channel.of(scores, named, named, offsets, weights)
         inside = named.copy()
         running = self._running(channel.name)
-        for group in self.groups:
-            numbers, times = self._events(group)
+        for group, numbers, times in self._events:
             for row in group.rows.tolist():
                 when = self.whens[row]
                 if when is None or row not in running:

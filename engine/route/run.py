@@ -25,18 +25,18 @@ from .. import search as searching
 from ..backend import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..explain import Explanation, FusedExplanation
-from ..fuse.candidates import Candidates, Channel, best
-from ..hybrid import NUMBER_BITS
 from ..memory import Memory
 from ..records import Hits, Query
 from ..rerank import DEPTH, CheckedReranker
 from ..search import AnyQuery, Asked, Batch
+from ..sources import Sources, check_vectors, query_vectors
 from ..strategy import Strategy
 from .cascade import Cascade
 from .classifier import Classifier
 from .decision import Decision
 from .policy import Policy
 from .router import Router
+from .soft import SoftAnswer
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class How:
     """What every part of a batch is answered with."""
 
     backend: Backend
-    sources: hybrid.Sources
+    sources: Sources
     threads: int
     execution: str
     timing: bool
@@ -63,7 +63,7 @@ class How:
 def search(
     memory: Memory,
     backend: Backend,
-    sources: hybrid.Sources,
+    sources: Sources,
     queries: Sequence[AnyQuery],
     k: int,
     policy: Policy,
@@ -89,13 +89,13 @@ def search(
     return answers.hits(batch, run, timing)
 
 
-def _check(batch: Batch, sources: hybrid.Sources, policy: Policy) -> None:
+def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
     """Raise what the policy's strategies may raise of these queries, whichever of them it will choose.
 
     A batch must not fail or succeed by what is in the memory.
     """
     if policy.dense:
-        dimension = hybrid.check_vectors(batch, sources)
+        dimension = check_vectors(batch, sources)
         for classifier in _classifiers(policy):
             _check_classifier(classifier, dimension, sources)
     if policy.needs_now:
@@ -114,7 +114,7 @@ def _classifiers(policy: Policy) -> list[Classifier]:
     return [own for own in found if own is not None]
 
 
-def _check_classifier(classifier: Classifier, dimension: int, sources: hybrid.Sources) -> None:
+def _check_classifier(classifier: Classifier, dimension: int, sources: Sources) -> None:
     """Raise `ModelMismatchError` for one that was fitted to vectors of another model."""
     if not classifier.dimension:
         return
@@ -291,10 +291,10 @@ class _Run:
                 costs[row] += each
         spent = _Clock(self, rows)
         part = batch.part(asked)
-        found = _SoftAnswer(part, weights, lists, router).hits()
+        found = SoftAnswer(part, weights, lists, router).hits()
         each = spent.lap("fuse")
         if self.how.reranker is not None:
-            vectors = hybrid.query_vectors(part, self.how.sources) if router.dense else None
+            vectors = query_vectors(part, self.how.sources) if router.dense else None
             found = hybrid.reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth, vectors)
             each += spent.lap("rerank")
         answers.take(rows, found, [one.k for one in asked])
@@ -384,7 +384,7 @@ class _Run:
     def _with_vectors(self, asked: Sequence[Asked], batch: Batch) -> list[Asked]:
         """The queries with the vectors of their texts, so that each text is encoded once."""
         part = batch.part(asked)
-        vectors, has = hybrid.query_vectors(part, self.how.sources)
+        vectors, has = query_vectors(part, self.how.sources)
         return [
             replace(one, query=replace(one.query, vector=vectors[place]))
             if has[place] and one.query.vector is None
@@ -411,52 +411,6 @@ class _Clock:
         if stage is not None:
             self.run._add(stage, spent)
         return spent / self.queries
-
-
-class _SoftAnswer:
-    """The lists of several strategies as one, by their ranks."""
-
-    def __init__(
-        self,
-        batch: Batch,
-        weights: Sequence[Mapping[str, float]],
-        lists: Mapping[str, tuple[list[int], Hits]],
-        router: Router,
-    ) -> None:
-        self.batch, self.router = batch, router
-        self.served = ", ".join(dict.fromkeys(found.backend for _, found in lists.values()))
-        keys, scores = {}, {}
-        for name, (places, found) in lists.items():
-            own, column = np.nonzero(found.documents >= 0)
-            keys[name] = np.array(places, dtype=np.int64)[own] << NUMBER_BITS | found.documents[own, column]
-            scores[name] = found.scores[own, column]
-        every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys.values()]))
-        offsets = np.searchsorted(every, np.arange(len(batch) + 1) << NUMBER_BITS)
-        channels = {}
-        for name, own in keys.items():
-            at = np.searchsorted(every, own)
-            listed, values = np.zeros(len(every), dtype=np.bool_), np.zeros(len(every))
-            listed[at], values[at] = True, scores[name]
-            channels[name] = Channel(values, listed, listed, offsets)
-        unknown = np.full(len(every), np.nan)
-        types = tuple(query.type for query in batch.queries)
-        now = np.full(len(batch), np.nan)
-        self.candidates = Candidates(offsets, every & (1 << NUMBER_BITS) - 1, channels, now, unknown, unknown, types)
-        self.fused = router.blend(weights, self.candidates)
-
-    def hits(self) -> Hits:
-        batch = self.batch
-        limits = np.array([one.k for one in batch.asked], dtype=np.int64)
-        scores, documents, _ = best(self.fused, self.candidates, limits, batch.width)
-        counts = (documents >= 0).sum(axis=1).astype(np.int32)
-        return Hits(scores, documents, counts, batch.queries, self.served, batch.resolver(), self.explain)
-
-    def explain(self, position: int, record_id: str) -> FusedExplanation:
-        position = searching.position_of(self.batch, position)
-        document = searching.number_of(self.batch, position, record_id)
-        return hybrid.explained(
-            self.candidates, self.fused, position, document, query=position, id=record_id, strategy=self.router.name
-        )
 
 
 def _both(answered: Decision, cascade: Decision) -> Decision:

@@ -1,0 +1,62 @@
+"""The hits of a soft router: several strategies' lists as one, by their ranks (SPEC A097)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .. import hybrid
+from .. import search as searching
+from ..explain import FusedExplanation
+from ..fuse.candidates import Candidates, Channel, best
+from ..hybrid import NUMBER_BITS
+from ..records import Hits
+from ..search import Batch
+from .router import Router
+
+
+class SoftAnswer:
+    """The lists of several strategies as one, by their ranks."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        weights: Sequence[Mapping[str, float]],
+        lists: Mapping[str, tuple[list[int], Hits]],
+        router: Router,
+    ) -> None:
+        self.batch, self.router = batch, router
+        self.served = ", ".join(dict.fromkeys(found.backend for _, found in lists.values()))
+        keys, scores = {}, {}
+        for name, (places, found) in lists.items():
+            own, column = np.nonzero(found.documents >= 0)
+            keys[name] = np.array(places, dtype=np.int64)[own] << NUMBER_BITS | found.documents[own, column]
+            scores[name] = found.scores[own, column]
+        every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys.values()]))
+        offsets = np.searchsorted(every, np.arange(len(batch) + 1) << NUMBER_BITS)
+        channels = {}
+        for name, own in keys.items():
+            at = np.searchsorted(every, own)
+            listed, values = np.zeros(len(every), dtype=np.bool_), np.zeros(len(every))
+            listed[at], values[at] = True, scores[name]
+            channels[name] = Channel(values, listed, listed, offsets)
+        unknown = np.full(len(every), np.nan)
+        types = tuple(query.type for query in batch.queries)
+        now = np.full(len(batch), np.nan)
+        self.candidates = Candidates(offsets, every & (1 << NUMBER_BITS) - 1, channels, now, unknown, unknown, types)
+        self.fused = router.blend(weights, self.candidates)
+
+    def hits(self) -> Hits:
+        batch = self.batch
+        limits = np.array([one.k for one in batch.asked], dtype=np.int64)
+        scores, documents, _ = best(self.fused, self.candidates, limits, batch.width)
+        counts = (documents >= 0).sum(axis=1).astype(np.int32)
+        return Hits(scores, documents, counts, batch.queries, self.served, batch.resolver(), self.explain)
+
+    def explain(self, position: int, record_id: str) -> FusedExplanation:
+        position = searching.position_of(self.batch, position)
+        document = searching.number_of(self.batch, position, record_id)
+        return hybrid.explained(
+            self.candidates, self.fused, position, document, query=position, id=record_id, strategy=self.router.name
+        )
