@@ -51,8 +51,10 @@ from .engine.recall.optimizer import Optimizer
 from .engine.recency import Recency
 from .engine.records import Hits, Query, Record, SearchScope, read_records
 from .engine.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
+from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.cascade import Cascade
 from .engine.route.classifier import Classifier
+from .engine.route.cost import amortised, capacity
 from .engine.route.decision import Decision
 from .engine.route.drift import check as check_policy
 from .engine.route.measure import Labelled
@@ -79,6 +81,7 @@ __all__ = [
     "CachedEncoder",
     "Candidates",
     "Cascade",
+    "CascadeRouter",
     "ChannelShare",
     "CheckedReranker",
     "Classifier",
@@ -126,6 +129,7 @@ __all__ = [
     "Record",
     "RecordError",
     "Relation",
+    "Retrieved",
     "Router",
     "ScoreRRF",
     "SearchScope",
@@ -141,6 +145,8 @@ __all__ = [
     "Verdict",
     "When",
     "ZScore",
+    "amortised",
+    "capacity",
     "check_policy",
     "col",
     "feedback_of",

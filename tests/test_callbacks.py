@@ -1,0 +1,218 @@
+"""The cascade through callbacks: Algorithm 4 as a plain program, and the engine's own cascade, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank import Cascade, Engine, OwnVectors, Query, Record
+from fanrank.engine.errors import ParameterError, QueryError
+from fanrank.engine.route.callbacks import CascadeRouter, reciprocal_ranks
+from fanrank.engine.route.classifier import Classifier
+
+WORDS = ["tea", "rain", "boat", "red", "wind", "moon"]
+DAY = 86400.0
+
+Hits = list[tuple[Any, float]]
+
+SCORES = st.lists(st.integers(0, 2000).map(lambda n: n / 64.0), max_size=8)
+TYPES = st.sampled_from([None, "a", "b", "c"])
+
+
+def ranked(scores: list[float], prefix: int = 0) -> Hits:
+    """Records named by number, best first."""
+    return [(prefix + number, score) for number, score in enumerate(sorted(scores, reverse=True))]
+
+
+def algorithm_4(
+    lexical: Hits, dense: Hits, k: int, type: str | None, tau: float, taus: dict[str, float]
+) -> tuple[Hits, bool, float | None]:
+    """SPEC A075 to A078 in plain Python; X04: two matches at least, and fewer escalate."""
+    matched = [score for _, score in lexical if score > 0.0]
+    confidence = (matched[0] - matched[1]) / matched[0] if len(matched) >= 2 else None
+    own = tau if type is None else taus.get(type, tau)
+    if confidence is not None and confidence >= own:
+        return lexical[:k], False, confidence
+    order: list[Any] = []
+    for record, _ in lexical + dense:
+        if record not in order:
+            order.append(record)
+    fused: Hits = []
+    for record in order:
+        score = 0.0
+        for hits in (lexical, dense):
+            names = [name for name, _ in hits]
+            if record in names:
+                score += 1.0 / (60.0 + names.index(record) + 1)
+        fused.append((record, score))
+    return sorted(fused, key=lambda hit: -hit[1])[:k], True, confidence
+
+
+@given(SCORES, SCORES, st.integers(0, 3), st.integers(0, 9), TYPES, st.sampled_from([0.0, 0.1, 0.5, 1.0, math.inf]))
+def test_algorithm_4(
+    lexical: list[float], dense: list[float], shift: int, k: int, type: str | None, tau: float
+) -> None:
+    first, second = ranked(lexical), ranked(dense, shift)
+    taus = {"a": 0.0, "b": 0.3}
+    asked: list[str] = []
+
+    def dense_fn(query: str, wanted: int) -> Hits:
+        asked.append(query)
+        assert wanted >= k
+        return second
+
+    found = CascadeRouter(Cascade(tau, taus)).retrieve(
+        "q", k, lambda query, wanted: first, dense_fn, qtype_fn=lambda query: type
+    )
+    expected, escalated, confidence = algorithm_4(first, second, k, type, tau, taus)
+    assert found.results == expected
+    assert (found.escalated, found.confidence) == (escalated, confidence)
+    assert asked == (["q"] if escalated else [])
+
+
+def test_a_list_filled_up_with_zeros_is_no_surer() -> None:
+    """SPEC A077, X04: nothing matched, or one record alone, escalates, even at the threshold 0."""
+    router = CascadeRouter(Cascade(0.0))
+    for lexical in ([], [("a", 0.0), ("b", 0.0)], [("a", 3.0)], [("a", 3.0), ("b", 0.0)]):
+        found = router.retrieve("q", 2, lambda *_, own=lexical: own, lambda *_: [("c", 0.9)])
+        assert (found.escalated, found.confidence) == (True, None)
+    assert not router.retrieve("q", 2, lambda *_: [("a", 3.0), ("b", 3.0)], lambda *_: []).escalated
+
+
+def test_the_worked_examples() -> None:
+    """SPEC A090."""
+    router = CascadeRouter()
+    skip = [("D12", 8.74), ("D7", 2.13), ("D3", 1.40), ("D21", 0.91), ("D5", 0.83)]
+    found = router.retrieve("Which book did I just finish reading?", 5, lambda *_: skip, lambda *_: [])
+    assert (found.results, found.escalated, round(found.confidence or 0.0, 3)) == (skip, False, 0.756)
+    first = [("D4", 4.21), ("D4'", 3.97), ("D9", 3.48), ("D2", 3.12), ("D16", 2.90)]
+    second = [("D9", 0.8), ("D4", 0.7)]
+    found = router.retrieve("How many camping days?", 3, lambda *_: first, lambda *_: second)
+    assert (found.escalated, round(found.confidence or 0.0, 3)) == (True, 0.057)
+    assert [record for record, _ in found.results] == ["D4", "D9", "D4'"]
+    assert found.latency_ms > 0.0
+
+
+def test_what_fuses_is_given_both_lists() -> None:
+    first, second = [("a", 2.0), ("b", 2.0)], [("c", 0.5)]
+
+    def fuse(query: str, lexical: Any, dense: Any) -> Hits:
+        assert (query, lexical, dense) == ("q", first, second)
+        return [("z", 1.0), ("y", 0.5)]
+
+    found = CascadeRouter().retrieve("q", 1, lambda *_: first, lambda *_: second, fuse)
+    assert found.results == [("z", 1.0)]
+
+
+@pytest.mark.parametrize(("confidence", "wanted"), [("margin", 20), ("fraction", 30), ("entropy", 30)])
+def test_how_many_hits_are_asked_for(confidence: str, wanted: int) -> None:
+    asked: list[int] = []
+
+    def search(_: str, number: int) -> Hits:
+        asked.append(number)
+        return ranked([1.0] * 50)[:number]
+
+    router = CascadeRouter(Cascade(math.inf, confidence=confidence, depth=30), depth=20)
+    router.retrieve("q", 5, search, search)
+    router.retrieve("q", 45, search, search)
+    assert asked == [wanted, wanted, 45, 45]
+
+
+def vector(text: str) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(text.encode()) + len(text)).normal(size=8)
+
+
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=20)
+question = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4).map(" ".join)
+cascades = st.sampled_from(
+    [
+        Cascade(0.0, escalate="rrf"),  # type: ignore[arg-type]
+        Cascade(0.1, escalate="rrf"),  # type: ignore[arg-type]
+        Cascade(0.5, {"b": 0.05}, ("a",), escalate="rrf"),  # type: ignore[arg-type]
+        Cascade(0.3, confidence="fraction", depth=7, escalate="rrf"),  # type: ignore[arg-type]
+        Cascade(0.3, confidence="entropy", escalate="rrf"),  # type: ignore[arg-type]
+        Cascade(math.inf, escalate="rrf"),  # type: ignore[arg-type]
+    ]
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts, question, cascades, st.integers(0, 24), TYPES)
+def test_over_the_engines_searches_it_is_the_engines_cascade(
+    texts: list[str], text: str, cascade: Cascade, k: int, type: str | None
+) -> None:
+    engine = Engine(encoder=OwnVectors(8), analyzer="minimal")
+    engine.add(
+        Record(f"r{i}", own, time=i * DAY, embedding=vector(own) if i % 5 else None) for i, own in enumerate(texts)
+    )
+    query = Query(text, vector=vector(text + "?"), now=40 * DAY, type=type)
+
+    def by(strategy: str) -> Any:
+        return lambda own, wanted: engine.search([own], wanted, strategy=strategy)[0]
+
+    router = CascadeRouter(cascade)
+    found = router.retrieve(query, k, by("bm25"), by("dense"), qtype_fn=lambda own: own.type)
+    expected = engine.search([query], k, strategy=cascade)
+    assert expected.decisions is not None
+    decision = expected.decisions[0]
+    assert (found.escalated, found.confidence) == (decision.escalated, decision.confidence)
+    assert [score for _, score in found.results] == [score for _, score in expected[0]]
+    # The engine breaks ties by age, which callbacks do not tell.
+    scores = [
+        score for _, score in router.retrieve(query, 100, by("bm25"), by("dense"), None, lambda q: q.type).results
+    ]
+    if len(set(scores)) == len(scores) or not found.escalated:
+        assert found.results == expected[0]
+
+    # What the engine fuses, whole.
+    agent = engine.search([query], k, strategy=replace(cascade, escalate="agent_rrf"))[0]  # type: ignore[arg-type]
+    whole = router.retrieve(
+        query, k, by("bm25"), by("dense"), lambda own, *_: by("agent_rrf")(own, k), lambda own: own.type
+    )
+    assert whole.results == agent
+
+
+def test_equals_stay_in_the_order_in_which_they_are_met() -> None:
+    assert reciprocal_ranks([("b", 9.0), ("a", 8.0)], [("c", 0.5), ("a", 0.4)]) == [
+        ("a", 2 / 62),
+        ("b", 1 / 61),
+        ("c", 1 / 61),
+    ]
+    assert reciprocal_ranks() == []
+
+
+@pytest.mark.parametrize(
+    ("hits", "said"),
+    [
+        ([("a", 1.0), ("b", 2.0)], r"best first; hit 2 scores 2\.0 after 1\.0"),
+        ([("a", 1.0), ("a", 0.5)], "twice"),
+        ([("a", math.inf)], "not finite"),
+        ([("a", math.nan)], "not finite"),
+    ],
+)
+def test_callbacks_that_answer_wrongly(hits: Hits, said: str) -> None:
+    router = CascadeRouter()
+    with pytest.raises(ParameterError, match=f"bm25_fn .*{said}"):
+        router.retrieve("q", 5, lambda *_: hits, lambda *_: [])
+    with pytest.raises(ParameterError, match=f"dense_fn .*{said}"):
+        router.retrieve("q", 5, lambda *_: [], lambda *_: hits)
+
+
+def test_what_is_declined() -> None:
+    for k in (-1, 1.5, True):
+        with pytest.raises(QueryError, match="k must be"):
+            CascadeRouter().retrieve("q", k, lambda *_: [], lambda *_: [])  # type: ignore[arg-type]
+    for depth in (1, 2.5, True):
+        with pytest.raises(ParameterError, match="depth"):
+            CascadeRouter(depth=depth)  # type: ignore[arg-type]
+    classifier = Classifier(("a",), (), np.zeros(0), np.zeros((1, 0)), np.zeros(1))
+    with pytest.raises(ParameterError, match="qtype_fn"):
+        CascadeRouter(Cascade(classifier=classifier))
+    with pytest.raises(ParameterError, match="cascade"):
+        CascadeRouter("margin")  # type: ignore[arg-type]
