@@ -33,9 +33,7 @@ from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, named, open_encoder
 from fanrank.engine.evaluate.protocol import (
     LOADERS,
-    TAUS,
-    TYPE_OF,
-    Answerer,
+    TAUS_A087,
     Evaluation,
     Preset,
     asked_with,
@@ -45,12 +43,19 @@ from fanrank.engine.evaluate.protocol import (
     rank,
     warm_up,
 )
-from fanrank.engine.evaluate.routing import (
+from fanrank.engine.evaluate.tables import table
+from fanrank.engine.records import Query
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.policy import Answerer, strategy_of
+from fanrank.engine.strategy import Strategy
+from fanrank.engine.tune.command import LABELS, drawn, render_tuned
+from fanrank.engine.tune.measure import labelled_questions
+from fanrank.engine.tune.study import (
     NOISE,
     Measured,
+    cascade_folds,
     cascade_sweep,
     corrupted,
-    cross_validate,
     differences,
     learning_curve,
     noise_grid,
@@ -58,14 +63,7 @@ from fanrank.engine.evaluate.routing import (
     routers,
     splits,
 )
-from fanrank.engine.evaluate.tables import table
-from fanrank.engine.records import Query
-from fanrank.engine.route.cascade import Cascade
-from fanrank.engine.route.measure import Labelled
-from fanrank.engine.route.policy import strategy_of
-from fanrank.engine.route.tune import tune
-from fanrank.engine.route.tune_cli import drawn, render_tuned
-from fanrank.engine.strategy import Strategy
+from fanrank.engine.tune.tuner import SYSTEMS, tune
 
 from .hybrid import versions
 from .machine import commit, machine, now
@@ -74,18 +72,15 @@ from .paths import RESULTS, data_folder
 PRESETS = ("agentir", "default")
 UNITS = {"whole": False, "turns": True}
 """Whether a session has a vector for each turn."""
-SYSTEMS = ("bm25", "dense", "rrf", "agent_rrf", "fused")
 ESCALATED = ("agent_rrf", "fused")
 METRIC = "hit@5"
 FANOUT = 20
 SAMPLED = 5
-"""Every so manieth question is asked in fan-outs."""
+"""One question of so many is asked in fan-outs."""
 K = 10
 HELD_OUT = 1000
 """Of the learning curve. With the source's 100 the spread between draws is some .03, more than what is learned."""
 PARTS = ("static", "sweep", "parts", "folds", "routers", "noise", "curve", "tune", "recall")
-LABELS = 50
-"""Labelled questions that a policy is tuned on (A093); the others confirm it."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -165,10 +160,10 @@ def _shown(found: Evaluation) -> dict[str, float]:
 def sweep(bench: Bench, measured: Measured, escalated: str, repetitions: int) -> dict[str, Any]:
     """The cascade at each threshold, really run: skip, metric and time; `as_composed` says whether each question has
     the value of the system that its margin points to."""
-    cascades = {tau: Cascade(tau, escalate=Strategy.of(escalated)) for tau in TAUS}
+    cascades = {tau: Cascade(tau, escalate=Strategy.of(escalated)) for tau in TAUS_A087}
     times = bench.milliseconds({str(tau): own for tau, own in cascades.items()}, repetitions)
     rows = []
-    for tau, expected in zip(TAUS, cascade_sweep(measured, escalated), strict=True):
+    for tau, expected in zip(TAUS_A087, cascade_sweep(measured, escalated), strict=True):
         found = bench.rank(cascades[tau])
         chosen = np.where(measured.confidence >= tau, measured.column("bm25"), measured.column(escalated))
         rows.append(
@@ -219,7 +214,7 @@ def folds(bench: Bench, measured: Measured, escalated: str, repetitions: int) ->
     ``composed`` are the values of the escalated system without types; really run, it knows the predicted ones.
     """
     rows = []
-    for number, fold in enumerate(cross_validate(measured, escalated)):
+    for number, fold in enumerate(cascade_folds(measured, escalated)):
         places = fold.places.tolist()
         row: dict[str, Any] = {"fold": number, "n": len(places), "accuracy": fold.accuracy, "taus": fold.taus}
         single = replace(fold.cascade(escalated), taus=None, classifier=None)
@@ -294,12 +289,7 @@ def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
 def tuned(bench: Bench, repetitions: int) -> dict[str, Any]:
     """What `fanrank tune` makes of 50 labelled questions, and what it is worth on the others."""
     dataset = bench.asked(strategy_of("agent_rrf"))
-    labelled = [
-        Labelled(query, dataset.relevant[str(query.id)], TYPE_OF.get(category, category))
-        for query in dataset.queries
-        for category in [dataset.categories[str(query.id)]]
-    ]
-    few, others = drawn(labelled, LABELS, 0)
+    few, others = drawn(labelled_questions(dataset), LABELS, 0)
     found = tune(bench.timed, few, metric=METRIC, held_out=others, repeats=max(repetitions, 1)).to_dict()
     return {"labels": len(few), "source": bench.dataset.name, **found}
 

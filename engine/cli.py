@@ -41,15 +41,15 @@ from .evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate
 from .evaluate.tables import render
 from .records import CATEGORIES, Query, Record, read_json_lines, read_records
 from .route import policy as policies
-from .route import tune_cli as tuning
 from .route.confidence import CONFIDENCES
 from .route.decision import Decision
 from .route.policy import POLICIES, Policy, strategy_of
-from .route.thresholds import MARGIN
-from .route.tune import SYSTEMS
 from .rows import RECORDS
 from .strategy import STRATEGIES, Strategy
 from .text import ANALYZERS, DEFAULT_ANALYZER
+from .tune import command as tuning
+from .tune.thresholds import MARGIN
+from .tune.tuner import SYSTEMS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -595,7 +595,10 @@ def check(
 @embeddings_option
 @backend_option
 @json_option
+@click.pass_context
 def tune(
+    context: click.Context,
+    /,
     path: str,
     kind: str | None,
     questions: str | None,
@@ -617,12 +620,21 @@ def tune(
     """Make a policy for the dataset at PATH, or the records at PATH, from labelled questions.
 
     Every system answers and is timed; the policy is the cheapest way that keeps within --margin of the best of them.
-    Use it with `fanrank search --policy`.
+    Use it with `fanrank search --policy`. A terminal shows how far it is; nothing else does. Do not use the machine for
+    anything else meanwhile: times are compared.
     """
+    if policy is not None:
+        # What tunes; a default is no wish.
+        wishes = {"out": "out", "picture": "plot", "systems": "system", **{name: name for name in how}}
+        given = [f"--{o}" for n, o in wishes.items() if context.get_parameter_source(n) is not ParameterSource.DEFAULT]
+        if given:
+            raise click.UsageError(f"--check tunes nothing: leave out {', '.join(given)}")
     engine = None
     if questions is not None:
         engine = _open(path, backend=backend, **_encoders({"encoder": encoder, "embeddings": embeddings}))
     elif kind is None:
+        if os.path.isdir(path) and not os.path.exists(os.path.join(path, "queries.jsonl")):
+            raise ParameterError(f"{path}: no BEIR directory; for an index or an engine's directory give --questions")
         kind = _kind(path)
         if kind == "records":
             raise ParameterError(f"{path}: records without questions; build an index of them and give --questions")
@@ -639,8 +651,6 @@ def tune(
         types_given,
     )
     if policy is not None:
-        if out is not None or picture is not None:
-            raise click.UsageError("--check tunes nothing: there is no --out and no --plot")
         report = tuning.checked(source, policy, labels=labels, seed=seed, progress=True)
         _show(report, as_json, tuning.render_drift(report))
         if report["drifted"]:
@@ -652,7 +662,7 @@ def tune(
         seed=seed,
         out=out,
         picture=picture,
-        systems=systems or SYSTEMS,
+        systems=systems or None,
         progress=True,
         **how,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fanrank.engine.evaluate.protocol import TAUS
+from fanrank.engine.evaluate.protocol import TAUS_A087
 
 ROOT = Path(__file__).parent.parent
 # Behind everything else, so that the folders there (engine, kernels) shadow no module.
@@ -76,7 +76,7 @@ def test_every_part_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.Mo
         assert shown.startswith(f"{row['part']}, agentir, {unit}, n = {QUESTIONS}")
         assert len(shown.splitlines()) > 2 or "error" in row
     for row in (row for row in rows if row["part"] == "sweep"):
-        assert [own["tau"] for own in row["rows"]] == list(TAUS)
+        assert [own["tau"] for own in row["rows"]] == list(TAUS_A087)
         assert all(own["as_composed"] for own in row["rows"])
         assert all(own["ms"] > 0.0 and own["ms_fanout"] > 0.0 for own in row["rows"])
     for row in (row for row in rows if row["part"] == "folds"):

@@ -16,9 +16,19 @@ from hypothesis import strategies as st
 from fanrank.engine.errors import ParameterError, PolicyFileError, StorageError
 from fanrank.engine.route.cascade import TAUS_A079, Cascade
 from fanrank.engine.route.classifier import Classifier
-from fanrank.engine.route.policy import FORMAT, POLICIES, VERSION, Policy, load, policy_of, save
+from fanrank.engine.route.policy import (
+    FORMAT,
+    POLICIES,
+    VERSION,
+    Answerer,
+    answerer_to_dict,
+    load,
+    policy_of,
+    save,
+    strategy_of,
+)
 from fanrank.engine.route.router import TABLE_A095, Router
-from fanrank.engine.strategy import STRATEGIES
+from fanrank.engine.strategy import STRATEGIES, Strategy
 
 
 def classifier(seed: int = 0, dimension: int = 3) -> Classifier:
@@ -36,17 +46,19 @@ def classifier(seed: int = 0, dimension: int = 3) -> Classifier:
 
 
 SOFT = Router(TABLE_A095, STRATEGIES["agent_rrf"], classifier(), soft=True)
-EVERY: list[Policy] = [
+EVERY: list[Answerer] = [
     Cascade(),
     Cascade(tau=math.inf, taus=TAUS_A079, lexical_types=("temporal-reasoning",), classifier=classifier()),
     Cascade(escalate=SOFT, confidence="entropy"),
     Router(TABLE_A095, STRATEGIES["rrf"]),
     SOFT,
+    STRATEGIES["bm25"],
+    STRATEGIES["agent_rrf"],
 ]
 
 
 @pytest.mark.parametrize("policy", EVERY)
-def test_a_file_holds_the_same_bits(tmp_path: Path, policy: Policy) -> None:
+def test_a_file_holds_the_same_bits(tmp_path: Path, policy: Answerer) -> None:
     path, again = tmp_path / "policy.json", tmp_path / "again.json"
     about = {"metric": "hit@5", "skip": 0.1 + 0.2, "types": {"ä\ud800": [1, None, True]}}
     save(path, policy, about)
@@ -57,7 +69,8 @@ def test_a_file_holds_the_same_bits(tmp_path: Path, policy: Policy) -> None:
     save(again, found, said)
     assert again.read_bytes() == path.read_bytes()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.json", "policy.json"]
-    if policy.classifier is not None:
+    if not isinstance(policy, Strategy) and policy.classifier is not None:
+        assert not isinstance(found, Strategy)
         texts, vectors = ["Did we, or did we not", ""], np.ones((2, 3))
         assert found.classifier is not None
         before, after = policy.classifier, found.classifier
@@ -140,6 +153,9 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int) -> None:
         ({"version": "1"}, "damaged: its version"),
         ({"policy": None}, "damaged: its policy"),
         ({"policy": "cascade"}, "damaged: its policy"),
+        ({"policy": STRATEGIES["bm25"].to_dict()}, "damaged: its policy"),
+        ({"policy": {"kind": "strategy"}}, "damaged"),
+        ({"policy": {"kind": "strategy", "name": "x", "tau": 1}}, "damaged"),
         ({"policy": {"kind": "oracle"}}, "damaged"),
         ({"policy": {"kind": "cascade", "tau": -1}}, "tau must be"),
         ({"policy": {"kind": "cascade", "escalate": {"name": "x", "channels": 3}}}, "channels"),
@@ -166,10 +182,10 @@ def test_a_constant_that_is_not_json_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("policy") / "policy.json"
-    save(path, EVERY[2], {"metric": "hit@5"})
+@pytest.fixture(scope="module", params=[EVERY[2], STRATEGIES["agent_rrf"]], ids=["policy", "strategy"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("policy") / "policy.json"
+    save(path, request.param, {"metric": "hit@5"})
     return path
 
 
@@ -210,4 +226,4 @@ def test_a_value_changed_anywhere_gives_a_policy_or_a_named_error(saved: Path, d
         policy, _ = load(changed)
     except PolicyFileError:
         return
-    assert policy_of(json.loads(json.dumps(policy.to_dict()))).to_dict() == policy.to_dict()
+    assert strategy_of(json.loads(json.dumps(answerer_to_dict(policy)))).to_dict() == policy.to_dict()

@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import load_locomo, paired_bootstrap
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.protocol import TAUS, Evaluation, asked_with, engine_of, find_preset
-from fanrank.engine.evaluate.routing import (
+from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, asked_with, engine_of, find_preset
+from fanrank.engine.records import Query
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.strategy import STRATEGIES
+from fanrank.engine.tune.study import (
     Measured,
     captured,
+    cascade_folds,
     cascade_sweep,
     corrupted,
-    cross_validate,
     differences,
     learning_curve,
     noise_grid,
@@ -29,9 +32,6 @@ from fanrank.engine.evaluate.routing import (
     routers,
     splits,
 )
-from fanrank.engine.records import Query
-from fanrank.engine.route.cascade import Cascade
-from fanrank.engine.strategy import STRATEGIES
 
 SYSTEMS = ("bm25", "dense", "rrf")
 TYPES = ("alpha", "beta", "gamma")
@@ -99,7 +99,7 @@ def winners(measured: Measured, places: Sequence[int], least: int = 5) -> tuple[
 def test_the_sweep_answers_each_question_by_its_margin(n: int, seed: int) -> None:
     measured = questions(n, seed)
     found = cascade_sweep(measured, "dense")
-    assert [row["tau"] for row in found] == list(TAUS)
+    assert [row["tau"] for row in found] == list(TAUS_A087)
     for row in found:
         value, skip = answered(measured, "dense", [row["tau"]] * n, range(n))
         assert row["value"] == pytest.approx(value)
@@ -119,7 +119,7 @@ def test_every_question_is_tested_once() -> None:
 def test_cross_validation_against_loops() -> None:
     pytest.importorskip("sklearn")
     measured = questions(200, 3)
-    found = cross_validate(measured, "rrf")
+    found = cascade_folds(measured, "rrf")
     assert [fold.places.tolist() for fold in found] == [test.tolist() for _, test in splits(200)]
     for fold, (train, test) in zip(found, splits(200), strict=True):
         by_type = {name: [p for p in train.tolist() if measured.types[p] == name] for name in TYPES}
@@ -139,7 +139,7 @@ def test_cross_validation_against_loops() -> None:
 def test_a_fold_learns_nothing_from_its_own_questions() -> None:
     pytest.importorskip("sklearn")
     measured = questions(120, 5)
-    first = cross_validate(measured, "dense")[0]
+    first = cascade_folds(measured, "dense")[0]
     other = questions(120, 6)
     mixed = {name: column.copy() for name, column in measured.values.items()}
     confidence, types, texts = measured.confidence.copy(), list(measured.types), list(measured.texts)
@@ -147,7 +147,7 @@ def test_a_fold_learns_nothing_from_its_own_questions() -> None:
         for name in SYSTEMS:
             mixed[name][place] = other.values[name][place]
         confidence[place], types[place], texts[place] = other.confidence[place], "delta", "quite unseen words"
-    again = cross_validate(Measured(mixed, confidence, tuple(types), tuple(texts)), "dense")[0]
+    again = cascade_folds(Measured(mixed, confidence, tuple(types), tuple(texts)), "dense")[0]
     assert (again.taus, again.tau) == (first.taus, first.tau)
     assert again.classifier.to_dict() == first.classifier.to_dict()
     assert again.accuracy == 0.0
@@ -382,7 +382,7 @@ def test_skip_shares_of_the_source(data: Path, passages: bool) -> None:
     dataset = asked_with(load_locomo(file, passages=passages, **preset.reading), Cascade(), "none")
     engine = engine_of(dataset, preset, encoder=Letters())
     found = []
-    for tau in TAUS:
+    for tau in TAUS_A087:
         decisions = engine.search(dataset.queries, 1, strategy=Cascade(tau)).decisions
         assert decisions is not None
         found.append(round(100 * sum(not own.escalated for own in decisions) / 1982, 1))

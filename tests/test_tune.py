@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,19 +19,24 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.engine.dense.cache import CachedEncoder
-from fanrank.engine.errors import MissingExtraError, ParameterError
+from fanrank.engine.errors import MissingExtraError, ParameterError, PolicyFileError
 from fanrank.engine.evaluate.bootstrap import paired_bootstrap
+from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.route import policy as policies
 from fanrank.engine.route.cascade import Cascade
-from fanrank.engine.route.drift import check, fisher, kolmogorov_smirnov, two_means
-from fanrank.engine.route.front import Point, cheapest, pareto, plot
-from fanrank.engine.route.measure import Labelled, Questions
+from fanrank.engine.route.decision import Decision, skip_share
 from fanrank.engine.route.router import Router
-from fanrank.engine.route.thresholds import (
+from fanrank.engine.strategy import STRATEGIES
+from fanrank.engine.tune import measure
+from fanrank.engine.tune.command import render_tuned
+from fanrank.engine.tune.drift import KEPT, check, fisher, kolmogorov_smirnov, reference_of, two_means
+from fanrank.engine.tune.front import Point, beats, cheapest, pareto, plot
+from fanrank.engine.tune.measure import Labelled, Questions, Run, encoding_afresh, labelled_questions
+from fanrank.engine.tune.thresholds import (
     ALWAYS,
+    HUNDREDTHS,
     LEAST,
     MARGIN,
-    TAUS,
     best,
     best_by_type,
     cross_validated,
@@ -38,8 +46,8 @@ from fanrank.engine.route.thresholds import (
     taus_by_type,
     thresholds,
 )
-from fanrank.engine.route.tune import tune
-from fanrank.engine.strategy import STRATEGIES
+from fanrank.engine.tune.tuned import Tuned
+from fanrank.engine.tune.tuner import tune
 
 try:
     from scipy import stats
@@ -84,7 +92,7 @@ def loop_tau(questions: Sequence[tuple[float, float, float, Any]], margin: float
 
 def test_the_constants_of_the_sources() -> None:
     """SPEC A080: thresholds of [0, 1], a margin of .005; A093: the four systems."""
-    assert (TAUS[0], TAUS[10], TAUS[-1], len(TAUS), MARGIN) == (0.0, 0.1, 1.0, 101, 0.005)
+    assert (HUNDREDTHS[0], HUNDREDTHS[10], HUNDREDTHS[-1], len(HUNDREDTHS), MARGIN) == (0.0, 0.1, 1.0, 101, 0.005)
     assert ALWAYS > 1.0
 
 
@@ -201,6 +209,8 @@ def test_the_front_and_the_cheapest_by_brute_force(points: list[Point], least: i
         if not beaten:
             expected.append(point)
     assert sorted(map(id, front)) == sorted(map(id, expected))
+    for point in points:
+        assert any(beats(other, point) for other in points) == (point not in front)
     assert [p.milliseconds for p in front] == sorted(p.milliseconds for p in expected)
 
     def sure(point: Point) -> float:
@@ -332,7 +342,7 @@ def test_questions_are_asked_timed_and_judged() -> None:
         return len(ids) / 10
 
     judged = Questions(engine, asked, judge=judge, k=2)
-    first = judged.answer(STRATEGIES["bm25"], repeats=2)
+    first = judged.compare({"bm25": STRATEGIES["bm25"]}, repeats=2)["bm25"]
     assert first.values.tolist() == [len(ids) / 10 for _, ids in calls]
     assert len(calls) == 3
     judged.answer(STRATEGIES["bm25"])
@@ -355,6 +365,99 @@ def test_a_cache_does_not_falsify_times(tmp_path: Path) -> None:
             questions.answer(STRATEGIES["dense"])
             assert encoder.asked == 2 * (run + 1)
         assert engine.encoder is cached
+        # What another thread took meanwhile goes on to work: records by the cache, queries by the model.
+        with encoding_afresh(engine):
+            taken = engine.encoder
+        assert taken is not None
+        asked, known = encoder.asked, cached.hits
+        assert taken.documents(["tea"]).tolist() == encoder.documents(["tea"]).tolist()
+        assert taken.documents(["tea"]).tolist() == encoder.documents(["tea"]).tolist()
+        assert cached.hits > known
+        assert taken.queries(["tea"]).tolist() == encoder.documents(["tea"]).tolist()
+        assert encoder.asked == asked + 1
+        assert (taken.name, taken.version, taken.dimension) == (cached.name, cached.version, cached.dimension)
+
+
+@pytest.mark.parametrize(("repeats", "size"), [(1, None), (3, None), (3, 2), (1, 4), (2, 99)])
+def test_ways_take_turns_and_each_batch_counts_with_its_least_time(
+    monkeypatch: pytest.MonkeyPatch, repeats: int, size: int | None
+) -> None:
+    clock, calls, random = [0.0], [], np.random.default_rng(1)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    engine = memory()
+    search = engine.search
+
+    def timed(batch: Any, k: int, *, strategy: Any = "bm25") -> Any:
+        took = float(random.integers(1, 9))
+        clock[0] += took
+        calls.append((getattr(strategy, "name", strategy), len(batch), took))
+        return search(batch, k, strategy=strategy)
+
+    monkeypatch.setattr(engine, "search", timed)
+    asked = [lexical("tea"), dense("river"), lexical("error"), dense("tea"), lexical("garden")]
+    ticks: list[int] = []
+    ways = {"x": STRATEGIES["bm25"], "y": STRATEGIES["dense"], "z": Cascade(0.1, escalate="dense")}
+    found = Questions(engine, asked, "hit@1").compare(
+        ways, repeats=repeats, size=size, progress=lambda: ticks.append(1)
+    )
+    # Every question by BM25 and one of each namespace by every way warm up.
+    assert [(name, n) for name, n, _ in calls[:4]] == [("bm25", 5), ("bm25", 1), ("dense", 1), ("cascade", 1)]
+    place, sums = 4, dict.fromkeys(ways, 0.0)
+    for start in range(0, 5, size or 5):
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(repeats):
+            for name, how in ways.items():
+                own, n, took = calls[place]
+                assert (own, n) == (how.name, min(size or 5, 5 - start))
+                times[name].append(took)
+                place += 1
+        for name, own_times in times.items():
+            sums[name] += min(own_times)
+    assert place == len(calls)
+    assert len(ticks) == len(calls) - 4
+    for name, how in ways.items():
+        assert found[name].milliseconds == pytest.approx(1e3 * sums[name] / 5)
+        hits = search([one.query for one in asked], 1, strategy=how)
+        right = [float(own[0][0] in one.relevant) for own, one in zip(hits, asked, strict=True)]
+        assert found[name].values.tolist() == right
+        if hits.decisions is not None:
+            assert found[name].decisions is not None
+            told = [one.escalated for one in found[name].decisions or ()]
+            assert told == [one.escalated for one in hits.decisions]
+
+
+def test_questions_of_a_dataset() -> None:
+    queries = [fr.Query("one?", id="a"), fr.Query("two?", id="b"), fr.Query("three?", id="c")]
+    dataset = Dataset(
+        "toy",
+        [],
+        queries,
+        {"a": {"x": 1}, "b": {"y": 2}, "c": {}},
+        {"a": "temporal", "b": "open-domain"},
+        own={"b": "b"},
+    )
+    assert labelled_questions(dataset) == [
+        Labelled(queries[0], {"x": 1}, "temporal-reasoning"),
+        Labelled(queries[1], {"y": 2}, "open-domain", "b"),
+        Labelled(queries[2], {}),
+    ]
+
+
+@given(st.lists(st.sampled_from([None, True, False]), max_size=9))
+def test_the_skipped_share_of_decisions(flags: list[bool | None]) -> None:
+    decided = [flag for flag in flags if flag is not None]
+    expected = sum(not flag for flag in decided) / len(decided) if decided else None
+    assert skip_share([Decision("bm25", escalated=flag) for flag in flags]) == expected
+
+
+def test_deciding_does_not_import_what_evaluates() -> None:
+    for package, above in (("route", ("evaluate", "tune")), ("evaluate", ("tune",))):
+        for file in (Path(__file__).parent.parent / "engine" / package).glob("*.py"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            named = {
+                node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 2
+            }
+            assert not {name.split(".")[0] for name in named} & set(above), file
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +486,7 @@ def test_tuning_finds_what_was_planted(mixed: list[Labelled]) -> None:
     assert {p.name for p in pareto(found.points)} == set(told["front"])
     lexical_values = [float(engine.search([one.query], 1)[0][0][0] in one.relevant) for one in mixed]
     assert told["parity"]["bm25"] == vars(paired_bootstrap(values, lexical_values))
-    assert [step["tau"] for step in told["sweep"]] == list(TAUS)
+    assert [step["tau"] for step in told["sweep"]] == list(HUNDREDTHS)
     assert set(told["cross_validation"]) == {"one threshold", "by type, predicted", "by type, oracle"}
     assert sum(fold["n"] for fold in told["cross_validation"]["by type, predicted"]["folds"]) == 12
     assert {name: own["n"] for name, own in told["types"].items()} == {"name": 6, "sense": 6}
@@ -514,6 +617,67 @@ def test_a_judge_takes_the_metrics_place(mixed: list[Labelled]) -> None:
     assert found.chosen.accuracy >= 1.0 - MARGIN
 
 
+def test_one_system_for_all_is_its_own_policy(tmp_path: Path) -> None:
+    sure = [Labelled(fr.Query(f"{word} {word} {word}"), {f"says {word}": 1}) for word in WORDS]
+    found = tune(memory(Slow()), sure, systems=("bm25", "dense"), metric="hit@1", held_out=sure, repeats=1)
+    assert found.chosen.name in ("bm25", "cascade dense 0.00")
+    told = {**vars(found), "chosen": next(p for p in found.points if p.name == "bm25"), "policy": STRATEGIES["bm25"]}
+    assert str(Tuned(**told).to_dict()["chosen"]["policy"]) == "bm25: bm25"
+    policies.save(tmp_path / "policy.json", STRATEGIES["bm25"], found.about)
+    policy, about = policies.load(tmp_path / "policy.json")
+    assert policy == STRATEGIES["bm25"]
+    assert memory().search([one.query for one in sure], strategy=policy).decisions is None
+    assert not check(policy, about, memory(Slow()), sure * 3).drifted
+
+
+def test_a_choice_off_the_front_says_so() -> None:
+    points = (Point("bm25", 0.5, 1.0), Point("fused", 0.9, 10.0), Point("cascade fused 0.30", 0.9, 11.0, 0.3))
+    swept = Point("cascade fused 1.00", 0.9, 9.0, 0.0)
+    sure = [Labelled(fr.Query(f"{word} {word} {word}"), {f"says {word}": 1}) for word in WORDS]
+    found = tune(memory(), sure, systems=("bm25", "dense"), metric="hit@1", repeats=1)
+    on = replace(found, points=points, chosen=points[0])
+    assert on.beaten_by == []
+    assert on.to_dict()["chosen"]["on_front"] is True
+    off = replace(found, points=(*points, swept), chosen=points[2])
+    assert off.beaten_by == [swept]
+    told = off.to_dict()["chosen"]
+    assert (told["on_front"], told["beaten_by"]) == (False, ["cascade fused 1.00"])
+    text = render_tuned({**off.to_dict(), "source": "toy"})
+    assert "the chosen point is off the front: cascade fused 1.00" in text
+    row = next(line for line in text.splitlines() if line.startswith("cascade fused 0.30"))
+    assert row.split()[-1] == "chosen"
+    assert "off the front" not in render_tuned({**on.to_dict(), "source": "toy"})
+    row = next(line for line in render_tuned({**on.to_dict(), "source": "toy"}).splitlines() if line[:5] == "bm25 ")
+    assert row.split()[-2:] == ["front", "chosen"]
+
+
+def test_systems_that_count_ages_need_times(monkeypatch: pytest.MonkeyPatch, mixed: list[Labelled]) -> None:
+    engine = memory()
+    undated = [Labelled(one.query, one.relevant) for one in mixed]
+    dated = [Labelled(fr.Query(one.query.text, now=1.0), one.relevant) for one in mixed]
+    found = tune(engine, undated, metric="hit@1", repeats=1)
+    assert [point.name for point in found.systems] == ["bm25", "dense", "rrf", "fused"]
+    assert list(found.about["left_out"]) == list(found.to_dict()["left_out"]) == ["agent_rrf"]
+    found = tune(engine, dated, metric="hit@1", repeats=1)
+    assert [point.name for point in found.systems] == ["bm25", "dense", "rrf", "agent_rrf", "fused"]
+    assert found.about["left_out"] == {}
+    # One that counts ages of some types alone needs a time of those.
+    never = fr.Strategy("calm", (fr.Lexical(), fr.Dense()), fr.AgentRRF(recency_types=["news"]))
+    monkeypatch.setattr(engine, "search", lambda *given, **how: pytest.fail("it searched"))
+    for systems, asked, held_out in (
+        (("bm25", "agent_rrf"), undated, ()),
+        (("bm25", "decay"), undated, ()),
+        (("bm25", never), undated, ()),
+        (None, [*dated, undated[0]], ()),
+        (None, dated, undated),
+    ):
+        with pytest.raises(ParameterError, match=r"counts ages .*--system"):
+            tune(engine, asked, systems=systems, metric="hit@1", held_out=held_out)
+    typed = [Labelled(fr.Query(one.query.text, type="talk"), one.relevant) for one in mixed]
+    monkeypatch.undo()
+    assert tune(engine, typed, systems=("bm25", never), metric="hit@1", repeats=1).about["left_out"] == {}
+
+
 def test_what_cannot_be_tuned(mixed: list[Labelled]) -> None:
     engine = memory()
     for how, message in (
@@ -545,8 +709,6 @@ def test_drift_is_told_from_no_drift(tmp_path: Path, mixed: list[Labelled]) -> N
     assert not check(policy, about, engine, many).drifted
 
     run = Questions(engine, many, "hit@1").answer(forced)
-    from fanrank.engine.route.drift import reference_of
-
     about = {**about, "reference": reference_of(run, "labelled")}
     same = check(forced, about, engine, many[::-1])
     assert [test.name for test in same.tests] == ["skip", "confidence", "accuracy"]
@@ -571,12 +733,97 @@ def test_drift_is_told_from_no_drift(tmp_path: Path, mixed: list[Labelled]) -> N
         check(forced, {**about, "judged": True}, engine, many)
 
 
+def test_a_reference_is_a_sample() -> None:
+    n = 5 * KEPT
+    decisions = tuple(
+        Decision("bm25", confidence=place / n, escalated=place >= n // 2, type="late" if place >= n // 2 else None)
+        for place in range(n)
+    )
+    run = Run(np.arange(n, dtype=float), 1.0, tuple(one.type for one in decisions), decisions)
+    found = reference_of(run, "held_out", 3)
+    values = [int(value) for value in found["values"]]
+    assert found["n"] == len(values) == len(set(values)) == found["decided"] == KEPT
+    # All columns are of the same questions, from everywhere among them.
+    assert found["confidences"] == [value / n for value in values]
+    assert found["escalated"] == found["types"]["late"] == sum(value >= n // 2 for value in values)
+    assert abs(found["escalated"] - KEPT / 2) < 5 * math.sqrt(KEPT / 4)
+    assert reference_of(run, "held_out", 3) == found
+    assert reference_of(run, "held_out", 4) != found
+    few = Run(run.values[:7], 1.0, (None,) * 7, None)
+    assert reference_of(few, "labelled", 3) == {
+        "of": "labelled",
+        "n": 7,
+        "decided": 0,
+        "escalated": 0,
+        "types": {},
+        "confidences": [],
+        "values": list(range(7)),
+    }
+
+
+REFERENCE = {"of": "x", "n": 2, "decided": 2, "escalated": 1, "types": {"a": 1}, "confidences": [0.5, None],
+             "values": [1.0, 0.0]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        {"n": 3},
+        {"n": None},
+        {"n": 0, "values": []},
+        {"values": [1.0]},
+        {"values": [1.0, "x"]},
+        {"values": [1.0, None]},
+        {"values": [1.0, math.nan]},
+        {"values": [1.0, 10**400]},
+        {"values": [True, 1.0]},
+        {"decided": None},
+        {"decided": 3},
+        {"decided": "2"},
+        {"decided": 0},
+        {"escalated": 3},
+        {"escalated": -1},
+        {"escalated": 0.5},
+        {"types": []},
+        {"types": {"a": "1"}},
+        {"types": {"a": 2, "b": 1}},
+        {"confidences": []},
+        {"confidences": [0.5, "x"]},
+        {"confidences": None},
+    ],
+)
+def test_a_damaged_reference_is_named(wrong: Any, mixed: list[Labelled]) -> None:
+    policy, engine = Cascade(0.3, escalate="dense"), memory()
+    assert check(policy, {"metric": "hit@1", "reference": REFERENCE}, engine, mixed).reference == 2
+    damaged = {**REFERENCE, **wrong} if isinstance(wrong, dict) else wrong
+    with pytest.raises(PolicyFileError, match=r"damaged: .*reference"):
+        check(policy, {"metric": "hit@1", "reference": damaged}, engine, mixed)
+    for name in REFERENCE:
+        if name != "of":
+            with pytest.raises(PolicyFileError, match="damaged"):
+                check(policy, {"reference": {n: own for n, own in REFERENCE.items() if n != name}}, engine, mixed)
+    for about in ({"metric": 3}, {"k": "5"}, {"k": 0}):
+        with pytest.raises(PolicyFileError, match="damaged"):
+            check(policy, {"reference": REFERENCE, **about}, engine, mixed)
+
+
+def test_drift_of_a_strategy_for_all(mixed: list[Labelled]) -> None:
+    """It decides nothing, but its questions have types and its answers a worth."""
+    engine, how = memory(), STRATEGIES["bm25"]
+    typed = [Labelled(fr.Query(one.query.text, type=one.type), one.relevant) for one in mixed] * 4
+    about = {"metric": "hit@1", "reference": reference_of(Questions(engine, typed, "hit@1").answer(how), "labelled")}
+    same = check(how, about, engine, typed)
+    assert [test.name for test in same.tests][1:] == ["accuracy"]
+    assert same.tests[0].name.startswith("share of ")
+    assert not same.drifted
+    assert check(how, about, engine, [one for one in typed if one.query.type == "sense"]).drifted
+
+
 def test_drift_of_types(mixed: list[Labelled]) -> None:
     engine = memory()
     typed = [Labelled(fr.Query(one.query.text, type=one.type), one.relevant) for one in mixed] * 4
     router = Router({"name": STRATEGIES["bm25"], "sense": STRATEGIES["dense"]}, STRATEGIES["bm25"])
-    from fanrank.engine.route.drift import reference_of
-
     about = {"metric": "hit@1", "reference": reference_of(Questions(engine, typed, "hit@1").answer(router), "held_out")}
     assert not check(router, about, engine, typed).drifted
     found = check(router, about, engine, [one for one in typed if one.query.type == "name"])

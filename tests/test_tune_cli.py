@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from test_cli import fails, run, run_json, write
 import fanrank as fr
 from fanrank.engine.route import policy as policies
 from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.tune import command, tuner
 
 pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
 
@@ -83,7 +86,7 @@ def test_a_policy_from_an_index_and_questions(tmp_path: Path, index: Path, quest
 
 def test_without_out_the_policy_is_in_the_answer(index: Path, questions: Path) -> None:
     found = run_json("tune", index, "--questions", questions, *SYSTEMS, "--types-given")
-    assert policies.policy_of(found["policy"]).to_dict() == found["policy"]
+    assert policies.answerer_to_dict(policies.strategy_of(found["policy"])) == found["policy"]
     assert found["classifier"] is None
     assert set(found["types"]) == {"name", "word"}
 
@@ -98,9 +101,9 @@ def test_drift_by_the_command(tmp_path: Path, index: Path, questions: Path) -> N
     # A cascade that surely decides by confidence, whatever the times of this run chose.
     policy = Cascade(0.2, escalate="sparse")
     engine = fr.Engine.load(index)
-    from fanrank.engine.route.drift import reference_of
-    from fanrank.engine.route.measure import Questions
-    from fanrank.engine.route.tune_cli import labelled_of
+    from fanrank.engine.tune.command import labelled_of
+    from fanrank.engine.tune.drift import reference_of
+    from fanrank.engine.tune.measure import Questions
 
     labelled = [labelled_of(one) for one in rows()[1]] * 4
     policies.save(
@@ -135,6 +138,10 @@ def test_search_by_a_policy(tmp_path: Path, index: Path) -> None:
     text = run("search", index, "tea tea tea", "--policy", out).stdout.splitlines()[0]
     assert text.startswith("? tea tea tea  (bm25, confidence 0.")
     assert text.endswith("threshold 0.2)")
+    policies.save(tmp_path / "one.json", fr.STRATEGIES["bm25"], {})
+    plain = run_json("search", index, "tea tea tea", "--policy", tmp_path / "one.json")["queries"][0]
+    assert "decision" not in plain
+    assert plain["hits"] == run_json("search", index, "tea tea tea")["queries"][0]["hits"]
     both = run("search", index, "tea", "--policy", out, "--strategy", "bm25", code=2)
     assert "--strategy or --policy" in both.stderr
     assert "is not a policy file" in fails("search", index, "tea", "--policy", queries)
@@ -156,9 +163,71 @@ def test_what_the_command_declines(tmp_path: Path, index: Path, questions: Path)
     assert "wrong.jsonl:1: a question's 'relevant'" in fails("tune", index, "--questions", wrong, *SYSTEMS)
     assert "unknown strategy 'magic'" in fails("tune", index, "--questions", questions, "--system", "magic")
     assert "bm25 and another" in fails("tune", index, "--questions", questions, "--system", "bm25")
-    policy = tmp_path / "p.json"
-    both = run("tune", index, "--questions", questions, "--check", policy, "--out", policy, code=2)
-    assert "--check tunes nothing" in both.stderr
+    assert "--questions" in fails("tune", index)
+    assert "--questions" in fails("tune", index, "--check", tmp_path / "p.json")
+    # Two of the systems count ages; asked for by name, they are not left out.
+    aged = fails("tune", index, "--questions", questions, "--system", "bm25", "--system", "decay")
+    assert "'decay' counts ages" in aged
+    assert "--system" in aged
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        ("--out", "p.json"),
+        ("--plot", "p.svg"),
+        ("--metric", "hit@5"),
+        ("--system", "bm25"),
+        ("--confidence", "margin"),
+        ("--margin", "0.1"),
+        ("--folds", "5"),
+    ],
+)
+def test_checking_takes_no_wishes_for_tuning(index: Path, questions: Path, wish: tuple[str, str]) -> None:
+    found = run("tune", index, "--questions", questions, "--check", "p.json", *wish, code=2)
+    assert f"--check tunes nothing: leave out {wish[0]}" in found.stderr
+
+
+def test_what_cannot_be_written_is_told_first(
+    tmp_path: Path, index: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*given: Any, **how: Any) -> Any:
+        raise AssertionError("it tuned")
+
+    monkeypatch.setattr(command, "tune", unreachable)
+    asked = ("tune", index, "--questions", questions, *SYSTEMS)
+    out = tmp_path / "policy.json"
+    assert "there is no folder" in fails(*asked, "--out", tmp_path / "none" / "policy.json")
+    assert "cannot be written" in fails(*asked, "--out", tmp_path)
+    if importlib.util.find_spec("matplotlib") is not None:
+        assert ".svg, .png or .pdf" in fails(*asked, "--out", out, "--plot", tmp_path / "front.gif")
+        assert "there is no folder" in fails(*asked, "--out", out, "--plot", tmp_path / "none" / "front.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "fanrank[tune]" in fails(*asked, "--out", out, "--plot", tmp_path / "front.svg")
+    assert not out.exists()
+
+
+def test_a_damaged_reference_is_one_line(tmp_path: Path, index: Path, questions: Path) -> None:
+    out = tmp_path / "policy.json"
+    policies.save(out, fr.STRATEGIES["bm25"], {"metric": "hit@1", "reference": {"n": 1, "values": [1.0]}})
+    said = fails("tune", index, "--questions", questions, "--check", out)
+    assert str(out) in said
+    assert "damaged: the 'decided' of its reference" in said
+
+
+def test_without_times_the_default_systems_count_no_ages(
+    tmp_path: Path, index: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "SYSTEMS", ("bm25", "decay", "sparse"))
+    found = run_json("tune", index, "--questions", questions, "--metric", "hit@1", "--types-given")
+    assert list(found["systems"]) == ["bm25", "sparse"]
+    assert list(found["left_out"]) == ["decay"]
+    text = run("tune", index, "--questions", questions, "--metric", "hit@1", "--types-given").stdout
+    assert "left out: decay: it counts ages" in text
+    dated = write(tmp_path / "dated.jsonl", [{**one, "now": 1.0} for one in rows()[1]])
+    found = run_json("tune", index, "--questions", dated, "--metric", "hit@1", "--types-given")
+    assert list(found["systems"]) == ["bm25", "decay", "sparse"]
+    assert found["left_out"] == {}
 
 
 def test_a_dataset_with_its_encoder(tmp_path: Path) -> None:

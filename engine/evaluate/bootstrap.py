@@ -11,8 +11,9 @@ import numpy.typing as npt
 from ..errors import ParameterError
 
 _CHUNK = 1 << 21  # indices drawn at a time: 16 MB, whatever the number of resamples
-# A resampled mean of exact zero comes out as some 1e-17 where fractions cancel; it must count as a tie.
-_TIE = 1e-12
+TIE = 1e-12
+"""Means that differ by less are equal: sums of fractions differ in their last bits by the order of their terms, and a
+resampled mean of exact zero comes out as some 1e-17."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def paired_bootstrap(
     means = np.concatenate(
         [differences[random.integers(0, n, (count, n))].mean(axis=1) for count in _chunks(resamples, n)]
     )
-    tail = min(float(np.mean(means <= _TIE)), float(np.mean(means >= -_TIE)))
+    tail = min(float(np.mean(means <= TIE)), float(np.mean(means >= -TIE)))
     return _comparison(differences, means, min(1.0, 2.0 * tail), level, n)
 
 
@@ -76,7 +77,7 @@ def cluster_bootstrap(
         drawn = random.integers(0, n, (count, n))
         means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
     together = np.concatenate(means)
-    return _comparison(differences, together, float(np.mean(together <= _TIE)), level, n)
+    return _comparison(differences, together, float(np.mean(together <= TIE)), level, n)
 
 
 def _paired(first: npt.ArrayLike, second: npt.ArrayLike, resamples: int, level: float) -> npt.NDArray[np.float64]:

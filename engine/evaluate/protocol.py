@@ -43,8 +43,8 @@ from ..errors import ParameterError
 from ..records import Hits, Query, check_k
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
-from ..route.decision import Decision
-from ..route.policy import Policy, load, strategy_of
+from ..route.decision import Decision, skip_share
+from ..route.policy import Answerer, Policy, load, strategy_of
 from ..route.router import Router
 from ..strategy import AnyStrategy, Strategy
 from ..text import DEFAULT_ANALYZER
@@ -56,15 +56,13 @@ from .locomo import load_locomo
 from .longmemeval import load_longmemeval
 from .metrics import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
 
-TAUS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
-"""The thresholds of SPEC A087."""
+TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
+"""The thresholds of the sources' sweeps (SPEC A086, A087)."""
 
 BEIR_DEPTH = 100  # SPEC T001
 
 TYPES = ("none", "oracle", "predicted")
 """What queries of an evaluation may say of their type."""
-Answerer = Strategy | Policy
-"""What answers a batch: one strategy for all of it, or a policy that decides for each query."""
 TYPE_OF = {"temporal": "temporal-reasoning", "multi-hop": "multi-session"}
 """LoCoMo's categories as the types of SPEC A063."""
 
@@ -135,8 +133,7 @@ class Evaluation:
     @property
     def skip(self) -> float | None:
         """The share of queries that a cascade answered by BM25 alone; None where no cascade decided."""
-        escalated = [own.escalated for own in self.decisions or () if own.escalated is not None]
-        return None if not escalated else escalated.count(False) / len(escalated)
+        return skip_share(self.decisions or ())
 
     def answered_by(self) -> dict[str, int]:
         """``{strategy: queries}`` of a policy's decisions, the most frequent first; empty where none decided."""
@@ -157,7 +154,7 @@ class Evaluation:
             for category, of in sorted(rows.items())
         }
 
-    def margin_sweep(self, taus: Sequence[float] = TAUS) -> list[dict[str, float]]:
+    def margin_sweep(self, taus: Sequence[float] = TAUS_A087) -> list[dict[str, float]]:
         """For each tau the share of queries whose second stage is skipped, also in percent to one decimal."""
         skipped = [float(np.mean(self.confidence >= tau)) for tau in taus]
         return [

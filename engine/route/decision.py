@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -47,6 +47,12 @@ class Decision:
             name: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
             for name, value in found.items()
         }
+
+
+def skip_share(decisions: Iterable[Decision]) -> float | None:
+    """The share of queries that a cascade answered by BM25 alone; None where none decided so."""
+    escalated = [one.escalated for one in decisions if one.escalated is not None]
+    return escalated.count(False) / len(escalated) if escalated else None
 
 
 def _when(when: When) -> dict[str, Any]:

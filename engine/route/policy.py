@@ -1,7 +1,8 @@
 """Policies as data: one small JSON file, apart from the index (SPEC A103).
 
 The file is ``{"format": "fanrank-policy", "version": 1, "policy": …, "about": …}``: what `to_dict` makes of the policy,
-with the classifier's arrays as lists of numbers, and what its maker wants to say of it. Floats are written in full, so
+with the classifier's arrays as lists of numbers, and what its maker wants to say of it. Where one strategy is best for
+all queries, it is the policy (``"kind": "strategy"``). Floats are written in full, so
 a policy loads with the bits that it was saved with. Nothing in it is code: a pickle is refused as any other file is.
 """
 
@@ -21,9 +22,13 @@ from .router import Router
 
 FORMAT = "fanrank-policy"
 VERSION = 1
+STRATEGY = "strategy"
+"""The kind of a strategy in a policy's place."""
 
 Policy = Cascade | Router
 AnyPolicy = str | Policy | Mapping[str, Any]
+Answerer = Strategy | Policy
+"""What answers a batch: one strategy for all of it, or a policy that decides for each query."""
 
 POLICIES: dict[str, Policy] = {"cascade": Cascade()}
 """The named policies."""
@@ -45,27 +50,38 @@ def policy_of(value: AnyPolicy) -> Policy:
     raise ParameterError(f"a policy is a name, a Cascade, a Router or a mapping with their kind, not {value!r:.200}")
 
 
-def strategy_of(value: AnyStrategy | AnyPolicy) -> Strategy | Policy:
-    """The strategy or policy that a value, a name or a mapping stands for. Raises `ParameterError`."""
+def strategy_of(value: AnyStrategy | AnyPolicy) -> Answerer:
+    """The strategy or policy that a value, a name or a mapping stands for; `answerer_to_dict` gives the latter.
+
+    Raises `ParameterError`.
+    """
     if isinstance(value, (Cascade, Router)) or (isinstance(value, str) and value in POLICIES):
         return policy_of(value)
     if isinstance(value, str) and value not in STRATEGIES:
         raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join([*STRATEGIES, *POLICIES])}")
+    if isinstance(value, Mapping) and value.get("kind") == STRATEGY:
+        return Strategy.of({name: own for name, own in value.items() if name != "kind"})
     if isinstance(value, Mapping) and "kind" in value:
         return policy_of(value)
     return Strategy.of(value)
 
 
-def save(path: str | os.PathLike[str], policy: AnyPolicy, about: Mapping[str, Any] | None = None) -> None:
-    """Write the policy, in place of what is there: a reader sees the old file or the new one.
+def answerer_to_dict(value: Answerer) -> dict[str, Any]:
+    """Plain JSON values with the ``kind``: cascade, router, or strategy. `strategy_of` takes them."""
+    return {"kind": STRATEGY, **value.to_dict()} if isinstance(value, Strategy) else value.to_dict()
+
+
+def save(path: str | os.PathLike[str], policy: AnyStrategy | AnyPolicy, about: Mapping[str, Any] | None = None) -> None:
+    """Write the policy, or the strategy for all queries, in place of what is there: a reader sees the old file or the
+    new one.
 
     `about` are JSON values. Raises `ParameterError`, and `PolicyFileError` where the file cannot be written; then what
     is there stays.
     """
-    policy = policy_of(policy)
+    policy = strategy_of(policy)
     if about is not None and not isinstance(about, Mapping):
         raise ParameterError(f"what is said about a policy must be a mapping, not {about!r}")
-    content = {"format": FORMAT, "version": VERSION, "policy": policy.to_dict(), "about": dict(about or {})}
+    content = {"format": FORMAT, "version": VERSION, "policy": answerer_to_dict(policy), "about": dict(about or {})}
     try:
         text = json.dumps(content, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -86,8 +102,8 @@ def save(path: str | os.PathLike[str], policy: AnyPolicy, about: Mapping[str, An
         raise PolicyFileError(f"{place}: cannot be written: {error.strerror or error}") from error
 
 
-def load(path: str | os.PathLike[str]) -> tuple[Policy, dict[str, Any]]:
-    """(the policy, what is said about it). Raises `PolicyFileError`, which says what is wrong with the file."""
+def load(path: str | os.PathLike[str]) -> tuple[Answerer, dict[str, Any]]:
+    """(the policy or strategy, what is said about it). Raises `PolicyFileError`, which says what is wrong there."""
     place = Path(path)
     try:
         text = place.read_bytes().decode("utf-8")
@@ -111,10 +127,10 @@ def load(path: str | os.PathLike[str]) -> tuple[Policy, dict[str, Any]]:
     policy, about = content.get("policy"), content.get("about")
     if set(content) != {"format", "version", "policy", "about"} or not isinstance(about, dict):
         raise PolicyFileError(f"{place}: damaged: a policy file has format, version, policy and about")
-    if not isinstance(policy, dict):
+    if not isinstance(policy, dict) or "kind" not in policy:
         raise PolicyFileError(f"{place}: damaged: its policy is {policy!r:.200}")
     try:
-        return policy_of(policy), about
+        return strategy_of(policy), about
     except ParameterError as error:
         raise PolicyFileError(f"{place}: damaged, or changed by hand to what cannot be: {error}") from error
 

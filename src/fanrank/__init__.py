@@ -56,14 +56,14 @@ from .engine.route.cascade import Cascade
 from .engine.route.classifier import Classifier
 from .engine.route.cost import amortised, capacity
 from .engine.route.decision import Decision
-from .engine.route.drift import check as check_policy
-from .engine.route.measure import Labelled
 from .engine.route.policy import load as load_policy
 from .engine.route.policy import save as save_policy
 from .engine.route.router import Router
-from .engine.route.tune import tune
 from .engine.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
 from .engine.text import ANALYZERS, Analyzer, get_analyzer
+from .engine.tune.drift import check as check_policy
+from .engine.tune.measure import Labelled
+from .engine.tune.tuner import tune
 from .engine.when import When, parse_when
 
 __version__ = "0.1.0"

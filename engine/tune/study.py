@@ -17,10 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
+from ..evaluate.bootstrap import TIE, cluster_bootstrap, paired_bootstrap
+from ..evaluate.protocol import TAUS_A087, TYPE_OF, Evaluation
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
 from ..route.router import Router
-from ..route.thresholds import (
+from ..strategy import BM25, Strategy
+from .thresholds import (
     LEAST,
     MARGIN,
     best,
@@ -31,9 +34,6 @@ from ..route.thresholds import (
     taus_by_type,
     thresholds,
 )
-from ..strategy import BM25, Strategy
-from .bootstrap import cluster_bootstrap, paired_bootstrap
-from .protocol import TAUS, TYPE_OF, Evaluation
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -156,7 +156,7 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class CascadeFold:
     """A cascade by type whose classifier and thresholds saw none of the questions at `places`, and what it gives."""
 
     places: Integers
@@ -194,15 +194,17 @@ def router_of(measured: Measured, places: Integers, features: str = "tfidf", *, 
     return Router(table, systems[default], measured.fit(places, features), soft)
 
 
-def cascade_sweep(measured: Measured, escalated: str = ESCALATED, taus: Sequence[float] = TAUS) -> list[dict[str, Any]]:
+def cascade_sweep(
+    measured: Measured, escalated: str = ESCALATED, taus: Sequence[float] = TAUS_A087
+) -> list[dict[str, Any]]:
     """For each threshold the share skipped and the mean value (A087)."""
     steps = sweep(measured.confidence, measured.column(BM25), measured.column(escalated), taus)
     return [{"tau": step.tau, "skip": step.skip, "value": step.accuracy} for step in steps]
 
 
-def cross_validate(
+def cascade_folds(
     measured: Measured, escalated: str = ESCALATED, *, folds: int = FOLDS, seed: int = SEED, margin: float = MARGIN
-) -> list[Fold]:
+) -> list[CascadeFold]:
     """The cascade by type (A089): on each fold, with classifier and thresholds fitted to the other folds.
 
     Thresholds are fitted to questions whose type is known, and applied by the predicted type. Raises as `folds_of` and
@@ -219,7 +221,7 @@ def cross_validate(
         by_type = confidence[test] >= thresholds(told, tau, taus)
         single = confidence[test] >= tau
         found.append(
-            Fold(
+            CascadeFold(
                 test,
                 classifier,
                 taus,
@@ -288,7 +290,7 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
 def captured(value: float, static: float, oracle: float) -> float | None:
     """Percent of the way from the best static system to the oracle (A098); None where there is no such way."""
     gap = oracle - static
-    return None if gap <= 1e-12 else 100.0 * (value - static) / gap
+    return None if gap <= TIE else 100.0 * (value - static) / gap
 
 
 def noise_grid(

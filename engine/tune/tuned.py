@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..evaluate.bootstrap import Comparison
+from ..route.policy import Answerer
 from ..strategy import BM25
-from .front import Point, pareto
-from .policy import Policy
+from .front import Point, beats, pareto
 from .thresholds import Fold, Step
 
 
@@ -31,7 +31,7 @@ class Confirmation:
 class Tuned:
     """What `tune` found. `policy` is what to search with; `about` goes into its file, for `check` (drift.py)."""
 
-    policy: Policy
+    policy: Answerer
     chosen: Point
     points: tuple[Point, ...]
     systems: tuple[Point, ...]
@@ -52,6 +52,16 @@ class Tuned:
     def front(self) -> list[Point]:
         """The points worth having, from the cheapest on."""
         return pareto(self.points)
+
+    @property
+    def beaten_by(self) -> list[Point]:
+        """The points of the front that are as accurate and as cheap as the chosen one; none where it is on the front.
+
+        It was chosen all the same where these are thresholds that were not fitted, or learned what they cannot keep,
+        or cost less by next to nothing.
+        """
+        front = self.front
+        return [] if self.chosen in front else [point for point in front if beats(point, self.chosen)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. Milliseconds of `sweep` and `cross_validation` are made up of the measured parts:
@@ -81,7 +91,13 @@ class Tuned:
             "classifier": None if self.classified is None else {"accuracy": self.classified},
             "points": [{"name": point.name, **shown(point)} for point in self.points],
             "front": [point.name for point in self.front],
-            "chosen": {"name": self.chosen.name, **shown(self.chosen), "policy": str(self.policy)},
+            "chosen": {
+                "name": self.chosen.name,
+                **shown(self.chosen),
+                "policy": str(self.policy),
+                "on_front": not self.beaten_by,
+                "beaten_by": [point.name for point in self.beaten_by],
+            },
             "parity": {name: asdict(found) for name, found in self.parity.items()},
             "confirmation": None
             if self.confirmation is None

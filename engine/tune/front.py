@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MissingExtraError, ParameterError, StorageError
-
-# Accuracies that differ by less are equal: see TIE of thresholds.py.
-TIE = 1e-12
+from ..evaluate.bootstrap import TIE
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,12 @@ def pareto(points: Sequence[Point]) -> list[Point]:
     return found
 
 
+def beats(one: Point, other: Point) -> bool:
+    """Whether `one` is no less accurate and no dearer, and better in one of the two."""
+    better = one.accuracy > other.accuracy + TIE or one.milliseconds < other.milliseconds
+    return better and one.accuracy >= other.accuracy - TIE and one.milliseconds <= other.milliseconds
+
+
 def cheapest(points: Sequence[Point], least: float, slack: float = 0.0) -> Point:
     """The point of fewest milliseconds among those whose `sure` is `least` or more.
 
@@ -70,18 +74,28 @@ def cheapest(points: Sequence[Point], least: float, slack: float = 0.0) -> Point
     return next(point for point in cheap if point.sure >= best - TIE)
 
 
+def check_plot(path: str | os.PathLike[str]) -> None:
+    """Raises `MissingExtraError` where `plot` cannot draw, and `ParameterError` for an ending that it cannot write."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("matplotlib", "tune") from None
+    if _kind(path) not in ("svg", "png", "pdf"):
+        raise ParameterError(f"{os.fspath(path)}: a plot is written as .svg, .png or .pdf")
+
+
+def _kind(path: str | os.PathLike[str]) -> str:
+    return os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+
+
 def plot(path: str | os.PathLike[str], points: Sequence[Point], chosen: Point, metric: str, title: str = "") -> None:
     """A picture of the points, their front and the chosen one; the ending of `path` says SVG, PNG or PDF.
 
     Raises `MissingExtraError`, `ParameterError` for another ending, `StorageError`.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "tune") from None
-    kind = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
-    if kind not in ("svg", "png", "pdf"):
-        raise ParameterError(f"{os.fspath(path)}: a plot is written as .svg, .png or .pdf")
+    check_plot(path)
+    from matplotlib.figure import Figure
+
     figure: Any = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = figure.subplots()
     front = pareto(points)
@@ -112,6 +126,6 @@ def plot(path: str | os.PathLike[str], points: Sequence[Point], chosen: Point, m
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8)
     try:
-        figure.savefig(path, format=kind, dpi=150)
+        figure.savefig(path, format=_kind(path), dpi=150)
     except OSError as error:
         raise StorageError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from error

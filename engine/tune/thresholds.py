@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
+from ..evaluate.bootstrap import TIE
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Types = Sequence["str | None"]
 
-TAUS: tuple[float, ...] = tuple(step / 100 for step in range(101))
+HUNDREDTHS: tuple[float, ...] = tuple(step / 100 for step in range(101))
 """The thresholds that are tried (SPEC A080: of [0, 1]); the sources' own are hundredths (A079, A084)."""
 MARGIN = 0.005
 """How far below always escalating accuracy may fall (A080)."""
@@ -28,8 +29,6 @@ LEAST = 5
 decide it."""
 ALWAYS = 2.0
 """The threshold that escalates always: a confidence is 1 at most."""
-# Sums of values that are thirds or logarithms differ in their last bits by the order of the questions.
-TIE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Fold:
     accuracy: float
 
 
-def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence[float] = TAUS) -> list[Step]:
+def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence[float] = HUNDREDTHS) -> list[Step]:
     """A step for each threshold, in their order. Raises `ParameterError` for columns that do not pair up, or empty."""
     _paired(confidence, lexical, escalated)
     skipped = confidence >= np.asarray(taus, dtype=np.float64)[:, None]
@@ -62,7 +61,7 @@ def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence
 
 
 def smallest_tau(
-    confidence: Floats, lexical: Floats, escalated: Floats, margin: float = MARGIN, taus: Sequence[float] = TAUS
+    confidence: Floats, lexical: Floats, escalated: Floats, margin: float = MARGIN, taus: Sequence[float] = HUNDREDTHS
 ) -> float:
     """The smallest threshold whose mean value is within `margin` of escalating always (A080, X10).
 
@@ -80,7 +79,7 @@ def taus_by_type(
     escalated: Floats,
     types: Types,
     margin: float = MARGIN,
-    taus: Sequence[float] = TAUS,
+    taus: Sequence[float] = HUNDREDTHS,
     least: int = LEAST,
 ) -> dict[str, float]:
     """`smallest_tau` of each type's own questions (A078, A080), by type; only of types with `least` questions or more.

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ParameterError
+from ..errors import ParameterError, PolicyFileError
+from ..evaluate.bootstrap import TIE
 from ..records import Query
+from ..route.policy import Answerer
 from .measure import Judge, Labelled, Questions, Run
-from .policy import Policy
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -33,6 +34,7 @@ RESAMPLES = 10_000
 KEPT = 1_000
 """Questions of a reference at most: each is two numbers in the policy's file, and a share of 1,000 is known to 3 %."""
 _CHUNK = 1 << 21
+_GREATEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -80,26 +82,29 @@ class Drift:
         }
 
 
-def reference_of(run: Run, of: str) -> dict[str, Any]:
+def reference_of(run: Run, of: str, seed: int = 0) -> dict[str, Any]:
     """What a policy's file keeps of `run`, plain JSON values; `of` says which questions they were.
 
-    The first `KEPT` questions; a confidence of None is none.
+    Of more than `KEPT` questions, so many drawn by `seed`: the first would be those of a dataset's first
+    conversations. A confidence of None is none.
     """
-    decisions = (run.decisions or ())[:KEPT]
+    places = np.sort(np.random.default_rng(seed).permutation(len(run.values))[:KEPT])
+    decisions = [run.decisions[place] for place in places] if run.decisions else []
     flags = [one.escalated for one in decisions if one.escalated is not None]
+    types = Counter(name for place in places if (name := run.types[place]) is not None)
     return {
         "of": of,
-        "n": min(len(run.values), KEPT),
+        "n": len(places),
         "decided": len(flags),
         "escalated": sum(flags),
-        "types": dict(sorted(Counter(one.type for one in decisions if one.type is not None).items())),
+        "types": dict(sorted(types.items())),
         "confidences": [one.confidence for one in decisions] if flags else [],
-        "values": run.values[:KEPT].tolist(),
+        "values": run.values[places].tolist(),
     }
 
 
 def check(
-    policy: Policy,
+    policy: Answerer,
     about: Mapping[str, Any],
     engine: Engine,
     questions: Sequence[Labelled | Query],
@@ -114,11 +119,10 @@ def check(
     number of types. Confidences: two-sample Kolmogorov-Smirnov (asymptotic), a question without one standing below all.
     Accuracy, where every question has a relevant record or there is a `judge`: bootstrap of the difference of the two
     means, both resampled. All are two-sided. Raises `ParameterError` where `about` holds no reference, there are no
-    questions, or the file was tuned with a judge and labels come without it.
+    questions, or the file was tuned with a judge and labels come without it, `PolicyFileError` where what it holds
+    cannot be.
     """
-    then = about.get("reference")
-    if not isinstance(then, Mapping) or not then.get("n"):
-        raise ParameterError("the policy's file says nothing of the questions it was tuned on; tune it again")
+    then = _reference(about)
     asked = [one if isinstance(one, Labelled) else Labelled(one, {}) for one in questions]
     judged = judge is not None or all(any(grade > 0 for grade in one.relevant.values()) for one in asked)
     if judged and judge is None and about.get("judged"):
@@ -131,7 +135,7 @@ def check(
         judge=judge if judged else lambda _, __: 0.0,
         k=about.get("k"),
     ).answer(policy)
-    now = reference_of(run, "now")
+    now = reference_of(run, "now", seed)
     tests = []
     if then["decided"] and now["decided"]:
         p = fisher(then["escalated"], then["decided"], now["escalated"], now["decided"])
@@ -151,6 +155,51 @@ def check(
     pins = about.get("model"), None if engine.pin is None else _model(engine.pin)
     changed = None not in pins and pins[0] != pins[1]
     return Drift(len(asked), int(then["n"]), tuple(tests), level, changed)
+
+
+def _reference(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reference that a file holds, as `reference_of` made it, and what else `check` reads there."""
+    then = about.get("reference")
+    if then is None:
+        raise ParameterError("the policy's file says nothing of the questions it was tuned on; tune it again")
+    if not isinstance(then, Mapping):
+        raise PolicyFileError(f"damaged: its reference is {then!r:.80}; tune it again")
+
+    def counted(value: Any, low: int, high: float) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    def numbers(value: Any, length: int, none: bool = False) -> bool:
+        return (
+            isinstance(value, list)
+            and len(value) == length
+            and all((none and one is None) or _is_number(one) for one in value)
+        )
+
+    values, types, decided = then.get("values"), then.get("types"), then.get("decided")
+    n = len(values) if isinstance(values, list) else 0
+    right = {
+        "n": n > 0 and then.get("n") == n,
+        "values": numbers(values, n),
+        "decided": counted(decided, 0, n),
+        "escalated": isinstance(decided, int) and counted(then.get("escalated"), 0, decided),
+        "types": isinstance(types, Mapping)
+        and all(counted(one, 1, n) for one in types.values())
+        and sum(types.values()) <= n,
+        "confidences": numbers(then.get("confidences"), n if decided else 0, none=True),
+    }
+    wrong = [name for name, sound in right.items() if not sound]
+    if wrong:
+        raise PolicyFileError(
+            f"damaged: the {wrong[0]!r} of its reference cannot be those of {n} questions; tune it again"
+        )
+    if not isinstance(about.get("metric", ""), str) or not (about.get("k") is None or counted(about["k"], 1, math.inf)):
+        raise PolicyFileError("damaged: its metric must be a name and its k a number of hits; tune it again")
+    return then
+
+
+def _is_number(value: Any) -> bool:
+    # The bound leaves out NaN and integers that no float holds.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _GREATEST
 
 
 def _model(pin: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,4 +265,4 @@ def two_means(first: Floats, second: Floats, *, resamples: int = RESAMPLES, seed
         counts = [min(size, resamples - start) for start in range(0, resamples, size)]
         means.append(np.concatenate([own[random.integers(0, len(own), (c, len(own)))].mean(axis=1) for c in counts]))
     differences = means[0] - means[1]
-    return min(1.0, 2.0 * min(float(np.mean(differences <= 1e-12)), float(np.mean(differences >= -1e-12))))
+    return min(1.0, 2.0 * min(float(np.mean(differences <= TIE)), float(np.mean(differences >= -TIE))))

@@ -1,6 +1,6 @@
 """From some fifty labelled questions to a policy (SPEC A093, A080, X10).
 
-Every system answers every question and is timed. Where BM25's answer is as good as another's, the other need not run:
+Every system answers every question. Where BM25's answer is as good as another's, the other need not run:
 one threshold on BM25's confidence for each system to escalate to, and thresholds by type, are the smallest whose
 accuracy stays within a margin of always escalating. From the types and words of the questions a classifier learns what
 routers go by. All of these are then run and timed as they would be used; the chosen one is the cheapest whose accuracy
@@ -24,19 +24,21 @@ from tqdm import tqdm
 
 from ..errors import ParameterError
 from ..evaluate.bootstrap import Comparison, paired_bootstrap
+from ..evaluate.protocol import TAUS_A087
+from ..fuse import AgentRRF, Decay
+from ..records import Query
+from ..route.cascade import DEPTH, Cascade
+from ..route.classifier import Classifier
+from ..route.confidence import CONFIDENCES
+from ..route.policy import Answerer, Policy
+from ..route.router import Router
 from ..strategy import BM25, AnyStrategy, Strategy
-from .cascade import DEPTH, Cascade
-from .classifier import Classifier
-from .confidence import CONFIDENCES
 from .drift import reference_of
 from .front import Point, cheapest
 from .measure import REPEATS, Floats, Judge, Labelled, Questions, Run
-from .policy import Policy
-from .router import Router
 from .thresholds import (
     ALWAYS,
     MARGIN,
-    TAUS,
     Fold,
     Integers,
     best,
@@ -59,8 +61,6 @@ SYSTEMS = ("bm25", "dense", "rrf", "agent_rrf", "fused")
 SLACK = 0.02
 """Costs that differ by less than this share of the dearest system's count as equal, and the simplest way is chosen: of
 ways that do the same, runs on a shared machine differed by that much."""
-SHOWN = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
-"""The thresholds of SPEC A086, run and timed for the front."""
 
 ROUTER = "router"
 SOFT = "soft router"
@@ -72,7 +72,7 @@ def tune(
     engine: Engine,
     labelled: Sequence[Labelled],
     *,
-    systems: Sequence[AnyStrategy] = SYSTEMS,
+    systems: Sequence[AnyStrategy] | None = None,
     metric: str = "hit@5",
     held_out: Sequence[Labelled] = (),
     folds: int = 5,
@@ -86,20 +86,52 @@ def tune(
 ) -> Tuned:
     """A policy for `engine`, fitted to `labelled` and confirmed on `held_out`.
 
-    `systems` need BM25 among them and another. `metric`, `judge` and k are as in `Questions`, `confidence` is one of
+    `systems` need BM25 among them and another; None are `SYSTEMS`, without those that count ages where no question has
+    a time (`about["left_out"]` says so). `metric`, `judge` and k are as in `Questions`, `confidence` is one of
     `CONFIDENCES`. Types come from `Labelled.type`, or the query's own; where two or more are there, thresholds and
-    routers by type are tried as well, which takes scikit-learn unless every query says its type itself. Times are the
-    least of `repeats` runs of the batch after one that does not count; on the held-out questions they are one run's.
-    The same `seed` gives the same folds and resamples; times differ from run to run, and with them a choice among
-    points of nearly equal cost.
+    routers by type are tried as well, which takes scikit-learn unless every query says its type itself.
 
-    Raises `ParameterError`, `MissingExtraError` and what the engine raises.
+    All ways to answer take turns, and a time is the least of `repeats` runs of the batch, after a warm-up; on the
+    held-out questions it is one run's, in batches as large as `labelled`, in turns as well. The engine should have
+    nothing else to do. The same `seed` gives the same folds and resamples; times differ from run to run, and with them
+    a choice among points of nearly equal cost. `progress` shows a bar on a terminal.
+
+    Where one system is best for all queries, the policy is that `Strategy`. The chosen point may lie off the front
+    (`Tuned.beaten_by`): thresholds that were not fitted are not chosen, and costs within `SLACK` count as equal.
+
+    Raises `ParameterError`, also where a system counts ages and a question has no time, `MissingExtraError` and what
+    the engine raises.
     """
-    tuner = _Tuner(engine, labelled, systems, metric, folds, margin, seed, judge, confidence, k, repeats)
-    total = len(tuner.systems) * (2 if held_out else 1) + 1
-    with tqdm(desc="tuning", total=total, unit=" runs", disable=not (progress and sys.stderr.isatty())) as bar:
-        tuner.tick = bar.update
-        return tuner.tuned(held_out, bar)
+    chosen, left_out = _systems(systems, [*labelled, *held_out])
+    with tqdm(desc="tuning", total=0, unit=" runs", disable=not (progress and sys.stderr.isatty())) as bar:
+        questions = Questions(engine, labelled, metric, judge=judge, k=k)
+        return _Tuner(questions, chosen, left_out, folds, margin, seed, confidence, repeats, bar).tuned(held_out)
+
+
+def _systems(given: Sequence[AnyStrategy] | None, asked: Sequence[Labelled]) -> tuple[list[Strategy], dict[str, str]]:
+    """The systems to run, and why others are left out."""
+    found = [Strategy.of(one) for one in (SYSTEMS if given is None else given)]
+    left_out: dict[str, str] = {}
+    for system in found:
+        without = [one.query for one in asked if one.query.now is None and _counts_ages(system, one.query)]
+        if without and given is None and all(one.query.now is None for one in asked):
+            left_out[system.name] = "it counts ages, and no question has a time of its own ('now')"
+        elif without:
+            raise ParameterError(
+                f"the system {system.name!r} counts ages from a question's own time, and {len(without)} of "
+                f"{len(asked)} have none, such as {without[0].text[:60]!r}: give them a 'now', or name the other "
+                "systems alone (`systems`, --system)"
+            )
+    return [one for one in found if one.name not in left_out], left_out
+
+
+def _counts_ages(system: Strategy, query: Query) -> bool:
+    fusion = system.fusion
+    if isinstance(fusion, AgentRRF):
+        return fusion.alpha > 0.0 and (
+            fusion.recency_types is None or query.type is None or query.type in fusion.recency_types
+        )
+    return isinstance(fusion, Decay)
 
 
 @dataclass(frozen=True)
@@ -107,29 +139,29 @@ class _Candidate:
     """A way to answer that may be chosen, or (`swept`) only stands on the front."""
 
     name: str
-    how: Strategy | Policy
+    how: Answerer
     cross_validated: float | None = None
     learned: bool = False
     swept: bool = False
 
 
+@dataclass
 class _Tuner:
-    def __init__(
-        self,
-        engine: Engine,
-        labelled: Sequence[Labelled],
-        systems: Sequence[AnyStrategy],
-        metric: str,
-        folds: int,
-        margin: float,
-        seed: int,
-        judge: Judge | None,
-        confidence: str,
-        k: int | None,
-        repeats: int,
-    ) -> None:
-        self.systems = [Strategy.of(one) for one in systems]
+    """One tuning; the fields are `tune`'s, but for the questions and the progress bar."""
+
+    questions: Questions
+    systems: list[Strategy]
+    left_out: dict[str, str]
+    folds: int
+    margin: float
+    seed: int
+    confidence: str
+    repeats: int
+    bar: tqdm[Any]
+
+    def __post_init__(self) -> None:
         names = [one.name for one in self.systems]
+        labelled = self.questions.labelled
         if len(set(names)) < len(names) or BM25 not in names or len(names) < 2:
             raise ParameterError(f"tuning needs bm25 and another system, each once, not {names}")
         if not next(one for one in self.systems if one.name == BM25).plain:
@@ -138,35 +170,32 @@ class _Tuner:
             raise ParameterError(
                 f"tuning needs 2 labelled questions at least, some 50 to be of use, not {len(labelled)}"
             )
+        margin, repeats = self.margin, self.repeats
         if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0.0 <= margin <= 1.0:
             raise ParameterError(f"margin must lie between 0 and 1, not {margin!r}")
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise ParameterError(f"repeats must be 1 or more, not {repeats!r}")
-        if confidence not in CONFIDENCES:
-            raise ParameterError(f"unknown confidence {confidence!r}; there are: {', '.join(CONFIDENCES)}")
-        self.engine = engine
-        self.questions = Questions(engine, labelled, metric, judge=judge, k=k)
-        self.folds = folds_of(len(labelled), folds, seed)
-        self.margin = float(margin)
-        self.seed = seed
-        self.kind = confidence
-        self.repeats = repeats
-        self.tick: Callable[[int], object] = lambda _: None
+        if self.confidence not in CONFIDENCES:
+            raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
+        self.engine = self.questions.engine
+        self.fold = folds_of(len(labelled), self.folds, self.seed)
         self.types: Types = [one.query.type if one.type is None else one.type for one in labelled]
         self.texts = [one.query.text for one in labelled]
         self.given: Types = [one.query.type for one in labelled]
         self.typed = len({name for name in self.types if name is not None}) > 1
-        self.runs: dict[str, Run] = {}
 
-    def tuned(self, held_out: Sequence[Labelled], bar: Any) -> Tuned:
+    def tuned(self, held_out: Sequence[Labelled]) -> Tuned:
+        batches = -(-len(held_out) // len(self.texts))
+        self._expect(len(self.systems) + (int(self.fold.max()) + 1 if self.typed else 0))
+        self._expect(batches * (len(self.systems) + 1))
         if self.typed and None in self.given:
             # A missing scikit-learn should not cost the runs first.
             self._classifier(np.arange(len(self.texts)))
         statics = [_Candidate(one.name, one) for one in self.systems]
-        for own in statics:
-            self._run(own)
-        values = np.stack([self.runs[own.name].values for own in statics])
-        ms = np.array([self.runs[own.name].milliseconds for own in statics])
+        # What the systems are worth, and their rough cost, which breaks ties; the points' times come with the others'.
+        first = self.questions.compare({own.name: own.how for own in statics}, progress=self.bar.update)
+        values = np.stack([first[own.name].values for own in statics])
+        ms = np.array([first[own.name].milliseconds for own in statics])
         lexical = values[[own.name for own in statics].index(BM25)]
         others = [place for place, own in enumerate(statics) if own.name != BM25]
         escalation = self.systems[others[best(values[others], ms[others])]]
@@ -179,7 +208,7 @@ class _Tuner:
             candidates.append(candidate)
             if self.systems[place] == escalation:
                 found["one threshold"] = own_folds
-        escalated = self.runs[escalation.name].values
+        escalated = first[escalation.name].values
         table: dict[str, dict[str, Any]] = {}
         classified = None
         if self.typed:
@@ -189,37 +218,37 @@ class _Tuner:
         there = {own.how.tau for own in candidates if isinstance(own.how, Cascade) and own.how.escalate == escalation}
         candidates += [
             _Candidate(_named(escalation.name, tau), self._cascade(escalation, tau), swept=True)
-            for tau in SHOWN
+            for tau in TAUS_A087
             if tau not in there
         ]
 
-        bar.total += len(candidates) - len(statics) + (int(self.folds.max()) + 1 if self.typed else 0)
-        bar.refresh()
-        points = []
-        for own in candidates:
-            run = self.runs.get(own.name) or self._run(own)
-            points.append(Point(own.name, run.accuracy, run.milliseconds, run.skip, own.cross_validated, own.learned))
-        target = max(point.accuracy for point in points[: len(statics)]) - self.margin
-        slack = SLACK * float(ms.max())
+        self._expect(len(candidates) * self.repeats)
+        runs = self.questions.compare(
+            {own.name: own.how for own in candidates}, repeats=self.repeats, progress=self.bar.update
+        )
+        points = [
+            Point(own.name, run.accuracy, run.milliseconds, run.skip, own.cross_validated, own.learned)
+            for own in candidates
+            for run in [runs[own.name]]
+        ]
+        systems = points[: len(statics)]
+        target = max(point.accuracy for point in systems) - self.margin
+        slack = SLACK * max(point.milliseconds for point in systems)
         # From the simplest on: single systems, one threshold, then what goes by type.
         chosen = cheapest([p for p, own in zip(points, candidates, strict=True) if not own.swept], target, slack)
-        how = next(own.how for own in candidates if own.name == chosen.name)
-        policy = Router({}, how, name=how.name) if isinstance(how, Strategy) else how
-        # What is kept and confirmed is the policy, as it will be used.
-        final = self.questions.answer(policy)
-        self.tick(1)
-        confirmation, reference = self._confirmed(policy, chosen, held_out, final)
+        policy = next(own.how for own in candidates if own.name == chosen.name)
+        confirmation, reference = self._confirmed(policy, chosen, held_out, runs[chosen.name])
         return Tuned(
             policy,
             chosen,
             tuple(points),
-            tuple(points[: len(statics)]),
+            tuple(systems),
             escalation.name,
-            tuple(sweep(sure, lexical, escalated, TAUS)),
+            tuple(sweep(sure, lexical, escalated)),
             table,
             {name: own_folds for name, own_folds in found.items() if own_folds},
             classified,
-            self._differences(final, self.runs),
+            self._differences(runs[chosen.name], runs),
             confirmation,
             {
                 "metric": "judge" if self.questions.judge is not None else self.questions.metric,
@@ -228,29 +257,29 @@ class _Tuner:
                 "labelled": len(self.texts),
                 "held_out": len(held_out),
                 "seed": self.seed,
-                "margin": self.margin,
-                "confidence": self.kind,
+                "margin": float(self.margin),
+                "confidence": self.confidence,
+                "left_out": self.left_out,
                 "backend": self.engine.backend.name,
                 "model": None
                 if self.engine.pin is None
                 else {name: self.engine.pin[name] for name in ("name", "version", "dimension")},
-                "systems": {point.name: shown(point) for point in points[: len(statics)]},
+                "systems": {point.name: shown(point) for point in systems},
                 "chosen": {"name": chosen.name, **shown(chosen)},
                 "reference": reference,
             },
         )
 
-    def _run(self, own: _Candidate) -> Run:
-        run = self.runs[own.name] = self.questions.answer(own.how, repeats=self.repeats)
-        self.tick(1)
-        return run
+    def _expect(self, runs: int) -> None:
+        self.bar.total = (self.bar.total or 0) + runs
+        self.bar.refresh()
 
     def _confidence(self) -> Floats:
         hits = self.engine.search(self.questions.batch, DEPTH)
-        return CONFIDENCES[self.kind](hits.scores, hits.counts.astype(np.int64))
+        return CONFIDENCES[self.confidence](hits.scores, hits.counts.astype(np.int64))
 
     def _cascade(self, escalate: Strategy | Router, tau: float, **how: Any) -> Cascade:
-        return Cascade(tau, escalate=escalate, confidence=self.kind, **how)
+        return Cascade(tau, escalate=escalate, confidence=self.confidence, **how)
 
     def _classifier(self, places: Integers) -> Classifier | None:
         """Fitted to the questions at these places; None where it is not needed, or no type is known."""
@@ -268,7 +297,7 @@ class _Tuner:
             return lambda test: np.full(len(test), tau)
 
         tau = smallest_tau(sure, lexical, escalated, self.margin)
-        own_folds, unseen = cross_validated(sure, lexical, escalated, self.folds, fit)
+        own_folds, unseen = cross_validated(sure, lexical, escalated, self.fold, fit)
         candidate = _Candidate(
             _named(escalate.name, tau),
             self._cascade(escalate, tau),
@@ -303,8 +332,8 @@ class _Tuner:
         unseen: dict[str, Floats] = {}
         found: list[Fold] = []
         right = []
-        for fold in range(int(self.folds.max()) + 1):
-            train, test = np.flatnonzero(self.folds != fold), np.flatnonzero(self.folds == fold)
+        for fold in range(int(self.fold.max()) + 1):
+            train, test = np.flatnonzero(self.fold != fold), np.flatnonzero(self.fold == fold)
             places = test.tolist()
             model = self._classifier(train)
             if model is not None:
@@ -316,7 +345,7 @@ class _Tuner:
                 unseen.setdefault(name, np.empty(len(self.texts)))[test] = run.values
                 if name == by_type:
                     found.append(Fold(len(places), run.skip or 0.0, run.accuracy))
-            self.tick(1)
+            self.bar.update()
 
         def by_truth(train: Integers) -> Callable[[Integers], Floats]:
             own = [self.types[place] for place in train.tolist()]
@@ -324,7 +353,7 @@ class _Tuner:
             taus = taus_by_type(sure[train], lexical[train], escalated[train], own, self.margin)
             return lambda test: thresholds([self.types[place] for place in test.tolist()], tau, taus)
 
-        oracle, _ = cross_validated(sure, lexical, escalated, self.folds, by_truth)
+        oracle, _ = cross_validated(sure, lexical, escalated, self.fold, by_truth)
         whole = fitted(everything, self._classifier(everything))
         candidates = [
             _Candidate(name, policy, float(unseen[name].mean()), learned=True) for name, policy in whole.items()
@@ -356,24 +385,23 @@ class _Tuner:
         }
 
     def _confirmed(
-        self, policy: Policy, chosen: Point, held_out: Sequence[Labelled], final: Run
+        self, policy: Answerer, chosen: Point, held_out: Sequence[Labelled], tuned: Run
     ) -> tuple[Confirmation | None, dict[str, Any]]:
         if not held_out:
-            return None, reference_of(final, "labelled")
+            return None, reference_of(tuned, "labelled", self.seed)
         own = self.questions
         unseen = Questions(self.engine, held_out, own.metric, judge=own.judge, k=own.k)
-        runs = {}
-        for one in self.systems:
-            runs[one.name] = unseen.answer(one)
-            self.tick(1)
-        run = unseen.answer(policy)
+        # A chosen system is its own policy, and not timed twice.
+        ways: dict[str, Answerer] = {**{one.name: one for one in self.systems}, chosen.name: policy}
+        runs = unseen.compare(ways, size=len(own), progress=self.bar.update)
+        run = runs[chosen.name]
         confirmation = Confirmation(
             len(held_out),
             replace(chosen, accuracy=run.accuracy, milliseconds=run.milliseconds, skip=run.skip, cross_validated=None),
-            tuple(Point(name, found.accuracy, found.milliseconds) for name, found in runs.items()),
+            tuple(Point(one.name, runs[one.name].accuracy, runs[one.name].milliseconds) for one in self.systems),
             self._differences(run, runs),
         )
-        return confirmation, reference_of(run, "held_out")
+        return confirmation, reference_of(run, "held_out", self.seed)
 
     def _differences(self, run: Run, runs: dict[str, Run]) -> dict[str, Comparison]:
         return {one.name: paired_bootstrap(run.values, runs[one.name].values, seed=self.seed) for one in self.systems}

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cli_values import query_of
-from ..errors import ParameterError, RecordError
+from ..errors import ParameterError, PolicyFileError, RecordError, StorageError
 from ..evaluate.encoders import default_encoder, named, open_encoder
-from ..evaluate.protocol import LOADERS, TYPE_OF, asked_with, engine_of, find_preset
+from ..evaluate.protocol import LOADERS, asked_with, engine_of, find_preset
 from ..evaluate.tables import table
 from ..records import read_json_lines
+from ..route import policy as policies
 from ..strategy import STRATEGIES, Strategy
-from . import policy as policies
 from .drift import check
-from .front import plot
-from .measure import Labelled
-from .tune import SYSTEMS, tune
+from .front import check_plot, plot
+from .measure import Labelled, labelled_questions
+from .tuner import SLACK, SYSTEMS, tune
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -65,18 +65,7 @@ class Source:
         if name is None and dense:
             name = default_encoder("a system needs vectors")
         model = None if name is None else open_encoder(name, self.embeddings, queries=False)
-        labelled = [
-            self._asked(
-                Labelled(
-                    query,
-                    dataset.relevant[str(query.id)],
-                    TYPE_OF.get(category, category) if category else None,
-                    dataset.own.get(str(query.id)),
-                )
-            )
-            for query in dataset.queries
-            for category in [dataset.categories.get(str(query.id))]
-        ]
+        labelled = [self._asked(one) for one in labelled_questions(dataset)]
         with engine_of(dataset, preset, encoder=model, backend=self.backend, progress=progress) as engine:
             yield (
                 engine,
@@ -123,17 +112,23 @@ def tuned(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     picture: str | os.PathLike[str] | None = None,
-    systems: Sequence[str] = SYSTEMS,
+    systems: Sequence[str] | None = None,
     progress: bool = False,
     **how: Any,
 ) -> dict[str, Any]:
     """Tune, write the policy to `out` and the front to `picture`; the object that ``fanrank tune --json`` prints.
 
-    Without `out` the object holds the policy itself. `how` goes to `tune`. Raises what that raises, and
-    `ParameterError` for questions without a relevant record.
+    Without `out` the object holds the policy itself. `how` goes to `tune`. Raises what that raises, `ParameterError`
+    for questions without a relevant record, and, before anything runs, what tells that `out` or `picture` cannot be
+    written.
     """
     started = time.perf_counter()
-    dense = any(Strategy.of(name).dense for name in systems)
+    if picture is not None:
+        check_plot(picture)
+    for path in (out, picture):
+        if path is not None:
+            _check_place(path)
+    dense = any(Strategy.of(name).dense for name in systems or SYSTEMS)
     with source.opened(dense, progress) as (engine, questions, said):
         empty = next((one for one in questions if not any(grade > 0 for grade in one.relevant.values())), None)
         if empty is not None:
@@ -155,7 +150,7 @@ def tuned(
     return {
         **said,
         **found.to_dict(),
-        **({"policy": found.policy.to_dict()} if out is None else {"out": os.fspath(out)}),
+        **({"policy": policies.answerer_to_dict(found.policy)} if out is None else {"out": os.fspath(out)}),
         "seconds": time.perf_counter() - started,
     }
 
@@ -171,8 +166,19 @@ def checked(
     """The drift of the policy in the file `path`; the object that ``fanrank tune --check --json`` prints."""
     policy, about = policies.load(path)
     with source.opened(bool(policy.dense), progress) as (engine, questions, said):
-        found = check(policy, about, engine, drawn(questions, labels, seed)[0], seed=seed)
+        try:
+            found = check(policy, about, engine, drawn(questions, labels, seed)[0], seed=seed)
+        except PolicyFileError as error:
+            raise PolicyFileError(f"{os.fspath(path)}: {error}") from None
     return {**said, "policy": os.fspath(path), **found.to_dict()}
+
+
+def _check_place(path: str | os.PathLike[str]) -> None:
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise StorageError(f"{os.fspath(path)}: cannot be written: there is no folder {folder}")
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise StorageError(f"{os.fspath(path)}: cannot be written: it is a folder, or in one that may not be written")
 
 
 def render_tuned(result: Mapping[str, Any]) -> str:
@@ -187,7 +193,7 @@ def render_tuned(result: Mapping[str, Any]) -> str:
     tried = {p["name"] for p in result["points"] if p["skip"] is not None and p["cross_validated"] is None}
     parts.append(
         table(
-            ["", result["metric"], "unseen folds", "skip", "ms a question", ""],
+            ["", result["metric"], "unseen folds", "skip", "ms a question", "front", "chosen"],
             (
                 [
                     point["name"],
@@ -195,13 +201,21 @@ def render_tuned(result: Mapping[str, Any]) -> str:
                     _or(point["cross_validated"], ".4f"),
                     _or(point["skip"], ".1%"),
                     f"{point['milliseconds']:.2f}",
-                    "chosen" if point["name"] == chosen["name"] else "front" if point["name"] in front else "",
+                    "front" if point["name"] in front else "",
+                    "chosen" if point["name"] == chosen["name"] else "",
                 ]
                 for point in result["points"]
-                if point["name"] not in tried - front
+                if point["name"] not in tried - front - {chosen["name"]}
             ),
         )
     )
+    if not chosen["on_front"]:
+        parts.append(
+            f"the chosen point is off the front: {', '.join(chosen['beaten_by'])} (not up for choice, as nothing was "
+            f"fitted or it is not sure, or cheaper by less than {SLACK:.0%} of the dearest system)"
+        )
+    if result["left_out"]:
+        parts.append("\n".join(f"left out: {name}: {why}" for name, why in result["left_out"].items()))
     if result["types"]:
         parts.append(
             table(
