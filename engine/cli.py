@@ -579,7 +579,7 @@ def check(
     help=f"Tune on so many questions, drawn by --seed, and confirm on the others; {tuning.LABELS}. With --check: how "
     "many to ask; all.",
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--out", type=click.Path(), help="Write the policy here.")
 @click.option("--plot", "picture", type=click.Path(), help="Draw accuracy against time: .svg, .png or .pdf.")
 @click.option("--check", "policy", type=click.Path(), help="Tune nothing; exit 1 if this policy's work has drifted.")

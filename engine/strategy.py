@@ -211,12 +211,11 @@ class Strategy:
     @property
     def aged(self) -> bool:
         """Whether answers depend on the query's own time, beyond a half-life, or on what else it is read by."""
-        return self.recalls or self.needs_now
+        return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))
 
-    @property
-    def needs_now(self) -> bool:
-        """Whether a fusion may ask for ages, and so for queries that say their time."""
-        return isinstance(self.fusion, (AgentRRF, Decay))
+    def needs_now(self, type: str | None) -> bool:
+        """Whether its fusion counts ages for queries of this type (None: of none), which must say their own time."""
+        return isinstance(self.fusion, Decay) or (isinstance(self.fusion, AgentRRF) and self.fusion.leans(type))
 
     @classmethod
     def of(cls, value: AnyStrategy) -> Strategy:

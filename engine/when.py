@@ -6,13 +6,16 @@ at a time. Where the sources are silent:
 - A date without a year is its latest occurrence that has begun: "in March", asked in March, is this March.
 - Dates in numbers count where they can be read one way only: 15.03.2025 and 03/15/2025, not 03/04/2025. Weeks with a
   number are those of ISO 8601: 2025-W12, "calendar week 12 of 2025".
-- A part of a day or month is that day or month: "this morning" is today, "late January" January. A night lies in two
-  days, and is none.
+- A part of a day or month is that day or month: "this morning" is today, "the end of January" January. A night lies in
+  two days, and is none. A part of a span that rolls ("early last week", "the 15th of last month") is none.
+- A weekday counts: "Tuesday, March 12" is the latest March 12 on a Tuesday; against a year that is named it is none.
 - "last weekend" is the latest that was over when this week began, "Tuesday last week" is of the week before this one.
 - "N weeks ago" is what rounds to N: half a unit on either side, a month being 30 days and a year 365, as in B031 and
   B032; "N days ago" is that calendar day.
 - "since X" and "after X" run to now. "before X", "until X" and "by X" have no beginning: no interval, as X alone would
   be the wrong one. "between X and Y", "from X to Y" and "X to Y" run from the beginning of X to the end of Y.
+- An end of a list or range that is not read as a whole ("in 2023 and 2024", "12th to 14th of March"), an offset from a
+  time ("the week after March 3"), what is not it, and what is of another year ("in March next year") name none.
 - A phrase that no source gives a length to ("a while ago", "next week", "half an hour ago", "over a year ago", "the
   last week of March") is no time expression, nor are words inside one.
 
@@ -27,7 +30,7 @@ import math
 from dataclasses import dataclass
 
 from .errors import ParameterError
-from .when_grammar import DAY, EMPTY, RULES, SPECULATIVE, WORD, Asked, Interval, Kind, Rule
+from .when_grammar import DAY, EMPTY, RULES, SPECULATIVE, WORD, Asked, Interval, Kind, Rule, part_of_more
 
 RECENT_DAYS = 30.0
 """What "recently" and "lately" reach back (B032)."""
@@ -96,6 +99,8 @@ def _first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], asked: A
             if interval is None:
                 continue
             place, found = here, None
+            if rules is RULES and part_of_more(folded, match, rule.kind):
+                break
             start, end = _led(match.groupdict().get("lead"), interval, asked.now)
             if start <= end:
                 expression = asked.text[match.start() : match.end()]
@@ -107,7 +112,9 @@ def _first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], asked: A
 def _led(lead: str | None, interval: Interval, now: float) -> Interval:
     """The interval as the word before it has it."""
     start, end = interval
-    if lead == "since":
+    if start > end:
+        return EMPTY
+    if lead == "since" or (lead and lead.startswith(("on", "in"))):
         return start, now
     if lead == "after":
         return math.nextafter(end, math.inf), now

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import fanrank as fr
-from fanrank.engine.evaluate import routing
 from fanrank.engine.evaluate.bootstrap import paired_bootstrap
-from fanrank.engine.evaluate.protocol import TAUS
+from fanrank.engine.evaluate.protocol import TAUS_A087 as TAUS
 from fanrank.engine.feedback.centroid import SoftCentroid
 from fanrank.engine.feedback.registry import feedback_of
 from fanrank.engine.feedback.routed import FACTOID, AdaptiveSoftCentroid, FactoidRoute
@@ -40,6 +39,7 @@ from fanrank.engine.route.confidence import CONFIDENCES
 from fanrank.engine.route.cost import BM25_MS, CLASSIFIER_MS, ENCODER_MS, ESCALATED_MS
 from fanrank.engine.route.router import TABLE_A095, Router
 from fanrank.engine.strategy import STRATEGIES, Graph, Strategy, Temporal
+from fanrank.engine.tune import study as routing
 from fanrank.engine.when import parse_when
 
 NOW = 1_742_394_600.0

@@ -136,7 +136,7 @@ def test_search_by_a_policy(tmp_path: Path, index: Path) -> None:
         )
         assert [(hit["id"], hit["score"]) for hit in one["hits"]] == own[0]
     text = run("search", index, "tea tea tea", "--policy", out).stdout.splitlines()[0]
-    assert text.startswith("? tea tea tea  (bm25, confidence 0.")
+    assert text.startswith("? tea tea tea  (bm25; confidence 0.")
     assert text.endswith("threshold 0.2)")
     policies.save(tmp_path / "one.json", fr.STRATEGIES["bm25"], {})
     plain = run_json("search", index, "tea tea tea", "--policy", tmp_path / "one.json")["queries"][0]

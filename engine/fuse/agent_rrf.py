@@ -73,18 +73,17 @@ class AgentRRF(RRF):
                 stacklevel=3,
             )
 
+    def leans(self, type: str | None) -> bool:
+        """Whether queries of this type (None: of none) get the bonus."""
+        return self.alpha > 0.0 and (self.recency_types is None or type is None or type in self.recency_types)
+
     def __call__(self, candidates: Candidates) -> Fused:
         ranked = super().__call__(candidates)
         for name in ("recency", "importance"):
             if name in ranked.shares:
                 raise ParameterError(f"the fusion {self.name!r} adds a share {name!r}; give the channel another name")
         types = np.array(candidates.types, dtype=object)
-        biased = np.full(len(candidates), self.alpha > 0.0)
-        if self.recency_types is not None:
-            leaning = types == None  # noqa: E711  (of each element)
-            for name in self.recency_types:
-                leaning |= types == name
-            biased &= leaning
+        biased = np.array([self.leans(own) for own in candidates.types], dtype=np.bool_)
         check_now(candidates, biased, self.name)
         tau = np.full(len(candidates), float(self.tau_days))
         for name, own in (self.tau_days_by_type or {}).items():

@@ -122,10 +122,10 @@ class Cascade:
         """Whether the answers of escalated queries depend on their own time."""
         return self.escalate.aged
 
-    @property
-    def needs_now(self) -> bool:
-        """Whether escalated queries must say their own time."""
-        return self.escalate.needs_now
+    def needs_now(self, type: str | None) -> bool:
+        """Whether queries of this type (None: of none that is known) may have to say their own time."""
+        told = [None] if self.classifier is None else self.classifier.labels
+        return any(self.escalate.needs_now(own) for own in (told if type is None else [type]))
 
     def deep(self, *, complete: bool = False) -> Cascade:
         """The same with escalated queries answered over all records that pass."""

@@ -138,10 +138,13 @@ class Router:
         """Whether a strategy depends on the query's own time."""
         return any(own.aged for own in self._all())
 
-    @property
-    def needs_now(self) -> bool:
-        """Whether a strategy needs queries that say their own time."""
-        return any(own.needs_now for own in self._all())
+    def needs_now(self, type: str | None) -> bool:
+        """Whether queries of this type (None: of none that is known) may have to say their own time."""
+        told = [None] if self.classifier is None else self.classifier.labels
+        types = told if type is None else [type]
+        # A soft router runs every strategy that a type may call for.
+        asked = self._all() if self.soft and type is None else [self.best(own) for own in types]
+        return any(strategy.needs_now(own) for strategy in asked for own in types)
 
     def deep(self, *, complete: bool = False) -> Router:
         """The same with all its strategies over all records that pass."""

@@ -98,13 +98,12 @@ def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
         dimension = check_vectors(batch, sources)
         for classifier in _classifiers(policy):
             _check_classifier(classifier, dimension, sources)
-    if policy.needs_now:
-        for row, query in enumerate(batch.queries):
-            if query.now is None:
-                raise QueryError(
-                    f"query {row}: policy {policy.name!r} may weigh by age, so every query needs its own 'now' in "
-                    "seconds; pass time.time() for the wall clock, or a policy without agent_rrf and decay"
-                )
+    for row, query in enumerate(batch.queries):
+        if query.now is None and policy.needs_now(query.type):
+            raise QueryError(
+                f"query {row}: policy {policy.name!r} may weigh by age, so it needs the query's own 'now' in seconds; "
+                "pass time.time() for the wall clock, or take a policy without agent_rrf and decay"
+            )
 
 
 def _classifiers(policy: Policy) -> list[Classifier]:

@@ -19,7 +19,7 @@ from ..evaluate.dataset import Dataset
 from ..evaluate.encoders import RecordCache
 from ..evaluate.metrics import cutoff, per_query, trec_eval
 from ..evaluate.protocol import TYPE_OF
-from ..records import Hits, Query
+from ..records import Hits, Query, SearchScope
 from ..route.decision import Decision, skip_share
 from ..route.policy import Answerer
 
@@ -107,8 +107,8 @@ class Questions:
             trec_eval()
         self.engine = engine
         self.labelled = tuple(labelled)
-        # A question's own k would cut its list below what the metric reads.
-        self.batch = [replace(one.query, k=None) for one in labelled]
+        # A question's own k, or its scope's limit, would cut its list below what the metric reads.
+        self.batch = [replace(one.query, k=None, scope=_unlimited(one.query.scope)) for one in labelled]
         self.metric = metric
         self.judge = judge
         self.k = (K if judge is not None else cutoff(metric) or K) if k is None else k
@@ -240,6 +240,10 @@ class _Afresh:
 
     def queries(self, texts: Sequence[str]) -> Rows:
         return checked(self.cache.encoder.queries(texts), texts, self.cache.encoder)
+
+
+def _unlimited(scope: SearchScope | None) -> SearchScope | None:
+    return None if scope is None else replace(scope, limit=None)
 
 
 @contextmanager

@@ -125,9 +125,11 @@ def thresholds(types: Types, tau: float, taus: dict[str, float]) -> Floats:
 
 def folds_of(n: int, folds: int, seed: int) -> Integers:
     """[n] the fold of each question, drawn by `seed`; sizes differ by 1 at most, and there are no more folds than
-    questions. Raises `ParameterError` for fewer than 2 folds."""
+    questions. Raises `ParameterError` for fewer than 2 folds, or a seed below 0."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise ParameterError(f"cross-validation needs 2 folds or more, not {folds!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ParameterError(f"a seed must be an integer of 0 or more, not {seed!r}")
     order = np.random.default_rng(seed).permutation(n)
     found = np.empty(n, dtype=np.int64)
     found[order] = np.arange(n) % min(folds, max(n, 1))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..evaluate.bootstrap import Comparison
+from ..route.cost import amortised
 from ..route.policy import Answerer
 from ..strategy import BM25
 from .front import Point, beats, pareto
@@ -68,8 +69,8 @@ class Tuned:
         BM25's, and those of the escalation for the share that is escalated (A085, X11); all others are measured."""
         cost = {point.name: point.milliseconds for point in self.systems}
 
-        def amortised(skip: float) -> float:
-            return cost[BM25] + (1.0 - skip) * cost[self.escalation]
+        def spent(skip: float) -> float:
+            return amortised(skip, cost[BM25], cost[BM25] + cost[self.escalation])
 
         about = {name: value for name, value in self.about.items() if name not in ("reference", "systems", "chosen")}
         return {
@@ -77,14 +78,14 @@ class Tuned:
             "systems": {point.name: shown(point) for point in self.systems},
             "escalation": self.escalation,
             "types": self.types,
-            "sweep": [{**asdict(step), "milliseconds": amortised(step.skip)} for step in self.steps],
+            "sweep": [{**asdict(step), "milliseconds": spent(step.skip)} for step in self.steps],
             "cross_validation": {
                 name: {
-                    "folds": [{**asdict(fold), "milliseconds": amortised(fold.skip)} for fold in folds],
+                    "folds": [{**asdict(fold), "milliseconds": spent(fold.skip)} for fold in folds],
                     "accuracy": float(np.mean([fold.accuracy for fold in folds])),
                     "deviation": float(np.std([fold.accuracy for fold in folds])),
                     "skip": float(np.mean([fold.skip for fold in folds])),
-                    "milliseconds": float(np.mean([amortised(fold.skip) for fold in folds])),
+                    "milliseconds": float(np.mean([spent(fold.skip) for fold in folds])),
                 }
                 for name, folds in self.folds.items()
             },

@@ -25,8 +25,6 @@ from tqdm import tqdm
 from ..errors import ParameterError
 from ..evaluate.bootstrap import Comparison, paired_bootstrap
 from ..evaluate.protocol import TAUS_A087
-from ..fuse import AgentRRF, Decay
-from ..records import Query
 from ..route.cascade import DEPTH, Cascade
 from ..route.classifier import Classifier
 from ..route.confidence import CONFIDENCES
@@ -113,7 +111,7 @@ def _systems(given: Sequence[AnyStrategy] | None, asked: Sequence[Labelled]) -> 
     found = [Strategy.of(one) for one in (SYSTEMS if given is None else given)]
     left_out: dict[str, str] = {}
     for system in found:
-        without = [one.query for one in asked if one.query.now is None and _counts_ages(system, one.query)]
+        without = [one.query for one in asked if one.query.now is None and system.needs_now(one.query.type)]
         if without and given is None and all(one.query.now is None for one in asked):
             left_out[system.name] = "it counts ages, and no question has a time of its own ('now')"
         elif without:
@@ -123,15 +121,6 @@ def _systems(given: Sequence[AnyStrategy] | None, asked: Sequence[Labelled]) -> 
                 "systems alone (`systems`, --system)"
             )
     return [one for one in found if one.name not in left_out], left_out
-
-
-def _counts_ages(system: Strategy, query: Query) -> bool:
-    fusion = system.fusion
-    if isinstance(fusion, AgentRRF):
-        return fusion.alpha > 0.0 and (
-            fusion.recency_types is None or query.type is None or query.type in fusion.recency_types
-        )
-    return isinstance(fusion, Decay)
 
 
 @dataclass(frozen=True)
