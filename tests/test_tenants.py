@@ -184,7 +184,8 @@ def test_a_tenant_observes_nothing_of_others(pair: list[fr.Engine]) -> None:
 
     same(lambda engine: tenant(engine).stats())
     assert set(same(lambda engine: list(tenant(engine).stats()))) == {
-        "documents", "deleted", "segments", "postings", "index_bytes", "recency", "vectors", "vector_bytes", "weights",
+        "documents", "deleted", "segments", "postings", "index_bytes", "recency",
+        "vectors", "vector_bytes", "weights", "entities",
     }  # fmt: skip
     for message in same(errors):
         assert SECRET not in message or f"{SECRET}2" in message
