@@ -30,7 +30,8 @@ import math
 from dataclasses import dataclass
 
 from .errors import ParameterError
-from .when_grammar import DAY, EMPTY, RULES, SPECULATIVE, WORD, Asked, Interval, Kind, Rule, part_of_more
+from .when_around import part_of_more
+from .when_grammar import DAY, EMPTY, RULES, SPECULATIVE, WORD, Asked, Interval, Kind, Rule
 
 RECENT_DAYS = 30.0
 """What "recently" and "lately" reach back (B032)."""

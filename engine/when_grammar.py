@@ -2,7 +2,7 @@
 
 A rule is a pattern over the text in lower case and what it resolves to. `None` is a match that is no time expression;
 `EMPTY` is one that names a time which cannot be told, and keeps the words inside it from being read on their own:
-"half an hour ago" is not "an hour ago". What the words around a match say (`part_of_more`) counts for every rule.
+"half an hour ago" is not "an hour ago". The words around a match (`engine/when_around.py`) count for every rule.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _half(match: re.Match[str], asked: Asked) -> Interval:
 
 def _year(match: re.Match[str], asked: Asked) -> Interval | None:
     # In the text's own letters: "in 2019 James moved" counts no James.
-    if _pattern(_COUNTED_THINGS).match(asked.text, match.end()):
+    if compiled(_THINGS).match(asked.text, match.end()):
         return None
     return asked.months(int(match["year"]), 1, 12)
 
@@ -307,10 +307,10 @@ def _point(text: str, asked: Asked) -> Interval | None:
     return None
 
 
-_LEAD = r"(?P<lead>(?:on|in)\s+(?:or|and)\s+after|since|after|before|until|till|by)"
-_MAYBE = rf"(?:{_LEAD}\s+(?:the\s+)?)?"
-_ON = rf"(?P<on>on|{_LEAD})\s+"
-_IN = rf"(?:in|during|throughout|{_LEAD})\s+"
+LEAD = r"(?P<lead>(?:on|in)\s+(?:or|and)\s+after|since|after|before|until|till|by)"
+_MAYBE = rf"(?:{LEAD}\s+(?:the\s+)?)?"
+_ON = rf"(?P<on>on|{LEAD})\s+"
+_IN = rf"(?:in|during|throughout|{LEAD})\s+"
 _YEAR = r"(?P<year>(?:19|20)[0-9]{2})"
 # "in March last year" is not the latest March.
 _ANY_YEAR = r"(?P<year>(?:19|20)[0-9]{2}|(?:last|this)\s+year)"
@@ -323,14 +323,14 @@ _WHOLE = r"(?:(?:the\s+)?(?P<whole>week(?:end)?\s+of\s+))?"
 _LAST = r"(?:last|past|this\s+past)\s+"
 # Not of a stretch that ends elsewhere: "the last week of March", "the last Friday in May", "the last one before May 3".
 _NOT_OF = rf"(?!\s+(?:of\b|(?:in|before)\s+(?:{'|'.join(MONTHS)})\b))"
-_COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?|{'|'.join([*TEENS, *ONES])})"
-_COUNT = rf"(?P<count>{_COUNTED})\s+"
+COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?|{'|'.join([*TEENS, *ONES])})"
+_COUNT = rf"(?P<count>{COUNTED})\s+"
 _UNIT = r"(?P<unit>min|minute|hr|hour|day|week|month|year)"
-_ONE_UNIT = r"(?:min|minute|hr|hour|day|week|month|year)s?"
-_FEW = r"(?:few|couple(?:\s+of)?)\s+"
+ONE_UNIT = r"(?:min|minute|hr|hour|day|week|month|year)s?"
+A_FEW = r"(?:few|couple(?:\s+of)?)\s+"
 _SPOKE = r"(?:talked|spoke|chatted|met)"
 _TO = r"(?:to|until|till|through|thru)"
-_OF_DAY = r"(?:morning|afternoon|evening)"
+OF_DAY = r"(?:morning|afternoon|evening)"
 _CLOCK = r"(?:noon|midday|lunch(?:time)?|[0-9]{1,2}(?::[0-9]{2})?(?:\s*[ap]m)?|[0-9]{1,2}\s+o['’]clock)"
 _QUARTER = r"q(?P<quarter>[1-4])(?!,?\s+(?:of\s+)?(?:fy|fiscal))"
 
@@ -363,129 +363,20 @@ def _rule(kind: Kind, words: Iterable[str], pattern: str, resolve: Resolve) -> R
 
 
 @cache
-def _pattern(expression: str) -> re.Pattern[str]:
+def compiled(expression: str) -> re.Pattern[str]:
     return re.compile(expression)
 
 
-_ORDINAL = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{'|'.join(ORDINALS)}|fifth|last|final|next|penultimate)"
-_PREPOSITION = r"(?:in|on|at|from|during|throughout|around|over|for|of)"
-_NAMED_DAY = rf"(?:{'|'.join(WEEKDAYS)}|mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
-_NAMED_MONTH = rf"(?:{'|'.join(MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
-_SEASON = r"(?:spring|summer|autumn|(?:the|in)\s+fall|winter|christmas|easter|thanksgiving)"
-# A point of the calendar that no word of its own marks as a time.
-_BARE = (
-    rf"(?:(?:(?:last|past|this|next)\s+)?(?:{_NAMED_DAY}|{_NAMED_MONTH})|(?:19|20)[0-9]{{2}}|q[1-4]|h[12]"
-    rf"|[0-9]{{1,2}}(?:st|nd|rd|th))\b"
-)
-_PERIOD = rf"(?:{_ONE_UNIT}|weekends?|weekdays?|fortnights?|quarters?|decades?|nights?|half|{_OF_DAY}s?|{_NAMED_DAY}s?)"
-_SOME = rf"(?:{_COUNTED}|an?|(?:a\s+)?{_FEW.removesuffix(chr(92) + 's+')}|several|many|some)"
-_POINT_TOLD = (
-    rf"(?:(?:today|yesterday|tomorrow|tonight)\b|(?:last|past|this|next)\s+(?:{_COUNTED}\s+)?{_PERIOD}\b"
-    rf"|(?:start|beginning|middle|end)\s+of\b|{_SOME}\s+{_PERIOD}\b)"
-)
-_JOIN = r"(?:\s*(?:[,&/+–—-]|\.\.+)\s*|,?\s+(?:and|or|nor|then|plus|vs\.?|versus|than|to|until|till|through|thru)\s+)"
-# A number is a day or a year of its own only where no thing follows that it counts.
-_STOP = r"(?=\s*(?:[?.!;,)]|$|(?:and|or|to|of|last|this)\b))"
-# Before the expression and the preposition that it begins with.
-_BOUND_BEFORE = (
-    r"(?:(?:\b(?:not|never|neither|except(?:ing)?|except\s+for|excluding|without|besides|unlike|outside\s+of"
-    r"|(?:other|rather|earlier|later|older|newer|sooner)\s+than|apart\s+from|instead\s+of)|n['’]t)"
-    r"|\b(?:anything|everything|nothing|all|every\s+\w+)\s+but"
-    # "what have you been up to lately" is another word.
-    r"|(?<!\bbeen )(?<!\bget )(?<!\bgot )(?<!\byou )(?<!\bwe )(?<!\bthey )\bup\s+to"
-    r"|\b(?:between|since|after|before|until|till|by|as\s+(?:of|at|from)|prior\s+to|ahead\s+of|following|preceding"
-    r"|starting|beginning|every|each|yearly|annually)"
-    rf"|\b(?:next|following|previous|preceding|coming|same|that)\s+{_PERIOD},?"
-    rf"|\b{_ONE_UNIT}\s+(?:ago|earlier|later|before),?)"
-    rf"\s+(?:(?:or|and|just|even|\w+ly)\s+)?(?:{_PREPOSITION}\s+)?(?:the\s+)?\Z"
-)
-# Before the time, prepositions included: an offset from it ("two weeks after"), or a part of it ("the first week of").
-_PART_BEFORE = (
-    rf"\b(?:(?:{_PERIOD}|eve|soon|shortly|right|just|immediately|directly|long|well)"
-    r"\s+(?:after|before|prior\s+to|past|following|preceding|into|to|until|till)"
-    rf"|{_SOME}\s+{_PERIOD}\s+from"
-    r"|(?:start|beginning|end|middle|midst|close|parts?|rest|remainder|eve|turn|third|outset|tail)\s+of"
-    r"|(?:half|part|mid)\s?way\s+(?:through|into)"
-    rf"|{_ORDINAL}\s+(?:of|to)|(?:{_ONE_UNIT}(?<!\bday)|weekends?|quarters?|half|nights?|{_NAMED_DAY}s?)\s+of"
-    rf"|{_ORDINAL}\s+(?:\w+\s+){{0,2}}{_PERIOD}\s+(?:of|in|during))\s+(?:the\s+)?\Z"
-)
-# Before a rolling span, whose parts need not lie in it: "early last week", "on the 15th of last month".
-_PART_BEFORE_SPAN = (
-    rf"\b(?:early|late|later|mid|end\s+of\s+(?:the\s+)?day|{_OF_DAY}\s+of|days?\s+of|q[1-4]|h[12]|{_SEASON}"
-    rf"|[0-9]{{1,2}}(?:st|nd|rd|th)"
-    rf"|{_NAMED_MONTH}\s+[0-9]{{1,2}})(?:\s+|-)(?:(?:of|in)\s+)?(?:the\s+)?\Z"
-)
-_LIST_BEFORE = (
-    rf"\b(?:(?:{_BARE}|{_ORDINAL}|{_COUNTED}|few|couple|half|hundred|thousand|dozen){_JOIN}|(?:hundred|thousand)\s+)"
-    r"(?:the\s+)?\Z"
-)
-_LISTED = rf"(?:{_BARE}|[0-9]|{_COUNTED}\b|an?\s+{_ONE_UNIT})"
-_MORE_AFTER = "|".join(
-    (
-        # The rest of a list or of a range.
-        rf"{_JOIN}(?:{_PREPOSITION}\s+)?(?:the\s+)?(?:(?:(?:early|mid|late)[\s-]+)?{_BARE}|[0-9]{{1,2}}{_STOP})",
-        rf",?\s+(?:and|or|to|until|till|through|thru)\s+(?:{_PREPOSITION}\s+)?(?:the\s+)?[0-9]",
-        rf"(?:\s*[&–—-]\s*|,?\s+(?:and|to|until|till|through|thru|than)\s+)(?:the\s+)?{_POINT_TOLD}",
-        r",?\s+(?:to|until|till|through|thru)\s+(?:now|then|date|the\s+present)\b",
-        rf",?\s+(?:(?:and|or|but)\s+)?(?:after|before|following|preceding|until|till|up\s+to)\s+(?:the\s+)?"
-        rf"(?:{_BARE}|{_POINT_TOLD}|last\b|next\b)",
-        # More, or less, than the expression says.
-        rf",?\s+or\s+(?:{_COUNTED}|{_ONE_UNIT}|more|less|fewer|later|earlier|before|after|(?<!ago or )so)\b",
-        r",?\s+(?:plus|minus|give\s+or\s+take)\b|\s*(?:±|\+/-)",
-        r",?\s+and\s+(?:a\s+half|a\s+bit|more|later|before|after|beyond|onwards?|counting)\b",
-        r",?\s+(?:but\s+not|but\s+one|except|excluding|apart\s+from|other\s+than|onwards?|forward|on(?!\s+\w))\b",
-        # Another year or day than the latest.
-        rf",?\s+(?:of\s+)?(?:the\s+)?(?:['’][0-9]{{2}}|[0-9]{{1,2}}(?:st|nd|rd|th))\b|,?\s+[0-9]{{1,2}}{_STOP}"
-        rf"|\s+[0-9]+[./-][0-9]",
-        rf",?\s+\(?{_NAMED_DAY}\b|\s+(?:week|fortnight)\b",
-        rf",?\s+(?:of\s+)?(?:the\s+)?(?:next|following|previous|preceding|same|coming|last|past|this|that|every"
-        rf"|each|any)"
-        rf"\s+{_PERIOD}\b",
-        rf",?\s+(?:{_SOME}\s+)?{_ONE_UNIT}\s+(?:ago|before|after|earlier|later|from|prior)\b",
-    )
-)
-_PART_AFTER_SPAN = (
-    rf",?\s+(?:(?:in|on|at|around|during|by|near)\s+(?:the\s+)?(?:(?:early|mid|late)[\s-]+)?"
-    rf"(?:{_BARE}|{_SEASON}|{_ORDINAL}\s+{_PERIOD}|(?:start|beginning|end|middle)(?!\s+of\b))|(?!(?:may"
-    rf"|march)(?!\s+[0-9])){_BARE})"
-    rf"|\s+(?:(?:at\s+)?midnight|today|yesterday)\b|['’]s\s+(?:{_BARE}|{_SEASON}|start|beginning|end"
-    rf"|(?:{_ORDINAL}\s+)?(?:{_PERIOD}))\b"
-)
 # What "in 2000" counts: a measure, or a word that looks like a plural.
-_COUNTED_THINGS = (
+_THINGS = (
     r"-[A-Za-z]|\s*[$€£]|\s+(?:(?:out\s+)?of|x|by)\s+[0-9]"
     r"|\s+(?:(?:[a-z]+ly|different|easy|simple|short|square|cubic|US|us)\s+)?(?:[kKMG]i?[bB]|[kcm]?[mg]|[kM]?Hz|ms|s|px"
     r"|[A-Z]{3}\b(?<=USD|EUR|GBP|CHF|JPY)|usd|eur|gbp|people|men|women|children|feet|percent|word|degree|dollar|euro"
     r"|BCE?|bce?|kcal|rpm|yen|yuan|line|page|token|character"
-    rf"|{_ONE_UNIT}|(?:second|sec)s?|(?!(?:is|was|has|this|does|its|us|as|his|always|perhaps|across|versus|plus"
+    rf"|{ONE_UNIT}|(?:second|sec)s?|(?!(?:is|was|has|this|does|its|us|as|his|always|perhaps|across|versus|plus"
     rf"|thus|whereas"
     r"|sometimes|besides|towards|afterwards)\b)[a-z]+[a-rt-z]s)(?![\w'’])"
 )
-# How far around an expression is looked: the longest words before it are "the last couple of weekends before the".
-_REACH = 64
-
-
-def part_of_more(text: str, match: re.Match[str], kind: Kind) -> bool:
-    """Whether the words around a match make it a part of an expression that is not read: its time would be a guess.
-
-    A list or range of which it is one end, an offset from it, a part of it, what is not it, and what contradicts it.
-    `text` is the match's own. Looks no further than `_REACH` characters to either side.
-    """
-    start, end = match.span()
-    opening = _pattern(rf"(?:(?:{_LEAD}|on|in|during|throughout)\s+)?(?:the\s+)?").match(text, start)
-    inner = min(opening.end(), end) if opening else start
-    first, last = max(0, start - _REACH), end + _REACH
-    if _pattern(_BOUND_BEFORE).search(text, first, start) or _pattern(_PART_BEFORE).search(text, first, inner):
-        return True
-    if _pattern(_LIST_BEFORE).search(text, first, inner) and _pattern(_LISTED).match(text, inner):
-        return True
-    if _pattern(_MORE_AFTER).match(text, end, last):
-        return True
-    if kind not in ("relative", "fuzzy"):
-        return False
-    before = _pattern(_PART_BEFORE_SPAN).search(text, first, inner)
-    return bool(before or _pattern(_PART_AFTER_SPAN).match(text, end, last))
-
 
 WORD = re.compile("[a-z]+|[0-9]+")
 _YEAR_WORDS = [str(year) for year in range(1900, 2100)]
@@ -599,9 +490,9 @@ RULES = (
     _rule("absolute", ["weekend"], rf"{_MAYBE}{_LAST}weekend{_NOT_OF}", _last_weekend),
     _rule("absolute", ["weekend"], rf"{_MAYBE}this\s+weekend", _this_weekend),
     _rule("absolute", ["today"], rf"{_MAYBE}today", _day_at(0)),
-    _rule("absolute", ["this"], rf"{_MAYBE}this\s+{_OF_DAY}", _day_at(0)),
+    _rule("absolute", ["this"], rf"{_MAYBE}this\s+{OF_DAY}", _day_at(0)),
     # A time of the day is that of the calendar: at noon, the 24 hours before begin after yesterday's morning.
-    _rule("absolute", ["yesterday"], rf"{_MAYBE}yesterday,?\s+(?:in\s+the\s+)?{_OF_DAY}", _day_at(-1)),
+    _rule("absolute", ["yesterday"], rf"{_MAYBE}yesterday,?\s+(?:in\s+the\s+)?{OF_DAY}", _day_at(-1)),
     _rule(
         "absolute",
         ["yesterday"],
@@ -637,17 +528,17 @@ RULES = (
     _rule(
         "relative",
         ["ago"],
-        rf"(?:(?:{_COUNTED}|an?)\s+{_ONE_UNIT}(?:,|\s+and|,\s+and)?\s+(?:{_COUNTED}|an?)"
-        rf"|{_COUNTED}\s+(?:or|to|and)\s+{_COUNTED}|[0-9]{{1,4}}\s+[0-9]{{1,4}}|half\s+an?"
-        rf"|(?:more|less|longer|fewer)\s+than\s+(?:{_COUNTED}|an?)|(?:over|under|within|at\s+least"
-        rf"|at\s+most)\s+(?:{_COUNTED}|an?)"
-        rf")\s+{_ONE_UNIT}\s+ago",
+        rf"(?:(?:{COUNTED}|an?)\s+{ONE_UNIT}(?:,|\s+and|,\s+and)?\s+(?:{COUNTED}|an?)"
+        rf"|{COUNTED}\s+(?:or|to|and)\s+{COUNTED}|[0-9]{{1,4}}\s+[0-9]{{1,4}}|half\s+an?"
+        rf"|(?:more|less|longer|fewer)\s+than\s+(?:{COUNTED}|an?)|(?:over|under|within|at\s+least"
+        rf"|at\s+most)\s+(?:{COUNTED}|an?)"
+        rf")\s+{ONE_UNIT}\s+ago",
         _untold,
     ),
     _rule(
         "relative",
         ["today", "tomorrow", "yesterday", *_WEEKDAY_WORDS],
-        rf"(?:{_COUNTED}|an?)\s+(?:week|fortnight|month|year)s?\s+(?:on\s+)?(?:today|tomorrow|yesterday"
+        rf"(?:{COUNTED}|an?)\s+(?:week|fortnight|month|year)s?\s+(?:on\s+)?(?:today|tomorrow|yesterday"
         rf"|{_unnamed(_WEEKDAY)})",
         _untold,
     ),
@@ -661,10 +552,10 @@ RULES = (
         rf"(?:outside|around|near|close\s+to|circa)\s+(?:the\s+)?(?:{_POINT})",
         _untold,
     ),
-    _rule("relative", ["earlier"], rf"earlier\s+last\s+{_ONE_UNIT}", _untold),
+    _rule("relative", ["earlier"], rf"earlier\s+last\s+{ONE_UNIT}", _untold),
     _rule("relative", ["last"], r"(?:this|the\s+same|same)\s+(?:time|day|week|month)\s+last\s+\w+", _untold),
-    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{_FEW}{_UNIT}s?\s+ago", _few_ago),
-    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{_FEW}{_UNIT}s?{_NOT_OF}", _last_few),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{A_FEW}{_UNIT}s?\s+ago", _few_ago),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{A_FEW}{_UNIT}s?{_NOT_OF}", _last_few),
     _rule(
         "fuzzy",
         ["recently", "lately"],
