@@ -184,6 +184,10 @@ class Strategy:
             raise ParameterError(f"strategy {self.name!r}: depth must be 1 or more, or None, not {self.depth!r}")
         if self.complete and self.depth is not None:
             raise ParameterError(f"strategy {self.name!r}: complete lists need depth None")
+        if len({channel.recent_days for channel in self.channels if isinstance(channel, Temporal)}) > 1:
+            raise ParameterError(
+                f"strategy {self.name!r}: a query names one time; give its temporal channels one recent_days"
+            )
         if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
             raise ParameterError(f"strategy {self.name!r}: optimizer must be an Optimizer, not {self.optimizer!r}")
 

@@ -21,7 +21,7 @@ _BARE = (
     rf"|[0-9]{{1,2}}(?:st|nd|rd|th))\b"
 )
 _PERIOD = rf"(?:{ONE_UNIT}|weekends?|weekdays?|fortnights?|quarters?|decades?|nights?|half|{OF_DAY}s?|{_NAMED_DAY}s?)"
-_SOME = rf"(?:{COUNTED}|an?|(?:a\s+)?{A_FEW.removesuffix(chr(92) + 's+')}|several|many|some)"
+_SOME = rf"(?:{COUNTED}|an?|(?:a\s+)?{A_FEW}|several|many|some)"
 _POINT_TOLD = (
     rf"(?:(?:today|yesterday|tomorrow|tonight)\b|(?:last|past|this|next)\s+(?:{COUNTED}\s+)?{_PERIOD}\b"
     rf"|(?:start|beginning|middle|end)\s+of\b|{_SOME}\s+{_PERIOD}\b)"
@@ -89,8 +89,8 @@ _MORE_AFTER = "|".join(
 )
 _PART_AFTER_SPAN = (
     rf",?\s+(?:(?:in|on|at|around|during|by|near)\s+(?:the\s+)?(?:(?:early|mid|late)[\s-]+)?"
-    rf"(?:{_BARE}|{_SEASON}|{_ORDINAL}\s+{_PERIOD}|(?:start|beginning|end|middle)(?!\s+of\b))|(?!(?:may"
-    rf"|march)(?!\s+[0-9])){_BARE})"
+    rf"(?:(?:{_NAMED_DAY}|{_NAMED_MONTH})\b(?!['’]s)|(?:{_BARE}|{_SEASON}){_STOP}|{_ORDINAL}\s+{_PERIOD}"
+    rf"|(?:start|beginning|end|middle)(?!\s+of\b))|(?!(?:may|march)(?!\s+[0-9])){_BARE})"
     rf"|\s+(?:(?:at\s+)?midnight|today|yesterday)\b|['’]s\s+(?:{_BARE}|{_SEASON}|start|beginning|end"
     rf"|(?:{_ORDINAL}\s+)?(?:{_PERIOD}))\b"
 )

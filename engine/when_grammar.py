@@ -327,7 +327,7 @@ COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?
 _COUNT = rf"(?P<count>{COUNTED})\s+"
 _UNIT = r"(?P<unit>min|minute|hr|hour|day|week|month|year)"
 ONE_UNIT = r"(?:min|minute|hr|hour|day|week|month|year)s?"
-A_FEW = r"(?:few|couple(?:\s+of)?)\s+"
+A_FEW = r"(?:few|couple(?:\s+of)?)"
 _SPOKE = r"(?:talked|spoke|chatted|met)"
 _TO = r"(?:to|until|till|through|thru)"
 OF_DAY = r"(?:morning|afternoon|evening)"
@@ -554,8 +554,8 @@ RULES = (
     ),
     _rule("relative", ["earlier"], rf"earlier\s+last\s+{ONE_UNIT}", _untold),
     _rule("relative", ["last"], r"(?:this|the\s+same|same)\s+(?:time|day|week|month)\s+last\s+\w+", _untold),
-    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{A_FEW}{_UNIT}s?\s+ago", _few_ago),
-    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{A_FEW}{_UNIT}s?{_NOT_OF}", _last_few),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{A_FEW}\s+{_UNIT}s?\s+ago", _few_ago),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{A_FEW}\s+{_UNIT}s?{_NOT_OF}", _last_few),
     _rule(
         "fuzzy",
         ["recently", "lately"],

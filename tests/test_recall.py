@@ -376,3 +376,20 @@ def test_relations_count_as_far_as_the_channel_relies_on_them() -> None:
     assert scores == {1.0: 0.6, 0.5: 0.3}
     with pytest.raises(ParameterError, match="type_prior"):
         Graph(type_prior={"semantic": 2.0})
+
+
+def test_each_graph_channel_weighs_its_own_walks() -> None:
+    engine = Engine()
+    engine.add([Record("a", "x", entities=["ana"]), Record("b", "y", entities=["bob"])])
+    engine.add([Record("c", "z", relations=[Relation("ana", "bob", "reports-to")])])
+    wide, narrow = Graph(hops=2, name="wide"), Graph(hops=0, name="narrow")
+    alone = engine.explain("ana", "b", strategy=Strategy("one", (wide,), ScoreRRF(scales={"wide": "clamp"})))
+    for channels in ((wide, narrow), (narrow, wide)):
+        strategy = Strategy("two", channels, ScoreRRF(scales={"wide": "clamp"}))
+        shares = {share.channel: share.share for share in engine.explain("ana", "b", strategy=strategy).channels}  # type: ignore[union-attr]
+        assert shares == {"wide": alone.score, "narrow": 0.0}
+
+
+def test_a_query_names_one_time() -> None:
+    with pytest.raises(ParameterError, match="one recent_days"):
+        Strategy("x", (Temporal(recent_days=3.0, name="a"), Temporal(name="b")), ScoreRRF())

@@ -830,3 +830,10 @@ def test_drift_of_types(mixed: list[Labelled]) -> None:
     assert found.drifted
     assert found.tests[0].name.startswith("share of ")
     assert found.tests[0].p == pytest.approx(min(1.0, 2 * fisher(24, 48, 24, 24)))
+
+
+def test_a_judge_s_values_are_not_compared_with_a_metric_s(mixed: list[Labelled]) -> None:
+    engine = memory()
+    found = tune(engine, mixed, systems=("bm25", "dense"), metric="hit@1", repeats=1)
+    with pytest.raises(ParameterError, match="tuned on hit@1, which a judge's values are no match for"):
+        check(found.policy, found.about, engine, mixed, judge=lambda query, ids: 5.0)

@@ -411,3 +411,16 @@ class Everything:
 
     def findall(self, text: str) -> frozenset[str]:
         return self.words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what did we decide last week on the 2025 budget",
+        "what did we say last week on Q3 planning",
+        "who was there last week at the christmas party",
+        "the trip last week to the summer house",
+    ],
+)
+def test_a_time_that_describes_a_thing_undoes_no_other(text: str) -> None:
+    assert parse_when(text, NOW) == When(NOW - 7 * DAY, NOW, "last week", "relative")

@@ -52,8 +52,8 @@ class Recalling(Gathering):
         self._passes: dict[str, list[Gathering]] = {}
         """What searched for a channel, in order: the hinted types, then all of them for those found wanting."""
         self._widened: set[int] = set()
-        self._far = np.zeros(0, dtype=np.int64)
-        """(row, document) keys, ascending, of what a graph channel reached over an edge."""
+        self._far: dict[str, Integers] = {}
+        """By graph channel the (row, document) keys, ascending, of what it reached over an edge."""
 
     @property
     def served(self) -> str:
@@ -70,11 +70,13 @@ class Recalling(Gathering):
         if self.strategy.optimizer is None and not any(isinstance(own, Graph) for own in self.strategy.channels):
             return found
         with self.phases("parse"):
+            # Names are the same in every graph of a snapshot; that of a channel is there already, or will be asked for.
+            prior = next((own.type_prior for own in self.strategy.channels if isinstance(own, Graph)), None)
             rows_of: dict[str, list[int]] = {}
             for row in batch.rows:
                 rows_of.setdefault(batch.queries[row].namespace, []).append(row)
             for namespace, rows in rows_of.items():
-                graph = self.sources.graphs.entities(batch.memory, batch.snapshots[namespace])
+                graph = self.sources.graphs.entities(batch.memory, batch.snapshots[namespace], prior)
                 queries = [batch.queries[row] for row in rows]
                 askers = [
                     query.scope.id if query.scope is not None and query.scope.column == "user" else None
@@ -240,7 +242,7 @@ class Recalling(Gathering):
                 scores[at], documents[at] = score[best], held[best]
                 over = best[steps[best] > 0]
                 far.append(rows[own[over]] << NUMBER_BITS | held[over])
-        self._far = np.sort(np.concatenate(far))
+        self._far[channel.name] = np.sort(np.concatenate(far))
         return scores, documents
 
     def _within(self, channel: Temporal) -> Found:
@@ -309,7 +311,7 @@ class Recalling(Gathering):
     ) -> Channel:
         if isinstance(channel, Graph):
             keys = np.repeat(np.arange(len(self.batch)), np.diff(offsets)) << NUMBER_BITS | documents
-            weights = np.where(np.isin(keys, self._far), MULTI_HOP_WEIGHT, GRAPH_WEIGHT)
+            weights = np.where(np.isin(keys, self._far[channel.name]), MULTI_HOP_WEIGHT, GRAPH_WEIGHT)
             return Channel.of(scores, named, named, offsets, weights)
         if isinstance(channel, Temporal):
             return self._timed(channel, scores, named, offsets, documents)

@@ -71,19 +71,19 @@ class CascadeRouter:
     ) -> Retrieved:
         """The k best, or fewer, for one query, of whatever kind the callbacks take.
 
-        `bm25_fn` and `dense_fn` take the query and a number of hits, and give no more, best first, each record once.
+        `bm25_fn` and `dense_fn` take the query and a number of hits, best first, each record once; more are cut off.
         What scores 0 or less did not match BM25, so a list filled up with zeros is as sure as it was before.
-        `fuse_fn` makes one list of the two, best first: where it is None `reciprocal_ranks`, which is ``agent_rrf`` for
-        records of unknown age. `qtype_fn` tells a query's type for `Cascade.taus` and `Cascade.lexical_types`.
+        `fuse_fn` makes one list of the two, best first, which is taken as given; where it is None `reciprocal_ranks`,
+        which is ``agent_rrf`` for records of unknown age. `qtype_fn` tells a query's type for `Cascade.taus` and
+        `Cascade.lexical_types`.
         `dense_fn` and `fuse_fn` are not called for a query that BM25 is sure of.
 
-        Raises `QueryError` for a bad k, `ParameterError` for a callback that does not keep to this; what callbacks
+        Raises `QueryError` for a bad k, `ParameterError` for lists that do not keep to this; what callbacks
         raise is passed on.
         """
         started = time.perf_counter()
         k = check_k(k)
-        seen = 2 if self.cascade.confidence == "margin" else self.cascade.depth
-        wanted = max(k, self.depth, seen)
+        wanted = max(k, self.depth, self.cascade.looks_at)
         lexical = _checked("bm25_fn", bm25_fn(query, wanted), wanted)
         scores = np.array([[score for _, score in lexical] + [-math.inf] * 2], dtype=np.float64)
         matched = np.array([(scores > 0.0).sum()], dtype=np.int64)

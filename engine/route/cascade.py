@@ -101,6 +101,11 @@ class Cascade:
         thresholds = np.array([self.threshold(type) for type in types], dtype=np.float64)
         return confidence, thresholds, confidence >= thresholds
 
+    @property
+    def looks_at(self) -> int:
+        """How many hits its confidence needs to see."""
+        return 2 if self.confidence == "margin" else self.depth
+
     def threshold(self, type: str | None) -> float:
         """The threshold of queries of this type."""
         if type is None:

@@ -101,8 +101,8 @@ def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
     for row, query in enumerate(batch.queries):
         if query.now is None and policy.needs_now(query.type):
             raise QueryError(
-                f"query {row}: policy {policy.name!r} may weigh by age, so it needs the query's own 'now' in seconds; "
-                "pass time.time() for the wall clock, or take a policy without agent_rrf and decay"
+                f"query {row}: policy {policy.name!r} may weigh by age, so it needs the query's own time, `Query.now` "
+                "or --now; or take a policy that escalates to a strategy other than agent_rrf and decay"
             )
 
 
@@ -200,8 +200,7 @@ class _Run:
     ) -> None:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
-        depth = 2 if policy.confidence == "margin" else policy.depth
-        deeper = [one if one.k >= depth else replace(one, k=depth) for one in asked]
+        deeper = [one if one.k >= policy.looks_at else replace(one, k=policy.looks_at) for one in asked]
         first = self._part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
         asked, typed, types, _ = self._typed(policy.classifier, asked, batch)
@@ -372,9 +371,10 @@ class _Run:
         strategies: Mapping[str, Strategy],
         batch: Batch,
     ) -> list[Asked]:
-        """The queries, those with their vectors that more than one dense strategy will ask for."""
+        """The queries, those with their vectors that more than one dense strategy, or a reranker too, will ask for."""
         asked = list(asked)
-        often = [place for place, own in enumerate(weights) if sum(bool(strategies[name].dense) for name in own) > 1]
+        uses = [sum(bool(strategies[name].dense) for name in own) for own in weights]
+        often = [place for place, own in enumerate(uses) if own > 1 or (own and self.how.reranker is not None)]
         if often:
             for place, one in zip(often, self._with_vectors([asked[place] for place in often], batch), strict=True):
                 asked[place] = one

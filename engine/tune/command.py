@@ -166,6 +166,11 @@ def checked(
     """The drift of the policy in the file `path`; the object that ``fanrank tune --check --json`` prints."""
     policy, about = policies.load(path)
     with source.opened(bool(policy.dense), progress) as (engine, questions, said):
+        if about.get("preset", said.get("preset")) != said.get("preset"):
+            raise ParameterError(
+                f"{os.fspath(path)}: tuned with --preset {about['preset']}, and these questions are read with "
+                f"{said.get('preset')}; give the same"
+            )
         try:
             found = check(policy, about, engine, drawn(questions, labels, seed)[0], seed=seed)
         except PolicyFileError as error:

@@ -119,7 +119,7 @@ def check(
     number of types. Confidences: two-sample Kolmogorov-Smirnov (asymptotic), a question without one standing below all.
     Accuracy, where every question has a relevant record or there is a `judge`: bootstrap of the difference of the two
     means, both resampled. All are two-sided. Raises `ParameterError` where `about` holds no reference, there are no
-    questions, or the file was tuned with a judge and labels come without it, `PolicyFileError` where what it holds
+    questions, or one of file and call has a judge and the other labels, `PolicyFileError` where what it holds
     cannot be.
     """
     then = _reference(about)
@@ -127,6 +127,10 @@ def check(
     judged = judge is not None or all(any(grade > 0 for grade in one.relevant.values()) for one in asked)
     if judged and judge is None and about.get("judged"):
         raise ParameterError("the policy was tuned with a judge; give it, or leave the labels out")
+    if judge is not None and not about.get("judged"):
+        raise ParameterError(
+            f"the policy was tuned on {about.get('metric', 'hit@5')}, which a judge's values are no match for"
+        )
     metric = str(about.get("metric", "hit@5"))
     run = Questions(
         engine,

@@ -117,10 +117,6 @@ class Questions:
     def __len__(self) -> int:
         return len(self.labelled)
 
-    @property
-    def types(self) -> list[str | None]:
-        return [one.type for one in self.labelled]
-
     def part(self, places: Sequence[int]) -> Questions:
         """Only the questions at these places."""
         return Questions(
