@@ -76,8 +76,9 @@ class ChannelShare:
 class FusedExplanation:
     """The score of one document for one query under a strategy of several channels.
 
-    ``sum(share.share for share in channels) == score``, exactly, added in that order. What a fusion adds of its own,
-    as for recency, is a channel without rank and score.
+    The shares, added one after another in that order, are the score, exactly (`functools.reduce` with `operator.add`;
+    Python's `sum` compensates from 3.12 on). What a fusion adds of its own, as for recency, is a channel without rank and
+    score.
     """
 
     query: int

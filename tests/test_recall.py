@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -129,7 +131,7 @@ def test_recall_fuses_what_its_retrievers_find(rows: list[tuple[Any, ...]], ques
         assert [name for name, _ in hits[row]] == sorted(found, key=lambda name: (-found[name], int(name[1:])))
         for name, score in hits[row]:
             shares = hits.explain(row, name)
-            assert sum(share.share for share in shares.channels) == score  # type: ignore[union-attr]
+            assert reduce(add, (share.share for share in shares.channels)) == score  # type: ignore[union-attr]
 
 
 @settings(deadline=None, max_examples=40)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +143,7 @@ def test_a_soft_router_adds_weighted_reciprocal_ranks(texts: list[str], question
         assert found[row] == order
         for record, score in order:
             shares = found.explain(row, record).channels  # type: ignore[union-attr]
-            assert sum(share.share for share in shares) == score
+            assert reduce(add, (share.share for share in shares)) == score
 
 
 def test_a_cascade_may_escalate_to_a_router() -> None:

@@ -19,6 +19,7 @@ name, as a record said so.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ def _weighed(
         counts[number] * (1.0 + CONTEXT * own) * (1.0 + STRUCTURE * other)
         for number, own, other in zip(candidates, contexts, structures, strict=True)
     ]
-    total = sum(beliefs)
+    total = math.fsum(beliefs)  # the same bits in every version of Python, whose sum began to compensate with 3.12
     # Stable: of equals, the smaller id stays first.
     order = sorted(range(len(candidates)), key=lambda place: -beliefs[place])
     return Mention(
