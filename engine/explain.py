@@ -77,8 +77,8 @@ class FusedExplanation:
     """The score of one document for one query under a strategy of several channels.
 
     The shares, added one after another in that order, are the score, exactly (`functools.reduce` with `operator.add`;
-    Python's `sum` compensates from 3.12 on). What a fusion adds of its own, as for recency, is a channel without rank and
-    score.
+    Python's `sum` compensates from 3.12 on). What a fusion adds of its own, as for recency, is a channel without rank
+    and score.
     """
 
     query: int
