@@ -581,33 +581,14 @@ class Engine:
         **how: Any,
     ) -> Hits:
         memory = self._ready()
-        if not isinstance(strategy, Strategy):
-            return routing.search(
-                memory,
-                self.backend,
-                self._sources(),
-                queries,
-                k,
-                strategy,
-                windows=self._windows,
-                reranker=reranker,
-                rerank_depth=rerank_depth,
-                **how,
-            )
-        if strategy.plain and reranker is None:
-            return searching.search(memory, self.backend, queries, k, windows=self._windows, **how)
-        return hybrid.search(
-            memory,
-            self.backend,
-            self._sources(),
-            queries,
-            k,
-            strategy,
-            windows=self._windows,
-            reranker=reranker,
-            rerank_depth=rerank_depth,
-            **how,
-        )
+        how |= {"windows": self._windows}
+        if isinstance(strategy, Strategy) and strategy.plain and reranker is None:
+            return searching.search(memory, self.backend, queries, k, **how)
+        how |= {"reranker": reranker, "rerank_depth": rerank_depth}
+        sources = self._sources()
+        if isinstance(strategy, Strategy):
+            return hybrid.search(memory, self.backend, sources, queries, k, strategy, **how)
+        return routing.search(memory, self.backend, sources, queries, k, strategy, **how)
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
