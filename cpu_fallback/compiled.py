@@ -1,7 +1,7 @@
 """The search verb in loops that numba compiles: the same answer as `search.py`, without the interpreter's lock.
 
-A query is scored tile by tile in one reused row of scores; blocks of the row whose largest score is too small to enter
-the k best are passed over.
+A query is scored tile by tile in one reused row of scores: over all time by `maxscore.py`, from the newest document to
+the oldest here.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import threading
 import time
 import types
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.bm25 import SCALE
 from ..engine.decay import FACTOR_BITS, MAX_HALF_LIVES, PART_BITS, TABLE
 from ..engine.plan import Plan, SegmentPlan
 from ..engine.segment import TIME_BLOCK
 from ..engine.timing import Phases
 from . import search as vectorised
+from .maxscore import add_list, bisect, bounds, enter, fill, keep_largest, score_segment, survey
 from .newest import segment_bounds
 from .search import Output, groups, in_threads
 
@@ -30,12 +31,10 @@ Integers = npt.NDArray[np.int64]
 TILE = 1 << 15
 # Documents of a tile where the newest come first; the search may end after any.
 NEWEST_TILE = 1 << 12
-# Scores whose largest is found at once; a block that cannot enter the k best is passed over. Blocks of 16, 32, 64 and
-# 128 took .21, .14, .14 and .09 ms a query on SGD at k 10.
-BLOCK = 128
-# Groups of scores whose maxima give the first floor, as a multiple of k, and at least.
-GROUPS_PER_K = 4
-MIN_GROUPS = 256
+# Postings per hundred documents of a tile from which on it is looked through document by document.
+SCAN_PERCENT = 25
+# A segment with fewer documents is read in full: what a survey of its lists costs would not come back.
+PRUNED_DOCUMENTS = 1 << 12
 # Candidates kept before the k best of them are picked out, as a multiple of k (above 1), and at least.
 ROOM = 4
 MIN_ROOM = 128
@@ -49,7 +48,13 @@ DENSE_USES = 24
 HELD_SECONDS, MAX_HELD_SECONDS = 2e-4, 1e-2
 POSTING_SECONDS, SCORE_SECONDS = 1.2e-9, 0.2e-9
 
+COUNTED = "postings", "row entries", "lookups"
+"""What a search counts: postings read, entries of dense rows read, postings looked up by document."""
+
 FACTORS = TABLE.astype(np.float64)
+NO_SKIPS: tuple[npt.NDArray[Any], ...] = tuple(
+    np.zeros(0, dtype) for dtype in (np.int8, np.int64, np.int32, np.int8, np.int64, np.uint8)
+)
 NO_TIMES = np.zeros(0)
 NO_TIMES.flags.writeable = False
 POWERS = np.ldexp(1.0, -(np.arange(MAX_HALF_LIVES + 1) + FACTOR_BITS))
@@ -65,37 +70,38 @@ def search(
     phases: Phases | None = None,
 ) -> Output:
     """As `fanrank.cpu_fallback.search.search`, which also serves what is rare here: signed plans, queries that may
-    leave int32, and the execution ``pruned``.
+    leave int32. ``auto`` is ``pruned`` here, and both read no more than the k best may depend on.
 
     Contributions are computed from the kinds of postings as they are read, so that a write costs the searches after
     it nothing.
     """
     phases = phases or Phases()
-    rare = [plan for plan in plans if execution == "pruned" or _rare(plan)]
+    rare = [plan for plan in plans if _rare(plan)]
     out = vectorised.search(rare, batch, k, threads=threads, execution=execution, phases=phases)
-    own = [plan for plan in plans if k and execution != "pruned" and not _rare(plan)]
+    own = [plan for plan in plans if k and not _rare(plan)]
     rest = Rest()
-    reads: dict[int, Reader] = {id(plan): _reader(plan, threads, rest) for plan in own}
-    tasks: list[tuple[Callable[..., int], Plan, Integers]] = []
+    reads: dict[int, Reader] = {id(plan): _reader(plan, threads, rest, execution) for plan in own}
+    tasks: list[tuple[Callable[..., Integers], Plan, Integers]] = []
     for plan in own:
         tasks += [(_search_group, plan, group) for _, group in groups(plan, threads)]
         size = -(-len(plan.newest) // threads) or 1
         starts = range(0, len(plan.newest), size)
         tasks += [(_search_newest, plan, plan.newest[start : start + size]) for start in starts]
-    read: list[int] = []
+    counted: list[Integers] = []
 
-    def run(task: tuple[Callable[..., int], Plan, Integers]) -> None:
+    def run(task: tuple[Callable[..., Integers], Plan, Integers]) -> None:
         answer, plan, group = task
-        read.append(answer(plan, group, reads[id(plan)], execution, out))
+        counted.append(answer(plan, group, reads[id(plan)], execution, out))
 
     with phases("score and select"):
         in_threads(run, tasks, threads)
-    phases.count("postings", sum(read))
+    for name, number in zip(COUNTED, sum(counted, np.zeros(len(COUNTED), dtype=np.int64)).tolist(), strict=True):
+        phases.count(name, number)
     Rest.since = time.perf_counter()
     return out
 
 
-def _reader(plan: Plan, threads: int, rest: Rest) -> Reader:
+def _reader(plan: Plan, threads: int, rest: Rest, execution: str) -> Reader:
     """How the plan's queries read each of its candidates (None: not at all), made when first asked for."""
     made: dict[int, _Reads | None] = {}
     lock = threading.Lock()
@@ -104,7 +110,7 @@ def _reader(plan: Plan, threads: int, rest: Rest) -> Reader:
         with lock:
             if number not in made:
                 part = plan.part(number)
-                made[number] = None if part is None else _Reads(plan, part, threads, rest)
+                made[number] = None if part is None else _Reads(plan, part, threads, rest, execution)
             return made[number]
 
     return read
@@ -132,7 +138,7 @@ class Rest:
 class _Reads:
     """How a plan's queries read one segment."""
 
-    def __init__(self, plan: Plan, part: SegmentPlan, threads: int, rest: Rest) -> None:
+    def __init__(self, plan: Plan, part: SegmentPlan, threads: int, rest: Rest, execution: str) -> None:
         self.part = part
         segment = part.segment
         self.lists = (
@@ -145,10 +151,17 @@ class _Reads:
         )
         self.masks = np.stack(part.passing) if part.passing else np.zeros((0, segment.size), dtype=np.bool_)
         self.rows, self.dense = _dense(plan, part)
-        # Postings of each query's lists.
-        self.postings = plan.summed((part.ends - part.starts)[plan.slots])
+        over_all_time = not plan.newest_first.all()
+        self.prunes = over_all_time and execution != "exhaustive" and segment.size >= PRUNED_DOCUMENTS
+        if self.prunes:
+            self.ceilings, self.reached = _bounds(plan, part, self.masks)
+            self.skips = _skips(part)
+        else:
+            self.ceilings, self.reached = np.zeros_like(part.starts), np.zeros_like(plan.rows)
+            self.skips = NO_SKIPS
         # Whether reading the segment is worth letting other threads run meanwhile.
-        seconds = POSTING_SECONDS * float(self.postings.sum()) + SCORE_SECONDS * len(plan.rows) * segment.size
+        postings = float((part.ends - part.starts)[plan.slots].sum())
+        seconds = POSTING_SECONDS * postings + SCORE_SECONDS * len(plan.rows) * segment.size
         self.long = threads > 1 or not (seconds <= HELD_SECONDS or rest.spend(seconds))
 
 
@@ -169,7 +182,7 @@ def _dense(plan: Plan, part: SegmentPlan) -> tuple[Integers, npt.NDArray[np.int3
         contributions.uses[rows[long]] = after
         for term in long[(before < DENSE_USES) & (after >= DENSE_USES)].tolist():
             start, end = int(part.starts[term]), int(part.ends[term])
-            _fill(
+            fill(
                 contributions.filled[rows[term]],
                 part.segment.documents[start:end],
                 part.segment.kinds[start:end],
@@ -180,24 +193,65 @@ def _dense(plan: Plan, part: SegmentPlan) -> tuple[Integers, npt.NDArray[np.int3
         return rows, contributions.filled
 
 
-def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> int:
+def _skips(part: SegmentPlan) -> tuple[npt.NDArray[Any], ...]:
+    """Of each distinct term's list, where the segment skips in it (entered now if it was not): (bits, starts,
+    entries, group bits, group starts, presence).
+    """
+    segment, own, positions = part.segment, part.segment.skips, part.positions
+    missing = positions[positions >= 0]
+    missing = missing[own.bits[missing] < own.wanted_bits[missing]]
+    if len(missing):
+        with own.lock:
+            missing = missing[own.bits[missing] < own.wanted_bits[missing]]
+            enter(
+                missing, segment.offsets, segment.documents, segment.size,
+                own.wanted_bits, own.starts, own.entries, own.group_bits, own.group_starts, own.presence,
+            )  # fmt: skip
+            own.bits[missing] = own.wanted_bits[missing]
+    # Positions of -1 give what nobody reads.
+    lists = own.bits, own.starts, own.group_bits, own.group_starts
+    bits, starts, group_bits, group_starts = (values[positions] for values in lists)
+    return bits, starts, own.entries, group_bits, group_starts, own.presence
+
+
+def _bounds(plan: Plan, part: SegmentPlan, masks: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+    """What each list can add to a score at most [distinct terms], and what the hits of each query reach [queries]."""
+    segment = part.segment
+    peaks, least, largest = part.contributions.peaks
+    survey(
+        part.positions, segment.offsets, segment.kinds, peaks.reference, peaks.best_kinds, peaks.ranks, peaks.values
+    )  # fmt: skip
+    # As many documents as do not pass may be among the best of a list.
+    blocked = np.append(segment.size - np.count_nonzero(masks, axis=1), 0)
+    columns = np.searchsorted(peaks.ranks, plan.k + blocked[part.filters])
+    ceilings, reached = bounds(
+        part.positions, plan.idf, peaks.values, least, largest, plan.offsets, plan.slots, plan.multiplicities, columns
+    )  # fmt: skip
+    return ceilings, reached
+
+
+def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> Integers:
     k = plan.k[group]
     keys = np.empty((len(group), max(ROOM * int(k.max()), MIN_ROOM)), dtype=np.int64)
     found = np.zeros(len(group), dtype=np.int64)
     floors = np.ones(len(group), dtype=np.int64)
-    reads = [read for number in plan.candidates if (read := reader(number)) is not None]
-    for read in reads:
-        score = _score_segment if read.long else _score_segment_held
+    counted = np.zeros(len(COUNTED), dtype=np.int64)
+    for number in plan.candidates:
+        read = reader(number)
+        if read is None:
+            continue
+        score: Callable[..., None] = score_segment if read.long else _score_segment_held
         score(
             group, plan.offsets, plan.slots, plan.multiplicities, read.part.filters, k, *read.lists,
-            read.rows, read.dense, read.masks, read.part.first, TILE, keys, found, floors,
+            read.ceilings, read.reached, *read.skips, read.rows, read.dense, read.masks, read.part.first, TILE,
+            SCAN_PERCENT, read.prunes, keys, found, floors, counted,
         )  # fmt: skip
     scores, documents, counts = out
     _store(keys, found, k, plan.rows[group], scores, documents, counts)
-    return int(sum(int(read.postings[group].sum()) for read in reads))
+    return counted
 
 
-def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> int:
+def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> Integers:
     k = plan.k[group]
     room = max(ROOM * int(k.max()), MIN_ROOM)
     keys = np.empty((len(group), room), dtype=np.int64)
@@ -223,162 +277,7 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, 
         )  # fmt: skip
     scores, documents, counts = out
     _store_newest(keys, places, found, k, plan.rows[group], scores, documents, counts)
-    return int(postings)
-
-
-@numba.njit(nogil=True, cache=True)
-def _score_segment(
-    group, offsets, slots, multiplicities, filters, k, starts, ends, documents, kinds, saturated, idf,
-    dense_rows, dense, masks, first, tile, keys, found, floors,
-):  # fmt: skip
-    """Score one segment for a group of queries; `keys`, `found`, `floors` carry each one's best between segments."""
-    size = masks.shape[1]
-    scores = np.zeros(tile, dtype=np.int32)
-    maxima = np.empty(tile, dtype=np.int32)
-    cursors = np.empty(len(slots), dtype=np.int64)
-    for row in range(len(group)):
-        query, wanted, count, floor = group[row], k[row], found[row], floors[row]
-        mask = filters[query]
-        for slot in range(offsets[query], offsets[query + 1]):
-            cursors[slot] = starts[slots[slot]]
-        for low in range(0, size, tile):
-            high = min(low + tile, size)
-            touched = False
-            for slot in range(offsets[query], offsets[query + 1]):
-                term, weight = slots[slot], np.int32(multiplicities[slot])
-                if dense_rows[term] >= 0:
-                    _add_row(scores, dense[dense_rows[term], low:high], weight)
-                    touched = True
-                elif cursors[slot] < ends[term]:
-                    start, stop = cursors[slot], ends[term]
-                    if documents[stop - 1] >= high:
-                        stop = _seek(documents, start, stop, high)
-                    _add_list(scores, documents, kinds, saturated, start, stop, low, idf[term], weight)
-                    touched = touched or stop > start
-                    cursors[slot] = stop
-            if not touched:
-                continue
-            if count < wanted and mask < 0:
-                floor = max(floor, np.int64(_first_floor(scores[: high - low], maxima, wanted)))
-            for start in range(0, high - low, BLOCK):
-                stop = min(start + BLOCK, high - low)
-                if _largest(scores[start:stop]) < floor:
-                    continue
-                for d in range(start, stop):
-                    if scores[d] < floor or (mask >= 0 and not masks[mask, low + d]):
-                        continue
-                    keys[row, count] = (np.int64(scores[d]) << 32) + (np.int64(0xFFFFFFFF) - (first + low + d))
-                    count += 1
-                    if count == keys.shape[1]:
-                        # Younger documents must beat the k-th score, not equal it.
-                        floor = max(floor, (_keep_largest(keys[row], count, wanted) >> 32) + 1)
-                        count = wanted
-            scores[: high - low] = 0
-            if count >= wanted:
-                floor = max(floor, (_keep_largest(keys[row], count, wanted) >> 32) + 1)
-                count = wanted
-        floors[row], found[row] = floor, count
-
-
-@numba.njit(nogil=True, cache=True)
-def _add_row(scores, values, weight):
-    for d in range(len(values)):
-        scores[d] += values[d] * weight
-
-
-@numba.njit(nogil=True, cache=True)
-def _contribution(idf, saturated):
-    """As `BM25.quanta`, for methods that are not signed."""
-    return max(np.int32(np.rint(idf * saturated * SCALE)), np.int32(1))
-
-
-@numba.njit(nogil=True, cache=True)
-def _add_list(scores, documents, kinds, saturated, start, stop, low, idf, weight):
-    """Add the postings at [start, stop) to the scores of their documents, which stand from `low` on."""
-    # Unsigned places spare the test for negative indices.
-    for p in range(np.uint64(start), np.uint64(stop)):
-        scores[np.uint64(documents[p] - low)] += _contribution(idf, saturated[np.uint64(kinds[p])]) * weight
-
-
-@numba.njit(cache=True)
-def _fill(row, documents, kinds, saturated, idf):
-    row[:] = 0
-    for p in range(len(documents)):
-        row[documents[p]] = _contribution(idf, saturated[kinds[p]])
-
-
-@numba.njit(nogil=True, cache=True)
-def _first_floor(scores, maxima, k):
-    """A score that at least k documents reach: the k-th largest maximum of strided groups; 0 if there are too few."""
-    groups = min(max(GROUPS_PER_K * k, MIN_GROUPS), len(scores))
-    if groups < k:
-        return np.int32(0)
-    maxima[:groups] = scores[:groups]
-    for start in range(groups, len(scores), groups):
-        _raise(maxima, scores[start : start + groups])
-    return _keep_largest(maxima, groups, k)
-
-
-@numba.njit(nogil=True, cache=True)
-def _raise(maxima, scores):
-    for i in range(len(scores)):
-        maxima[i] = max(maxima[i], scores[i])
-
-
-@numba.njit(nogil=True, cache=True)
-def _largest(scores):
-    largest = np.int32(0)
-    for d in range(len(scores)):
-        largest = max(largest, scores[d])
-    return largest
-
-
-@numba.njit(nogil=True, cache=True)
-def _seek(documents, start, end, wanted):
-    """The first place in [start, end) whose document is at least `wanted`, or end. Gallops, as places lie near."""
-    step = 1
-    low = start
-    while low + step < end and documents[low + step] < wanted:
-        low += step
-        step *= 2
-    return _bisect(documents, low, min(low + step, end), wanted)
-
-
-@numba.njit(nogil=True, cache=True)
-def _bisect(documents, low, high, wanted):
-    """The first place in [low, high) whose document is at least `wanted`, or high."""
-    while low < high:
-        middle = (low + high) >> 1
-        if documents[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@numba.njit(nogil=True, cache=True)
-def _keep_largest(keys, count, k):
-    """Move the k largest of ``keys[:count]`` to the front; returns the smallest of them. 0 < k <= count."""
-    low, high = 0, count - 1
-    while low < high:
-        middle = keys[(low + high) >> 1]
-        i, j = low, high
-        while i <= j:
-            while keys[i] > middle:
-                i += 1
-            while keys[j] < middle:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                i += 1
-                j -= 1
-        if k - 1 <= j:
-            high = j
-        elif k - 1 >= i:
-            low = i
-        else:
-            break
-    return keys[k - 1]
+    return np.array([postings, 0, 0], dtype=np.int64)
 
 
 @numba.njit(cache=True)
@@ -386,7 +285,7 @@ def _store(keys, found, k, rows, scores, documents, counts):
     for row in range(len(rows)):
         count = found[row]
         if count > k[row]:
-            _keep_largest(keys[row], count, k[row])
+            keep_largest(keys[row], count, k[row])
             count = k[row]
         own = np.sort(keys[row, :count])
         for place in range(count):
@@ -428,7 +327,7 @@ def _score_newest(
                 if stops[slot] > starts[term] and documents[stops[slot] - 1] >= low:
                     start = _seek_back(documents, starts[term], stops[slot], low)
                     weight = np.int32(multiplicities[slot])
-                    _add_list(scores, documents, kinds, saturated, start, stops[slot], low, idf[term], weight)
+                    add_list(scores, documents, kinds, saturated, start, stops[slot], low, idf[term], weight)
                     postings += stops[slot] - start
                     stops[slot] = start
             for d in range(high - low):
@@ -474,7 +373,7 @@ def _seek_back(documents, start, end, wanted):
     while high - step >= start and documents[high - step] >= wanted:
         high -= step
         step *= 2
-    return _bisect(documents, max(high - step, start), high, wanted)
+    return bisect(documents, max(high - step, start), high, wanted)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -537,5 +436,5 @@ def _held(loop):
     return numba.njit(cache=True)(copy)
 
 
-_score_segment_held = _held(_score_segment)
+_score_segment_held = _held(score_segment)
 _score_newest_held = _held(_score_newest)

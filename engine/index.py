@@ -23,6 +23,7 @@ from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of, ranges
 from .filters import CompiledFilter
 from .learned import IMPACTS
+from .peaks import DRIFT, Peaks
 from .segment import Segment, merge_segments, postings_of, select_documents
 
 # A segment of this many documents is closed: large enough that per-segment overhead vanishes, small enough that
@@ -122,6 +123,17 @@ class Contributions:
         """[kinds] what a posting of each kind contributes, but for the idf: see `BM25.saturated`."""
         norms = self._bm25.norms(self._segment.kind_lengths, self._statistics)
         return self._bm25.saturated(self._segment.kind_frequencies, norms)
+
+    @cached_property
+    def peaks(self) -> tuple[Peaks, float, float]:
+        """Of the segment's lists, and the (least, largest) factor by which contributions differ from them here."""
+        for peaks in self._segment.surveys[:]:
+            least, largest = peaks.factors(self.saturated)
+            if DRIFT * least > 1.0 and largest < DRIFT:
+                return peaks, least, largest
+        peaks = Peaks(len(self._segment.terms), self.saturated)
+        self._segment.surveys[:] = [peaks]
+        return peaks, *peaks.factors(self.saturated)
 
     @cached_property
     def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:

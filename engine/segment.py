@@ -31,7 +31,9 @@ from .columns import Columns, Ids, Schema, offsets_of
 from .dense.vectors import Vectors
 from .entities import terms_of
 from .filters import CompiledFilter
+from .peaks import Peaks
 from .records import Record
+from .skips import Skips
 from .vocabulary import Encoder, Vocabulary
 
 Integers = npt.NDArray[np.int64]
@@ -197,6 +199,16 @@ class Segment:
     @cached_property
     def _masks(self) -> dict[CompiledFilter, npt.NDArray[np.bool_]]:
         return {}
+
+    @cached_property
+    def skips(self) -> Skips:
+        """Where documents stand in the lists, of those that were asked for."""
+        return Skips(self.offsets, self.size)
+
+    @cached_property
+    def surveys(self) -> list[Peaks]:
+        """The last survey of the lists, if one was made."""
+        return []
 
     @cached_property
     def dense_row(self) -> npt.NDArray[np.int32]:

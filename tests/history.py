@@ -15,7 +15,7 @@ import pytest
 
 import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
-from fanrank.engine import backend, index, memory, segment
+from fanrank.engine import backend, index, memory, peaks, segment, skips
 from fanrank.engine.index import WEEK
 from fanrank.engine.oracle import Oracle
 
@@ -47,6 +47,9 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
         (segment, "MERGE_BLOCK", 3),
         (segment, "DENSE_POSTINGS", 2),
         (segment, "FLAGS", 8),
+        (skips, "BLOCK_POSTINGS", 2),
+        (skips, "LEAST_POSTINGS", 2),
+        (peaks, "RANKS", (1, 2, 4)),
         (segment, "MASKS", 2),
         (prune, "TILE_BITS", 2),
         (prune, "TILE", 4),
@@ -63,7 +66,7 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
     small_blocks(monkeypatch)
     if compiled is not None:
-        for name, value in (("TILE", 8), ("ROOM", 2), ("MIN_ROOM", 2), ("DENSE_USES", 1)):
+        for name, value in (("TILE", 8), ("ROOM", 2), ("MIN_ROOM", 2), ("DENSE_USES", 1), ("PRUNED_DOCUMENTS", 2)):
             monkeypatch.setattr(compiled, name, value)
 
 

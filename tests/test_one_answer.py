@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
-from fanrank.engine import backend, index, memory, segment
+from fanrank.engine import backend, index, memory, peaks, segment, skips
 from fanrank.engine.bm25 import METHODS, SCALE
 from fanrank.engine.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
@@ -67,6 +67,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "MASKS", 2)
     monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
     monkeypatch.setattr(segment, "DENSE_SHARE", 8)
+    monkeypatch.setattr(skips, "BLOCK_POSTINGS", 2)
+    monkeypatch.setattr(skips, "GROUPS", 2)
+    monkeypatch.setattr(skips, "LEAST_POSTINGS", 2)
+    monkeypatch.setattr(peaks, "RANKS", (1, 2, 3, 5))
     for module in (segment, newest) if compiled is None else (segment, newest, compiled):
         monkeypatch.setattr(module, "TIME_BLOCK", 2)
     monkeypatch.setattr(newest, "FIRST_BLOCK", 2)
@@ -81,6 +85,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiled, "TILE", 8)
         monkeypatch.setattr(compiled, "NEWEST_TILE", 4)
         monkeypatch.setattr(compiled, "DENSE_USES", 2)
+        monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 4)
         monkeypatch.setattr(compiled, "ROOM", 2)
         monkeypatch.setattr(compiled, "MIN_ROOM", 2)
 

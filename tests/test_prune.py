@@ -48,7 +48,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def build(documents: list[list[str]], **options: Any) -> fr.Engine:
     records = [fr.Record(f"r{number}", " ".join(terms)) for number, terms in enumerate(documents)]
-    return fr.Engine.from_records(records, analyzer="minimal", **options)
+    return fr.Engine.from_records(records, analyzer="minimal", backend="numpy", **options)
 
 
 def pruned(engine: fr.Engine, query: Any, k: int) -> list[tuple[int, int]]:
