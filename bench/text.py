@@ -1,13 +1,23 @@
-"""Tokens per second of every analyzer beside bm25s's tokenizer, on real text, in one interleaved run.
+"""Tokens per second from text to term ids, beside bm25s's tokenizer, on real text, in one interleaved run.
 
-    python -m bench.text [--json rows.jsonl] [--repeats 5] [--texts 100000]
+    PYTHONPATH=bench/.peers/bm25s/lib/python3.11/site-packages python -m bench.text \\
+        [--json rows.jsonl] [--repeats 5] [--texts 100000] [--threads 1 2] [--systems nltk bm25s]
 
-Reads SGD utterances and SciFact documents from FANRANK_DATA (default ../shared/data). Each system turns the same
-texts into integer ids on one thread: `Analyzer.encode` with a dict from raw token to term id, and `bm25s.tokenize` (its
-own pattern and English stop words, with and without PyStemmer) where bm25s is installed. *cold* starts with an empty
-vocabulary, *warm* repeats the same texts with the vocabulary kept; bm25s keeps none, so it has cold rows only. Systems
-take turns within a repeat; the median counts, and the spread is (max - min) / median. Tokens are counted by one rule
-for all, before stop words: runs of letters and digits.
+Reads SGD utterances and SciFact documents from FANRANK_DATA (default ../shared/data). The bm25s rows need bm25s and
+PyStemmer; the bench of searches keeps them in the environment that the first line puts on the path (it has no numpy
+of another version than ours, or ours must come first). What each does with the same list of texts:
+
+    fanrank NAME            `Analyzer.encode`, token by token, with a dict from raw token to term id; one thread
+    fanrank NAME encoder    `Encoder.encode_documents`, what `Engine.add` calls: lower case, runs of letters and digits,
+                            stop words, stems, ids in alphabetical order, and the text of every token; `--threads`
+    fanrank NAME queries    `Encoder.encode_queries` of the same texts; warm
+    bm25s                   `bm25s.tokenize`: lower case, runs of two or more word characters, its 33 English stop
+                            words, lists of ids in order of first sight; with PyStemmer distinct words are stemmed
+
+*cold* starts with an empty vocabulary and no remembered token (the analyzer's own cache is emptied too), *warm* repeats
+the same texts with what the first time left; bm25s keeps nothing, so it has cold rows only. Loading and compiling loops
+is not timed. Systems take turns within a repeat; the median counts, and the spread is (max - min) / median. `least` is
+the fastest repeat. Tokens are counted by one rule for all, before stop words: runs of letters and digits.
 """
 
 from __future__ import annotations
@@ -20,10 +30,14 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from fanrank.engine.text import ANALYZERS, DROPPED, Analyzer, get_analyzer
+from fanrank.engine.text import ANALYZERS, DROPPED, Analyzer, get_analyzer, word_recipe
+from fanrank.engine.vocabulary import Encoder, Vocabulary
 
 from .machine import commit, machine, now
 from .paths import data_folder
@@ -56,67 +70,94 @@ def scifact() -> Iterator[str]:
             yield f"{document['title']} {document['text']}"
 
 
-def fanrank_systems(texts: list[str]) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    def cold(analyzer: Analyzer) -> Callable[[], object]:
-        return lambda: analyzer.encode(texts, TermIds(analyzer.normalize))
+class System(NamedTuple):
+    """One line of the table; `run` takes what `prepare` made, which is not timed."""
 
-    def warm(analyzer: Analyzer) -> Callable[[], object]:
-        ids = TermIds(analyzer.normalize)
-        analyzer.encode(texts, ids)
-        return lambda: analyzer.encode(texts, ids)
+    name: str
+    caches: str
+    threads: int
+    prepare: Callable[[], object]
+    run: Callable[[Any], object]
+
+
+def fanrank_systems(texts: list[str], threads: Sequence[int]) -> Iterator[System]:
+    def token_by_token(name: str, analyzer: Analyzer) -> Iterator[System]:
+        def run(ids: TermIds) -> object:
+            return analyzer.encode(texts, ids)
+
+        known = TermIds(analyzer.normalize)
+        analyzer.encode(texts, known)
+        yield System(name, "cold", 1, lambda: TermIds(analyzer.normalize), run)
+        yield System(name, "warm", 1, lambda: known, run)
+
+    def by_encoder(name: str, analyzer: Analyzer) -> Iterator[System]:
+        def fresh() -> Encoder:
+            analyzer.forget()
+            return Encoder(analyzer, Vocabulary())
+
+        known = fresh()
+        known.encode_documents(texts)
+        for count in threads:
+            run = partial(lambda count, encoder: encoder.encode_documents(texts, threads=count), count)
+            yield System(f"{name} encoder", "cold", count, fresh, run)
+            yield System(f"{name} encoder", "warm", count, lambda: known, run)
+        yield System(f"{name} queries", "warm", 1, lambda: known, lambda encoder: encoder.encode_queries(texts))
 
     for name in ANALYZERS:
-        yield f"fanrank {name}", "cold", cold(get_analyzer(name))
-        yield f"fanrank {name}", "warm", warm(get_analyzer(name))
+        yield from token_by_token(f"fanrank {name}", get_analyzer(name))
+        if word_recipe(get_analyzer(name)):
+            yield from by_encoder(f"fanrank {name}", get_analyzer(name))
 
 
-def bm25s_systems(texts: list[str]) -> Iterator[tuple[str, str, Callable[[], object]]]:
+def bm25s_systems(texts: list[str]) -> Iterator[System]:
     try:
         import bm25s
     except ImportError:
         print("bm25s is not installed: no rows of it", file=sys.stderr)
         return
     version = bm25s.__version__
-    yield f"bm25s {version}", "cold", lambda: bm25s.tokenize(texts, stopwords="en", show_progress=False)
+    english = partial(bm25s.tokenize, stopwords="en", show_progress=False)
+    yield System(f"bm25s {version}", "cold", 1, lambda: None, lambda _: english(texts))
     try:
         import Stemmer
     except ImportError:
         print("PyStemmer is not installed: no row of bm25s with it", file=sys.stderr)
         return
     stemmer = Stemmer.Stemmer("english")
-    yield (
-        f"bm25s {version} + PyStemmer",
-        "cold",
-        lambda: bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False),
-    )
+    yield System(f"bm25s {version} + PyStemmer", "cold", 1, lambda: None, lambda _: english(texts, stemmer=stemmer))
 
 
-def measure(case: str, texts: list[str], repeats: int) -> list[dict[str, object]]:
+def measure(
+    case: str, texts: list[str], repeats: int, threads: Sequence[int], wanted: Sequence[str]
+) -> list[dict[str, object]]:
     tokens = sum(len(re.findall(r"[^\W_]+", text)) for text in texts)
-    systems = [*fanrank_systems(texts), *bm25s_systems(texts)]
+    every = chain(fanrank_systems(texts, threads), bm25s_systems(texts))
+    systems = [system for system in every if not wanted or set(wanted) & set(system.name.split())]
     seconds: dict[int, list[float]] = {number: [] for number in range(len(systems))}
     for _ in range(repeats):
-        for number, (_, _, run) in enumerate(systems):
+        for number, system in enumerate(systems):
+            prepared = system.prepare()
             gc.collect()
             begin = time.perf_counter()
-            run()
+            system.run(prepared)
             seconds[number].append(time.perf_counter() - begin)
     rows = []
-    for number, (system, caches, _) in enumerate(systems):
+    for number, system in enumerate(systems):
         median = statistics.median(seconds[number])
         rows.append(
             {
                 "bench": "text",
                 "case": case,
-                "system": system,
-                "caches": caches,
+                "system": system.name,
+                "caches": system.caches,
                 "texts": len(texts),
                 "tokens": tokens,
                 "tokens_per_s": round(tokens / median),
                 "ns_per_token": round(median / tokens * 1e9, 1),
+                "least_ns_per_token": round(min(seconds[number]) / tokens * 1e9, 1),
                 "spread": round((max(seconds[number]) - min(seconds[number])) / median, 3),
                 "repeats": repeats,
-                "threads": 1,
+                "threads": system.threads,
                 "machine": machine(),
                 "commit": commit(),
                 "date": now(),
@@ -130,18 +171,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="append the rows to this JSON lines file")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--texts", type=int, default=100_000, help="at most this many texts of each corpus")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="threads of the encoder's rows")
+    parser.add_argument("--systems", nargs="*", default=[], help="only rows with one of these words in their name")
     options = parser.parse_args()
     get_analyzer("nltk")("running")  # the import of nltk is not tokenizing
-    print(f"{'case':8} {'system':28} {'caches':6} {'M tokens/s':>10} {'ns/token':>9} {'spread':>7}")
+    print(f"{'case':8} {'system':28} {'caches':6} threads M tokens/s  ns/token   least  spread")
     for case, read in (("sgd", sgd), ("scifact", scifact)):
         if not (data_folder() / case).is_dir():
             print(f"{case:8} skipped: no folder {data_folder() / case}; set FANRANK_DATA")
             continue
         texts = [text for text, _ in zip(read(), range(options.texts), strict=False)]
-        for row in measure(case, texts, options.repeats):
+        for row in measure(case, texts, options.repeats, options.threads, options.systems):
             print(
-                f"{case:8} {row['system']:28} {row['caches']:6} {row['tokens_per_s'] / 1e6:10.2f} "  # type: ignore[operator]
-                f"{row['ns_per_token']:9} {row['spread']:7.0%}",
+                f"{case:8} {row['system']:28} {row['caches']:6} {row['threads']:7} "
+                f"{row['tokens_per_s'] / 1e6:10.2f} "  # type: ignore[operator]
+                f"{row['ns_per_token']:9} {row['least_ns_per_token']:7} {row['spread']:7.0%}",
                 flush=True,
             )
             if options.json:

@@ -46,7 +46,8 @@ from .route.decision import Decision
 from .route.policy import POLICIES, Policy, strategy_of
 from .rows import RECORDS
 from .strategy import STRATEGIES, Strategy
-from .text import ANALYZERS, DEFAULT_ANALYZER
+from .text import ANALYZERS, DEFAULT_ANALYZER, get_analyzer
+from .text_road import road_of
 from .tune import command as tuning
 from .tune.thresholds import MARGIN
 from .tune.tuner import SYSTEMS
@@ -689,7 +690,7 @@ def _kind(path: str) -> str:
 @main.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Each backend: usable, or the reason why not; and which one would serve."""
+    """Each backend: usable, or the reason why not; which one would serve; and how texts get to term ids."""
     try:
         chosen = backends.choose()
         served, reason = chosen.name, chosen.reason
@@ -697,6 +698,7 @@ def doctor(as_json: bool) -> None:
         served, reason = None, str(error)
     modules = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in modules.items()}
+    text = road_of(get_analyzer(DEFAULT_ANALYZER))
     result = {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -705,6 +707,7 @@ def doctor(as_json: bool) -> None:
         "backend": served,
         "reason": reason,
         "backends": [vars(status) for status in backends.statuses()],
+        "text": vars(text),
         "extras": extras,
     }
     if as_json:
@@ -714,6 +717,7 @@ def doctor(as_json: bool) -> None:
     for status in backends.statuses():
         click.echo(f"  {status.name:8} {'usable' if status.usable else 'not usable'}: {status.reason}")
     click.echo(f"would serve: {served or 'none'} ({reason})")
+    click.echo(f"text to term ids: {text}")
     for extra, there in extras.items():
         click.echo(f"  extra {extra}: {'installed' if there else str(MissingExtraError(modules[extra], extra))}")
 

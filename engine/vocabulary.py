@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from .text import DROPPED, MAX_LENGTH, Analyzer
+from .text_road import Road, road_of
+
+if TYPE_CHECKING:
+    from .text_blocks import TokenTable
 
 
 class Vocabulary:
@@ -27,6 +33,12 @@ class Vocabulary:
         if number == len(self.strings):
             self.strings.append(string)
         return number
+
+    def extend(self, strings: Sequence[str]) -> None:
+        """Number these new strings in order."""
+        start = len(self.strings)
+        self.strings += strings
+        self.ids.update(zip(strings, range(start, len(self.strings)), strict=True))
 
     def truncate(self, size: int) -> None:
         """Forget all strings numbered `size` or more."""
@@ -66,61 +78,92 @@ class _TokenIds(dict[str, int]):
 
 
 class Encoder:
-    """Texts to term ids, for one analyzer and one vocabulary."""
+    """Texts to term ids, for one analyzer and one vocabulary. One writer at a time; queries need no lock.
 
-    # 120 bytes an entry: at most about 250 MB of raw spellings.
+    Calls with much text take the compiled road where there is one (`text_road.py`), the others go token by token: the
+    same ids either way.
+    """
+
+    # 120 bytes an entry on the plain road, up to 50 on the compiled one: at most about 350 MB of raw spellings.
     MAX_CACHED_TOKENS = 1 << 21
-    MAX_CACHED_QUERY_TOKENS = 1 << 14
 
     def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
         self.analyzer = analyzer
         self.vocabulary = vocabulary
         self._token_ids = _TokenIds(analyzer, vocabulary)
-        # Words that queries hold and documents do not; stemming one takes 30 us.
-        self._normalized = lru_cache(maxsize=self.MAX_CACHED_QUERY_TOKENS)(analyzer.normalize)
+        self._table: TokenTable | None = None
 
-    def encode_documents(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    @cached_property
+    def road(self) -> Road:
+        """The road that serves calls with much text, and why."""
+        return road_of(self.analyzer)
+
+    def encode_documents(
+        self, texts: Sequence[str], threads: int = 1
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """All kept tokens as ``(term ids [tokens], document of each [tokens])``; new terms enter the vocabulary.
 
-        Terms that are new in this call are numbered alphabetically among themselves, whatever the order of the texts.
+        Terms that are new in this call are numbered alphabetically among themselves, whatever the order of the texts
+        and however many `threads` read them. A call that fails leaves nothing behind.
         """
-        if len(self._token_ids) > self.MAX_CACHED_TOKENS:
-            self._token_ids.clear()
         before = len(self.vocabulary)
-        self._token_ids.new.clear()
         try:
-            terms, offsets = self.analyzer.encode(texts, self._token_ids)
-            if len(self.vocabulary) > before:
-                renumbered = self.vocabulary.sort_from(before)
-                new = terms >= before
-                terms[new] = renumbered[terms[new] - before]
-                for token in self._token_ids.new:
-                    number = self._token_ids[token]
-                    if number >= before:
-                        self._token_ids[token] = int(renumbered[number - before])
+            if self.road.serves(texts):
+                return self._encode_blocks(texts, threads)
+            return self._encode_tokens(texts, before)
         except BaseException:
             self.forget(before)
             raise
+
+    def _encode_blocks(self, texts: Sequence[str], threads: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        from .text_blocks import Encoding, TokenTable
+
+        if self._table is None or self._table.size > self.MAX_CACHED_TOKENS:
+            self._table = TokenTable(self.analyzer)
+        encoding = Encoding(self._table, texts, threads)
+        self.vocabulary.extend(encoding.new(self.vocabulary.ids))
+        terms, documents, _ = encoding.settle(self.vocabulary.ids, remember=True)
+        return terms, documents
+
+    def _encode_tokens(self, texts: Sequence[str], before: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        if len(self._token_ids) > self.MAX_CACHED_TOKENS:
+            self._token_ids.clear()
+        self._token_ids.new.clear()
+        terms, offsets = self.analyzer.encode(texts, self._token_ids)
+        if len(self.vocabulary) > before:
+            renumbered = self.vocabulary.sort_from(before)
+            new = terms >= before
+            terms[new] = renumbered[terms[new] - before]
+            for token in self._token_ids.new:
+                number = self._token_ids[token]
+                if number >= before:
+                    self._token_ids[token] = int(renumbered[number - before])
         return terms, np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(offsets))
 
     def forget(self, size: int) -> None:
         """Undo additions: keep only the vocabulary's first `size` terms."""
         self.vocabulary.truncate(size)
         self._token_ids.clear()
+        self._table = None
 
     def encode_query(self, text: str) -> list[int]:
         """The ids of a text's terms in order, repeats kept; terms that no document holds are left out."""
-        known = self._token_ids.get
-        ids = self.vocabulary.ids
-        terms: list[int] = []
-        for token in self.analyzer.tokenize(text):
-            number = known(token)
-            if number is None:
-                term = self._normalized(token)
-                number = DROPPED if term is None else ids.get(term, DROPPED)
-            if number != DROPPED:
-                terms.append(number)
-        return terms
+        return self.encode_terms(self.analyzer(text))
+
+    def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``: of text i, `encode_query`'s, in order."""
+        if self.road.serves(texts):
+            from .text_blocks import Encoding, TokenTable
+
+            encoding = Encoding(self._table or TokenTable(self.analyzer), texts)
+            terms, _, counts = encoding.settle(self.vocabulary.ids, remember=False)
+            offsets = np.zeros(len(texts) + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            return terms, offsets
+        rows = [self.encode_query(text) for text in texts]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1])), offsets
 
     def encode_terms(self, terms: Iterable[str]) -> list[int]:
         """The ids of pre-analysed terms in order; terms that no document holds are left out."""

@@ -363,6 +363,8 @@ def test_doctor() -> None:
         assert any(line.split(":")[0].split() == [status["name"], *word.split()] for line in text.splitlines())
         assert status["reason"] in text
     assert f"would serve: {result['backend']}" in text
+    assert result["text"]["name"] in ("compiled", "plain")
+    assert f"text to term ids: {result['text']['name']} ({result['text']['reason']})" in text
 
 
 def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:

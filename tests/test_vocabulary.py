@@ -22,6 +22,14 @@ def test_numbers_are_stable_and_dense() -> None:
     assert vocabulary.strings == ["x", "b", "a", "c"]
 
 
+def test_extend_numbers_in_order() -> None:
+    vocabulary = Vocabulary(["x"])
+    vocabulary.extend(["b", "a"])
+    vocabulary.extend([])
+    assert vocabulary.strings == ["x", "b", "a"]
+    assert vocabulary.ids == {"x": 0, "b": 1, "a": 2}
+
+
 def test_truncate_forgets_and_gives_the_numbers_again() -> None:
     vocabulary = Vocabulary(["a", "b", "c"])
     vocabulary.truncate(1)
@@ -84,6 +92,18 @@ def test_queries_leave_the_vocabulary_alone() -> None:
     # A spelling first met in a query is no less known once a document brings its term.
     one.encode_documents(["dogs"])
     assert one.encode_query("dogs dog") == [one.vocabulary.ids["dog"]] * 2
+
+
+def test_queries_of_a_batch_are_those_one_by_one() -> None:
+    one = encoder("lucene")
+    assert one.road.name == "plain"
+    one.encode_documents(["running cats", "dogs"])
+    texts = ["", "dogs run after dogs", "nothing known", "the cat"]
+    terms, offsets = one.encode_queries(texts)
+    assert (terms.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert offsets.tolist() == [0, 0, 3, 3, 4]
+    assert terms.tolist() == [number for text in texts for number in one.encode_query(text)]
+    assert [array.tolist() for array in one.encode_queries([])] == [[], [0]]
 
 
 def test_forget_undoes_additions() -> None:
