@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Phase = Literal["kernel", "end_to_end"]
@@ -13,11 +13,24 @@ THREADS = (1, 2)
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a synthetic corpus is like: distinct words, tokens a document (mean), terms a query (from, to).
+
+    A query's terms are of one document; `filled` draws what that lacks from all words, as often as documents have them.
+    """
+
+    vocabulary: int = 100_000
+    length: int = 60
+    terms: tuple[int, int] = (5, 6)
+    filled: bool = False
+
+
+@dataclass(frozen=True)
 class Corpus:
     """One corpus with its queries.
 
-    `documents` is the size of a synthetic corpus and None for a real one; `stop_words` says whether the NLTK
-    English list is taken out of documents and queries.
+    `documents` and `shape` are those of a synthetic corpus; `stop_words` says whether the NLTK English list is taken
+    out of documents and queries.
     """
 
     name: str
@@ -26,6 +39,13 @@ class Corpus:
     documents: int | None = None
     stop_words: bool = False
     seed: int = 1
+    # Not shown, so that corpora of the usual shape keep the stamp under which they were prepared.
+    shape: Shape = field(default=Shape(), repr=False)
+
+    @property
+    def stamp(self) -> str:
+        """All that a prepared corpus depends on."""
+        return repr(self) if self.shape == Shape() else f"{self!r} {self.shape!r}"
 
 
 CORPORA = {
@@ -36,11 +56,29 @@ CORPORA = {
         Corpus("synthetic-300k", "synthetic", queries=500, documents=300_000),
         Corpus("sgd", "sgd", queries=1_000, stop_words=True),
         Corpus("synthetic-5k", "synthetic", queries=200, documents=5_000),
+        # As many passages, and as long, as NQ has.
+        Corpus(
+            "nq-shaped",
+            "synthetic",
+            1_000,
+            documents=2_681_468,
+            shape=Shape(vocabulary=500_000, length=42, terms=(4, 6)),
+        ),
+        # Whole arguments as queries, as ArguAna has them.
+        Corpus(
+            "long-queries",
+            "synthetic",
+            300,
+            documents=8_674,
+            shape=Shape(vocabulary=25_000, length=165, terms=(100, 500), filled=True),
+        ),
     )
 }
 
 FULL = ("scifact", "synthetic-50k", "synthetic-300k", "sgd")
 QUICK = ("scifact", "synthetic-5k")
+HUGE = 1 << 20
+"""Documents from which on fanrank is given texts, and makes records of them inside the clock."""
 
 
 @dataclass(frozen=True)

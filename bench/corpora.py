@@ -8,12 +8,14 @@ differ in how they weigh a repeated query term, and that is not what is measured
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +28,11 @@ from .paths import CACHE, data_folder
 
 FORMAT = 1
 WORD = re.compile(r"[a-z0-9]+")
-SYNTHETIC_VOCABULARY = 100_000
 SYNTHETIC_SHIFT = 10
 """Zipf-Mandelbrot shift: takes off the head that stop words would be (about a quarter of all documents touched)."""
-SYNTHETIC_LENGTH = 60
 SYNTHETIC_SPREAD = 0.5
+BLOCK = 1 << 16
+"""Tokens that are drawn, or made strings of, at a time."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +56,47 @@ class Tokens:
         return len(self.query_offsets) - 1
 
     def document_terms(self) -> list[list[str]]:
-        """Every document as a list of strings (one string object a term, shared)."""
+        """Every document as a list of strings (one string object a term, shared): 8 bytes a token."""
+        with _uncollected():
+            return list(self.each_document())
+
+    def each_document(self) -> Iterator[list[str]]:
+        """As `document_terms`, one after another."""
         return _as_lists(self.tokens, self.offsets, self.vocabulary)
 
     def query_terms(self) -> list[list[str]]:
         """Every query as a list of distinct strings."""
-        return _as_lists(self.query_tokens, self.query_offsets, self.vocabulary)
+        return list(_as_lists(self.query_tokens, self.query_offsets, self.vocabulary))
 
     def query_ids(self, query: int) -> npt.NDArray[np.int32]:
         """The token numbers of one query."""
         return self.query_tokens[self.query_offsets[query] : self.query_offsets[query + 1]]
 
 
-def _as_lists(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], vocabulary: list[str]) -> list[list[str]]:
-    words = [vocabulary[token] for token in tokens.tolist()]
-    bounds = offsets.tolist()
-    return [words[start:stop] for start, stop in pairwise(bounds)]
+def _as_lists(
+    tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], vocabulary: list[str]
+) -> Iterator[list[str]]:
+    strings = np.array(vocabulary, dtype=object)
+    first, last = 0, len(offsets) - 1
+    while first < last:
+        stop = max(int(np.searchsorted(offsets, offsets[first] + BLOCK, side="right")) - 1, first + 1)
+        words = strings[tokens[offsets[first] : offsets[stop]]].tolist()
+        bounds = (offsets[first : stop + 1] - offsets[first]).tolist()
+        for start, end in pairwise(bounds):
+            yield words[start:end]
+        first = stop
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would look through millions of lists again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def folder_of(corpus: Corpus) -> Path:
@@ -79,7 +106,7 @@ def folder_of(corpus: Corpus) -> Path:
 def prepare(corpus: Corpus) -> Path:
     """The folder of the prepared corpus, made now if it is not there. Raises `FileNotFoundError` without the data."""
     folder = folder_of(corpus)
-    stamp = json.dumps([FORMAT, repr(corpus)])
+    stamp = json.dumps([FORMAT, corpus.stamp])
     if (folder / "stamp.json").is_file() and (folder / "stamp.json").read_text() == stamp:
         return folder
     tokens = {"beir": _beir, "sgd": _sgd, "synthetic": _synthetic}[corpus.source](corpus)
@@ -95,10 +122,10 @@ def prepare(corpus: Corpus) -> Path:
 
 
 def load(folder: Path) -> Tokens:
-    """A prepared corpus."""
+    """A prepared corpus. The tokens are mapped, so that all who read a large one share its memory."""
     texts = json.loads((folder / "texts.json").read_text())
-    arrays = {name: np.load(folder / f"{name}.npy") for name in ("tokens", "offsets", "query_tokens", "query_offsets")}
-    return Tokens(**texts, **arrays)
+    arrays = {name: np.load(folder / f"{name}.npy") for name in ("offsets", "query_tokens", "query_offsets")}
+    return Tokens(**texts, **arrays, tokens=np.load(folder / "tokens.npy", mmap_mode="r"))
 
 
 def from_texts(name: str, documents: Iterable[str], queries: Iterable[str], stop: frozenset[str], limit: int) -> Tokens:
@@ -166,19 +193,32 @@ def _sgd(corpus: Corpus) -> Tokens:
 
 def _synthetic(corpus: Corpus) -> Tokens:
     assert corpus.documents is not None
+    shape = corpus.shape
     random_numbers = np.random.default_rng(corpus.seed)
-    weights = 1.0 / (np.arange(SYNTHETIC_VOCABULARY) + 1 + SYNTHETIC_SHIFT)
+    weights = 1.0 / (np.arange(shape.vocabulary) + 1 + SYNTHETIC_SHIFT)
     cumulative = np.cumsum(weights / weights.sum())
-    mean = np.log(SYNTHETIC_LENGTH) - SYNTHETIC_SPREAD**2 / 2
+    mean = np.log(shape.length) - SYNTHETIC_SPREAD**2 / 2
     lengths = np.maximum(1, random_numbers.lognormal(mean, SYNTHETIC_SPREAD, corpus.documents)).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    draws = random_numbers.random(offsets[-1])
-    tokens = np.minimum(np.searchsorted(cumulative, draws), SYNTHETIC_VOCABULARY - 1).astype(np.int32)
-    vocabulary = [f"w{number}" for number in range(SYNTHETIC_VOCABULARY)]
+
+    def drawn(count: int) -> npt.NDArray[np.int32]:
+        found = np.searchsorted(cumulative, random_numbers.random(count))
+        return np.minimum(found, shape.vocabulary - 1).astype(np.int32)
+
+    tokens = np.empty(int(offsets[-1]), np.int32)
+    for start in range(0, len(tokens), BLOCK):
+        tokens[start : start + BLOCK] = drawn(len(tokens[start : start + BLOCK]))
+    vocabulary = [f"w{number}" for number in range(shape.vocabulary)]
     queries = []
     for document in random_numbers.integers(0, corpus.documents, corpus.queries):
         terms = np.unique(tokens[offsets[document] : offsets[document + 1]])
-        queries.append(random_numbers.choice(terms, min(len(terms), int(random_numbers.integers(5, 7))), replace=False))
+        low, high = shape.terms
+        wanted = int(random_numbers.integers(low, high + 1))
+        query = random_numbers.choice(terms, min(len(terms), wanted), replace=False)
+        while shape.filled and len(query) < wanted:
+            more = np.array(list(dict.fromkeys(np.concatenate([query, drawn(wanted)]).tolist())), np.int32)
+            query = more[:wanted]
+        queries.append(query)
     return Tokens(
         corpus.name,
         vocabulary,

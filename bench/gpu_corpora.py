@@ -23,7 +23,8 @@ import numpy.typing as npt
 from fanrank.engine.bm25 import BM25
 from fanrank.engine.columns import Columns, Ids
 from fanrank.engine.index import MAX_SEGMENT_DOCUMENTS, Snapshot
-from fanrank.engine.segment import Segment, kinds_of
+from fanrank.engine.postings import kinds_of
+from fanrank.engine.segment import Segment
 
 from .cases import CORPORA as TOKEN_CORPORA
 from .cases import K1, B

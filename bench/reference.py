@@ -17,8 +17,8 @@ class Postings:
     """Term-major postings: term t owns ``documents[offsets[t]:offsets[t + 1]]``, ascending, with `frequencies`."""
 
     offsets: npt.NDArray[np.int64]  # [V + 1]
-    documents: npt.NDArray[np.int64]  # [P]
-    frequencies: npt.NDArray[np.int64]  # [P]
+    documents: npt.NDArray[np.int32]  # [P]
+    frequencies: npt.NDArray[np.int32]  # [P]
     lengths: npt.NDArray[np.int64]  # [N]
 
     @property
@@ -34,11 +34,16 @@ class Postings:
 def postings_of(corpus: Tokens) -> Postings:
     """The postings of a prepared corpus."""
     lengths = np.diff(corpus.offsets)
-    owners = np.repeat(np.arange(corpus.documents), lengths)
-    keys, frequencies = np.unique(corpus.tokens.astype(np.int64) * corpus.documents + owners, return_counts=True)
-    terms, documents = np.divmod(keys, max(1, corpus.documents))
-    offsets = np.searchsorted(terms, np.arange(len(corpus.vocabulary) + 1))
-    return Postings(offsets, documents, frequencies, lengths)
+    # In place, and narrow from there on: a hundred million tokens are 2 GB here instead of 6.
+    keys = corpus.tokens.astype(np.int64)
+    keys *= max(1, corpus.documents)
+    keys += np.repeat(np.arange(corpus.documents, dtype=np.int32), lengths)
+    keys.sort()
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    frequencies = np.diff(starts, append=len(keys)).astype(np.int32)
+    keys = keys[starts]
+    offsets = np.searchsorted(keys, np.arange(len(corpus.vocabulary) + 1) * corpus.documents)
+    return Postings(offsets, (keys % max(1, corpus.documents)).astype(np.int32), frequencies, lengths)
 
 
 def byte4(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

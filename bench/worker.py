@@ -1,14 +1,18 @@
 """The child of the harness: one peer, in its own environment, obeying JSON lines on stdin.
 
 Commands (one object a line, one answer a line; every answer has "ok", and "error" where it is false):
-``{"do": "load", "corpus": folder, "scratch": folder}`` -> version, queries
-``{"do": "build"}`` -> seconds, index_bytes
+``{"do": "load", "corpus": folder, "scratch": folder, "stream": false}`` -> version, queries, streamed
+``{"do": "build", "threads": 1}`` -> seconds, index_bytes, held_bytes, peak_bytes
 ``{"do": "search", "k", "threads", "phase", "options", "queries": n, "loops": m, "save": path?}`` -> seconds, cpu
+("load" with "stream" loads nothing, where the peer can read its documents as they are made. "held_bytes" is the memory
+of the process after the build, without its input, above that before the load; "peak_bytes" the most during the build
+above that before it, input included; both null but on Linux.)
 ("search" runs the first n queries m times inside one clock; with "save" it stores documents and scores as npz).
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
@@ -16,8 +20,32 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+
+def memory(which: str) -> int | None:
+    """A figure of this process in /proc, in bytes; None where there is no such file."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{which}:")), None)
+
+
+def settled() -> int | None:
+    """The memory of this process once all that is free was given back."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return memory("VmRSS")
+
+
+def forget_peak() -> None:
+    """Let the peak begin at what is held now."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 class Worker:
@@ -25,20 +53,35 @@ class Worker:
         self.peer = peer
         self.prepared: tuple[tuple[int, str], Any] | None = None
 
-    def load(self, corpus: str, scratch: str) -> dict[str, Any]:
+    def load(self, corpus: str, scratch: str, stream: bool = False) -> dict[str, Any]:
         from bench.corpora import load
 
         tokens = load(Path(corpus))
         Path(scratch).mkdir(parents=True, exist_ok=True)
-        self.peer.load(tokens, Path(scratch))
-        return {"version": self.peer.version(), "queries": tokens.queries}
+        if hasattr(self.peer, "warm"):
+            self.peer.warm()
+        tokens.tokens.max(initial=0)  # what is mapped counts, once it is read
+        self.before = settled()
+        streamed = stream and hasattr(self.peer, "stream")
+        (self.peer.stream if streamed else self.peer.load)(tokens, Path(scratch))
+        return {"version": self.peer.version(), "queries": tokens.queries, "streamed": streamed}
 
-    def build(self) -> dict[str, Any]:
-        gc.collect()
+    def build(self, threads: int = 1) -> dict[str, Any]:
+        loaded = settled()
+        forget_peak()
         start = time.perf_counter()
-        self.peer.build()
+        self.peer.build(threads)
         seconds = time.perf_counter() - start
-        return {"seconds": seconds, "index_bytes": int(self.peer.index_bytes())}
+        peak, after = memory("VmHWM"), settled()
+        found = {
+            "seconds": seconds,
+            "index_bytes": int(self.peer.index_bytes()),
+            "held_bytes": None,
+            "peak_bytes": None,
+        }
+        if peak is not None and loaded is not None and after is not None and self.before is not None:
+            found |= {"held_bytes": after - self.before, "peak_bytes": peak - loaded}
+        return found
 
     def search(
         self,

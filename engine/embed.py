@@ -96,9 +96,11 @@ def described(pin: Mapping[str, Any]) -> str:
 
 def weighted(records: Iterable[Record], encoder: TermEncoder | None) -> Iterator[Record]:
     """The records in order; those without weights get them from the encoder of terms, where there is one."""
-    if encoder is None:
-        yield from records
-        return
+    # No generator around another where there is nothing to do: a stream of records passes through here.
+    return iter(records) if encoder is None else _weighted(records, encoder)
+
+
+def _weighted(records: Iterable[Record], encoder: TermEncoder) -> Iterator[Record]:
     for chunk in _chunks(records):
         missing = [number for number, record in enumerate(chunk) if record.weights is None]
         texts = [chunk[number].text for number in missing]
@@ -132,9 +134,12 @@ def embedded(
     Raises `RecordError` for vectors that do not fit (their number, their dimension, a value that is not finite, a
     length of 0, two for one record), `UnknownIdError` for an id in `vectors` that no record has, `EncoderError`.
     """
-    if pin is None:
-        yield from _without(records, vectors)
-        return
+    return _without(records, vectors) if pin is None else _with(records, pin, encoder, vectors)
+
+
+def _with(
+    records: Iterable[Record], pin: Mapping[str, Any], encoder: Encoder | None, vectors: Given
+) -> Iterator[Record]:
     given = _Given(vectors)
     for chunk in _chunks(records):
         made = given.of(chunk)

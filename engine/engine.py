@@ -140,11 +140,20 @@ class Engine:
 
     @classmethod
     def from_records(
-        cls, records: Iterable[AnyRecord], *, vectors: Given = None, progress: bool = False, **options: Any
+        cls,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        progress: bool = False,
+        threads: int | None = None,
+        **options: Any,
     ) -> Engine:
-        """An engine over these records. `options` are the constructor's. Raises as the constructor and `add`."""
+        """An engine over these records; `threads` as in `add`. `options` are the constructor's.
+
+        Raises as the constructor and `add`.
+        """
         engine = cls(**options)
-        engine.add(records, vectors=vectors, progress=progress)
+        engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
 
     @classmethod
@@ -448,10 +457,19 @@ class Engine:
             **({"opened": self.opened} if self.opened else {}),
         }
 
-    def add(self, records: Iterable[AnyRecord], *, vectors: Given = None, progress: bool = False) -> int:
+    def add(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        progress: bool = False,
+        threads: int | None = None,
+    ) -> int:
         """Add records (or mappings, read by `Record.from_dict`); returns how many, once they are durable and found.
 
-        Of more than 50,000, the rest is read, and encoded, while other writers wait.
+        Of more than 16,384, or some eight million characters, the rest is read, and encoded, while other writers wait;
+        they may be analysed by up to `threads` threads (None: as many as the process has cores), which changes nothing
+        of the index.
 
         `vectors` are the records' embeddings where they do not carry them: rows [records, dimension] in their order, or
         a mapping from ids. A record without either is encoded: its passages, or its text where it has none. With an
@@ -464,7 +482,9 @@ class Engine:
         """
         check_batch(records, "add")
         shown = tqdm(records, "indexing", unit=" records") if _shows(progress) else records
-        return self._ready().write(added=self._encoded(as_records(shown), vectors))
+        if threads is not None:
+            searching.check_how(threads, "auto")
+        return self._ready().write(added=self._encoded(as_records(shown), vectors), threads=threads)
 
     def _encoded(self, records: Iterable[Record], vectors: Given) -> Iterator[Record]:
         return weighted(embedded(records, self.pin, self.encoder, vectors), self.term_encoder)

@@ -529,7 +529,9 @@ class Snapshot:
                 len(sizes) > 1
                 and sizes[-2] < 2 * sizes[-1]
                 and sizes[-2] + sizes[-1] <= limit
-                and not _closed(self.segments[groups[-1][0] - 1], self.segments[groups[-1][0]], window, sizes[-2])
+                and not closes(
+                    self.segments[groups[-1][0] - 1].span, self.segments[groups[-1][0]].span, window, sizes[-2]
+                )
             ):
                 groups[-2:] = [groups[-2] + groups[-1]]
                 sizes[-2:] = [sizes[-2] + sizes[-1]]
@@ -582,8 +584,10 @@ def window_start(number: float, window: float) -> float:
     return time
 
 
-def _closed(older: Segment, newer: Segment, window: float, size: int) -> bool:
-    """Whether the border between two neighbours stays: the older part holds `size` documents and its window is over."""
-    if size < WINDOW_DOCUMENTS or older.span is None or newer.span is None:
+def closes(older: tuple[float, float] | None, newer: tuple[float, float] | None, window: float, size: int) -> bool:
+    """Whether the border between two neighbours stays, whose earliest and latest times are given: the older part holds
+    `size` documents and its window is over.
+    """
+    if size < WINDOW_DOCUMENTS or older is None or newer is None:
         return False
-    return math.floor(older.span[1] / window) != math.floor(newer.span[0] / window)
+    return math.floor(older[1] / window) != math.floor(newer[0] / window)

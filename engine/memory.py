@@ -12,21 +12,24 @@ committed, then published in one assignment, so that no reader sees half of it a
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .bm25 import BM25
-from .columns import Schema, hashes_of
-from .errors import DuplicateIdError, StorageError, UnknownIdError
+from .bulk import Behind, Bulk, check_new
+from .columns import Schema
+from .errors import StorageError, UnknownIdError
 from .failpoints import reach
 from .files import IndexDirectory, SavedIndex
 from .index import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
@@ -39,8 +42,12 @@ from .vocabulary import Encoder, Vocabulary
 
 logger = logging.getLogger("fanrank")
 
-# Records analysed at a time while an index is built (A126): bounds what is held beside the index.
-BUILD_CHUNK = 50_000
+# Records, and characters of their texts, analysed at a time while an index is built (A126): bounds what is held beside
+# the index. Of 50,000 records those of SGD alone took as much memory as its whole index.
+BUILD_CHUNK = 1 << 14
+BUILD_CHARACTERS = 1 << 23
+# Records read before their characters are counted.
+READ = 1 << 10
 # A write merges segments itself up to this many documents, a millisecond or two; larger merges wait for the background.
 INLINE_DOCUMENTS = 1 << 12
 # With more segments than this in a namespace the background has fallen behind, and the writer merges them all.
@@ -59,6 +66,10 @@ class Write:
     added: Iterator[Sequence[Record]]
     missing_ok: bool = False
     """Whether ids to remove that nobody has are passed over."""
+    threads: int = 1
+    """What a batch of more than one chunk may use."""
+    bulk: bool = False
+    """Whether there is more than one chunk."""
     count: int = 0
     """Records added, or removed where none was added."""
     done: bool = False
@@ -168,15 +179,20 @@ class Memory:
         removed: Mapping[str, Sequence[str]] | None = None,
         added: Iterable[Record] = (),
         missing_ok: bool = False,
+        threads: int | None = None,
     ) -> int:
-        """Apply one batch, all or nothing; returns once it is durable and seen by searches."""
+        """Apply one batch, all or nothing; returns once it is durable and seen by searches.
+
+        Analysing a batch of more than one chunk may use `threads`; None: all cores that the process may run on.
+        """
+        threads = _cores() if threads is None else threads
         if self._reading == threading.get_ident():
             raise StorageError("the records come from an iterable that itself writes; collect them first")
         source = iter(added)
-        first = list(islice(source, BUILD_CHUNK))
+        first = list(chunks_of(source, 1))
         second = list(islice(source, 1))
         if not second:
-            request = Write(removed or {}, iter([first] if first else []), missing_ok)
+            request = Write(removed or {}, iter(first), missing_ok, threads)
             self._queue.append(request)
             try:
                 with self._writing:
@@ -190,10 +206,9 @@ class Memory:
         else:
             # Too large to be prepared on behalf of another thread: its records are read as they are analysed.
             # Iterators of lists, unlike the lists, hold nothing once they are through.
-            rest = chain(iter(first), iter(second), source)
-            del first
-            chunks = iter(lambda: list(islice(rest, BUILD_CHUNK)), [])
-            request = Write(removed or {}, chunks, missing_ok)
+            chunks = chain(iter(first), chunks_of(chain(iter(second), source)))
+            del first, second
+            request = Write(removed or {}, chunks, missing_ok, threads, bulk=True)
             with self._writing:
                 self._reading = threading.get_ident()
                 try:
@@ -292,22 +307,33 @@ class Memory:
             states[namespace] = before.without(list(places.values()))
             count += len(places)
         analysed = 0
-        for chunk in request.added:
-            for namespace, group in by_namespace(chunk).items():
-                before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
-                hashes = _check_new(namespace, group, [before, Snapshot(tuple(new.get(namespace, ())), self.bm25)])
-                if self.store is not None:
-                    added.setdefault(namespace, []).extend(map(encode, group))
-                _let_others_run()
-                new.setdefault(namespace, []).append(self.build(group, hashes))
-                _let_others_run()
-            analysed += len(chunk)
+        with Behind(request.threads if request.bulk else 1) as behind:
+            builds: dict[str, Bulk] = {}
+            for chunk in request.added:
+                for namespace, group in by_namespace(chunk).items():
+                    before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+                    if self.store is not None:
+                        encoded = list(map(encode, group))
+                    _let_others_run()
+                    if request.bulk:
+                        if namespace not in builds:
+                            builds[namespace] = self._bulk(namespace, before, request.threads, behind)
+                        builds[namespace].add(group)
+                    else:
+                        new[namespace] = [self.build(group, check_new(namespace, group, before))]
+                    if self.store is not None:
+                        added.setdefault(namespace, []).extend(encoded)
+                    _let_others_run()
+                analysed += len(chunk)
+                del chunk, group
+            for namespace, build in builds.items():
+                new[namespace] = build.finish()
         for namespace, segments in new.items():
             before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
             states[namespace] = before.extended(segments)
         for namespace, after in states.items():
-            behind = analysed > BUILD_CHUNK or len(after.segments) > MAX_SEGMENTS
-            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if behind else INLINE_DOCUMENTS, self.window)
+            behind_hand = request.bulk or len(after.segments) > MAX_SEGMENTS
+            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if behind_hand else INLINE_DOCUMENTS, self.window)
         request.count = analysed or count
         if self.store is None:
             return states, []
@@ -323,6 +349,22 @@ class Memory:
             hashes,
             self.weight_terms,
             self.entity_terms,
+        )
+
+    def _bulk(self, namespace: str, before: Snapshot, threads: int, behind: Behind) -> Bulk:
+        return Bulk(
+            namespace,
+            before,
+            list(self.bm25.fields),
+            self.encoder,
+            self.schema,
+            self.values,
+            self.weight_terms,
+            self.entity_terms,
+            MAX_SEGMENT_DOCUMENTS,
+            self.window,
+            threads,
+            behind,
         )
 
     def _sizes(self) -> Sizes:
@@ -567,23 +609,36 @@ def _let_others_run() -> None:
     time.sleep(0)
 
 
+def _cores() -> int:
+    """Cores that the process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[list[Record]]:
+    """The records in lists of up to `BUILD_CHUNK`, and about `BUILD_CHARACTERS`; the first `most` of them."""
+    for _ in repeat(None) if most is None else range(most):
+        chunk: list[Record] = []
+        characters = 0
+        while len(chunk) < BUILD_CHUNK and characters < BUILD_CHARACTERS:
+            read = list(islice(records, min(READ, BUILD_CHUNK - len(chunk))))
+            if not read:
+                break
+            chunk += read
+            characters += sum(len(record.text) for record in read)
+        if not chunk:
+            return
+        yield chunk
+
+
 def by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:
-    groups: dict[str, list[Record]] = {}
+    """The records of each namespace, in their order."""
+    namespaces = dict.fromkeys(map(_namespace, records))
+    if len(namespaces) == 1:
+        return {next(iter(namespaces)): list(records)}
+    groups: dict[str, list[Record]] = {namespace: [] for namespace in namespaces}
     for record in records:
-        groups.setdefault(record.namespace, []).append(record)
+        groups[record.namespace].append(record)
     return groups
 
 
-def _check_new(namespace: str, records: Sequence[Record], held: Sequence[Snapshot]) -> npt.NDArray[np.uint64]:
-    """The hashes of the records' ids. Raises `DuplicateIdError` for an id that stands twice, or is live in `held`."""
-    ids = [record.id for record in records]
-    hashes = hashes_of(ids)
-    place = f"namespace {namespace!r}" if namespace else None
-    taken = next((record_id for snapshot in held for record_id in snapshot.find_all(ids, hashes)), None)
-    if taken is not None:
-        raise DuplicateIdError("the id is already taken; ids must be unique", where=place, record_id=taken)
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise DuplicateIdError("the id is already taken; ids must be unique", where=place, record_id=twice)
-    return hashes
+_namespace = attrgetter("namespace")

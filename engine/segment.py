@@ -17,12 +17,11 @@ dialogue turns). So new statistics cost a number a kind, not a number a posting.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,22 +31,14 @@ from .dense.vectors import Vectors
 from .entities import terms_of
 from .filters import CompiledFilter
 from .peaks import Peaks
+from .postings import Integers, Postings, Unsigned, blocks, distinct, join_postings, kinds_of, sort_tokens
 from .records import Record
 from .skips import Skips
 from .vocabulary import Encoder, Vocabulary
 
-Integers = npt.NDArray[np.int64]
-Unsigned = npt.NDArray[np.unsignedinteger[Any]]
-Number = TypeVar("Number", bound=np.generic)
-
 NESTED = "learned", "entities"
 """Further postings of a segment's documents, each a segment of its own in the attribute of this name."""
 
-# Postings moved at a time while segments are merged: some 200 us during which searches may wait for the interpreter's
-# lock.
-MERGE_BLOCK = 1 << 14
-# Kinds are told apart through a table of flags where it has at most this many places, else by sorting.
-FLAGS = 1 << 24
 # Documents whose latest time is kept together, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
 # Filter masks kept a segment: sessions and users come back batch after batch.
@@ -113,8 +104,7 @@ class Segment:
 
     @cached_property
     def _without_postings(self) -> Segment:
-        none = np.zeros(0, dtype=np.int32)
-        return _postings_segment(none, np.zeros(1, dtype=np.int64), none.copy(), none, self.ids, self.columns)
+        return Segment(**vars(Postings.none(self.size)), ids=self.ids, columns=self.columns)
 
     @property
     def index_bytes(self) -> int:
@@ -173,7 +163,7 @@ class Segment:
     def windows_among(self, documents: slice | npt.NDArray[np.bool_], window: float) -> Integers:
         """As `windows`, of these documents alone."""
         times = np.zeros(0) if self.times is None else self.times[documents]
-        return _distinct(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
+        return distinct(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
 
     @cached_property
     def _windows(self) -> dict[float, Integers]:
@@ -252,55 +242,31 @@ def build_segment(
     of what is said of entities, each needed where a record has some. Embeddings must be of one dimension. Raises
     `RecordError` for a column's value of the wrong type.
     """
-    size = len(records)
     columns = Columns.of(records, schema, values)
-    keys_by_field = []
-    lengths = np.empty((len(fields), size), dtype=np.int32)
-    for position, name in enumerate(fields):
-        texts = [record.text if name == "text" else record.fields.get(name, "") for record in records]
-        terms, documents = encoder.encode_documents(texts)
-        lengths[position] = np.bincount(documents, minlength=size)
-        # One sort of (term, document) pairs gives the CSR and, from runs of equal pairs, the frequencies.
-        keys = terms.astype(np.int64) << 32 | documents
-        keys.sort()
-        starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        keys_by_field.append((keys[starts], np.diff(starts, append=len(keys))))
-    if len(fields) == 1:
-        keys, counts = keys_by_field[0]
-        frequencies = counts[None, :]
-    else:
-        keys = np.unique(np.concatenate([keys for keys, _ in keys_by_field]))
-        frequencies = np.zeros((len(fields), len(keys)), dtype=np.int64)
-        for position, (own, counts) in enumerate(keys_by_field):
-            frequencies[position, np.searchsorted(keys, own)] = counts
-    term_of_posting = (keys >> 32).astype(np.int32)
-    starts = np.flatnonzero(np.diff(term_of_posting, prepend=-1))
-    documents = (keys & 0xFFFFFFFF).astype(np.int32)
-    kinds, representatives = kinds_of([*frequencies, *lengths[:, documents]])
+    postings = sort_tokens([encoder.encode_documents(texts_of(records, name)) for name in fields], len(records))
     ids = Ids.of([record.id for record in records], hashes)
     return Segment(
-        terms=term_of_posting[starts],
-        offsets=np.append(starts, len(keys)).astype(np.int64),
-        documents=documents,
-        kinds=kinds,
-        kind_frequencies=frequencies[:, representatives].astype(np.int32),
-        kind_lengths=lengths[:, documents[representatives]],
-        lengths=lengths,
+        **vars(postings),
         ids=ids,
         columns=columns,
-        vectors=_vectors_of(records),
-        learned=_learned_of(records, weight_terms, ids, columns),
-        entities=_entities_of(records, entity_terms, ids, columns),
+        vectors=vectors_of(records),
+        learned=learned_of(records, weight_terms, ids, columns),
+        entities=entities_of(records, entity_terms, ids, columns),
     )
 
 
-def _vectors_of(records: Sequence[Record]) -> Vectors | None:
+def texts_of(records: Sequence[Record], name: str) -> list[str]:
+    """The text field of this name of each; ``text`` is the record's own, others come from `Record.fields`."""
+    return [record.text if name == "text" else record.fields.get(name, "") for record in records]
+
+
+def vectors_of(records: Sequence[Record]) -> Vectors | None:
     rows = [record.embedding for record in records]
     dimension = next((own.shape[1] for own in rows if own is not None), None)
     return None if dimension is None else Vectors.of(rows, dimension)
 
 
-def _learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns) -> Segment | None:
+def learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns) -> Segment | None:
     weights = [record.weights for record in records]
     if not any(weights):
         return None
@@ -312,9 +278,7 @@ def _learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: I
     return learned if learned.postings else None
 
 
-def _entities_of(
-    records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns
-) -> Segment | None:
+def entities_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns) -> Segment | None:
     if not any(record.entities or record.relations for record in records):
         return None
     assert vocabulary is not None
@@ -370,45 +334,6 @@ def _postings_segment(
     )
 
 
-def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
-    """The number of each place's tuple of values (none negative), and a place that holds each tuple.
-
-    Tuples are numbered in lexicographic order, so that the numbering depends on the tuples alone.
-    """
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
-    places = 1
-    for column in columns:
-        width = int(column.max(initial=0)) + 1
-        if places * width > FLAGS:
-            codes, places = _renumbered(codes, places)
-        codes = codes * width + column
-        places *= width
-    codes, count = _renumbered(codes, places)
-    representatives = np.empty(count, dtype=np.int64)
-    representatives[codes] = np.arange(len(codes))
-    return _narrowed(codes, count), representatives
-
-
-def _renumbered(codes: Integers, places: int) -> tuple[Integers, int]:
-    """The rank of each code among the distinct ones, and how many there are."""
-    if places > min(FLAGS, 16 * len(codes) + 1024):
-        distinct, ranks = np.unique(codes, return_inverse=True)
-        return ranks.reshape(-1).astype(np.int64), len(distinct)
-    flags = np.zeros(places, dtype=np.bool_)
-    flags[codes] = True
-    ranks = np.cumsum(flags) - 1
-    return ranks[codes], int(ranks[-1]) + 1
-
-
-def _narrowed(codes: npt.NDArray[Any], count: int) -> Unsigned:
-    return codes.astype(_kind_type(count))
-
-
-def _kind_type(count: int) -> npt.DTypeLike:
-    """The type of so many kinds' numbers; one for all but the oddest segments, as loops are compiled for each."""
-    return np.uint16 if count <= 1 << 16 else np.uint32
-
-
 def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bool_] | None] | None = None) -> Segment:
     """One segment with the documents of neighbouring segments in their order, without the dead ones.
 
@@ -421,82 +346,29 @@ def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bo
     if len(parts) == 1:
         return parts[0]
     ids, columns = Ids.concatenate([part.ids for part in parts]), Columns.concatenate([part.columns for part in parts])
-    merged = _merge_postings(parts, ids, columns)
+    merged = Segment(**vars(join_postings(parts)), ids=ids, columns=columns)
     inner: dict[str, Any] = {
-        name: _merge_postings([part.nested(name) for part in parts], ids, columns)
+        name: Segment(**vars(join_postings([part.nested(name) for part in parts])), ids=ids, columns=columns)
         for name in NESTED
         if any(part.held(name) is not None for part in parts)
     }
     if inner:
         merged = replace(merged, **inner)
-    dimension = next((part.vectors.dimension for part in parts if part.vectors is not None), None)
-    if dimension is not None:
-        held = [Vectors.of([None] * part.size, dimension) if part.vectors is None else part.vectors for part in parts]
-        merged = replace(merged, vectors=Vectors.concatenate(held))
-    return merged
+    vectors = join_vectors([part.vectors for part in parts], [part.size for part in parts])
+    return merged if vectors is None else replace(merged, vectors=vectors)
 
 
-def _merge_postings(parts: Sequence[Segment], ids: Ids, columns: Columns) -> Segment:
-    """The parts' postings as one segment's, over the ids and columns of them all."""
-    terms = _distinct(np.concatenate([part.terms for part in parts]))
-    rows = [np.searchsorted(terms, part.terms) for part in parts]
-    offsets = np.zeros(len(terms) + 1, dtype=np.int64)
-    for part, row in zip(parts, rows, strict=True):
-        offsets[1:][row] += np.diff(part.offsets)
-    np.cumsum(offsets, out=offsets)
-
-    fields = len(parts[0].lengths)
-    tables = [np.concatenate([part.kind_frequencies, part.kind_lengths]) for part in parts]
-    table = np.concatenate(tables, axis=1)
-    numbers, representatives = kinds_of(list(table.astype(np.int64)))
-    table = table[:, representatives]
-    renumbered = np.split(numbers, np.cumsum([own.shape[1] for own in tables])[:-1])
-
-    documents = np.empty(int(offsets[-1]), dtype=np.int32)
-    kinds = np.empty(len(documents), dtype=_kind_type(table.shape[1]))
-    free = offsets[:-1].copy()
-    first = 0
-    for part, row, names in zip(parts, rows, renumbered, strict=True):
-        for lists in _blocks(part.offsets):
-            source = slice(int(part.offsets[lists.start]), int(part.offsets[lists.stop]))
-            counts = np.diff(part.offsets[lists.start : lists.stop + 1])
-            own = row[lists]
-            target = np.repeat(free[own] - part.offsets[lists], counts) + np.arange(source.start, source.stop)
-            documents[target] = part.documents[source] + np.int32(first)
-            kinds[target] = names[part.kinds[source]]
-            free[own] += counts
-        first += part.size
-    time.sleep(0)
-    return Segment(
-        terms=terms,
-        offsets=offsets,
-        documents=documents,
-        kinds=kinds,
-        kind_frequencies=table[:fields],
-        kind_lengths=table[fields:],
-        lengths=np.concatenate([part.lengths for part in parts], axis=1),
-        ids=ids,
-        columns=columns,
+def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vectors | None:
+    """The vectors of neighbouring documents, `sizes` of them in each part; None where there are none at all."""
+    dimension = next((part.dimension for part in parts if part is not None), None)
+    if dimension is None:
+        return None
+    return Vectors.concatenate(
+        [
+            Vectors.of([None] * size, dimension) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
     )
-
-
-def _blocks(offsets: Integers) -> Iterator[slice]:
-    """Neighbouring lists with about `MERGE_BLOCK` postings together; lets other threads run between them."""
-    start, last = 0, len(offsets) - 1
-    while start < last:
-        end = int(np.searchsorted(offsets, offsets[start] + MERGE_BLOCK, side="right")) - 1
-        end = min(max(end, start + 1), last)
-        yield slice(start, end)
-        time.sleep(0)
-        start = end
-
-
-def _distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """The distinct numbers, ascending; sorts in place. `np.unique` hashes them first, for ten times as long."""
-    numbers.sort()
-    new = np.ones(len(numbers), dtype=np.bool_)
-    new[1:] = numbers[1:] != numbers[:-1]
-    return numbers[new]
 
 
 def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only: bool = False) -> Segment:
@@ -526,7 +398,7 @@ def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, co
     renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
     documents, kinds = [], []
     counts = np.zeros(len(segment.terms), dtype=np.int64)
-    for lists in _blocks(segment.offsets):
+    for lists in blocks(segment.offsets):
         source = slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))
         own = segment.documents[source]
         alive = kept[own]
@@ -567,7 +439,7 @@ def postings_of(segment: Segment, chosen: npt.NDArray[np.bool_]) -> tuple[Intege
     """
     where = [
         source.start + np.flatnonzero(chosen[segment.documents[source]])
-        for lists in _blocks(segment.offsets)
+        for lists in blocks(segment.offsets)
         for source in [slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))]
     ]
     places = np.concatenate([np.zeros(0, dtype=np.int64), *where])

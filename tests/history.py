@@ -15,7 +15,7 @@ import pytest
 
 import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
-from fanrank.engine import backend, index, memory, peaks, segment, skips
+from fanrank.engine import backend, index, memory, peaks, postings, segment, skips
 from fanrank.engine.index import WEEK
 from fanrank.engine.oracle import Oracle
 
@@ -44,9 +44,9 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
         (memory, "MAX_SEGMENTS", 8),
         (memory, "BUILD_CHUNK", 5),
         (memory, "CHECKPOINT_CHANGES", 12),
-        (segment, "MERGE_BLOCK", 3),
+        (postings, "MERGE_BLOCK", 3),
         (segment, "DENSE_POSTINGS", 2),
-        (segment, "FLAGS", 8),
+        (postings, "FLAGS", 8),
         (skips, "BLOCK_POSTINGS", 2),
         (skips, "LEAST_POSTINGS", 2),
         (peaks, "RANKS", (1, 2, 4)),

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Only while importing: the root holds folders named like other people's packages.
 sys.path.append(str(ROOT))
 try:
-    from bench import cases, client, corpora, measure, plot, reference, rows, run, systems, verify
+    from bench import building, cases, client, corpora, measure, plot, reference, rows, run, systems, verify
 finally:
     sys.path.remove(str(ROOT))
 
@@ -43,7 +43,8 @@ def test_every_system_has_a_declared_peer_and_every_peer_an_adapter_and_a_system
 
 def test_declared_cases_are_the_promised_ones():
     assert cases.FULL == ("scifact", "synthetic-50k", "synthetic-300k", "sgd")
-    assert {*cases.FULL, *cases.QUICK} <= set(cases.CORPORA)
+    assert {*cases.FULL, *cases.QUICK, "nq-shaped", "long-queries"} <= set(cases.CORPORA)
+    assert not {"nq-shaped", "long-queries"} & {*cases.FULL, *cases.QUICK}
     assert cases.CORPORA["sgd"].stop_words
     assert (cases.KS, cases.THREADS, cases.K1, cases.B) == ((10, 100), (1, 2), 1.2, 0.75)
     cells = cases.grid((10, 100), (1, 2), ("kernel", "end_to_end"))
@@ -76,6 +77,30 @@ def test_synthetic_corpora_are_seeded():
     assert not np.array_equal(once.tokens[:1000], other.tokens[:1000])
     assert (once.documents, once.queries) == (300, 20)
     assert all(len(set(query)) == len(query) for query in once.query_terms())
+
+
+def test_a_shape_is_kept(monkeypatch: pytest.MonkeyPatch):
+    shape = cases.Shape(vocabulary=300, length=20, terms=(30, 50), filled=True)
+    corpus = cases.Corpus("s", "synthetic", queries=40, documents=200, shape=shape)
+    made = corpora._synthetic(corpus)
+    lengths = np.diff(made.query_offsets)
+    assert 30 <= lengths.min() < lengths.max() <= 50
+    assert all(len(set(query)) == len(query) for query in made.query_terms())
+    assert len(made.vocabulary) == 300
+    assert 15 < len(made.tokens) / made.documents < 25
+    once = made.document_terms()
+    monkeypatch.setattr(corpora, "BLOCK", 7)
+    again = corpora._synthetic(corpus)
+    assert np.array_equal(again.tokens, made.tokens)
+    assert again.document_terms() == once
+
+
+def test_only_another_shape_makes_another_stamp():
+    usual = cases.Corpus("s", "synthetic", queries=1, documents=5)
+    assert usual.stamp == (
+        "Corpus(name='s', source='synthetic', queries=1, documents=5, stop_words=False, seed=1)"  # as prepared long ago
+    )
+    assert dataclasses.replace(usual, shape=cases.Shape(length=9)).stamp != usual.stamp
 
 
 def test_preparing_writes_once_and_loads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -224,6 +249,31 @@ def test_a_run_measures_what_works_and_records_what_does_not(tmp_path: Path, mon
     assert all(item.bytes_per_posting and item.build_docs_per_s for item in good)
     assert all("No module named" in (item.error or "") and item.ms_per_query is None for item in bad)
     assert any("absent" in line for line in said)
+
+
+def test_builds_are_rows_with_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with sqlite3.connect(":memory:") as connection:
+        if ("ENABLE_FTS5",) not in connection.execute("PRAGMA compile_options").fetchall():
+            pytest.skip("this Python's SQLite has no FTS5")
+    for module in (corpora, building):
+        monkeypatch.setattr(module, "CACHE", tmp_path)
+    monkeypatch.setattr(building, "SINGLE", ("sqlite",))
+    monkeypatch.setitem(systems.PEERS, "absent", systems.Peer("absent"))
+    corpus = cases.Corpus("s", "synthetic", queries=2, documents=300)
+    shared = {"bench": "b", "run": "r"}
+    found = building.measure(corpus, ("sqlite", "absent"), (1, 2), 2, shared, lambda line: None)
+    assert [(own.system, own.threads) for own in found] == [("sqlite", 1), ("absent", 1), ("absent", 2)]
+    good = found[0]
+    assert (good.error, good.reps, good.documents, good.streamed) == (None, 2, 300, False)
+    assert good.docs_per_s is not None
+    assert good.docs_per_s_max is not None
+    assert 0 < good.docs_per_s <= good.docs_per_s_max
+    assert good.index_bytes
+    if sys.platform == "linux":
+        assert good.peak_bytes is not None
+        assert good.held_bytes is not None
+    assert all("No module named" in (own.error or "") and own.docs_per_s is None for own in found[1:])
+    assert building.table(found).count("\n") == 4
 
 
 def test_a_corpus_that_is_not_there_is_a_row_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

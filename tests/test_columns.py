@@ -20,6 +20,7 @@ from fanrank.engine.columns import (
     Ids,
     Schema,
     Strings,
+    hashes_of,
     stable_hash,
 )
 from fanrank.engine.records import CATEGORIES
@@ -58,6 +59,11 @@ ids = st.lists(st.sampled_from([f"r{n}" for n in range(30)]), unique=True, max_s
 def test_ids_are_found_even_where_hashes_collide(names: list[str], cut: int, buckets: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "stable_hash", lambda string: stable_hash(string) % buckets)
+        patch.setattr(
+            columns,
+            "hashes_of",
+            lambda names: np.array([stable_hash(name) % buckets for name in names], dtype=np.uint64),
+        )
         column = Ids.concatenate([Ids.of(names[:cut]), Ids.of(names[cut:])])
         assert (np.diff(column.hashes.astype(object)) >= 0).all()
         for position in range(30):
@@ -224,3 +230,27 @@ def test_every_column_filters_and_columns_combine() -> None:
     both = engine.search([fr.Query("word", filter={"tool": ["one", "two"], "role": "other"})], 20)
     assert [i for i, _ in both[0]] == ["tool-one", "tool-two"]
     assert engine.search([fr.Query("word", filter={"tool": "one", "agent": "other"})], 20).counts.tolist() == [0]
+
+
+@given(st.lists(st.text(max_size=5), max_size=6))
+def test_hashes_of_many_are_those_of_each(names: list[str]) -> None:
+    found = hashes_of(names)
+    assert found.dtype == np.uint64
+    assert found.tolist() == [stable_hash(name) for name in names]
+
+
+@given(st.lists(strings, min_size=1, max_size=4))
+def test_joined_ids_are_those_made_at_once(parts: list[list[str]]) -> None:
+    whole = [name for part in parts for name in part]
+    joined = Ids.joined([Strings.of(part) for part in parts], [hashes_of(part) for part in parts])
+    made = Ids.of(whole)
+    assert joined.strings.tolist() == made.strings.tolist() == whole
+    for mine, theirs in (
+        (joined.hashes, made.hashes),
+        (joined.order, made.order),
+        (joined.strings.offsets, made.strings.offsets),
+    ):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_array_equal(mine, theirs)
+    # Equal ids, and equal hashes, in order of arrival.
+    assert made.order.tolist() == sorted(range(len(whole)), key=lambda place: (stable_hash(whole[place]), place))

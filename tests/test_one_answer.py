@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
-from fanrank.engine import backend, index, memory, peaks, segment, skips
+from fanrank.engine import backend, index, memory, peaks, postings, segment, skips
 from fanrank.engine.bm25 import METHODS, SCALE
 from fanrank.engine.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
@@ -62,8 +62,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 16)
     monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 6)
     monkeypatch.setattr(memory, "BUILD_CHUNK", 24)
-    monkeypatch.setattr(segment, "MERGE_BLOCK", 5)
-    monkeypatch.setattr(segment, "FLAGS", 32)
+    monkeypatch.setattr(postings, "MERGE_BLOCK", 5)
+    monkeypatch.setattr(postings, "FLAGS", 32)
     monkeypatch.setattr(segment, "MASKS", 2)
     monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
     monkeypatch.setattr(segment, "DENSE_SHARE", 8)

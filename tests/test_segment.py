@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fanrank as fr
+from fanrank.engine import postings
 from fanrank.engine import segment as segments
 from fanrank.engine.columns import Columns, Ids, Schema, Strings
 from fanrank.engine.segment import Segment, build_segment, merge_segments, postings_of, select_documents
@@ -143,7 +144,7 @@ def test_kinds_take_the_narrowest_type(kinds: int, dtype: type) -> None:
 def segment_of_lengths(count: int, first: int = 0) -> Segment:
     """Documents of `first` + 1 to `first` + `count` tokens that hold one posting each."""
     lengths = np.arange(first + 1, first + count + 1, dtype=np.int32)
-    kinds, representatives = segments.kinds_of([np.ones(count, dtype=np.int64), lengths.astype(np.int64)])
+    kinds, representatives = postings.kinds_of([np.ones(count, dtype=np.int64), lengths.astype(np.int64)])
     return Segment(
         terms=np.zeros(1, dtype=np.int32),
         offsets=np.array([0, count]),
@@ -238,8 +239,8 @@ def records(parts: list[tuple[str, str, str | None, float | None]]) -> list[fr.R
 @pytest.fixture(params=[(1, 1), (7, 40), (1 << 16, 1 << 24)])
 def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few postings moved at a time, and kinds told apart in every way."""
-    monkeypatch.setattr(segments, "MERGE_BLOCK", request.param[0])
-    monkeypatch.setattr(segments, "FLAGS", request.param[1])
+    monkeypatch.setattr(postings, "MERGE_BLOCK", request.param[0])
+    monkeypatch.setattr(postings, "FLAGS", request.param[1])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -279,7 +280,7 @@ def test_postings_of_some_documents(
     chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
     own = of(made, Vocabulary(TERMS), ("text", "predicate"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "MERGE_BLOCK", 3)
+        patch.setattr(postings, "MERGE_BLOCK", 3)
         positions, counts = postings_of(own, chosen)
     found = Counter(
         term

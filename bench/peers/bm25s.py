@@ -26,6 +26,8 @@ class Peer:
         self.ids = np.array([str(number) for number in range(corpus.documents)])
         self.folder = scratch / "index"
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def warm(self) -> None:
         small = self._new()
         small.index([["a", "b"], ["b"]], show_progress=False)
         small.retrieve([["a"]], k=1, show_progress=False)
@@ -33,7 +35,7 @@ class Peer:
     def _new(self) -> Any:
         return bm25s.BM25(backend="numba", method="lucene", k1=K1, b=B)
 
-    def build(self) -> None:
+    def build(self, threads: int) -> None:
         self.index = self._new()
         self.index.index(self.documents, show_progress=False)
         del self.documents

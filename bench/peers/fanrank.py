@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,45 @@ import numpy as np
 import fanrank as fr
 from fanrank.engine import backend
 
-from ..cases import K1, B
+from ..cases import HUGE, K1, B
 from ..corpora import Tokens
 from .adapter import Arrays
 
 
+def _records(texts: Iterable[str]) -> Iterator[fr.Record]:
+    return (fr.Record(id=str(number), text=text) for number, text in enumerate(texts))
+
+
+def _engine(records: Iterable[fr.Record], threads: int) -> fr.Engine:
+    return fr.Engine.from_records(
+        records, threads=threads, analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy"
+    )
+
+
 class Peer:
+    records: Iterable[fr.Record]
+
     def version(self) -> str:
         return version("fanrank")
 
+    def warm(self) -> None:
+        with suppress(fr.FanrankError):
+            backend.choose("numba")  # imports numba
+        # More than a chunk, so that what a large build compiles is compiled.
+        _engine((fr.Record(str(number), "a b") for number in range(1 << 15)), 2)
+
     def load(self, corpus: Tokens, scratch: Path) -> None:
         self.corpus = corpus
-        self.records = [
-            fr.Record(id=str(number), text=" ".join(terms)) for number, terms in enumerate(corpus.document_terms())
-        ]
+        texts = (" ".join(terms) for terms in corpus.each_document())
+        # Of a huge corpus only the texts stand ready, and records are made inside the clock: each is twice its text.
+        self.records = _records(list(texts)) if corpus.documents >= HUGE else list(_records(texts))
 
-    def build(self) -> None:
-        self.engine = fr.Engine.from_records(
-            self.records, analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy"
-        )
+    def stream(self, corpus: Tokens, scratch: Path) -> None:
+        self.corpus = corpus
+        self.records = _records(" ".join(terms) for terms in corpus.each_document())
+
+    def build(self, threads: int) -> None:
+        self.engine = _engine(self.records, threads)
         self.backends = {name: backend.choose(name) for name in ("numba", "numpy")}
         del self.records
 

@@ -46,13 +46,13 @@ class Peer:
         self.corpus = corpus
         self.lines = scratch / "documents.txt"
         with self.lines.open("w") as handle:
-            handle.writelines(f"{number} {' '.join(terms)}\n" for number, terms in enumerate(corpus.document_terms()))
+            handle.writelines(f"{number} {' '.join(terms)}\n" for number, terms in enumerate(corpus.each_document()))
         self.folder = scratch / "index"
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
-    def build(self) -> None:
-        self.pisa.index(str(self.lines), str(self.folder), "", 100_000, 1)
+    def build(self, threads: int) -> None:
+        self.pisa.index(str(self.lines), str(self.folder), "", 100_000, threads)
         self.context = self.pisa.RetrievalContext()
         self.pisa.prepare_index(
             self.context, str(self.folder), ENCODING, "bm25", "", bm25_k1=K1, bm25_b=B, stop_fname=""

@@ -32,12 +32,12 @@ class Peer:
             shutil.rmtree(folder, ignore_errors=True)
         self.input.mkdir(parents=True)
         with (self.input / "documents.jsonl").open("w") as handle:
-            for number, terms in enumerate(corpus.document_terms()):
+            for number, terms in enumerate(corpus.each_document()):
                 handle.write(json.dumps({"id": str(number), "contents": " ".join(terms)}) + "\n")
 
-    def build(self) -> None:
+    def build(self, threads: int) -> None:
         options = ["--collection", "JsonCollection", "--generator", "DefaultLuceneDocumentGenerator"]
-        places = ["--input", str(self.input), "--index", str(self.folder), "--threads", "1"]
+        places = ["--input", str(self.input), "--index", str(self.folder), "--threads", str(threads)]
         subprocess.run(
             [sys.executable, "-m", "pyserini.index.lucene", *options, *places, "--pretokenized", "--optimize"],
             check=True,

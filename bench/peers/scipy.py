@@ -23,7 +23,7 @@ class Peer:
         self.corpus = corpus
         self.documents = corpus.document_terms()
 
-    def build(self) -> None:
+    def build(self, threads: int) -> None:
         number = {term: place for place, term in enumerate(self.corpus.vocabulary)}
         lengths = np.array([len(document) for document in self.documents])
         columns = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)

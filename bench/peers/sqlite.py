@@ -20,12 +20,12 @@ class Peer:
 
     def load(self, corpus: Tokens, scratch: Path) -> None:
         self.corpus = corpus
-        self.documents = [(number, " ".join(terms)) for number, terms in enumerate(corpus.document_terms())]
+        self.documents = [(number, " ".join(terms)) for number, terms in enumerate(corpus.each_document())]
         self.file = scratch / "memory.sqlite"
         self.file.unlink(missing_ok=True)
         self.local = threading.local()
 
-    def build(self) -> None:
+    def build(self, threads: int) -> None:
         connection = sqlite3.connect(self.file)
         connection.executescript(
             "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,20 @@ class Peer:
 
     def load(self, corpus: Tokens, scratch: Path) -> None:
         self.corpus = corpus
-        self.documents = [" ".join(terms) for terms in corpus.document_terms()]
+        self.documents: Iterable[str] = [" ".join(terms) for terms in corpus.each_document()]
+        self._clear(scratch)
+
+    def stream(self, corpus: Tokens, scratch: Path) -> None:
+        self.corpus = corpus
+        self.documents = (" ".join(terms) for terms in corpus.each_document())
+        self._clear(scratch)
+
+    def _clear(self, scratch: Path) -> None:
         self.folder = scratch / "index"
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
 
-    def build(self) -> None:
+    def build(self, threads: int) -> None:
         builder = tantivy.SchemaBuilder()
         builder.add_integer_field("id", fast=True)
         builder.add_text_field("text", tokenizer_name="plain", index_option="freq")
@@ -33,7 +41,7 @@ class Peer:
         self.index = tantivy.Index(self.schema, path=str(self.folder))
         plain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex("[a-z0-9]+"))
         self.index.register_tokenizer("plain", plain.filter(tantivy.Filter.lowercase()).build())
-        writer = self.index.writer(heap_size=1_000_000_000, num_threads=1)
+        writer = self.index.writer(heap_size=1_000_000_000, num_threads=threads)
         for number, text in enumerate(self.documents):
             document = tantivy.Document()
             document.add_integer("id", number)

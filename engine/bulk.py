@@ -1,0 +1,233 @@
+"""A batch too large for one segment: analysed chunk by chunk, and each document's postings joined to the others once.
+
+::
+
+    caller's thread   read a chunk ─ ids, hashes, columns ─ read the next ─ ...
+    worker            . . . . . . . . . . . . . . . . . . . analyse, sort ─ ...  join a full segment ─ ...
+
+The worker takes chunk after chunk, so terms are numbered as they would be without it. Beside the index are held: the
+records of a chunk, the texts of another, and the chunks of the open segment at 4 bytes a posting (`Part`), which
+become the segment without both being there at once (A126).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import Columns, Ids, Schema, Strings, hashes_of
+from .dense.vectors import Vectors
+from .errors import DuplicateIdError
+from .index import Snapshot, closes
+from .postings import Part, Postings, join_postings, sort_tokens
+from .records import Record
+from .segment import NESTED, Segment, entities_of, join_vectors, learned_of, texts_of, vectors_of
+from .vocabulary import Encoder, Vocabulary
+
+Hashes = npt.NDArray[np.uint64]
+
+
+class Behind:
+    """Runs one call at a time, in their order: in a thread of its own, or, with one thread, at once."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(1, "fanrank-build") if threads > 1 else None
+        self._last: Future[None] | None = None
+
+    def do(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Start the call once the one before is done. Raises what that one raised."""
+        self.wait()
+        if self._pool is not None:
+            try:
+                self._last = self._pool.submit(work, *arguments)
+                return
+            except RuntimeError:  # no thread to be had
+                self._pool = None
+        work(*arguments)
+
+    def wait(self) -> None:
+        """Wait for what runs. Raises what it raised."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def __enter__(self) -> Behind:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+        # What failed behind is of an earlier record than what failed here.
+        if error is None or isinstance(error, Exception):
+            self.wait()
+
+
+@dataclass(eq=False)
+class Chunk:
+    """What is kept of some records until their segment is joined."""
+
+    strings: Strings
+    hashes: Hashes
+    columns: Columns
+    vectors: Vectors | None
+    nested: dict[str, Segment]
+    part: Part | None = None
+
+    @property
+    def size(self) -> int:
+        return self.columns.size
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The earliest and the latest time; None where no record has one."""
+        times = self.columns.times
+        return None if times is None else (float(np.nanmin(times)), float(np.nanmax(times)))
+
+
+@dataclass(eq=False)
+class Bulk:
+    """The segments of one namespace's share of a batch. `behind` is shared by all that build with one encoder."""
+
+    namespace: str
+    before: Snapshot
+    fields: Sequence[str]
+    encoder: Encoder
+    schema: Schema
+    values: dict[str, Vocabulary]
+    weight_terms: Vocabulary
+    entity_terms: Vocabulary
+    limit: int
+    """Documents of a segment, at most; a chunk is not split."""
+    window: float
+    threads: int
+    behind: Behind
+    _segments: list[Segment] = field(default_factory=list)
+    _open: list[Chunk] = field(default_factory=list)
+    _size: int = 0
+    """Documents in `_open`."""
+    _span: tuple[float, float] | None = None
+    """Of those."""
+    _seen: list[Hashes] = field(default_factory=list)
+    """The hashes of all ids so far: ascending stretches, each longer than the next."""
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the next records; new terms enter the vocabularies. Raises `DuplicateIdError`, `RecordError`."""
+        ids = [record.id for record in records]
+        hashes = hashes_of(ids)
+        self._check_new(ids, hashes)
+        columns = Columns.of(records, self.schema, self.values)
+        nested: dict[str, Segment] = {}
+        if any(record.weights or record.entities or record.relations for record in records):
+            own = Ids.of(ids, hashes)
+            found = (
+                learned_of(records, self.weight_terms, own, columns),
+                entities_of(records, self.entity_terms, own, columns),
+            )
+            nested = {name: inner for name, inner in zip(NESTED, found, strict=True) if inner is not None}
+        chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested)
+        self.behind.do(self._take, chunk, [texts_of(records, name) for name in self.fields])
+
+    def finish(self) -> list[Segment]:
+        """All segments, in order of arrival."""
+        self.behind.wait()
+        self._seen.clear()
+        self._close()
+        return self._segments
+
+    def _check_new(self, ids: list[str], hashes: Hashes) -> None:
+        check_ids(self.namespace, ids, hashes, self.before)
+        ascending = np.sort(hashes)
+        if any(_share(ascending, seen) for seen in self._seen):
+            # Another id may have the hash of one of these.
+            self.behind.wait()
+            taken = next((own for own in ids if self._holds(own)), None)
+            if taken is not None:
+                raise _duplicate(self.namespace, taken)
+        while self._seen and len(self._seen[-1]) <= len(ascending):
+            ascending = np.concatenate([self._seen.pop(), ascending])
+            ascending.sort()
+        self._seen.append(ascending)
+
+    def _holds(self, record_id: str) -> bool:
+        """Whether an earlier record of the batch has this id."""
+        value = hashes_of([record_id])[0]
+        return any(segment.ids.find(record_id, int(value)) is not None for segment in self._segments) or any(
+            chunk.strings[place] == record_id
+            for chunk in self._open
+            for place in np.flatnonzero(chunk.hashes == value).tolist()
+        )
+
+    def _take(self, chunk: Chunk, texts: list[list[str]]) -> None:
+        if self._size and (
+            self._size + chunk.size > self.limit or closes(self._span, chunk.span, self.window, self._size)
+        ):
+            self._close()
+        tokens = [self.encoder.encode_documents(own, threads=self.threads) for own in texts]
+        chunk.part = Part.of(sort_tokens(tokens, chunk.size, bulk=True))
+        self._open.append(chunk)
+        self._size += chunk.size
+        spans = [own for own in (self._span, chunk.span) if own is not None]
+        if spans:
+            self._span = min(first for first, _ in spans), max(last for _, last in spans)
+
+    def _close(self) -> None:
+        """Join the open chunks into a segment."""
+        chunks, self._open, self._size, self._span = self._open, [], 0, None
+        if not chunks:
+            return
+        postings = join_postings([chunk.part for chunk in chunks if chunk.part is not None])
+        for chunk in chunks:
+            chunk.part = None
+        strings, hashes = [chunk.strings for chunk in chunks], [chunk.hashes for chunk in chunks]
+        for chunk in chunks:
+            del chunk.strings, chunk.hashes
+        ids = Ids.joined(strings, hashes)
+        columns = Columns.concatenate([chunk.columns for chunk in chunks])
+        nested: dict[str, Any] = {
+            name: Segment(
+                **vars(join_postings([chunk.nested.get(name) or Postings.none(chunk.size) for chunk in chunks])),
+                ids=ids,
+                columns=columns,
+            )
+            for name in NESTED
+            if any(name in chunk.nested for chunk in chunks)
+        }
+        vectors = join_vectors([chunk.vectors for chunk in chunks], [chunk.size for chunk in chunks])
+        self._segments.append(Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, **nested))
+
+
+def _share(one: Hashes, other: Hashes) -> bool:
+    """Whether two ascending arrays, neither empty, share a value."""
+    places = np.minimum(np.searchsorted(other, one), len(other) - 1)
+    return bool((other[places] == one).any())
+
+
+def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Hashes:
+    """The hashes of the records' ids. Raises `DuplicateIdError` for an id that stands twice, or is live in `before`."""
+    ids = [record.id for record in records]
+    hashes = hashes_of(ids)
+    check_ids(namespace, ids, hashes, before)
+    return hashes
+
+
+def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
+    """As `check_new`, of ids whose hashes are known."""
+    taken = next(iter(before.find_all(ids, hashes)), None)
+    if taken is None and len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        taken = next(own for own in ids if own in seen or seen.add(own))  # type: ignore[func-returns-value]
+    if taken is not None:
+        raise _duplicate(namespace, taken)
+
+
+def _duplicate(namespace: str, record_id: str) -> DuplicateIdError:
+    where = f"namespace {namespace!r}" if namespace else None
+    return DuplicateIdError("the id is already taken; ids must be unique", where=where, record_id=record_id)
