@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from . import backend as backends
 from . import files, hybrid
 from . import search as searching
 from .bm25 import BM25
+from .coalesce import Coalescer
 from .columns import Schema, offsets_of
 from .dense.encoder import Encoder
 from .dense.sparse_encoder import TermEncoder
@@ -375,8 +377,10 @@ class Engine:
     def close(self) -> None:
         """Bring the index files up to date and let the directory go; writes are refused from now on.
 
-        Searches in memory still work. A second call does nothing. Raises `StorageError`.
+        `search` in memory still works; `asearch` and `submit` are refused, those who wait included. A second call does
+        nothing. Raises `StorageError`.
         """
+        self.coalescer.close()
         if self._opening is not None:
             self._opening.join()
             if self.opening_error is not None and self._memory.store is not None:
@@ -578,8 +582,7 @@ class Engine:
         started = time.perf_counter()
         try:
             chosen = strategy_of(strategy)
-            opening = self._opening
-            if opening is not None and opening.is_alive():
+            if self.opening:
                 hits, reason = scan(self._memory, queries, k), "the index is being built"
             else:
                 how = {"threads": threads, "execution": execution, "timing": timing}
@@ -609,6 +612,25 @@ class Engine:
         if isinstance(strategy, Strategy):
             return hybrid.search(memory, self.backend, sources, queries, k, strategy, **how)
         return routing.search(memory, self.backend, sources, queries, k, strategy, **how)
+
+    @property
+    def opening(self) -> bool:
+        """Whether the index is being built behind `open`, and a scan for keywords answers."""
+        return (opening := self._opening) is not None and opening.is_alive()
+
+    @property
+    def coalescer(self) -> Coalescer:
+        """What answers `asearch` and `submit`: many callers' batches in one launch."""
+        made: Coalescer | None = self.__dict__.get("_coalescer")
+        return made or self.__dict__.setdefault("_coalescer", Coalescer(self))  # one, whoever else asks meanwhile
+
+    async def asearch(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
+        """As `search`, awaited, in one launch with whoever asks meanwhile; keywords as `Coalescer.asearch`."""
+        return await self.coalescer.asearch(queries, k, **how)
+
+    def submit(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Future[Hits]:
+        """As `search`, a future of its answer, likewise; keywords as `Coalescer.submit`."""
+        return self.coalescer.submit(queries, k, **how)
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"

@@ -49,6 +49,14 @@ class QueryError(FanrankError, ValueError):
     """A query cannot be run: a wrong type, a negative k, or a filter on an unknown column."""
 
 
+class OverloadedError(FanrankError, RuntimeError):
+    """A coalescer has as many queries waiting as it may, and the caller asked not to wait for room."""
+
+
+class DeadlineError(FanrankError, TimeoutError):
+    """A coalesced search was not answered within its `deadline`; queries that had not begun are not run."""
+
+
 class EncoderError(FanrankError, ValueError):
     """A model cannot be loaded, cannot encode, or answered with something other than one vector a text."""
 

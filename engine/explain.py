@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,10 @@ class Explanation:
     quanta: int
     length: dict[str, int]  # field -> kept tokens of the document
     terms: tuple[TermContribution, ...]
+
+    def at(self, query: int) -> Explanation:
+        """The same, of the query at this position."""
+        return replace(self, query=query)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,6 +93,10 @@ class FusedExplanation:
     channels: tuple[ChannelShare, ...]
     lexical: Explanation | None  # the BM25 score, term by term, where that is a channel
 
+    def at(self, query: int) -> FusedExplanation:
+        """The same, of the query at this position."""
+        return replace(self, query=query, lexical=None if self.lexical is None else self.lexical.at(query))
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -126,8 +134,10 @@ def explain(
     if place is not None and part is not None:
         contributions = _contributions(plan, part, row, place.position, terms, fields)
         total = sum(contribution.quanta for contribution in contributions)
-        score, decay = decayed_total(plan, row, part, place.position, total)
     segment = None if place is None else plan.snapshot.segments[place.segment]
+    if place is not None and segment is not None:
+        # Also where the segment holds no term of the plan: what it holds is up to the other queries of the batch.
+        score, decay = decayed_total(plan, row, segment, place.position, total)
     lengths = [] if segment is None or place is None else segment.lengths[:, place.position].tolist()
     return Explanation(
         query=query,

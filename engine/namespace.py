@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,15 @@ class Namespace:
 
     def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
         """As `Engine.search`, with its keywords."""
-        own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
-        return self._engine.search(own, k, **how)
+        return self._engine.search(self._own_queries(queries), k, **how)
+
+    async def asearch(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
+        """As `Engine.asearch`, with its keywords; launches are shared with other namespaces, answers are not."""
+        return await self._engine.asearch(self._own_queries(queries), k, **how)
+
+    def submit(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Future[Hits]:
+        """As `Engine.submit`, likewise."""
+        return self._engine.submit(self._own_queries(queries), k, **how)
 
     def candidates(self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **how: Any) -> Evidence:
         """As `Engine.candidates`, with its keywords."""
@@ -114,6 +122,9 @@ class Namespace:
             if record.namespace not in ("", self.name):
                 raise RecordError("the record names another namespace than the one it is given to", record_id=record.id)
             yield record if record.namespace == self.name else replace(record, namespace=self.name)
+
+    def _own_queries(self, queries: Sequence[AnyQuery]) -> list[Query]:
+        return [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
 
     def _own_query(self, query: AnyQuery, position: int) -> Query:
         asked = as_query(query, position)

@@ -339,12 +339,12 @@ def document_range(segment: Segment, since: float, until: float) -> tuple[int, i
     return low, high, None if high - low == len(held) else mask
 
 
-def decayed_total(plan: Plan, query: int, part: SegmentPlan, position: int, total: int) -> tuple[float, float]:
+def decayed_total(plan: Plan, query: int, segment: Segment, position: int, total: int) -> tuple[float, float]:
     """(the document's score in quanta as the query decays it, the factor)."""
     rate = float(plan.rates[query])
     if not rate:
         return float(total), 1.0
-    time = math.inf if part.segment.times is None else float(part.segment.times[position])
+    time = math.inf if segment.times is None else float(segment.times[position])
     ticks = ticks_of(np.array([time, time]), float(plan.now[query]), rate)
     score, factor = decayed(np.array([total, 1], dtype=np.int64), ticks).tolist()
     return score, factor

@@ -563,6 +563,44 @@ class Hits:
     strategy's."""
     decisions: tuple[Decision, ...] | None = None
     """What was decided for each query, where something was: by a cascade, a router, or ``recall``."""
+    distinct: int | None = None
+    """Different queries: equal ones are answered once."""
+
+    def part(self, start: int, stop: int, width: int, queries: tuple[Query, ...]) -> Hits:
+        """The answer to the queries at [start, stop), as if they had been the batch: arrays [stop - start, width].
+
+        `queries` are what stands in their places, and `width` is their largest k. The arrays are copies; ids are
+        resolved for the whole batch at once, when a part first asks for them. Times and counts of the whole are left
+        out, and `backend` names who served the whole.
+        """
+        rows = slice(start, stop)
+        documents = self.documents[rows, :width].copy()
+
+        def resolve(asked: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+            if asked is documents:
+                return self.ids[rows, :width].copy()
+            every = np.full((len(self), asked.shape[1]), -1, dtype=np.int64)
+            every[rows] = asked
+            return self.resolver(every)[rows]
+
+        def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
+            count = stop - start
+            if not -count <= position < count:
+                raise QueryError(f"no query {position} in a batch of {count}")
+            position %= count
+            return self.explainer(start + position, record_id).at(position)
+
+        return Hits(
+            self.scores[rows, :width].copy(),
+            documents,
+            self.counts[rows].copy(),
+            queries,
+            self.backend,
+            resolve,
+            explain,
+            reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
+            decisions=None if self.decisions is None else self.decisions[rows],
+        )
 
     @cached_property
     def ids(self) -> npt.NDArray[np.object_]:

@@ -265,7 +265,16 @@ def answer(batch: Batch, backend: Backend, *, threads: int, execution: str, timi
     postings = phases.counts.get("postings") if timing else None
     explainer = explainer_of(batch, found)
     return Hits(
-        scores, documents, counts, batch.queries, found.served, batch.resolver(), explainer, milliseconds, postings
+        scores,
+        documents,
+        counts,
+        batch.queries,
+        found.served,
+        batch.resolver(),
+        explainer,
+        milliseconds,
+        postings,
+        distinct=len(set(batch.source)),
     )
 
 

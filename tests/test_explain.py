@@ -165,3 +165,11 @@ def test_later_segments_and_fields() -> None:
     }
     assert found.terms[-1].document_frequency == 21
     assert dict(hits[0])["late"] == found.score
+
+
+def test_the_factor_of_an_age_does_not_depend_on_the_batch() -> None:
+    engine = fr.Engine.from_records([fr.Record("1", "tea", time=0.0)], analyzer="minimal")
+    unknown = fr.Query("unknown", half_life=60.0, now=540.0)
+    alone, beside = engine.search([unknown]).explain(0, "1"), engine.search([unknown, "tea"]).explain(0, "1")
+    assert alone == beside
+    assert alone.decay == 2.0**-9

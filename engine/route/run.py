@@ -161,7 +161,7 @@ class _Answers:
         def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
             position = searching.position_of(batch, position)
             explainer, place = explainers[batch.source[position]]
-            return replace(explainer(place, record_id), query=position)
+            return explainer(place, record_id).at(position)
 
         return Hits(
             self.scores[source],
@@ -174,6 +174,7 @@ class _Answers:
             run.milliseconds if timing else None,
             reranked=None if self.reranked is None else self.reranked[source],
             decisions=tuple(self.decisions[row] for row in batch.source),
+            distinct=len(set(batch.source)),
         )
 
 

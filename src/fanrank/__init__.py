@@ -7,6 +7,7 @@
 """
 
 from .engine.bm25 import BM25, METHODS
+from .engine.coalesce import Coalescer
 from .engine.dense.cache import CachedEncoder
 from .engine.dense.encoder import Encoder, OwnVectors
 from .engine.dense.interaction import Interaction
@@ -20,6 +21,7 @@ from .engine.errors import (
     DamagedIndexError,
     DamagedStoreError,
     DatasetError,
+    DeadlineError,
     DeviceMemoryError,
     DuplicateIdError,
     EncoderError,
@@ -29,6 +31,7 @@ from .engine.errors import (
     MissingExtraError,
     ModelMismatchError,
     NewerFormatError,
+    OverloadedError,
     ParameterError,
     PolicyFileError,
     QueryError,
@@ -85,11 +88,13 @@ __all__ = [
     "ChannelShare",
     "CheckedReranker",
     "Classifier",
+    "Coalescer",
     "Conversation",
     "CrossEncoderReranker",
     "DamagedIndexError",
     "DamagedStoreError",
     "DatasetError",
+    "DeadlineError",
     "Decay",
     "Decision",
     "Dense",
@@ -118,6 +123,7 @@ __all__ = [
     "Namespace",
     "NewerFormatError",
     "Optimizer",
+    "OverloadedError",
     "OwnVectors",
     "PageRank",
     "ParameterError",

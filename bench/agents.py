@@ -1,0 +1,396 @@
+"""Many agents at once: ``python -m bench.agents``. Each fires fan-outs of 5 to 20 queries, the next after the answer.
+
+Roads, over one engine in one process, all with the same pre-analysed queries:
+
+``coalesced-threads``  a thread an agent, `Coalescer.search`
+``coalesced-asyncio``  a task an agent, `Engine.asearch`
+``locked``             a thread an agent, `Engine.search` behind one lock
+``direct``             a thread an agent, `Engine.search`
+``bm25s``              a task an agent, bm25s (numba) in a pool of as many threads as cores
+
+Cells are timed in turns, `--reps` times each. Before that, a sample of fan-outs is fired by all agents at once: the
+engine's roads must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/verify.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import fanrank as fr
+from fanrank.engine.coalesce import CORES
+
+from . import cases
+from .corpora import Tokens, load, prepare
+from .environments import PeerError, python_of
+from .options import names, numbers, progress
+from .reference import postings_of
+from .roads import rounded, shared
+from .rows import append
+from .systems import PEERS
+from .verify import check
+
+K = 10
+FAN_OUT = (5, 20)
+WARM_SECONDS = 0.3
+MOST_THREADS = 100
+"""Agents of the coalesced road of threads; more than that belong into an event loop."""
+SAMPLE = 4
+"""Fan-outs an agent that are compared, of up to `SAMPLED` agents."""
+SAMPLED = 50
+
+Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Documents and scores [queries, K]."""
+Ask = Callable[[Sequence[int]], Found]
+Await = Callable[[Sequence[int]], Coroutine[Any, Any, Found]]
+
+
+@dataclass(frozen=True)
+class AgentsRow:
+    """One road with so many agents: all repetitions together. A fan-out's time is what its agent waited."""
+
+    bench: str
+    run: str
+    case: str
+    road: str
+    agents: int
+    k: int = K
+    seconds: float = 0.0
+    reps: int = 0
+    fan_outs: int = 0
+    queries_per_s: float = 0.0
+    fan_outs_per_s: float = 0.0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    cpu_per_wall: float = 0.0
+    cpu_us_per_query: float | None = None
+    queries_per_launch: float | None = None
+    verified: bool | None = None
+    note: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    date: str = ""
+
+
+@dataclass
+class Road:
+    """One way to ask: `ask` blocks, or `wait` is awaited."""
+
+    name: str
+    ask: Ask | None = None
+    wait: Await | None = None
+    most: int | None = None
+    note: str = ""
+    coalesced: bool = False
+
+
+class Timed:
+    """Times of one cell: milliseconds of its fan-outs, queries, seconds of wall and processor."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+        self.queries = 0
+        self.wall = 0.0
+        self.cpu = 0.0
+        self.launches = 0
+        self.launched = 0  # queries, those of the warm-up included, as in `launches`
+
+
+class Agent:
+    """Draws its fan-outs, from its own seed."""
+
+    def __init__(self, seed: int, queries: int) -> None:
+        self._random = random.Random(seed)
+        self._all = range(queries)
+        self.ms: list[float] = []
+        self.queries = 0
+
+    def fan_out(self) -> list[int]:
+        return self._random.sample(self._all, self._random.randint(*FAN_OUT))
+
+    def took(self, started: float, fan_out: Sequence[int], since: float, until: float) -> None:
+        """Count what was answered within the clock."""
+        ended = time.perf_counter()
+        if since <= ended < until:
+            self.ms.append(1e3 * (ended - started))
+            self.queries += len(fan_out)
+
+
+def fire(road: Road, agents: int, queries: int, seconds: float, seed: int) -> Timed:
+    """All agents at once for `seconds`, after a while that is not counted."""
+    every = [Agent(seed * 10_007 + number, queries) for number in range(agents)]
+    since = time.perf_counter() + WARM_SECONDS
+    until = since + seconds
+    found = Timed()
+
+    def clock() -> None:
+        time.sleep(max(0.0, since - time.perf_counter()))
+        began, cpu = time.perf_counter(), time.process_time()
+        time.sleep(max(0.0, until - time.perf_counter()))
+        found.wall, found.cpu = time.perf_counter() - began, time.process_time() - cpu
+
+    def run(agent: Agent) -> None:
+        assert road.ask is not None
+        while (started := time.perf_counter()) < until:
+            fan_out = agent.fan_out()
+            road.ask(fan_out)
+            agent.took(started, fan_out, since, until)
+
+    async def arun(agent: Agent) -> None:
+        assert road.wait is not None
+        while (started := time.perf_counter()) < until:
+            fan_out = agent.fan_out()
+            await road.wait(fan_out)
+            agent.took(started, fan_out, since, until)
+
+    _all(
+        clock,
+        road,
+        [(lambda own=agent: run(own)) for agent in every],
+        [(lambda own=agent: arun(own)) for agent in every],
+    )
+    found.ms = [ms for agent in every for ms in agent.ms]
+    found.queries = sum(agent.queries for agent in every)
+    return found
+
+
+def _all(
+    clock: Callable[[], None],
+    road: Road,
+    blocking: Sequence[Callable[[], None]],
+    awaited: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+) -> None:
+    """Run every agent on its road, beside the clock. Raises what an agent raised."""
+    errors: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again below
+            errors.append(error)
+
+    async def together() -> None:
+        await asyncio.gather(*(work() for work in awaited))
+
+    works: list[Callable[[], None]] = [clock]
+    works += blocking if road.wait is None else [lambda: asyncio.run(together())]
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+class Case:
+    """One corpus: the engine, its queries, the roads."""
+
+    def __init__(self, name: str, bm25s: bool) -> None:
+        self.corpus: Tokens = load(prepare(cases.CORPORA[name]))
+        self.terms = self.corpus.query_terms()
+        self.queries = [fr.Query(terms=terms) for terms in self.terms]
+        records = (fr.Record(id=str(n), text=" ".join(own)) for n, own in enumerate(self.corpus.document_terms()))
+        self.engine = fr.Engine.from_records(records, analyzer="minimal", k1=cases.K1, b=cases.B)
+        self.engine.search(self.queries, K)
+        self.lock = threading.Lock()
+        self.roads = [
+            Road("coalesced-threads", ask=self._coalesced, most=MOST_THREADS, coalesced=True),
+            Road("coalesced-asyncio", wait=self._awaited, coalesced=True),
+            Road("locked", ask=lambda own: self._search(own, self.lock)),
+            Road("direct", ask=lambda own: self._search(own, None)),
+        ]
+        if bm25s:
+            self.roads.append(self._bm25s())
+
+    def _of(self, numbers: Sequence[int]) -> list[fr.Query]:
+        return [self.queries[number] for number in numbers]
+
+    def _search(self, numbers: Sequence[int], lock: threading.Lock | None) -> Found:
+        with lock or nullcontext():
+            hits = self.engine.search(self._of(numbers), K)
+        return hits.documents, hits.scores
+
+    def _coalesced(self, numbers: Sequence[int]) -> Found:
+        hits = self.engine.coalescer.search(self._of(numbers), K)
+        return hits.documents, hits.scores
+
+    async def _awaited(self, numbers: Sequence[int]) -> Found:
+        hits = await self.engine.asearch(self._of(numbers), K)
+        return hits.documents, hits.scores
+
+    def _bm25s(self) -> Road:
+        """bm25s of the bench's environment, in this process, so that callers cost the same. Raises `PeerError`."""
+        python = python_of(PEERS["bm25s"], install=False)
+        packages = next((python.parent.parent / "lib").glob("python*/site-packages"), None)
+        if packages is None:
+            raise PeerError(f"{python} has no packages")
+        sys.path.append(str(packages))
+        try:
+            import bm25s
+        except ImportError as error:
+            raise PeerError(f"bm25s is not to be imported here: {error}") from None
+        index = bm25s.BM25(backend="numba", method="lucene", k1=cases.K1, b=cases.B)
+        index.index(self.corpus.document_terms(), show_progress=False)
+        pool = ThreadPoolExecutor(CORES)
+
+        def retrieve(own: list[list[str]]) -> Found:
+            found = index.retrieve(own, k=K, n_threads=1, show_progress=False)
+            return found.documents.astype(np.int64), found.scores.astype(np.float64)
+
+        retrieve(self.terms[:10])
+
+        async def wait(numbers: Sequence[int]) -> Found:
+            own = [self.terms[number] for number in numbers]
+            return await asyncio.get_running_loop().run_in_executor(pool, retrieve, own)
+
+        return Road("bm25s", wait=wait, note=f"bm25s {bm25s.__version__}, {CORES} threads")
+
+    def verified(self, road: Road, agents: int) -> bool:
+        """Whether fan-outs that many agents fire at once are answered rightly."""
+        every = [Agent(number, len(self.queries)) for number in range(min(agents, SAMPLED))]
+        asked: list[tuple[list[int], Found]] = []
+
+        def run(agent: Agent) -> None:
+            assert road.ask is not None
+            for _ in range(SAMPLE):
+                own = agent.fan_out()
+                asked.append((own, road.ask(own)))
+
+        async def arun(agent: Agent) -> None:
+            assert road.wait is not None
+            for _ in range(SAMPLE):
+                own = agent.fan_out()
+                asked.append((own, await road.wait(own)))
+
+        blocking = [(lambda own=agent: run(own)) for agent in every]
+        _all(lambda: None, road, blocking, [(lambda own=agent: arun(own)) for agent in every])
+        if road.name == "bm25s":
+            postings = postings_of(self.corpus)
+            own, (documents, scores) = asked[0]
+            verdict = check(PEERS["bm25s"], self.corpus, postings, own, K, documents, scores)
+            return verdict.passed(PEERS["bm25s"].tolerance)
+        for own, found in asked:
+            alone = self._search(own, None)
+            if not all(np.array_equal(one, other) for one, other in zip(found, alone, strict=True)):
+                return False
+        return len(asked) == SAMPLE * len(every)
+
+
+def run_case(
+    case: Case,
+    agents: Sequence[int],
+    reps: int,
+    seconds: float,
+    roads: Sequence[str],
+    common: dict[str, Any],
+    say: Callable[[str], None],
+) -> list[AgentsRow]:
+    """The rows of one corpus."""
+    name = case.corpus.name
+    chosen = [road for road in case.roads if not roads or road.name in roads]
+    cells = [(road, count) for count in agents for road in chosen if road.most is None or count <= road.most]
+    times = {(road.name, count): Timed() for road, count in cells}
+    right = {(road.name, count): case.verified(road, count) for road, count in cells}
+    for rep in range(reps):
+        for road, count in cells if rep % 2 == 0 else reversed(cells):
+            say(f"{name}: {count} agents, {road.name}, {rep + 1} of {reps}")
+            before = case.engine.coalescer.stats()
+            new, total = fire(road, count, len(case.queries), seconds, rep), times[road.name, count]
+            total.ms += new.ms
+            total.wall += new.wall
+            total.cpu += new.cpu
+            total.queries += new.queries
+            after = case.engine.coalescer.stats()
+            total.launches += after["launches"] - before["launches"]
+            total.launched += after["queries"] - before["queries"]
+    rows = []
+    for road, count in cells:
+        own = times[road.name, count]
+        ms = np.percentile(own.ms, [50, 99, 100]).tolist() if own.ms else [0.0] * 3
+        rows.append(
+            AgentsRow(
+                case=name,
+                road=road.name,
+                agents=count,
+                seconds=rounded(own.wall),
+                reps=reps,
+                fan_outs=len(own.ms),
+                queries_per_s=rounded(own.queries / own.wall),
+                fan_outs_per_s=rounded(len(own.ms) / own.wall),
+                p50_ms=rounded(ms[0]),
+                p99_ms=rounded(ms[1]),
+                max_ms=rounded(ms[2]),
+                cpu_per_wall=rounded(own.cpu / own.wall),
+                cpu_us_per_query=rounded(1e6 * own.cpu / own.queries) if own.queries else None,
+                queries_per_launch=rounded(own.launched / own.launches) if road.coalesced and own.launches else None,
+                verified=right[road.name, count],
+                note=road.note,
+                **common,
+            )
+        )
+    return rows
+
+
+def shown(rows: Sequence[AgentsRow]) -> str:
+    """A table, a line a row."""
+    lines = [
+        "| corpus | agents | road | queries/s | p50 ms | p99 ms | cpu/wall | cpu us/query | a launch | verified |",
+        "|---" * 10 + "|",
+    ]
+    for row in rows:
+        a_launch = "" if row.queries_per_launch is None else f"{row.queries_per_launch:,.0f}"
+        lines.append(
+            f"| {row.case} | {row.agents:,} | {row.road} | {row.queries_per_s:,.0f} | {row.p50_ms} | {row.p99_ms} | "
+            f"{row.cpu_per_wall} | {row.cpu_us_per_query} | {a_launch} | {'yes' if row.verified else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; rows are kept only with --results. Returns 0 if every road answered rightly, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m bench.agents", description="Many agents at once.")
+    parser.add_argument("--cases", type=names, default=("sgd", "synthetic-50k"), help=f"of {','.join(cases.CORPORA)}")
+    parser.add_argument("--agents", type=numbers, default=(1, 10, 100, 1000), help="default 1,10,100,1000")
+    parser.add_argument("--roads", type=names, default=(), help="default: all")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement (default 3)")
+    parser.add_argument("--reps", type=int, default=3, help="default 3")
+    parser.add_argument("--max-batch", type=int, help="the coalescer's")
+    parser.add_argument("--results", type=Path, help="append the rows to this file, as bench/results/agents.jsonl")
+    parser.add_argument("--json", action="store_true", help="print the rows instead of the table")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.cases if name not in cases.CORPORA]:
+        parser.error(f"no case {', '.join(unknown)}; there are: {', '.join(cases.CORPORA)}")
+    if options.reps < 1 or options.seconds <= 0:
+        parser.error("--reps must be 1 or more, and --seconds above 0")
+    common, say, rows = shared("agents"), progress(), []
+    for name in options.cases:
+        say(f"{name}: builds")
+        case = Case(name, bm25s=not options.roads or "bm25s" in options.roads)
+        case.engine.coalescer.configure(max_batch=options.max_batch)
+        found = run_case(case, options.agents, options.reps, options.seconds, options.roads, common, say)
+        if options.results:
+            append(options.results, found)
+        rows += found
+    say("")
+    print("\n".join(json.dumps(asdict(row)) for row in rows) if options.json else shown(rows))
+    return int(not all(row.verified for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
