@@ -140,6 +140,26 @@ def shaped(shape: Shape) -> Problem:
     return _problem(shape.name, segments, terms, offsets, shape.vocabulary)
 
 
+def zipf(postings: int) -> Shape:
+    """The shape of a corpus of about so many postings, documents as those of ``nq-shaped``."""
+    documents = max(1, postings // 40)
+    vocabulary = min(SHAPES["nq-shaped"].vocabulary, max(500, documents))
+    return replace(
+        SHAPES["nq-shaped"], name=f"zipf-{postings:,}", documents=documents, vocabulary=vocabulary, queries=1
+    )
+
+
+def asking(of: Problem, queries: int, terms: int) -> Problem:
+    """The same corpus with other queries: so many, of `terms` distinct terms each (one more or less)."""
+    held = of.document_frequencies > 0
+    most = int(held.sum())
+    if terms >= most:
+        raise ValueError(f"{of.name} has {most} terms, fewer than a query is to hold")
+    shape = Shape(of.name, of.snapshot.size, len(held), 1, queries, terms)
+    drawn, offsets = _queries(shape, held)
+    return replace(of, terms=drawn, offsets=offsets)
+
+
 @dataclass(frozen=True, eq=False)
 class Flat:
     """The whole snapshot as one CSR over vocabulary ids and document numbers: what the other systems index."""

@@ -35,6 +35,8 @@ class GpuRow:
     have taken ("shared": what goes through shared memory together), and `binding` names the largest. Skipped tiles are
     counted, so a share may pass 1.
 
+    `part` is that of an ablation, and `options` are what its system has otherwise than usual.
+
     Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy road,
     `repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) with it.
     """
@@ -70,6 +72,9 @@ class GpuRow:
     top1: float | None = None
     overlap: float | None = None
     threads: int = 0
+    part: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    terms_per_query: float | None = None
     counters: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     error: str | None = None

@@ -119,11 +119,15 @@ class System(Protocol):
 class DeviceRoad:
     """fanrank on a device, through one kernel family."""
 
-    def __init__(self, name: str, problem: Problem) -> None:
+    def __init__(
+        self, name: str, problem: Problem, search: DeviceSearch | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """`search` is one of the family's with `options`, where they are not the usual ones."""
         self.family = name
-        self.name = f"fanrank-{name}"
+        self.options = options or {}
+        self.name = " ".join([f"fanrank-{name}", *(f"{key}={value}" for key, value in self.options.items())])
         self.problem = problem
-        self.search: DeviceSearch = device_search(name)
+        self.search: DeviceSearch = search or device_search(name)
         self.residency = self.search.residency
         self.torch_device = self.residency.device
         self.device = device_name(self.torch_device)
@@ -284,12 +288,13 @@ class DeviceRoad:
         problem = self.problem
         cuts = sum(launch.buffers.cuts.numel() for launch in launches)
         blocks = sum(launch.work.blocks * (4 << launch.work.tile_bits) for launch in launches)
+        a_posting = self.residency.posting_bytes
         counted = {
-            "device_bytes": 8 * problem.distinct(variant.start, variant.stop) + 2 * CUT_BYTES * cuts,
-            "l2_bytes": 8 * variant.touched,
+            "device_bytes": a_posting * problem.distinct(variant.start, variant.stop) + 2 * CUT_BYTES * cuts,
+            "l2_bytes": a_posting * variant.touched,
         }
-        if self.family == "triton":
-            # The sums are added, read and cleared in the second-level cache.
+        if self.family == "triton" or self.options.get("sums") == "global":
+            # The sums are added, read and cleared in the second-level cache, or beyond.
             return {**counted, "l2_bytes": counted["l2_bytes"] + 2 * blocks, "l2_int32": variant.touched}
         return {**counted, "shared_bytes": blocks, "shared_int32": variant.touched}
 

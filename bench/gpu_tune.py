@@ -109,7 +109,7 @@ def edited_score(source: str, threads: int, blocks: int) -> str:
         r"__launch_bounds__\(\d+, FANRANK_NARROW_BLOCKS\)", f"__launch_bounds__({threads}, {blocks})", source
     )
     source = re.sub(r"__launch_bounds__\(512, \d\)", f"__launch_bounds__({threads}, 1)", source)
-    if found != 1 or bounds != 1:
+    if found != 1 or not bounds:
         raise ValueError("score.cu declares its threads in another way; adapt gpu_tune.py")
     return source
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from . import backend as backends
-from . import files, hybrid
+from . import files, hybrid, pipeline
 from . import search as searching
 from .bm25 import BM25
 from .coalesce import Coalescer
@@ -631,6 +631,32 @@ class Engine:
     def submit(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Future[Hits]:
         """As `search`, a future of its answer, likewise; keywords as `Coalescer.submit`."""
         return self.coalescer.submit(queries, k, **how)
+
+    def search_stream(
+        self,
+        batches: Iterable[Sequence[AnyQuery]],
+        k: int = DEFAULT_K,
+        *,
+        ahead: int = 2,
+        threads: int = 1,
+        execution: str = "auto",
+        timing: bool = False,
+    ) -> Iterator[Hits]:
+        """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
+
+        An iterator of one `Hits` a batch, each what `search` of the batch would have given when the batch was read: of
+        all writes that were done by then, whole, and of none later. `batches` is read inside ``next`` alone, by the
+        thread that calls it, at most `ahead` batches (0 to 64) beyond the one that is handed out; with 0 this is a
+        loop. So many `threads` score, a batch each, one more plans; where a device serves, two batches are on it at
+        once. All end when the iterator does: when it is exhausted, closed, let go of, or has raised.
+
+        A batch's error, and one of `batches` itself, is raised when its turn comes, and ends the iterator; nothing is
+        read after it. Raises at once `ParameterError` and `QueryError` for arguments, else as `search`.
+
+        What it hides is the analysis and the plan alone, on cores that are free.
+        """
+        how = {"ahead": ahead, "threads": threads, "execution": execution, "timing": timing}
+        return pipeline.search_stream(self, batches, k, **how)  # type: ignore[arg-type]
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"

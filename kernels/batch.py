@@ -5,8 +5,8 @@ A chunk is as many queries as the buffers may hold; each is answered by one pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,8 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     tile = 1 << tile_bits
     long = shares[0].plan.snapshot.long
     decays = any(bool((share.plan.rates[share.queries] > 0).any()) for share in shares)
-    segments: list[tuple[int, ...]] = []  # words, quanta, size, first, times, latest
-    lists: list[tuple[Integers, Integers, Integers]] = []  # segment, start, length
+    segments: list[tuple[int, ...]] = []  # words, quanta, saturated, size, first, times, latest
+    lists: list[tuple[Integers, Integers, Integers, npt.NDArray[np.float64]]] = []  # segment, start, length, idf
     cut_rows: list[Integers] = []
     units: list[tuple[Integers, Integers, Integers, Integers, Integers]] = []  # query, slots of it, filter, low, high
     slots: list[tuple[Integers, Integers]] = []  # list, weight
@@ -132,11 +132,13 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
             resident = residency.held(part.segment, long)
             number, tiles = len(segments), tiles_of(part.segment.size, tile_bits)
             times = residency.timed(part.segment, long, tile_bits) if decays else ()
-            addresses = [tensor.data_ptr() for tensor in (resident.words, resident.quanta, *times)]
-            segments.append((*addresses[:2], part.segment.size, part.first, *addresses[2:]))
+            held_at = (resident.words, resident.values, resident.saturated, *times)
+            addresses = [tensor.data_ptr() for tensor in held_at]
+            segments.append((*addresses[:3], part.segment.size, part.first, *addresses[3:]))
             found = np.flatnonzero(present)
             renumbered = np.cumsum(present) - 1 + list_count
-            lists.append((np.full(len(found), number), part.starts[found], part.ends[found] - part.starts[found]))
+            own_lengths = part.ends[found] - part.starts[found]
+            lists.append((np.full(len(found), number), part.starts[found], own_lengths, plan.idf[found]))
             cut_rows.append(cut_count + np.arange(len(found)) * (tiles + 1))
             list_count += len(found)
             cut_count += len(found) * (tiles + 1)
@@ -159,7 +161,7 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     def joined(parts: Sequence[Integers]) -> Integers:
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    table = np.array(segments, dtype=np.int64).reshape(-1, 6 if decays else 4)
+    table = np.array(segments, dtype=np.int64).reshape(-1, 7 if decays else 5)
     unit_filter = joined([u[2] for u in units])
     wide = np.concatenate([s.plan.wide[s.queries] for s in shares]) | long
     k = np.concatenate([s.plan.k[s.queries] for s in shares])
@@ -172,7 +174,7 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
         unit_filter = np.zeros_like(unit_filter)
     int32, int64 = np.int32, np.int64
     arrays: list[npt.NDArray[Any]] = [
-        table[:, 0], table[:, 1], table[:, 2].astype(int32), table[:, 3],
+        table[:, 0], table[:, 1], table[:, 3].astype(int32), table[:, 4],
         offsets_of(np.array(unit_counts, dtype=int64) * np.array(tile_counts, dtype=int64)),
         offsets_of(unit_counts).astype(int32),
         joined([x[0] for x in lists]).astype(int32), joined([x[1] for x in lists]),
@@ -189,8 +191,9 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     if decays:
         now = np.concatenate([share.plan.now[share.queries] for share in shares])
         rates = np.concatenate([share.plan.rates[share.queries] for share in shares])
-        moved = residency.upload([table[:, 4], table[:, 5], now, rates])
+        moved = residency.upload([table[:, 5], table[:, 6], now, rates])
         fading = dict(zip(fading, [*moved, residency.decay_table()], strict=True))
+    posting_bytes = residency.bytes_for(shares[0].plan.snapshot)
     work = Work(
         tile_bits,
         max(tile_counts, default=0),
@@ -203,7 +206,12 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
         decays,
         *tensors,
         **fading,
+        posting_bytes=posting_bytes,
     )
+    if posting_bytes < 8:
+        idf = np.concatenate([x[3] for x in lists]) if lists else np.zeros(0)
+        saturated, list_idf = residency.upload([table[:, 2], idf])
+        work = replace(work, saturated=saturated, list_idf=list_idf)
     residency.reserve(CUT_BYTES * cut_count + CANDIDATE_BYTES * int(candidate_offset[-1]))
     buffers = make_buffers(cut_count, int(candidate_offset[-1]), work.any_wide, floor_tensor, count_tensor)
     rows = np.concatenate([s.plan.rows[s.queries] for s in shares])
@@ -256,3 +264,46 @@ def from_block(block: Integers, queries: int, width: int) -> tuple[Integers, Int
 def to_host(answer: Answer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
     """(scores, documents, counts) as numpy arrays. Waits for the device."""
     return from_block(block_of(answer).cpu().numpy(), *answer.scores.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Download:
+    """The block of an answer on its way to the host, behind what its stream had to do before."""
+
+    block: torch.Tensor  # on the host
+    event: torch.cuda.Event | None  # None where the device is the host
+    padded: tuple[int, int]  # queries and width of the block
+    queries: int
+    width: int
+    release: Callable[[], None] | None = None  # who writes into `block` again, told that it was read
+
+    @classmethod
+    def of(cls, answer: Answer) -> Download:
+        """Begin to copy an answer; waits for nothing."""
+        block, shape = block_of(answer), (answer.scores.shape[0], answer.scores.shape[1])
+        if block.device.type != "cuda":
+            return cls(block, None, shape, *shape)
+        host = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
+        host.copy_(block, non_blocking=True)
+        return cls(host, recorded(), shape, *shape)
+
+    def wait(self) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+        """(scores, documents, counts) of the first `queries` rows, `width` columns of them."""
+        try:
+            if self.event is not None:
+                self.event.synchronize()
+            scores, documents, counts = from_block(self.block.numpy(), *self.padded)
+            own = slice(self.queries), slice(self.width)
+            counts = np.minimum(counts[own[0]], self.width).astype(np.int32)
+            # The pinned memory goes back to the allocator, or to the next fan-out, as soon as nothing refers to it.
+            return scores[own].copy(), documents[own].copy(), counts
+        finally:
+            if self.release is not None:
+                self.release()
+
+
+def recorded() -> torch.cuda.Event:
+    """An event behind all that the current stream has been given."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event

@@ -13,14 +13,17 @@ import torch
 
 from ..engine.bm25 import BM25, DOT, SCALE, Statistics
 from ..engine.decay import TABLE
-from ..engine.errors import DeviceMemoryError
+from ..engine.errors import DeviceMemoryError, ParameterError
 from ..engine.index import Snapshot, Tombstones
 from ..engine.segment import Segment
 from .timing import DevicePhases
-from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, Formula, Postings, Verbs, tiles_of
+from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, Formula, Postings, Verbs, tiles_of
 
 MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 """The largest frequency that a posting's word can hold: 4,095."""
+
+# Kinds that a posting may have, by the bytes that it takes.
+MAX_KINDS = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
 
 # Arrays of one upload start at multiples of this: kernels load 16 bytes at a time.
 ALIGNMENT = 16
@@ -34,12 +37,20 @@ class Resident:
 
     Where a frequency does not fit the word, or there are several fields, frequencies take 4 more bytes a posting and
     field. Once a query decays, times take 8 a document.
+
+    With fewer bytes a posting, contributions are not kept but made of the posting's kind: of 6, its number lies beside
+    the word, of 4 in the word in place of the frequency. Terms take 20 bytes then, a kind 8.
     """
 
-    def __init__(self, segment: Segment, device: torch.device, long: bool) -> None:
+    def __init__(self, segment: Segment, device: torch.device, long: bool, posting_bytes: int = 8) -> None:
         words = segment.documents.astype(np.uint32)
         frequencies = None
-        if _packs(segment):
+        self.posting_bytes = posting_bytes
+        if posting_bytes == 4:
+            words |= segment.kinds.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+        elif posting_bytes == 6:
+            pass
+        elif _packs(segment):
             words |= segment.frequencies()[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         else:
             frequencies = _move(segment.frequencies(), device)
@@ -48,7 +59,20 @@ class Resident:
         self.postings = Postings(
             self.words, frequencies, _move(segment.offsets, device), _move(segment.lengths, device)
         )
-        self.quanta = torch.empty(segment.postings, dtype=torch.int64 if long else torch.int32, device=device)
+        self.quanta = torch.empty(0, dtype=torch.int32, device=device)
+        self.kinds = torch.empty(0, dtype=torch.int16, device=device)
+        self.saturated = torch.empty(0, dtype=torch.float64, device=device)
+        """float64 [kinds] what a posting of each contributes, but for the idf, in this epoch; of fewer than 8 bytes."""
+        self.idf = torch.empty(0, dtype=torch.float64, device=device)
+        """float64 [terms] in this epoch, likewise."""
+        if posting_bytes == 8:
+            self.quanta = torch.empty(segment.postings, dtype=torch.int64 if long else torch.int32, device=device)
+        else:
+            self.saturated = torch.empty(segment.kind_frequencies.shape[1], dtype=torch.float64, device=device)
+            self.idf = torch.empty(len(segment.terms), dtype=torch.float64, device=device)
+        if posting_bytes == 6:
+            # The bits of uint16.
+            self.kinds = _move(segment.kinds.astype(np.uint16).view(np.int16), device)
         self.size = segment.size
         self._epoch: weakref.ref[Snapshot] | None = None
         # The array alone: what holds the segment would keep it from being let go.
@@ -59,6 +83,7 @@ class Resident:
     @property
     def bytes(self) -> int:
         held = [self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths]
+        held += [self.kinds, self.saturated, self.idf]
         held += [tensor for tensor in (self.postings.frequencies, self._times) if tensor is not None]
         held += list(self._latest.values())
         return sum(tensor.nbytes for tensor in held)
@@ -83,9 +108,17 @@ class Resident:
             self._latest[tile_bits] = torch.amax(padded.view(tiles, 1 << tile_bits), dim=1)
         return self._latest[tile_bits]
 
+    @property
+    def values(self) -> torch.Tensor:
+        """What `Work.quanta` is the address of."""
+        return self.kinds if self.posting_bytes == 6 else self.quanta
+
     @staticmethod
-    def bytes_of(segment: Segment, long: bool) -> int:
+    def bytes_of(segment: Segment, long: bool, posting_bytes: int = 8) -> int:
         """What the segment will take."""
+        if posting_bytes < 8:
+            own = posting_bytes * segment.postings + 8 * (segment.kind_frequencies.shape[1] + len(segment.terms))
+            return int(own) + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
         a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.kind_frequencies))
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
@@ -94,8 +127,13 @@ class Resident:
         return self._epoch is not None and self._epoch() is snapshot
 
     def derive(self, snapshot: Snapshot, number: int, verbs: Verbs) -> None:
-        """Make `quanta` those of the snapshot's epoch; the segment is the snapshot's `number`-th."""
+        """Make contributions those of the snapshot's epoch; the segment is the snapshot's `number`-th."""
         idf = _move(snapshot.term_idf[snapshot.segments[number].terms], self.quanta.device)
+        if self.posting_bytes < 8:
+            self.idf.copy_(idf)
+            self.saturated.copy_(torch.from_numpy(snapshot.contributions[number].saturated))
+            self._epoch = weakref.ref(snapshot)
+            return
         verbs.derive(self.postings, formula(snapshot.bm25, snapshot.statistics), idf, self.quanta)
         self._epoch = weakref.ref(snapshot)
 
@@ -107,6 +145,7 @@ class SegmentTable:
     tiles: tuple[int, ...]  # of each segment
     words: torch.Tensor  # int64 [S] addresses
     quanta: torch.Tensor  # int64 [S] addresses
+    saturated: torch.Tensor  # int64 [S] addresses, of fewer than 8 bytes a posting
     sizes: torch.Tensor  # int32 [S]
     firsts: torch.Tensor  # int64 [S]
     alive: torch.Tensor  # int64 [S] address of the bitmap of live documents, 0 where all are
@@ -114,10 +153,17 @@ class SegmentTable:
 
 
 class Residency:
-    """What one engine keeps on one device. `limit`, if any, bounds the bytes of segments and buffers together."""
+    """What one engine keeps on one device. `limit`, if any, bounds the bytes of segments and buffers together.
 
-    def __init__(self, device: torch.device, limit: int | None = None) -> None:
+    `posting_bytes` are those of a posting whose contribution is at least one quantum and fits int32; others take 8
+    always. Raises `ParameterError`, as does an upload of a segment with more kinds of postings than `MAX_KINDS`.
+    """
+
+    def __init__(self, device: torch.device, limit: int | None = None, posting_bytes: int = 8) -> None:
+        if posting_bytes not in POSTING_BYTES:
+            raise ParameterError(f"posting_bytes must be one of {POSTING_BYTES}, not {posting_bytes!r}")
         self.device = device
+        self.posting_bytes = posting_bytes
         self.limit = limit
         # By whether contributions are int64: epochs on both sides of that border may be asked in turn.
         self._held: weakref.WeakKeyDictionary[Segment, dict[bool, Resident]] = weakref.WeakKeyDictionary()
@@ -145,7 +191,7 @@ class Residency:
         with clock("upload"):
             for snapshot in snapshots:
                 for segment in snapshot.segments:
-                    self._hold(segment, snapshot.long)
+                    self._hold(segment, snapshot)
         with clock("derive"):
             stale = [
                 (snapshot, number)
@@ -175,10 +221,11 @@ class Residency:
             alive = [0] * len(residents)
             for number, own in snapshot.tombstones.items():
                 alive[number] = self._alive_bitmap(own).data_ptr()
-            words, quanta, sizes, firsts, alive_at, offsets = self.upload(
+            words, quanta, saturated, sizes, firsts, alive_at, offsets = self.upload(
                 [
                     np.array([resident.words.data_ptr() for resident in residents], dtype=np.int64),
-                    np.array([resident.quanta.data_ptr() for resident in residents], dtype=np.int64),
+                    np.array([resident.values.data_ptr() for resident in residents], dtype=np.int64),
+                    np.array([resident.saturated.data_ptr() for resident in residents], dtype=np.int64),
                     np.array([resident.size for resident in residents], dtype=np.int32),
                     np.array(snapshot.firsts, dtype=np.int64),
                     np.array(alive, dtype=np.int64),
@@ -186,7 +233,7 @@ class Residency:
                 ]
             )
             self.settle()
-            known[tile_bits] = SegmentTable(tiles, words, quanta, sizes, firsts, alive_at, offsets)
+            known[tile_bits] = SegmentTable(tiles, words, quanta, saturated, sizes, firsts, alive_at, offsets)
         return known[tile_bits]
 
     def _alive_bitmap(self, tombstones: Tombstones) -> torch.Tensor:
@@ -217,11 +264,22 @@ class Residency:
             self.settle()
         return self._decay_table
 
-    def _hold(self, segment: Segment, long: bool) -> None:
+    def bytes_for(self, snapshot: Snapshot) -> int:
+        """Bytes of a posting of the snapshot's segments."""
+        return 8 if snapshot.long or snapshot.bm25.signed else self.posting_bytes
+
+    def _hold(self, segment: Segment, snapshot: Snapshot) -> None:
+        long, posting_bytes = snapshot.long, self.bytes_for(snapshot)
         held = self._held.setdefault(segment, {})
         if long not in held:
-            self.reserve(Resident.bytes_of(segment, long))
-            held[long] = Resident(segment, self.device, long)
+            kinds, most = segment.kind_frequencies.shape[1], MAX_KINDS.get(posting_bytes)
+            if most is not None and kinds > most:
+                raise ParameterError(
+                    f"a segment has {kinds:,} kinds of postings (frequency and length), and {posting_bytes} bytes a "
+                    f"posting hold {most:,}; use more of {POSTING_BYTES}"
+                )
+            self.reserve(Resident.bytes_of(segment, long, posting_bytes))
+            held[long] = Resident(segment, self.device, long, posting_bytes)
 
     def reserve(self, need: int) -> None:
         """Raise `DeviceMemoryError` if so many more bytes cannot be had."""

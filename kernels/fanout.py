@@ -6,6 +6,7 @@ them as one, between one copy in and one copy out through pinned memory, with on
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections import OrderedDict
@@ -16,7 +17,7 @@ import torch
 
 from ..engine.index import Snapshot
 from ..engine.plan import Plan
-from .batch import answer_size, block_of, from_block
+from .batch import Download, answer_size, block_of, recorded
 from .tensors import TensorSearch, make_frame
 
 # Padded shapes. A batch takes the smallest that holds it, so that few graphs are captured.
@@ -27,6 +28,8 @@ WIDTHS = (16, 128, 1024)
 MAX_GRAPHS = 8
 
 Integers = npt.NDArray[np.int64]
+Key = tuple[int, int, int, int, int]
+"""The snapshot, the padded shape, and which of the fan-outs of that shape that are on their way at once."""
 
 _capturing = threading.Lock()
 
@@ -51,9 +54,11 @@ class Fanout:
         self._terms, self._offsets = self._inputs.split_with_sizes([terms, queries + 1])
         self._graph: torch.cuda.CUDAGraph | None = None
         self._uses = 0
+        self.busy = False
+        """Whether an answer is on its way, or not read yet. Set under the lock of the search, cleared by any thread."""
 
-    def __call__(self, terms: Integers, offsets: Integers) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
-        """(scores in quanta, documents, counts) of the padded batch, on the host until the next call."""
+    def begin(self, terms: Integers, offsets: Integers, k: int) -> Download:
+        """Launch the padded batch; its rows and the first `k` columns are what will be read."""
         staged = self._asked.numpy()
         size = len(self._terms)
         staged[: len(terms)] = terms
@@ -73,9 +78,13 @@ class Fanout:
             self._run()
         else:
             self._graph.replay()
-        if self._captures:
-            torch.cuda.current_stream().synchronize()
-        return from_block(self._found.numpy(), len(self._offsets) - 1, self._k)
+        event = recorded() if self._captures else None
+        padded = len(self._offsets) - 1, self._k
+        self.busy = True
+        return Download(self._found, event, padded, len(offsets) - 1, k, self._let_go)
+
+    def _let_go(self) -> None:
+        self.busy = False
 
     def _run(self) -> None:
         """From the host's buffer to the host's buffer, without waiting."""
@@ -91,10 +100,10 @@ class Fanouts:
 
     def __init__(self, search: TensorSearch) -> None:
         self._search = search
-        self._kept: OrderedDict[tuple[int, int, int, int], tuple[weakref.ref[Snapshot], Fanout]] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[weakref.ref[Snapshot], Fanout]] = OrderedDict()
 
-    def answer(self, plan: Plan) -> tuple[Integers, Integers, npt.NDArray[np.int32]] | None:
-        """The rows of the plan's queries, or None if the batch is not a small one of equal k, unfiltered and narrow."""
+    def begin(self, plan: Plan) -> Download | None:
+        """The answer to the plan's queries, begun, or None if they are not a few of equal k, unfiltered and narrow."""
         if len(plan.rows) > QUERIES[-1] or not plan.reads_all or plan.wide.any() or plan.snapshot.long:
             return None
         k = int(plan.k[0]) if len(plan.k) else 0
@@ -105,17 +114,18 @@ class Fanouts:
         queries, terms, width = (int(size or 0) for size in shape)
         for gone in [kept for kept, (snapshot, _) in self._kept.items() if snapshot() is None]:
             del self._kept[gone]
-        key = (id(plan.snapshot), queries, terms, width)
-        known = self._kept.pop(key, None)
-        if known is None:
-            fanout = Fanout(plan.snapshot, queries, terms, width, self._search)
-            known = (weakref.ref(plan.snapshot), fanout)
-        self._kept[key] = known
+        for turn in itertools.count():
+            key = (id(plan.snapshot), queries, terms, width, turn)
+            kept = self._kept.get(key)
+            # Another call's answer may lie in its buffers still.
+            if kept is None or not kept[1].busy:
+                break
+        fanout = Fanout(plan.snapshot, queries, terms, width, self._search) if kept is None else kept[1]
+        self._kept[key] = weakref.ref(plan.snapshot), fanout
+        self._kept.move_to_end(key)
         while len(self._kept) > MAX_GRAPHS:
             self._kept.popitem(last=False)
         owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
         counts = np.bincount(owners, weights=plan.multiplicities, minlength=len(plan.rows)).astype(np.int64)
         repeated = np.repeat(plan.terms[plan.slots], plan.multiplicities).astype(np.int64)
-        scores, documents, found = known[1](repeated, np.concatenate([[0], np.cumsum(counts)]))
-        rows = len(plan.rows)
-        return scores[:rows, :k], documents[:rows, :k], np.minimum(found[:rows], k).astype(np.int32)
+        return fanout.begin(repeated, np.concatenate([[0], np.cumsum(counts)]), k)

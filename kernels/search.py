@@ -1,11 +1,15 @@
 """The search verb on a device: the same answer as `cpu_fallback/search.py`, whichever kernel family serves.
 
 plans -> upload -> derive -> launches of bounded size: plan, cut, score, select, download
+
+Only what comes before the download holds the lock. Calls take two streams in turn, each with buffers and an answer of
+its own in pinned memory, so the next call's launches are on their way while this one's answer is waited for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Sequence
 
@@ -13,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.errors import DeviceMemoryError
+from ..engine.errors import DeviceMemoryError, ParameterError
 from ..engine.index import Snapshot
 from ..engine.plan import Plan
 from ..engine.timing import Phases
-from .batch import Share, chunks, halves, make_launch, to_host
+from .batch import Download, Share, chunks, halves, make_launch
 from .device import Residency
 from .fanout import Fanouts
 from .launch import run
@@ -29,18 +33,41 @@ from .work import Verbs
 MAX_CANDIDATES = 1 << 26
 MAX_CUTS = 1 << 24
 
+STREAMS = 2
+
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
+Downloads = list[tuple[npt.NDArray[np.int64], Download]]
+"""Rows of a batch, and where their answers will be found."""
 
 
 class DeviceSearch:
-    """One engine's search on one device. Calls are answered one after another: a device is one queue."""
+    """One engine's search on one device. Any thread may call it.
 
-    def __init__(self, verbs: Verbs, device: torch.device, max_device_bytes: int | None = None) -> None:
+    `STREAMS` calls are on the device at once, or one where the bytes are bounded.
+    """
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        device: torch.device,
+        max_device_bytes: int | None = None,
+        *,
+        posting_bytes: int = 8,
+        residency: Residency | None = None,
+    ) -> None:
+        """Over segments of its own, of which `posting_bytes` are as `Residency` has them, or over those of another.
+
+        Searches over one residency must not run at once. Raises `ParameterError` where the family does not read such.
+        """
+        if posting_bytes not in verbs.posting_bytes:
+            raise ParameterError(f"{verbs.name} reads postings of {verbs.posting_bytes} bytes, not {posting_bytes!r}")
         self.verbs = verbs
-        self.residency = Residency(device, max_device_bytes)
+        self.residency = residency or Residency(device, max_device_bytes, posting_bytes)
         self.lock = threading.RLock()
         self._tensors = TensorSearch(self.residency, verbs)
         self._fanouts = Fanouts(self._tensors)
+        self._streams = _streams(device)
+        self._calls = itertools.count()
 
     def __call__(
         self,
@@ -62,18 +89,45 @@ class DeviceSearch:
         out = (scores, documents, counts)
         if not k:
             return out
-        with self.lock, self._current():
-            clock = DevicePhases(phases, self.residency.device)
-            self._make_ready([plan.snapshot for plan in plans], clock)
-            if len(plans) == 1 and execution == "auto" and self._small(plans[0], clock, out):
-                clock.finish()
-                return out
-            tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))
-            candidates, cuts = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
-            for shares in chunks(plans, tile_bits, candidates, cuts):
-                self._answer(shares, tile_bits, clock, out)
-            clock.finish()
+        clock = DevicePhases(phases, self.residency.device)
+        downloads: Downloads = []
+        # Where bytes are bounded, what a call takes must be let go before the next takes its own.
+        with self.lock if self.residency.limit is not None else contextlib.nullcontext():
+            with self.lock, self._current():
+                self._make_ready([plan.snapshot for plan in plans], clock)
+                with self._stream():
+                    self._begin(plans, execution, clock, downloads)
+                    clock.finish()
+            for rows, download in downloads:
+                _place(rows, download.wait(), out)
         return out
+
+    def _begin(
+        self,
+        plans: Sequence[Plan],
+        execution: str,
+        clock: DevicePhases,
+        downloads: Downloads,
+    ) -> None:
+        """Launch everything on the current stream; `downloads` is where the answers will be found."""
+        if len(plans) == 1 and execution == "auto":
+            small = self._small(plans[0], clock)
+            if small is not None:
+                downloads.append((plans[0].rows, small))
+                return
+        tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))
+        candidates, cuts = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
+        for shares in chunks(plans, tile_bits, candidates, cuts):
+            self._answer(shares, tile_bits, clock, downloads)
+
+    def _stream(self) -> contextlib.AbstractContextManager[object]:
+        """The next of the streams made the current one."""
+        if not self._streams:
+            return contextlib.nullcontext()
+        stream: contextlib.AbstractContextManager[object] = torch.cuda.stream(
+            self._streams[next(self._calls) % len(self._streams)]
+        )
+        return stream
 
     def tensors(
         self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
@@ -103,20 +157,16 @@ class DeviceSearch:
             f"from the CPU, or free memory ({error})"
         )
 
-    def _small(self, plan: Plan, clock: DevicePhases, out: Output) -> bool:
-        """Answer by the fan-out's path, if the batch is one and its padded shape has room."""
+    def _small(self, plan: Plan, clock: DevicePhases) -> Download | None:
+        """The fan-out's path, begun, if the batch is one and its padded shape has room."""
         try:
             with clock("fan-out"):
-                found = self._fanouts.answer(plan)
+                return self._fanouts.begin(plan)
         except (DeviceMemoryError, torch.OutOfMemoryError):
-            return False
-        if found is None:
-            return False
-        _place(plan.rows, found, out)
-        return True
+            return None
 
-    def _answer(self, shares: list[Share], tile_bits: int, clock: DevicePhases, out: Output) -> None:
-        failure = self._launch(shares, tile_bits, clock, out)
+    def _answer(self, shares: list[Share], tile_bits: int, clock: DevicePhases, downloads: Downloads) -> None:
+        failure = self._launch(shares, tile_bits, clock, downloads)
         if failure is None:
             return
         parts = halves(shares)
@@ -125,19 +175,21 @@ class DeviceSearch:
         if self.residency.device.type == "cuda":
             torch.cuda.empty_cache()
         for part in parts:
-            self._answer(part, tile_bits, clock, out)
+            self._answer(part, tile_bits, clock, downloads)
 
-    def _launch(self, shares: list[Share], tile_bits: int, clock: DevicePhases, out: Output) -> str | None:
-        """Answer a chunk, or say how memory ran out; then nothing of the launch is held any more."""
+    def _launch(self, shares: list[Share], tile_bits: int, clock: DevicePhases, downloads: Downloads) -> str | None:
+        """Launch a chunk, or say how memory ran out; then nothing of the launch is held any more.
+
+        Its buffers are let go before it is done: their memory goes to what the same stream does next, and no other.
+        """
         try:
             with clock("plan"):
                 launch = make_launch(shares, self.residency, tile_bits)
             run(self.verbs, launch.work, launch.buffers, launch.answer, clock)
             with clock("download"):
-                found = to_host(launch.answer)
+                downloads.append((launch.rows, Download.of(launch.answer)))
         except torch.OutOfMemoryError as error:
             return str(error)
-        _place(launch.rows, found, out)
         return None
 
 
@@ -146,3 +198,10 @@ def _place(rows: npt.NDArray[np.int64], found: Output, out: Output) -> None:
     for target, own in zip(out[:2], found[:2], strict=True):
         target[rows, : own.shape[1]] = own
     out[2][rows] = found[2]
+
+
+def _streams(device: torch.device) -> list[torch.cuda.Stream]:
+    """The streams that calls take in turn; none where the device is the host."""
+    if device.type != "cuda":
+        return []
+    return [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]

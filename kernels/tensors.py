@@ -215,18 +215,22 @@ def plan_on_device(
         slots = torch.empty_like(place).scatter_(0, order, place)
         slot_list = (slots + frame.slot_base).to(torch.int32).view(-1)
 
-    starts, lengths = [], []
+    starts, lengths, idfs = [], [], []
+    posting_bytes = residency.bytes_for(snapshot)
     for segment in snapshot.segments:
         resident = residency.held(segment, long)
         held, ends = resident.terms, resident.postings.offsets
         if not len(held):
             starts.append(torch.zeros_like(distinct))
             lengths.append(torch.zeros_like(distinct))
+            idfs.append(torch.zeros_like(distinct, dtype=torch.float64))
             continue
         position = torch.searchsorted(held, distinct.to(held.dtype)).clamp_(max=len(held) - 1)
         start = ends[position]
         starts.append(start)
         lengths.append((ends[position + 1] - start) * (held[position] == distinct))
+        if posting_bytes < 8:
+            idfs.append(resident.idf[position])
     slot_weight, query_wide = frame.slot_weight, frame.query_wide
     offsets = offsets.to(torch.int64)
     if weights is not None:
@@ -269,4 +273,7 @@ def plan_on_device(
         query_wide=query_wide,
         candidate_offset=frame.candidate_offset,
         **frame.no_decay,
+        posting_bytes=posting_bytes,
+        saturated=table.saturated if posting_bytes < 8 else None,
+        list_idf=torch.cat(idfs) if posting_bytes < 8 else None,
     )

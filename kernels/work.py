@@ -15,13 +15,15 @@ Two segments of 40 and 70 documents, two queries, tiles of 32 documents (`tile_b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
 DOCUMENT_BITS = 20
 """A posting is one 32-bit word, ``document | frequency << DOCUMENT_BITS``; a segment holds at most 2**20 documents."""
+POSTING_BYTES = (8, 6, 4)
+"""A word and a contribution; a word and the posting's kind; a word that holds the kind in place of the frequency."""
 MIN_TILE_BITS = 5
 MAX_SELECTED = 1024
 """The largest k that `Verbs.select` takes."""
@@ -113,6 +115,12 @@ class Work:
     query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/decay.py`), or 0.0: the query does not decay
     decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`
 
+    # One of `POSTING_BYTES`. Below 8, contributions are made of kinds; of 6, `quanta` are the addresses of those.
+    posting_bytes: int = field(default=8, kw_only=True)
+    # Below 8: int64 [S] address of the segment's `Resident.saturated`, and float64 [L].
+    saturated: torch.Tensor | None = field(default=None, kw_only=True)
+    list_idf: torch.Tensor | None = field(default=None, kw_only=True)
+
 
 def no_decay(device: torch.device) -> dict[str, torch.Tensor]:
     """The tensors of decay for a launch without any."""
@@ -153,6 +161,10 @@ class Verbs(Protocol):
     """What a kernel family offers. Nothing synchronises; work goes to the caller's current stream."""
 
     name: str
+
+    @property
+    def posting_bytes(self) -> Sequence[int]:
+        """Those of `POSTING_BYTES` that it reads."""
 
     def tile_bits(self, wide: bool) -> int:
         """The preferred tile size, 2**bits documents."""

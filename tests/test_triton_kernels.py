@@ -307,6 +307,8 @@ def variants() -> Iterator[Variant]:
             "SLOTS": DEFAULT.score.slots,
             "POSTINGS": DEFAULT.score.postings,
             "CHUNK": DEFAULT.score.emitted,
+            "RAISES": DEFAULT.score.raises_floors,
+            "TILE_MAJOR": DEFAULT.score.tile_major,
         }
         name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
         types = {"sums": I64 if wide else I32}

@@ -1,5 +1,6 @@
 // Score one (tile, unit) a block: integer sums in shared memory, then the block's k best leave as candidates. Of a query
-// that decays the sums become, once complete, the bits of positive doubles, which are ordered as integers.
+// that decays the sums become, once complete, the bits of positive doubles, which are ordered as integers. A posting's
+// contribution is read (8 bytes a posting), or made of its kind, which lies beside its word (6) or in it (4).
 #include "common.cuh"
 
 constexpr i32 THREADS = 512;
@@ -19,12 +20,17 @@ constexpr i32 FACTOR_BITS = 30;
 constexpr i32 EXPONENT_BIAS = 1023;
 constexpr i32 MANTISSA_BITS = 52;
 
+// What a launch may leave out, to be measured: the answer is the same.
+constexpr i32 FLOORS_STAY = 1;  // no tile raises its query's floor
+constexpr i32 UNIT_MAJOR = 2;   // blocks go through the tiles of one unit before the next
+
 struct Arguments {
     i64 block_base;  // the number of the first block; the others follow, or where scores decay precede
     i32 tile_bits;
+    i32 options;
     i32 segments;
     const i64* words_of;
-    const i64* quanta_of;
+    const i64* quanta_of;  // of 6 bytes a posting, the kinds
     const i32* sizes;
     const i64* firsts;
     const i64* block_offset;
@@ -54,6 +60,9 @@ struct Arguments {
     const double* query_now;
     const double* query_rate;
     const i32* decay_table;
+    // Where contributions are made of kinds:
+    const i64* saturated_of;
+    const double* list_idf;
 };
 
 // How the scores of a query fade: the operations of engine/decay.py, in intrinsics, which are never contracted.
@@ -134,6 +143,13 @@ struct Shared {
     u16 listed[LISTED];
 };
 
+// What contributions are made of, kept out of the registers.
+struct Making {
+    const u16* kinds;
+    const double* saturated;
+    double idf[SLOTS];
+};
+
 // What neighbouring 16 bytes of the accumulator hold.
 template <typename Sum>
 struct alignas(16) Sums {
@@ -154,7 +170,7 @@ __device__ __forceinline__ i64 add_shared(i64* target, i64 value) {
 
 // Reads the slot's part of the tile into (bound, postings) and describes it in shared memory if it is one of `SLOTS`.
 __device__ __forceinline__ void describe_slot(
-    const Arguments& a, Shared& shared, i64 slot, i32 tile, i32 place, i64& bound, i32& postings) {
+    const Arguments& a, Shared& shared, Making* making, i64 slot, i32 tile, i32 place, i64& bound, i32& postings) {
     const i32 list = a.slot_list[slot];
     const i32 weight = a.slot_weight[slot];
     i32 count = 0;
@@ -172,6 +188,9 @@ __device__ __forceinline__ void describe_slot(
         shared.slot_first[place] = first;
         shared.slot_count[place] = count;
         shared.slot_weight[place] = weight;
+        if (making != nullptr) {
+            making->idf[place] = a.list_idf[list];
+        }
     }
 }
 
@@ -325,11 +344,13 @@ __device__ __forceinline__ void decay_sums(
 }
 
 // `Sum` is int32 for narrow queries and int64 for wide ones; `Unsigned` is its unsigned twin. Where DECAYS, `decaying`
-// lies in shared memory; its queries may decay or not.
-template <typename Sum, typename Unsigned, typename Quantum, bool SIGNED, bool DECAYS>
+// lies in shared memory; its queries may decay or not. `BYTES` of a posting: below 8, `making` lies there too.
+// `dynamic` is shared memory, or the block's own part of global memory.
+template <typename Sum, typename Unsigned, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
 __device__ __forceinline__ void score(
-    const Arguments& a, Shared& shared, Decaying* decaying, unsigned char* dynamic) {
+    const Arguments& a, Shared& shared, Decaying* decaying, Making* making, unsigned char* dynamic) {
     static_assert(!DECAYS || (sizeof(Sum) == 8 && !SIGNED), "what decays is the bits of a positive double");
+    static_assert(BYTES == 8 || !SIGNED, "a contribution made of a kind is at least one quantum");
     constexpr bool WIDE = sizeof(Sum) == 8;
     constexpr i32 PER_VECTOR = 16 / static_cast<i32>(sizeof(Sum));
     const i32 thread = static_cast<i32>(threadIdx.x);
@@ -344,7 +365,11 @@ __device__ __forceinline__ void score(
     const i64 place = block - a.block_offset[segment];
     i32 tile;
     i32 unit;
-    if (place >> 32 == 0) {
+    if (a.options & UNIT_MAJOR) {
+        const i64 tiles = (a.block_offset[segment + 1] - a.block_offset[segment]) / units;
+        tile = static_cast<i32>(place % tiles);
+        unit = first_unit + static_cast<i32>(place / tiles);
+    } else if (place >> 32 == 0) {
         tile = static_cast<i32>(static_cast<u32>(place) / static_cast<u32>(units));
         unit = first_unit + static_cast<i32>(static_cast<u32>(place) % static_cast<u32>(units));
     } else {
@@ -378,7 +403,7 @@ __device__ __forceinline__ void score(
     const i32 slots = static_cast<i32>(a.unit_slots[unit + 1] - first_slot);
 #pragma unroll 1
     for (i32 slot = thread; slot < slots; slot += THREADS) {
-        describe_slot(a, shared, first_slot + slot, tile, slot, own_bound, own_postings);
+        describe_slot(a, shared, making, first_slot + slot, tile, slot, own_bound, own_postings);
     }
     if (restricted) {
 #pragma unroll 1
@@ -439,11 +464,15 @@ __device__ __forceinline__ void score(
     }
 
     if (thread == 0) {
+        if constexpr (BYTES < 8) {
+            making->kinds = at_address<u16>(a.quanta_of[segment]);
+            making->saturated = at_address<double>(a.saturated_of[segment]);
+        }
         shared.later.bound = bound;
         shared.later.floor = floor;
         shared.later.candidates = a.candidate_offset[query];
         shared.later.count = a.counts + query;
-        shared.later.query_floor = a.floors + query;
+        shared.later.query_floor = a.options & FLOORS_STAY ? nullptr : a.floors + query;
         shared.later.k = k;
         shared.later.restricted = restricted;
         shared.later.first = static_cast<u32>(a.firsts[segment]) + static_cast<u32>(tile_first);
@@ -471,7 +500,8 @@ __device__ __forceinline__ void score(
             if (thread < described) {
                 i64 unused_bound = 0;
                 i32 unused_postings = 0;
-                describe_slot(a, shared, a.unit_slots[unit] + chunk + thread, tile, thread, unused_bound, unused_postings);
+                const i64 next = a.unit_slots[unit] + chunk + thread;
+                describe_slot(a, shared, making, next, tile, thread, unused_bound, unused_postings);
             }
             __syncthreads();
         }
@@ -487,30 +517,48 @@ __device__ __forceinline__ void score(
             const i32 count = shared.slot_count[slot] - begin;
             const i64 first = shared.slot_first[slot] + begin;
             const Sum weight = static_cast<Sum>(shared.slot_weight[slot]);
-            u32 locals[UNROLL];
-            Sum values[UNROLL];
+            // Fewer in flight where kinds lie in the words: the registers of three blocks do not hold more.
+            constexpr i32 OWN = BYTES == 4 ? UNROLL / 2 : UNROLL;
+#pragma unroll 1
+            for (i32 part = 0; part < UNROLL; part += OWN) {
+                u32 locals[OWN];
+                Sum values[OWN];
 #pragma unroll
-            for (i32 i = 0; i < UNROLL; ++i) {
-                const i32 index = i * WARP + lane;
-                if (index < count) {
-                    locals[i] = words[first + index];
-                    values[i] = static_cast<Sum>(quanta[first + index]);
+                for (i32 i = 0; i < OWN; ++i) {
+                    const i32 index = (part + i) * WARP + lane;
+                    if (index < count) {
+                        locals[i] = words[first + index];
+                        if constexpr (BYTES == 8) {
+                            values[i] = static_cast<Sum>(quanta[first + index]);
+                        } else if constexpr (BYTES == 6) {
+                            // A document's place in its tile takes less than 16 bits.
+                            locals[i] = (locals[i] & tile_mask) | static_cast<u32>(making->kinds[first + index]) << 16;
+                        }
+                    }
                 }
-            }
 #pragma unroll
-            for (i32 i = 0; i < UNROLL; ++i) {
-                if (i * WARP + lane < count) {
-                    const u32 local = locals[i] & tile_mask;
-                    const Sum value = values[i] * weight;
-                    const Sum before = add_shared(&sums[local], value);
-                    if (SIGNED) {
-                        atomicOr(&matched[local / 32], 1u << (local % 32));
-                    } else if (before < lowest && before + value >= lowest) {
-                        // Contributions are positive, so a document reaches the floor once.
-                        if (!shared.later.restricted || is_set(allowed, static_cast<i32>(local))) {
-                            const i32 position = atomicAdd(&shared.found, 1);
-                            if (position < LISTED) {
-                                shared.listed[position] = static_cast<u16>(local);
+                for (i32 i = 0; i < OWN; ++i) {
+                    if ((part + i) * WARP + lane < count) {
+                        const u32 local = locals[i] & tile_mask;
+                        Sum value;
+                        if constexpr (BYTES == 8) {
+                            value = values[i];
+                        } else {
+                            // Looked up last: it lies in the first-level cache, and takes two registers.
+                            const u32 kind = locals[i] >> (BYTES == 6 ? 16 : DOCUMENT_BITS);
+                            value = static_cast<Sum>(quanta_of_kind(making->idf[slot], making->saturated[kind]));
+                        }
+                        value *= weight;
+                        const Sum before = add_shared(&sums[local], value);
+                        if (SIGNED) {
+                            atomicOr(&matched[local / 32], 1u << (local % 32));
+                        } else if (before < lowest && before + value >= lowest) {
+                            // Contributions are positive, so a document reaches the floor once.
+                            if (!shared.later.restricted || is_set(allowed, static_cast<i32>(local))) {
+                                const i32 position = atomicAdd(&shared.found, 1);
+                                if (position < LISTED) {
+                                    shared.listed[position] = static_cast<u16>(local);
+                                }
                             }
                         }
                     }
@@ -568,7 +616,7 @@ __device__ __forceinline__ void score(
             },
             range_bits, rank, equal);
         least = static_cast<Sum>(static_cast<Unsigned>(base_sum) + above);
-        if (thread == 0) {
+        if (thread == 0 && shared.later.query_floor != nullptr) {
             atomicMax(shared.later.query_floor, static_cast<i64>(least));
         }
         if (rank < equal) {
@@ -604,8 +652,8 @@ __device__ __forceinline__ void score(
 
 // The kernels differ in types alone, so that each has the registers of its own road only.
 #define FANRANK_SCORE_PARAMETERS                                                                                      \
-    i64 block_base, i32 tile_bits, i32 segments, const i64 *words_of, const i64 *quanta_of, const i32 *sizes,        \
-        const i64 *firsts, const i64 *block_offset, const i32 *unit_offset, const i64 *list_start,                   \
+    i64 block_base, i32 tile_bits, i32 options, i32 segments, const i64 *words_of, const i64 *quanta_of,             \
+        const i32 *sizes, const i64 *firsts, const i64 *block_offset, const i32 *unit_offset, const i64 *list_start, \
         const i32 *list_length, const i64 *list_cuts, const i32 *unit_query, const i64 *unit_slots,                  \
         const i64 *unit_filter, const i32 *unit_low, const i32 *unit_high, const i32 *slot_list,                     \
         const i32 *slot_weight, const i32 *query_k, const u8 *query_wide, const i64 *candidate_offset,               \
@@ -613,22 +661,39 @@ __device__ __forceinline__ void score(
 #define FANRANK_DECAYED_PARAMETERS                                                                                    \
     FANRANK_SCORE_PARAMETERS, const i64 *times_of, const i64 *latest_of, const double *query_now,                     \
         const double *query_rate, const i32 *decay_table
+#define FANRANK_KINDS_PARAMETERS FANRANK_SCORE_PARAMETERS, const i64 *saturated_of, const double *list_idf
+#define FANRANK_DECAYED_KINDS_PARAMETERS FANRANK_DECAYED_PARAMETERS, const i64 *saturated_of, const double *list_idf
+#define FANRANK_GLOBAL_PARAMETERS FANRANK_SCORE_PARAMETERS, unsigned char *sums, i64 stride
 #define FANRANK_SCORE_ARGUMENTS                                                                                       \
-    block_base, tile_bits, segments, words_of, quanta_of, sizes, firsts, block_offset, unit_offset, list_start,       \
-        list_length, list_cuts, unit_query, unit_slots, unit_filter, unit_low, unit_high, slot_list, slot_weight,     \
-        query_k, query_wide, candidate_offset, cuts, maxima, floors, counts, keys, documents
+    block_base, tile_bits, options, segments, words_of, quanta_of, sizes, firsts, block_offset, unit_offset,          \
+        list_start, list_length, list_cuts, unit_query, unit_slots, unit_filter, unit_low, unit_high, slot_list,      \
+        slot_weight, query_k, query_wide, candidate_offset, cuts, maxima, floors, counts, keys, documents
 #define FANRANK_DECAY_ARGUMENTS times_of, latest_of, query_now, query_rate, decay_table
+#define FANRANK_NO_DECAY nullptr, nullptr, nullptr, nullptr, nullptr
 #define FANRANK_SCORE(...)                                                                                            \
     FANRANK_DYNAMIC_SHARED(dynamic);                                                                                  \
     __shared__ Shared shared;                                                                                         \
     const Arguments arguments = {FANRANK_SCORE_ARGUMENTS};                                                            \
-    score<__VA_ARGS__, false>(arguments, shared, nullptr, dynamic)
+    score<__VA_ARGS__, false, 8>(arguments, shared, nullptr, nullptr, dynamic)
 #define FANRANK_SCORE_DECAYED(...)                                                                                    \
     FANRANK_DYNAMIC_SHARED(dynamic);                                                                                  \
     __shared__ Shared shared;                                                                                         \
     __shared__ Decaying decaying;                                                                                     \
     const Arguments arguments = {FANRANK_SCORE_ARGUMENTS, FANRANK_DECAY_ARGUMENTS};                                   \
-    score<__VA_ARGS__, false, true>(arguments, shared, &decaying, dynamic)
+    score<__VA_ARGS__, false, true, 8>(arguments, shared, &decaying, nullptr, dynamic)
+#define FANRANK_SCORE_KINDS(bytes, ...)                                                                               \
+    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                  \
+    __shared__ Shared shared;                                                                                         \
+    __shared__ Making making;                                                                                         \
+    const Arguments arguments = {FANRANK_SCORE_ARGUMENTS, FANRANK_NO_DECAY, saturated_of, list_idf};                  \
+    score<__VA_ARGS__, false, false, bytes>(arguments, shared, nullptr, &making, dynamic)
+#define FANRANK_SCORE_KINDS_DECAYED(bytes, ...)                                                                       \
+    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                  \
+    __shared__ Shared shared;                                                                                         \
+    __shared__ Decaying decaying;                                                                                     \
+    __shared__ Making making;                                                                                         \
+    const Arguments arguments = {FANRANK_SCORE_ARGUMENTS, FANRANK_DECAY_ARGUMENTS, saturated_of, list_idf};           \
+    score<__VA_ARGS__, false, true, bytes>(arguments, shared, &decaying, &making, dynamic)
 
 // On sm_90 three blocks of 64 KiB of sums fit an SM, if each thread makes do with 40 registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
@@ -639,6 +704,38 @@ __device__ __forceinline__ void score(
 
 extern "C" __global__ void __launch_bounds__(512, FANRANK_NARROW_BLOCKS) score_narrow(FANRANK_SCORE_PARAMETERS) {
     FANRANK_SCORE(i32, u32, i32, false);
+}
+
+// The sums of a tile in global memory, `stride` bytes a block: what shared memory is worth. In the registers of three
+// blocks this one spills, and so does `score_narrow_6`.
+extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_global(FANRANK_GLOBAL_PARAMETERS) {
+    __shared__ Shared shared;
+    const Arguments arguments = {FANRANK_SCORE_ARGUMENTS};
+    score<i32, u32, i32, false, false, 8>(arguments, shared, nullptr, nullptr, sums + blockIdx.x * stride);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_6(FANRANK_KINDS_PARAMETERS) {
+    FANRANK_SCORE_KINDS(6, i32, u32, i32);
+}
+
+extern "C" __global__ void __launch_bounds__(512, FANRANK_NARROW_BLOCKS) score_narrow_4(FANRANK_KINDS_PARAMETERS) {
+    FANRANK_SCORE_KINDS(4, i32, u32, i32);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) score_wide_6(FANRANK_KINDS_PARAMETERS) {
+    FANRANK_SCORE_KINDS(6, i64, u64, i32);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) score_wide_4(FANRANK_KINDS_PARAMETERS) {
+    FANRANK_SCORE_KINDS(4, i64, u64, i32);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) score_wide_decayed_6(FANRANK_DECAYED_KINDS_PARAMETERS) {
+    FANRANK_SCORE_KINDS_DECAYED(6, i64, u64, i32);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) score_wide_decayed_4(FANRANK_DECAYED_KINDS_PARAMETERS) {
+    FANRANK_SCORE_KINDS_DECAYED(4, i64, u64, i32);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_signed(FANRANK_SCORE_PARAMETERS) {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...engine.errors import ParameterError
-from ..work import MAX_SELECTED, MIN_TILE_BITS, Answer, Buffers, Formula, Postings, Work
+from ..work import MAX_SELECTED, MIN_TILE_BITS, POSTING_BYTES, Answer, Buffers, Formula, Postings, Work
 from .launcher import Launcher
 
 NARROW_TILE_BITS = 14
@@ -32,6 +32,11 @@ BITONIC_SLOTS = 1024  # at least: what is left beside the best holds the survivo
 MAX_AUTO_WARP = 128
 
 SELECT_METHODS = ("auto", "bitonic", "warp")
+SUMS = ("shared", "global")
+# Blocks of a launch whose sums lie in global memory: 64 MiB of narrow tiles, about what the second-level cache holds.
+GLOBAL_BLOCKS = 1024
+# As score.cu has them.
+FLOORS_STAY, UNIT_MAJOR = 1, 2
 
 BASELINE_SCORE_THREADS = 128
 BASELINE_SLOTS = {32: 128, 128: 32}  # slots of a thread: threads (A049)
@@ -43,16 +48,35 @@ class CudaVerbs:
 
     `select_method`: "bitonic" sorts in shared memory, "warp" keeps lists in registers, "auto" chooses by width; the
     rows are the same. `tile_bits` overrides the preferred tile size.
+
+    The others leave out, for measurements, what makes scoring fast; the answer is the same. `sums` "global" keeps a
+    narrow tile's sums in global memory, without `raises_floors` no tile is passed over because others were better, and
+    without `tile_major` the queries of a tile are not scored side by side. Decay, signed methods and wide sums know
+    "shared" alone.
     """
 
+    posting_bytes = POSTING_BYTES
+
     def __init__(
-        self, launcher: Launcher, select_method: str = "auto", *, tile_bits: int | None = None, name: str = "cuda"
+        self,
+        launcher: Launcher,
+        select_method: str = "auto",
+        *,
+        tile_bits: int | None = None,
+        sums: str = "shared",
+        raises_floors: bool = True,
+        tile_major: bool = True,
+        name: str = "cuda",
     ) -> None:
         if select_method not in SELECT_METHODS:
             raise ParameterError(f"select_method must be one of {', '.join(SELECT_METHODS)}, not {select_method!r}")
         if tile_bits is not None and not MIN_TILE_BITS <= tile_bits <= MAX_NARROW_TILE_BITS:
             raise ParameterError(f"tile_bits must lie in [{MIN_TILE_BITS}, {MAX_NARROW_TILE_BITS}], not {tile_bits}")
+        if sums not in SUMS:
+            raise ParameterError(f"sums must be one of {', '.join(SUMS)}, not {sums!r}")
         self.name = name
+        self._sums = sums
+        self._options = (0 if raises_floors else FLOORS_STAY) | (0 if tile_major else UNIT_MAJOR)
         self._launcher = launcher
         self._select_method = select_method
         self._tile_bits = tile_bits
@@ -117,6 +141,25 @@ class CudaVerbs:
             *lookup,
             buffers.cuts,
         )
+        if work.posting_bytes < 8:
+            self._launch(
+                "cut_maxima_kinds",
+                -(-lists * work.max_tiles * WARP // CUT_THREADS),
+                CUT_THREADS,
+                0,
+                c_int32(work.tile_bits),
+                c_int32(work.max_tiles),
+                c_int32(work.posting_bytes),
+                c_int64(lists),
+                work.words,
+                work.quanta,
+                work.saturated,
+                work.list_idf,
+                *lookup,
+                buffers.cuts,
+                buffers.maxima,
+            )
+            return
         self._launch(
             "cut_maxima",
             -(-lists * work.max_tiles * WARP // CUT_THREADS),
@@ -146,15 +189,27 @@ class CudaVerbs:
         elif wide and work.any_decay:
             kernel += "_decayed"
             decay = (work.times, work.latest, work.query_now, work.query_rate, work.decay_table)
-        for base in range(0, work.blocks, MAX_GRID):
+        more: tuple[Any, ...] = decay
+        grid = MAX_GRID
+        if work.posting_bytes < 8:
+            kernel += f"_{work.posting_bytes}"
+            more = (*decay, work.saturated, work.list_idf)
+        elif self._sums == "global" and kernel == "score_narrow":
+            kernel, grid = "score_narrow_global", GLOBAL_BLOCKS
+            stride = -(-shared_bytes // 16) * 16
+            device = buffers.keys.device
+            more = (torch.empty(min(grid, work.blocks) * stride, dtype=torch.uint8, device=device), c_int64(stride))
+            shared_bytes = 0
+        for base in range(0, work.blocks, grid):
             self._launch(
                 kernel,
-                min(work.blocks - base, MAX_GRID),
+                min(work.blocks - base, grid),
                 SCORE_THREADS,
                 shared_bytes,
                 # Where scores decay, blocks are counted down from the last.
                 c_int64(work.blocks - 1 - base if decay else base),
                 c_int32(work.tile_bits),
+                c_int32(self._options),
                 c_int32(work.sizes.numel()),
                 work.words,
                 work.quanta,
@@ -181,7 +236,7 @@ class CudaVerbs:
                 buffers.counts,
                 buffers.keys,
                 buffers.documents if wide else None,
-                *decay,
+                *more,
             )
 
     def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:

@@ -40,6 +40,9 @@ class Settings:
     warps: int = 8
     programs: int = 4  # for each multiprocessor
     slab: int = 32 << 20  # bytes of sums at most
+    # As `CudaVerbs` has them: left out for measurements alone.
+    raises_floors: bool = True
+    tile_major: bool = True
 
 
 def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *, wide: bool) -> None:
@@ -93,6 +96,8 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         SLOTS=settings.slots,
         POSTINGS=settings.postings,
         CHUNK=min(settings.emitted, tile),
+        RAISES=settings.raises_floors,
+        TILE_MAJOR=settings.tile_major,
         num_warps=settings.warps,
         # Decay subtracts and multiplies in float64: each operation rounds by itself.
         enable_fp_fusion=False,
@@ -179,6 +184,8 @@ def _score(
     SLOTS: tl.constexpr,
     POSTINGS: tl.constexpr,
     CHUNK: tl.constexpr,
+    RAISES: tl.constexpr,
+    TILE_MAJOR: tl.constexpr,
 ):
     TILE: tl.constexpr = 1 << TILE_BITS
     sums += tl.program_id(0).to(tl.int64) * TILE
@@ -190,8 +197,13 @@ def _score(
         unit_begin = tl.load(unit_offset + segment)
         units = tl.load(unit_offset + segment + 1) - unit_begin
         local = (block - tl.load(block_offset + segment)).to(tl.int32)
-        tile = local // units
-        unit = unit_begin + local % units
+        if TILE_MAJOR:
+            tile = local // units
+            unit = unit_begin + local % units
+        else:
+            tiles = ((tl.load(block_offset + segment + 1) - tl.load(block_offset + segment)) // units).to(tl.int32)
+            tile = local % tiles
+            unit = unit_begin + local // tiles
         query = tl.load(unit_query + unit)
         k = tl.load(query_k + query)
         low = tl.maximum(tl.load(unit_low + unit), tile << TILE_BITS)
@@ -259,6 +271,7 @@ def _score(
                         SIGNED,
                         DECAYS,
                         CHUNK,
+                        RAISES,
                     )
                     tl.debug_barrier()
 
@@ -392,6 +405,7 @@ def _emit(
     SIGNED: tl.constexpr,
     DECAYS: tl.constexpr,
     CHUNK: tl.constexpr,
+    RAISES: tl.constexpr,
 ):
     """Emit the k best of the tile and raise the floor to the k-th; leaves the slab cleared."""
     TILE: tl.constexpr = 1 << TILE_BITS
@@ -432,7 +446,8 @@ def _emit(
             level = threshold.to(score.dtype)
             surplus = reached - k
             worst = tl.min(tl.where(score >= level, score, HIGHEST))
-            tl.atomic_max(query_floor, worst.to(tl.int64), sem="relaxed")
+            if RAISES:
+                tl.atomic_max(query_floor, worst.to(tl.int64), sem="relaxed")
         room += tl.atomic_add(query_count, tl.minimum(found, k), sem="relaxed")
         tl.debug_barrier()
         _store(

@@ -61,6 +61,7 @@ class TritonVerbs:
     """`kernels.work.Verbs` in Triton. Takes CPU tensors where triton was imported with TRITON_INTERPRET=1."""
 
     name = "triton"
+    posting_bytes = (8,)
 
     def __init__(self, device: torch.device | str = "cuda", settings: Tuning | None = None) -> None:
         self._device = torch.device(device)
