@@ -14,7 +14,7 @@ from .machine import ceiling, commit, machine, now
 from .measure import run_case
 from .options import names, numbers, progress
 from .paths import RESULTS
-from .plot import markdown
+from .report_systems import markdown
 from .rows import Row, append
 
 

@@ -15,7 +15,20 @@ ROOT = Path(__file__).resolve().parents[1]
 # Only while importing: the root holds folders named like other people's packages.
 sys.path.append(str(ROOT))
 try:
-    from bench import building, cases, client, corpora, measure, plot, reference, rows, run, systems, verify
+    from bench import (
+        building,
+        cases,
+        client,
+        corpora,
+        measure,
+        reference,
+        report_format,
+        report_systems,
+        rows,
+        run,
+        systems,
+        verify,
+    )
 finally:
     sys.path.remove(str(ROOT))
 
@@ -207,21 +220,23 @@ def test_row_fields_are_the_promised_ones():
 
 def test_ratios_stay_inside_a_place_and_a_run():
     measured = [row(systems.BASELINE, 2.0), row("x", 1.0), row(systems.BASELINE, 1.0, "two"), row("x", 4.0, "two")]
-    found = plot.ratios([*measured, row("x", 9.0, "three"), row("y", None, error="no")])
+    found = report_systems.ratios([*measured, row("x", 9.0, "three"), row("y", None, error="no")])
     assert sorted(found["x"].values()) == [0.5, 4.0]
     assert "y" not in found
-    assert plot.geometric_mean(found["x"].values()) == pytest.approx(math.sqrt(2))
-    assert math.isnan(plot.geometric_mean([]))
+    assert report_format.geometric_mean(found["x"].values()) == pytest.approx(math.sqrt(2))
+    assert math.isnan(report_format.geometric_mean([]))
     later = dataclasses.replace(measured[0], run="r2")
     assert rows.latest([*measured, later]) == [later]
     assert rows.latest([*measured, later], "r1") == measured
 
 
 def test_tables_show_errors_and_what_did_not_verify():
-    shown = plot.markdown([row(systems.BASELINE, 2.0), row("x", 1.0, verified=False), row("y", None, error="no wheel")])
-    assert "1 (0.50) !" in shown
+    shown = report_systems.markdown(
+        [row(systems.BASELINE, 2.0), row("x", 1.0, verified=False), row("y", None, error="no wheel")]
+    )
+    assert "1.00 (0.50) !" in shown
     assert "- one, y: no wheel" in shown
-    assert plot.markdown([]) == "No rows."
+    assert report_systems.markdown([]) == "No rows."
 
 
 # The whole road, with the one peer that Python carries and one that cannot be there

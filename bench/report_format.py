@@ -1,0 +1,65 @@
+"""How the report writes numbers and tables."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+_NUMBER = re.compile(r"$|[*]{0,2}-?[0-9]|error$")
+NONE = "No row yet"
+"""What stands where a bench has left nothing, with the command that would."""
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a column that begins with digits in every line is aligned to the right."""
+    body = [list(cells) for cells in body]
+    numeric = [all(_NUMBER.match(cells[at]) for cells in body) for at in range(len(head))]
+    lines = ["| " + " | ".join(head) + " |", "|" + "".join("---:|" if each else "---|" for each in numeric)]
+    return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in body])
+
+
+def details(summary: str, text: str) -> str:
+    """Text that is folded away."""
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number to that many significant digits, without exponents; whole from 1,000 on; empty for None."""
+    if value is None or math.isnan(value):
+        return ""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}"
+
+
+def percent(share: float | None, places: int = 1) -> str:
+    """A share as a percentage; empty for None."""
+    return "" if share is None else f"{100 * share:.{places}f} %"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def money(dollars: float) -> str:
+    """Dollars a query, which are few: 5.6e-9."""
+    mantissa, exponent = f"{dollars:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The geometric mean; NaN of nothing."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def ordered(names: Iterable[str], declared: Iterable[str]) -> list[str]:
+    """Each name once: the declared ones in their order, then the others in theirs."""
+    seen = list(dict.fromkeys(names))
+    known = [name for name in declared if name in seen]
+    return known + [name for name in seen if name not in known]
