@@ -127,32 +127,34 @@ class BM25:
 
     def idf(self, document_frequencies: npt.NDArray[np.int64], statistics: Statistics) -> FloatArray:
         """The idf of terms with these document frequencies (each at least 1), float64, same shape."""
-        distinct, inverse = np.unique(document_frequencies, return_inverse=True)
-        values = [self._raw_idf(n, statistics.documents) for n in distinct.tolist()]
+        values = self._raw_idf(document_frequencies, statistics.documents)
         if self.method == "okapi" and any(value < 0.0 for value in values):
             floor = OKAPI_EPSILON * self._mean_idf(statistics)
             values = [floor if value < 0.0 else value for value in values]
-        return np.array(values, dtype=np.float64)[inverse.reshape(-1)]
+        return np.array(values, dtype=np.float64)
 
-    def _raw_idf(self, n: int, documents: int) -> float:
+    def _raw_idf(self, n: npt.NDArray[np.int64], documents: int) -> list[float]:
         if self.method == DOT:
-            return 1.0
+            return [1.0] * len(n)
         if self.method == "lucene":
-            return math.log(1.0 + (documents - n + 0.5) / (n + 0.5))
-        if self.method == "bm25l":
-            return math.log((documents + 1) / (n + 0.5))
-        if self.method == "bm25+":
-            return math.log((documents + 1) / n)
-        value = math.log((documents - n + 0.5) / (n + 0.5))
-        return max(0.0, value) if self.method == "robertson_floor0" else value
+            odds = 1.0 + (documents - n + 0.5) / (n + 0.5)
+        elif self.method == "bm25l":
+            odds = (documents + 1) / (n + 0.5)
+        elif self.method == "bm25+":
+            odds = (documents + 1) / n
+        else:
+            odds = (documents - n + 0.5) / (n + 0.5)
+        # numpy's own logarithm has other bits on other processors.
+        values = list(map(math.log, odds.tolist()))
+        return [max(0.0, value) for value in values] if self.method == "robertson_floor0" else values
 
     def _mean_idf(self, statistics: Statistics) -> float:
         if statistics.document_frequencies is None:
             raise ParameterError("okapi needs the document frequencies of the whole vocabulary")
         distinct, counts = np.unique(statistics.document_frequencies, return_counts=True)
         # fsum is exactly rounded, so the mean does not depend on the order in which terms arrived.
-        pairs = zip(distinct.tolist(), counts.tolist(), strict=True)
-        parts = (itertools.repeat(self._raw_idf(n, statistics.documents), count) for n, count in pairs)
+        pairs = zip(self._raw_idf(distinct, statistics.documents), counts.tolist(), strict=True)
+        parts = itertools.starmap(itertools.repeat, pairs)
         return math.fsum(itertools.chain.from_iterable(parts)) / len(statistics.document_frequencies)
 
     def bounds(self, idf: FloatArray, largest: int = MAX_IMPACT) -> FloatArray:

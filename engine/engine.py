@@ -755,12 +755,13 @@ class Engine:
         return self._health.setdefault(namespace, Health(namespace))
 
     def _count(self, hits: Hits, seconds: float, fallback: str | None) -> None:
-        rows: dict[str, list[int]] = {}
-        for row, query in enumerate(hits.queries):
-            rows.setdefault(query.namespace, []).append(row)
+        spaces = [query.namespace for query in hits.queries]
+        rows: dict[str, list[int]] = {namespace: [] for namespace in spaces}
+        for row, namespace in enumerate(spaces if len(rows) > 1 else ()):
+            rows[namespace].append(row)
         for namespace, own in rows.items():
             results = hits.counts[own] if len(rows) > 1 else hits.counts
-            self._health_of(namespace).record(len(own), seconds, results, backend=hits.backend, fallback=fallback)
+            self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
 
     def _count_failure(self, queries: object, error: FanrankError) -> None:
         batch = queries if isinstance(queries, (list, tuple)) else [queries]

@@ -9,7 +9,8 @@ import numpy as np
 
 from .bm25 import SCALE
 from .index import Place
-from .plan import Plan, Request, SegmentPlan, decayed_total, segment_plan
+from .plan import Plan, SegmentPlan, decayed_total, segment_plan
+from .request import Request, Requests
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ def explain(
     `Explanation.passed`.
     """
     # Not the plan's own part, which may leave out what the query's filter and time range keep out.
-    part = None if place is None else segment_plan(plan.snapshot, place.segment, [Request(0, (), 0)], plan.terms)
+    every = Requests.of([Request(0, (), 0)])
+    part = None if place is None else segment_plan(plan.snapshot, place.segment, every, plan.terms)
     contributions = []
     total, score, decay = 0, 0.0, 1.0
     if place is not None and part is not None:

@@ -149,7 +149,9 @@ class Gathering:
         rows: dict[tuple[str, CompiledFilter, float, float], list[int]] = {}
         for row in self.batch.rows:
             asked = self.batch.asked[row]
-            rows.setdefault((asked.query.namespace, asked.accepted, asked.since, asked.until), []).append(row)
+            rows.setdefault((asked.query.namespace, asked.accepted, asked.limits.since, asked.limits.until), []).append(
+                row
+            )
         found = []
         for (namespace, accepted, since, until), own in rows.items():
             snapshot = self.batch.snapshots[namespace]

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -19,30 +18,12 @@ from .bm25 import DOT, INT32_MAX, FloatArray
 from .columns import offsets_of
 from .decay import decayed, decayed_bits, ticks_of
 from .errors import QueryError
-from .filters import EVERYTHING, CompiledFilter
+from .filters import EVERYTHING
 from .index import Contributions, Snapshot
+from .request import Request, Requests
 from .segment import Segment
 
 Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Request:
-    """One query, as far as scoring is concerned."""
-
-    row: int  # in the batch's answer
-    terms: Sequence[int]  # vocabulary ids; repeats count
-    k: int
-    filter: CompiledFilter = EVERYTHING
-    since: float = -math.inf  # seconds; a bound that is not infinite lets no document pass that has no time
-    until: float = math.inf
-    now: float = 0.0
-    rate: float = 0.0  # `decay.rate_of` the half-life; 0: no decay
-    weights: Sequence[int] | None = None  # of each term, 1 or more; those of repeats add up. None: 1 each
-
-    @property
-    def ranged(self) -> bool:
-        return self.since > -math.inf or self.until < math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +75,7 @@ class Plan:
     newest_first: npt.NDArray[np.bool_]  # [queries] decayed or limited in time: older documents may not matter
     now: npt.NDArray[np.float64]  # [queries]
     rates: npt.NDArray[np.float64]  # [queries] 0: no decay
-    requests: tuple[Request, ...]  # [queries]
+    requests: Requests
     candidates: tuple[int, ...]  # numbers of the segments whose times suit a query, in order of arrival
 
     @cached_property
@@ -164,84 +145,74 @@ class Plan:
 
 
 def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
-    """The plan for these queries."""
-    bm25 = snapshot.bm25
-    count = len(requests)
-    lengths = np.array([len(request.terms) for request in requests], dtype=np.int64)
-    flat = np.fromiter(
-        chain.from_iterable(request.terms for request in requests), dtype=np.int64, count=int(lengths.sum())
-    )
-    pairs = np.repeat(np.arange(count), lengths) << 32 | flat
-    weights = _weights(requests, lengths)
-    if weights is None:
-        pairs, multiplicities = np.unique(pairs, return_counts=True)
-        if bm25.query_tf == "unique":
-            multiplicities = np.ones_like(multiplicities)
-    else:
-        pairs, places = np.unique(pairs, return_inverse=True)
-        multiplicities = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(multiplicities, places.reshape(-1), weights)
-        if bm25.query_tf == "unique":
-            plain = np.array([request.weights is None for request in requests])
-            multiplicities[plain[pairs >> 32]] = 1
-        if multiplicities.max(initial=0) > INT32_MAX:
-            raise QueryError(f"the weights of a query's term add up to {multiplicities.max():,}, beyond 2**31 - 1")
-    owners, vocabulary_ids = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
-    terms, slots = np.unique(vocabulary_ids, return_inverse=True)
-    slots = slots.reshape(-1)
+    """The plan for these queries. Raises as `Requests.of` and `plan_of`."""
+    return plan_of(snapshot, Requests.of(requests))
 
+
+def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
+    """The plan for these queries. Raises `QueryError` for weights of one term that add up beyond 2**31 - 1."""
+    bm25, count = snapshot.bm25, len(requests)
+    terms, token_slots = np.unique(requests.terms, return_inverse=True)
     df = snapshot.document_frequencies(terms)
+    # Numbered by the length of their lists, so that sorted pairs are in a query's order already.
+    by_length = np.argsort(-df, kind="stable")
+    places = np.empty(len(terms), dtype=np.int64)
+    places[by_length] = np.arange(len(terms))
+    pairs = np.repeat(np.arange(count) << 32, np.diff(requests.offsets)) | places[token_slots.reshape(-1)]
+    pairs, multiplicities = _counted(pairs, requests, bm25.query_tf == "unique")
+    owners, slots = pairs >> 32, by_length[pairs & 0xFFFFFFFF]
     if len(df) and not df.all():
         # Terms of the vocabulary that no live document of this namespace holds match nothing.
         held = df > 0
-        renumbered = np.cumsum(held) - 1
         keep = held[slots]
-        owners, multiplicities, slots = owners[keep], multiplicities[keep], renumbered[slots[keep]]
+        owners, multiplicities, slots = owners[keep], multiplicities[keep], (np.cumsum(held) - 1)[slots[keep]]
         terms, df = terms[held], df[held]
     idf = bm25.idf(df, snapshot.statistics) if len(df) else np.zeros(0)
-    order = np.lexsort((-df[slots], owners)) if len(df) else np.zeros(0, dtype=np.int64)
-    owners, slots, multiplicities = owners[order], slots[order], multiplicities[order]
 
     highest: npt.NDArray[np.float64] = np.zeros(count)
     if len(df):
         bounds = _term_bounds(snapshot, idf)[slots] * multiplicities
         highest = np.bincount(owners, weights=bounds, minlength=count).astype(np.float64)
-    rates = np.array([request.rate for request in requests], dtype=np.float64)
-    newest_first = np.array([request.ranged or request.rate > 0 for request in requests], dtype=np.bool_)
+    limits, limit = requests.limits, requests.limit
+    newest_first = np.array([own.ranged or own.rate > 0 for own in limits], dtype=np.bool_)[limit]
     return Plan(
         snapshot=snapshot,
-        rows=np.array([request.row for request in requests], dtype=np.int64),
-        k=np.minimum(np.array([request.k for request in requests], dtype=np.int64), snapshot.size),
+        rows=requests.rows,
+        k=np.minimum(requests.k, snapshot.size),
         terms=terms,
         document_frequencies=df,
         idf=idf,
-        offsets=np.searchsorted(owners, np.arange(count + 1)),
+        offsets=offsets_of(np.bincount(owners, minlength=count)),
         slots=slots,
         multiplicities=multiplicities,
         large=highest >= INT32_MAX,
         signed=bm25.signed,
-        reads_all=not newest_first.any() and all(request.filter is EVERYTHING for request in requests),
+        reads_all=not newest_first.any() and all(own.filter is EVERYTHING for own in limits),
         newest_first=newest_first,
-        now=np.array([request.now for request in requests], dtype=np.float64),
-        rates=rates,
-        requests=tuple(requests),
+        now=np.array([own.now for own in limits], dtype=np.float64)[limit],
+        rates=np.array([own.rate for own in limits], dtype=np.float64)[limit],
+        requests=requests,
         candidates=_candidates(snapshot, requests),
     )
 
 
-def _weights(requests: Sequence[Request], lengths: Integers) -> Integers | None:
-    """The weight of every term of all requests, one after another; None where no request brings its own."""
-    if all(request.weights is None for request in requests):
-        return None
-    parts = []
-    for request, length in zip(requests, lengths.tolist(), strict=True):
-        own = np.ones(length, dtype=np.int64) if request.weights is None else np.array(request.weights, dtype=np.int64)
-        if own.shape != (length,):
-            raise QueryError(f"a query has {length} terms but {len(own)} weights")
-        if own.min(initial=1) < 1:
-            raise QueryError(f"a query's weights must be 1 or more, not {own.min()}; leave the term out")
-        parts.append(own)
-    return np.concatenate(parts)
+def _counted(pairs: Integers, requests: Requests, once: bool) -> tuple[Integers, Integers]:
+    """The distinct (query, term) pairs, ascending, and how often each is there, or with what weight.
+
+    `once`: terms without weights count once.
+    """
+    weights, weighted = requests.weights, requests.weighted
+    if weights is None or weighted is None:
+        pairs, counts = np.unique(pairs, return_counts=True)
+        return pairs, np.ones_like(counts) if once else counts
+    pairs, places = np.unique(pairs, return_inverse=True)
+    sums = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(sums, places.reshape(-1), weights)
+    if once:
+        sums[~weighted[pairs >> 32]] = 1
+    if sums.max(initial=0) > INT32_MAX:
+        raise QueryError(f"the weights of a query's term add up to {sums.max():,}, beyond 2**31 - 1")
+    return pairs, sums
 
 
 def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
@@ -257,31 +228,33 @@ def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
     )
 
 
-def _candidates(snapshot: Snapshot, requests: Sequence[Request]) -> tuple[int, ...]:
-    if not all(request.ranged for request in requests):
+def _candidates(snapshot: Snapshot, requests: Requests) -> tuple[int, ...]:
+    if not all(own.ranged for own in requests.limits):
         return tuple(range(len(snapshot.segments)))
     earliest, latest = snapshot.spans
     suits = np.zeros(len(earliest), dtype=np.bool_)
-    for since, until in {(request.since, request.until) for request in requests}:
+    for since, until in {(own.since, own.until) for own in requests.limits}:
         suits |= (latest >= since) & (earliest <= until)
     return tuple(np.flatnonzero(suits).tolist())
 
 
 def segment_plan(
-    snapshot: Snapshot, number: int, requests: Sequence[Request], terms: npt.NDArray[np.int32]
+    snapshot: Snapshot, number: int, requests: Requests, terms: npt.NDArray[np.int32]
 ) -> SegmentPlan | None:
     """What the requests need of a segment; None if it can hold no hit."""
     segment = snapshot.segments[number]
-    size, count = segment.size, len(requests)
-    low, high = np.zeros(count, dtype=np.int64), np.full(count, size, dtype=np.int64)
-    ranges = {(request.since, request.until) for request in requests if request.ranged}
+    alive = snapshot.alive(number)
+    limits = requests.limits
+    # [limits]
+    low, high = np.zeros(len(limits), dtype=np.int64), np.full(len(limits), segment.size, dtype=np.int64)
+    ranges = {(own.since, own.until) for own in limits if own.ranged}
     inside: dict[tuple[float, float], npt.NDArray[np.bool_] | None] = {}
     if ranges:
-        found = {limits: document_range(segment, *limits) for limits in ranges}
-        inside = {limits: mask for limits, (_, _, mask) in found.items() if mask is not None}
-        for query, request in enumerate(requests):
-            if request.ranged:
-                low[query], high[query], _ = found[request.since, request.until]
+        found = {times: document_range(segment, *times) for times in ranges}
+        inside = {times: mask for times, (_, _, mask) in found.items() if mask is not None}
+        for place, own in enumerate(limits):
+            if own.ranged:
+                low[place], high[place], _ = found[own.since, own.until]
         if not (low < high).any():
             return None
     positions = segment.locate(terms)
@@ -292,23 +265,21 @@ def segment_plan(
     starts, ends = np.zeros(len(terms), dtype=np.int64), np.zeros(len(terms), dtype=np.int64)
     starts[present], ends[present] = segment.offsets[located], segment.offsets[located + 1]
 
-    alive = snapshot.alive(number)
-    filters = np.full(count, -1, dtype=np.int64)
+    filters = np.full(len(limits), -1, dtype=np.int64)
     masks: list[npt.NDArray[np.bool_]] = []
     numbered: dict[tuple[object, ...], int] = {}
-    everything = alive is None and not inside and all(request.filter is EVERYTHING for request in requests)
-    for query, request in enumerate(() if everything else requests):
-        mask = inside.get((request.since, request.until)) if request.ranged else None
-        if alive is None and mask is None and request.filter is EVERYTHING:
+    for place, own in enumerate(limits):
+        mask = inside.get((own.since, own.until)) if own.ranged else None
+        if alive is None and mask is None and own.filter is EVERYTHING:
             continue
-        key = (request.filter, (request.since, request.until) if mask is not None else None)
+        key = (own.filter, (own.since, own.until) if mask is not None else None)
         if key not in numbered:
-            limits = [own for own in (alive, mask) if own is not None]
-            if request.filter is not EVERYTHING:
-                limits.append(segment.passing(request.filter))
+            parts = [part for part in (alive, mask) if part is not None]
+            if own.filter is not EVERYTHING:
+                parts.append(segment.passing(own.filter))
             numbered[key] = len(masks)
-            masks.append(limits[0] if len(limits) == 1 else np.logical_and.reduce(limits))
-        filters[query] = numbered[key]
+            masks.append(parts[0] if len(parts) == 1 else np.logical_and.reduce(parts))
+        filters[place] = numbered[key]
     return SegmentPlan(
         number,
         segment,
@@ -318,9 +289,9 @@ def segment_plan(
         starts,
         ends,
         tuple(masks),
-        filters,
-        low,
-        high,
+        filters[requests.limit],
+        low[requests.limit],
+        high[requests.limit],
     )
 
 

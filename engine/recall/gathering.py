@@ -291,7 +291,7 @@ class Recalling(Gathering):
             if not rows:
                 continue
             asked = self.batch.asked[rows[0]]
-            chosen = asked.accepted, asked.since, asked.until
+            chosen = asked.accepted, asked.limits.since, asked.limits.until
             graph = self.sources.graphs.conversation(memory, group.snapshot, group.passing, chosen, channel.ranking)
             seeds = seeds_of(graph, [analyse(memory, self.batch.queries[row]) for row in rows])
             for row, ranks in zip(rows, rank(graph, seeds), strict=True):

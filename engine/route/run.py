@@ -201,7 +201,7 @@ class _Run:
     ) -> None:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
-        deeper = [one if one.k >= policy.looks_at else replace(one, k=policy.looks_at) for one in asked]
+        deeper = [one if one.k >= policy.looks_at else one._replace(k=policy.looks_at) for one in asked]
         first = self._part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
         asked, typed, types, _ = self._typed(policy.classifier, asked, batch)
@@ -283,7 +283,7 @@ class _Run:
                 continue
             own_rows = [rows[place] for place in places]
             spent = _Clock(self, own_rows)
-            ask = [replace(asked[place], k=max(asked[place].k, SOFT_DEPTH)) for place in places]
+            ask = [asked[place]._replace(k=max(asked[place].k, SOFT_DEPTH)) for place in places]
             lists[name] = places, self._part(strategy, ask, batch, reranked=False)
             each = spent.lap()
             for row in own_rows:
@@ -362,7 +362,7 @@ class _Run:
         probabilities = classifier.probabilities([one.query.text for one in asked], vectors)
         likeliest = probabilities.argmax(axis=1).tolist()
         types = [classifier.labels[best] if own is None else own for own, best in zip(known, likeliest, strict=True)]
-        typed = [replace(one, query=replace(one.query, type=name)) for one, name in zip(asked, types, strict=True)]
+        typed = [one._replace(query=replace(one.query, type=name)) for one, name in zip(asked, types, strict=True)]
         return asked, typed, types, probabilities
 
     def _encoded(
@@ -386,7 +386,7 @@ class _Run:
         part = batch.part(asked)
         vectors, has = query_vectors(part, self.how.sources)
         return [
-            replace(one, query=replace(one.query, vector=vectors[place]))
+            one._replace(query=replace(one.query, vector=vectors[place]))
             if has[place] and one.query.vector is None
             else one
             for place, one in enumerate(asked)

@@ -1,0 +1,325 @@
+"""Counted work against a recorded baseline: ``python -m bench.work``. Seconds are noise; counts are not.
+
+Over corpora made from a seed, each road is taken once to warm up and once while everything is counted: what searches
+count (``postings`` read, ``lookups`` of postings by document, ``bytes`` of posting data read; `Phases.count`), the
+``calls`` that Python makes (of functions, its own and compiled ones; `sys.setprofile`), and in one more run the peak of
+allocated memory (``peak_kib``; `tracemalloc`). Prints a table and exits with 1 where something grew by more than its
+limit (`LIMITS`). What shrank is told as well: record it, ``python -m bench.work --record``.
+
+Calls and peaks depend on the versions of Python, numpy and numba. They are kept for each minor version of Python, and
+compared where all three are the recorded ones. A road that cannot be taken here is left out, and said to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+import fanrank as fr
+from fanrank.engine import backend as backends
+from fanrank.engine.memory import Memory
+
+from .cases import CORPORA
+from .corpora import load, prepare
+from .counting import counted
+from .paths import RESULTS
+
+BASELINE = RESULTS / "work.json"
+COUNTED = ("postings", "lookups", "bytes")
+"""The same wherever it is counted."""
+VERSIONED = ("calls", "peak_kib")
+"""The same under the same versions."""
+LIMITS = {**dict.fromkeys(COUNTED, 0.0), "calls": 0.02, "peak_kib": 0.1}
+"""By what share each may differ. Peaks do by some thousandths from one run to the next, and calls by none."""
+PACKAGES = ("numpy", "numba")
+
+DOCUMENTS, VOCABULARY, TOKENS, QUERIES, FAN_OUT, WRITTEN = 4_000, 3_000, 24, 200, 20, 100
+DIMENSION = 8
+DAY = 86_400.0
+
+Counts = dict[str, int]
+
+
+@lru_cache(maxsize=1)
+def corpus() -> tuple[list[fr.Record], list[str]]:
+    """Records in the order of time, of ten sessions, and texts of queries: made by integers alone."""
+    numbers = random.Random(1)
+
+    def words(count: int) -> list[str]:
+        # A cube: few words are in many documents.
+        return [f"w{int(VOCABULARY * u * u * u)}" for u in (numbers.random() for _ in range(count))]
+
+    records = [
+        fr.Record(
+            id=f"r{number}",
+            text=" ".join(words(1 + numbers.randrange(2 * TOKENS))),
+            time=number * DAY / 8,
+            session=f"s{numbers.randrange(10)}",
+            embedding=[float(numbers.randrange(-9, 10)) + 0.5 for _ in range(DIMENSION)],
+        )
+        for number in range(DOCUMENTS)
+    ]
+    return records, [" ".join(words(2 + numbers.randrange(8))) for _ in range(QUERIES)]
+
+
+@dataclass(frozen=True)
+class Road:
+    """`make` does what is not counted and returns what is; `needs` is the backend, if it must serve here."""
+
+    name: str
+    make: Callable[[], Callable[[], object]]
+    needs: str = "numpy"
+
+
+@lru_cache(maxsize=1)
+def _engine() -> fr.Engine:
+    records, _ = corpus()
+    engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(DIMENSION), backend="numpy")
+    # Two segments, and some of what the first holds is dead.
+    engine.add(records[: DOCUMENTS // 2 + 1000])
+    engine.add(records[DOCUMENTS // 2 + 1000 :])
+    engine.delete([record.id for record in records[: DOCUMENTS // 2 : 50]])
+    return engine
+
+
+def _search(backend: str, queries: Sequence[Any], **options: Any) -> Callable[[], object]:
+    engine = _engine()
+    engine.backend = backends.choose(backend)
+    return lambda: engine.search(queries, timing=True, **options).ids
+
+
+def _asked(backend: str, options: Mapping[str, Any], **how: Any) -> Callable[[], object]:
+    return _search(backend, [fr.Query(text, now=DOCUMENTS * DAY / 8, **options) for text in corpus()[1]], **how)
+
+
+def _texts(backend: str, count: int = QUERIES, **how: Any) -> Callable[[], object]:
+    return _search(backend, corpus()[1][:count], **how)
+
+
+def _terms(backend: str) -> Callable[[], object]:
+    return _search(backend, [fr.Query(terms=text.split()) for text in corpus()[1]])
+
+
+def _hybrid(backend: str) -> Callable[[], object]:
+    numbers = random.Random(2)
+    vectors = [[numbers.randrange(-9, 10) + 0.5 for _ in range(DIMENSION)] for _ in corpus()[1]]
+    queries = [fr.Query(text, vector=own) for text, own in zip(corpus()[1], vectors, strict=True)]
+    return _search(backend, queries, strategy="rrf")
+
+
+def _build() -> Callable[[], object]:
+    records, _ = corpus()
+    return lambda: fr.Engine.from_records(records, analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
+
+
+def _write() -> Callable[[], object]:
+    records, _ = corpus()
+    engine = fr.Engine.from_records(records[WRITTEN:], analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
+    return lambda: engine.add(records[:WRITTEN])
+
+
+def _scifact(backend: str) -> Callable[[], object]:
+    tokens = load(prepare(CORPORA["scifact"]))
+    records = [fr.Record(id=str(n), text=" ".join(own)) for n, own in enumerate(tokens.document_terms())]
+    engine = fr.Engine.from_records(records, analyzer="minimal", backend=backend)
+    return lambda: engine.search(tokens.query_texts, timing=True).ids
+
+
+DECAYED: dict[str, Any] = {"half_life": 30 * DAY}
+RANGED: dict[str, Any] = {"since": 100 * DAY, "until": 300 * DAY}
+FILTERED: dict[str, Any] = {"filter": {"session": "s3"}}
+
+ROADS = (
+    *(
+        road
+        for name in ("numpy", "numba")
+        for road in (
+            Road(f"{name} fan-out", partial(_texts, name, FAN_OUT), name),
+            Road(f"{name} auto", partial(_texts, name), name),
+            Road(f"{name} exhaustive", partial(_texts, name, execution="exhaustive"), name),
+            Road(f"{name} pruned", partial(_texts, name, execution="pruned"), name),
+            Road(f"{name} k 100", partial(_texts, name, k=100), name),
+            Road(f"{name} terms", partial(_terms, name), name),
+            Road(f"{name} decayed", partial(_asked, name, DECAYED), name),
+            Road(f"{name} ranged", partial(_asked, name, RANGED), name),
+            Road(f"{name} filtered", partial(_asked, name, FILTERED), name),
+            Road(f"{name} statistics", partial(_asked, name, {**FILTERED, "statistics": "filtered"}), name),
+            Road(f"{name} hybrid rrf", partial(_hybrid, name), name),
+        )
+    ),
+    Road("build", _build),
+    Road("write", _write),
+)
+SCIFACT = tuple(Road(f"{name} scifact", partial(_scifact, name), name) for name in ("numpy", "numba"))
+
+
+def usable() -> set[str]:
+    """The backends that serve here."""
+    return {status.name for status in backends.statuses() if status.usable}
+
+
+@contextmanager
+def steady() -> Iterator[None]:
+    """Nothing that is done by the clock, behind the caller, or when memory happens to be freed."""
+    collects = gc.isenabled()
+    gc.disable()
+    with patch.object(Memory, "wake", lambda memory: None):
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+
+
+def measured(road: Road) -> Counts:
+    """What a road counts. Takes it three times."""
+    with steady():
+        road.make()()
+        run = road.make()
+        gc.collect()
+        with counted() as sums:
+            calls = _calls(run)
+        run = road.make()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            run()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    return {**{name: sums[name] for name in COUNTED}, "calls": calls, "peak_kib": peak >> 10}
+
+
+def _calls(run: Callable[[], object]) -> int:
+    calls: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        calls[event] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return calls["call"] + calls["c_call"]
+
+
+def versions() -> dict[str, str]:
+    """What calls and peaks depend on."""
+    installed = {package: find_spec(package) is not None for package in PACKAGES}
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) if there else "none" for package, there in installed.items()},
+    }
+
+
+def python() -> str:
+    return ".".join(map(str, sys.version_info[:2]))
+
+
+def recorded(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> dict[str, Any]:
+    """The baseline with these counts instead of those of their roads; nothing of roads that there are no more."""
+    known = {road.name for road in (*ROADS, *SCIFACT)}
+    counts = {**baseline.get("counts", {}), **{road: {n: own[n] for n in COUNTED} for road, own in found.items()}}
+    pythons = dict(baseline.get("python", {}))
+    before = pythons.get(python(), {})
+    kept = before.get("roads", {}) if before.get("versions") == dict(under) else {}
+    own_roads = {**kept, **{road: {n: own[n] for n in VERSIONED} for road, own in found.items()}}
+    pythons[python()] = {"versions": dict(under), "roads": {r: own for r, own in own_roads.items() if r in known}}
+    return {"counts": {road: own for road, own in counts.items() if road in known}, "python": pythons}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A count of a road that is further from the baseline's than its limit."""
+
+    road: str
+    count: str
+    before: int | None
+    now: int
+
+    @property
+    def grew(self) -> bool:
+        return self.before is not None and self.now > self.before
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.road:24} {self.count:9} {'new':>12} -> {self.now:>12,}  to be recorded"
+        share = f"{self.now / self.before - 1.0:+.1%}" if self.before else "from nothing"
+        told = "GREW" if self.grew else "shrank: record it"
+        return f"{self.road:24} {self.count:9} {self.before:>12,} -> {self.now:>12,}  {share} {told}"
+
+
+def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> list[Change]:
+    """What differs from the baseline by more than its limit; `VERSIONED` only under the versions recorded."""
+    own = baseline.get("python", {}).get(python(), {})
+    comparable = own.get("versions") == dict(under)
+    told = []
+    for road, now in found.items():
+        before = {**baseline.get("counts", {}).get(road, {}), **(own["roads"].get(road, {}) if comparable else {})}
+        names = (*COUNTED, *VERSIONED) if comparable else COUNTED
+        told += [Change(road, name, before.get(name), now[name]) for name in names if _differs(name, before, now)]
+    return told
+
+
+def _differs(name: str, before: Counts, now: Counts) -> bool:
+    return name not in before or abs(now[name] - before[name]) > before[name] * LIMITS[name]
+
+
+def table(found: Mapping[str, Counts]) -> str:
+    names = (*COUNTED, *VERSIONED)
+    lines = [f"{'road':24}" + "".join(f"{name:>13}" for name in names)]
+    lines += [f"{road:24}" + "".join(f"{own[name]:>13,}" for name in names) for road, own in found.items()]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.work", description="Counted work against a baseline.")
+    parser.add_argument("--record", action="store_true", help="write the baseline instead of comparing with it")
+    parser.add_argument("--scifact", action="store_true", help="SciFact too, where its data is")
+    parser.add_argument("--baseline", type=Path, default=BASELINE)
+    options = parser.parse_args(arguments)
+    roads = (*ROADS, *(SCIFACT if options.scifact else ()))
+    serving, under = usable(), versions()
+    left_out = [road.name for road in roads if road.needs not in serving]
+    found = {road.name: measured(road) for road in roads if road.needs in serving}
+    print(table(found))
+    if left_out:
+        print(f"left out, as their backend does not serve here: {', '.join(left_out)}")
+    baseline = json.loads(options.baseline.read_text()) if options.baseline.is_file() else {}
+    if options.record:
+        text = json.dumps(recorded(baseline, found, under), indent=1, sort_keys=True)
+        options.baseline.parent.mkdir(parents=True, exist_ok=True)
+        options.baseline.write_text(text + "\n")
+        print(f"recorded in {options.baseline}")
+        return 0
+    if baseline.get("python", {}).get(python(), {}).get("versions") != under:
+        print(f"calls and peaks are not compared: nothing is recorded for {under}")
+    told = changes(baseline, found, under)
+    print("\n".join(map(str, told)) or "as recorded")
+    return int(any(change.grew for change in told))
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of sets is that of their hashes, and decides how early some loops end.
+        os.execve(sys.executable, [*sys.orig_argv], {**os.environ, "PYTHONHASHSEED": "0"})
+    sys.exit(main())
