@@ -50,7 +50,7 @@ LIMITS = {**dict.fromkeys(COUNTED, 0.0), "calls": 0.02, "peak_kib": 0.1}
 """By what share each may differ. Peaks do by some thousandths from one run to the next, and calls by none."""
 PACKAGES = ("numpy", "numba")
 
-DOCUMENTS, VOCABULARY, TOKENS, QUERIES, FAN_OUT, WRITTEN = 4_000, 3_000, 24, 200, 20, 100
+DOCUMENTS, VOCABULARY, TOKENS, QUERIES, FAN_OUT, WRITTEN = 8_000, 3_000, 24, 200, 20, 100
 DIMENSION = 8
 DAY = 86_400.0
 

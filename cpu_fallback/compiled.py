@@ -48,8 +48,10 @@ DENSE_USES = 24
 HELD_SECONDS, MAX_HELD_SECONDS = 2e-4, 1e-2
 POSTING_SECONDS, SCORE_SECONDS = 1.2e-9, 0.2e-9
 
-COUNTED = "postings", "row entries", "lookups"
-"""What a search counts: postings read, entries of dense rows read, postings looked up by document."""
+COUNTED = "postings", "row entries", "lookups", "bytes"
+"""What a search counts: postings read, entries of dense rows read, documents looked up in lists, and the bytes of the
+first two.
+"""
 
 FACTORS = TABLE.astype(np.float64)
 NO_SKIPS: tuple[npt.NDArray[Any], ...] = tuple(
@@ -149,6 +151,7 @@ class _Reads:
             part.contributions.saturated,
             plan.idf,
         )
+        self.posting_bytes = segment.documents.itemsize + segment.kinds.itemsize
         self.masks = np.stack(part.passing) if part.passing else np.zeros((0, segment.size), dtype=np.bool_)
         self.rows, self.dense = _dense(plan, part)
         over_all_time = not plan.newest_first.all()
@@ -240,12 +243,15 @@ def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, o
         read = reader(number)
         if read is None:
             continue
+        own = np.zeros_like(counted)
         score: Callable[..., None] = score_segment if read.long else _score_segment_held
         score(
             group, plan.offsets, plan.slots, plan.multiplicities, read.part.filters, k, *read.lists,
             read.ceilings, read.reached, *read.skips, read.rows, read.dense, read.masks, read.part.first, TILE,
-            SCAN_PERCENT, read.prunes, keys, found, floors, counted,
+            SCAN_PERCENT, read.prunes, keys, found, floors, own,
         )  # fmt: skip
+        own[3] = own[0] * read.posting_bytes + own[1] * read.dense.itemsize
+        counted += own
     scores, documents, counts = out
     _store(keys, found, k, plan.rows[group], scores, documents, counts)
     return counted
@@ -258,7 +264,7 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, 
     places = np.empty((len(group), room), dtype=np.int64)
     found = np.zeros(len(group), dtype=np.int64)
     floors = np.ones(len(group), dtype=np.int64)
-    postings = 0
+    postings = bytes_read = 0
     for number in reversed(plan.candidates):
         full = found >= k
         if execution != "exhaustive" and full.all() and (plan.bounds_before(number, group) < floors).all():
@@ -269,15 +275,17 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, 
         segment = read.part.segment
         timed = segment.times is not None
         score = _score_newest if read.long else _score_newest_held
-        postings += score(
+        own = score(
             group, plan.offsets, plan.slots, plan.multiplicities, read.part.filters, k, *read.lists,
             read.masks, segment.times if timed else NO_TIMES, timed, segment.latest_before, TIME_BLOCK,
             segment_bounds(plan, read.part), read.part.low, read.part.high, plan.now, plan.rates, FACTORS, POWERS,
             read.part.first, NEWEST_TILE, execution == "exhaustive", keys, places, found, floors,
         )  # fmt: skip
+        postings += own
+        bytes_read += own * read.posting_bytes
     scores, documents, counts = out
     _store_newest(keys, places, found, k, plan.rows[group], scores, documents, counts)
-    return np.array([postings, 0, 0], dtype=np.int64)
+    return np.array([postings, 0, 0, bytes_read], dtype=np.int64)
 
 
 @numba.njit(cache=True)

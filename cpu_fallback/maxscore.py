@@ -107,8 +107,8 @@ def score_segment(
     """Score one segment for a group of queries; `keys`, `found`, `floors` carry each one's best between segments.
 
     Without `prunes`, every posting is read. A tile with at least `scan_percent` postings to read per hundred documents
-    is looked through document by document, in blocks, one with fewer posting by posting. `counted` [3] takes the
-    postings, the entries of dense rows and the look-ups that were read.
+    is looked through document by document, in blocks, one with fewer posting by posting. `counted` takes the
+    postings and the entries of dense rows that were read, and the look-ups.
     """
     size = masks.shape[1]
     scores = np.zeros(tile, dtype=np.int32)

@@ -7,7 +7,6 @@ import secrets
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -35,7 +34,6 @@ from .errors import (
     ForeignIndexError,
     IndexFileError,
     ParameterError,
-    QueryError,
     RecordError,
     StaleIndexError,
     StorageError,
@@ -43,12 +41,12 @@ from .errors import (
 from .explain import Explanation, FusedExplanation
 from .feedback.anchors import Anchors
 from .filters import Comparison, Filter, all_of, compile_filter
-from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
 from .index import WEEK
 from .memory import Memory
+from .monitored import Monitored, space_of
 from .namespace import Namespace
 from .recall.graphs import Graphs
-from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
+from .recency import EPSILON, MAX_WINDOWS, RATE
 from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .rerank import DEPTH, CheckedReranker
 from .route import run as routing
@@ -76,7 +74,7 @@ ATTEMPTS = 20
 AnyRecord = Record | Mapping[str, Any]
 
 
-class Engine:
+class Engine(Monitored):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf`` and
@@ -116,12 +114,8 @@ class Engine:
         self.backend = backends.choose(backend)
         if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1e-3 <= window <= 1e12:
             raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
-        self._recency_options = {"epsilon": epsilon, "max_windows": max_windows, "rate": recency_rate}
-        Recency(**self._recency_options)  # type: ignore[arg-type]
+        super().__init__(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
         self._memory = Memory(self.bm25, self.analyzer, self.schema, float(window))
-        self._recency: dict[str, Recency] = {}
-        self._health: dict[str, Health] = {}
-        self._drift: dict[str, Drift] = {}
         self._graphs = Graphs()
         self._directory: files.IndexDirectory | None = None
         self._opening: threading.Thread | None = None
@@ -517,11 +511,11 @@ class Engine:
         wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
         if wrong is not None:
             raise RecordError(f"an id must be a string, not {wrong!r}")
-        return self._ready().write(removed={_space(namespace): batch}, missing_ok=missing_ok)
+        return self._ready().write(removed={space_of(namespace): batch}, missing_ok=missing_ok)
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records, and what was counted of its searches."""
-        self._ready().drop(_space(namespace))
+        self._ready().drop(space_of(namespace))
         for kept in (self._recency, self._health, self._drift):
             kept.pop(namespace, None)
 
@@ -696,13 +690,6 @@ class Engine:
         assert self._anchors is not None
         return self._anchors(["" if record is None else record.text for record in records])
 
-    def _windows(self, namespace: str) -> int:
-        return self.recency(namespace).windows()
-
-    def recency(self, namespace: str = "") -> Recency:
-        """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
-        return self._recency.setdefault(_space(namespace), Recency(**self._recency_options))  # type: ignore[arg-type]
-
     def events(
         self,
         since: float,
@@ -722,52 +709,6 @@ class Engine:
         memory = self._ready()
         accepted = compile_filter(all_of(of_type, searching.scoped(asked)), memory.schema, memory.values)
         return searching.events(memory, namespace, float(since), float(until), accepted)
-
-    def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
-    ) -> None:
-        """Tell which hits were used, so that the k* rule learns how recent useful records are (A032).
-
-        `now` is the queries' own time; `windows` how many windows they searched (None: all). Ids that are not live,
-        and records without a time, teach nothing.
-        """
-        if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise RecordError("observe takes a batch: pass a list of ids")
-        batch = [record_id for record_id in ids if isinstance(record_id, str)]
-        Query(now=now)
-        recency, memory = self.recency(namespace), self._ready()
-        snapshot = memory.snapshot(namespace)
-        ranks = searching.window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
-        recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
-
-    def health(self, namespace: str = "") -> HealthReport:
-        """Counts, latencies and fallbacks of the namespace's searches (C040)."""
-        return self._health_of(_space(namespace)).snapshot()
-
-    def drift(self, namespace: str = "") -> DriftReport:
-        """How far the namespace's most frequent terms have moved since the last call (B014)."""
-        snapshot = self._ready().snapshot(_space(namespace))
-        df = snapshot.all_document_frequencies()
-        terms = np.flatnonzero(df)
-        return self._drift.setdefault(namespace, Drift()).check(top_terms(terms, df[terms], TOP_TERMS))
-
-    def _health_of(self, namespace: str) -> Health:
-        return self._health.setdefault(namespace, Health(namespace))
-
-    def _count(self, hits: Hits, seconds: float, fallback: str | None) -> None:
-        spaces = [query.namespace for query in hits.queries]
-        rows: dict[str, list[int]] = {namespace: [] for namespace in spaces}
-        for row, namespace in enumerate(spaces if len(rows) > 1 else ()):
-            rows[namespace].append(row)
-        for namespace, own in rows.items():
-            results = hits.counts[own] if len(rows) > 1 else hits.counts
-            self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
-
-    def _count_failure(self, queries: object, error: FanrankError) -> None:
-        batch = queries if isinstance(queries, (list, tuple)) else [queries]
-        spaces = Counter(query.namespace if isinstance(query, Query) else "" for query in batch)
-        for namespace, count in spaces.items():
-            self._health_of(namespace).fail(count, error, backend=self.backend.name)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
@@ -827,12 +768,6 @@ def _shows(progress: bool) -> bool:
     that is killed in there never gives back.
     """
     return progress and sys.stderr.isatty()
-
-
-def _space(namespace: object) -> str:
-    if not isinstance(namespace, str):
-        raise QueryError(f"a namespace's name must be a string, not {type(namespace).__name__}")
-    return namespace
 
 
 def _check_name(analyzer: Analyzer) -> None:

@@ -21,6 +21,7 @@ import torch
 
 from fanrank.engine.bm25 import BM25, INT32_MAX, SCALE, Statistics
 from fanrank.engine.decay import TABLE
+from fanrank.kernels.device import MAX_KINDS
 from fanrank.kernels.work import (
     DOCUMENT_BITS,
     UNBOUNDED,
@@ -56,6 +57,7 @@ class SegmentCase:
     quanta: list[Array]  # int64, beside `documents`
     postings: Postings
     idf: torch.Tensor  # float64 [terms]
+    saturated: Array  # float64 [postings] contributions but for the idf
     device_quanta: torch.Tensor  # what `derive` must give
 
 
@@ -278,7 +280,8 @@ def _segment(
     tf = frequencies[:, term, document]
     offsets = np.searchsorted(term, np.arange(terms + 1)).astype(np.int64)
     norms = model.norms(lengths, statistics)
-    quanta = model.quanta(model.saturated(tf.astype(np.uint32), norms[:, document]), idf[term])
+    saturated = model.saturated(tf.astype(np.uint32), norms[:, document])
+    quanta = model.quanta(saturated, idf[term])
     if not long_quanta:
         assert np.abs(quanta).max(initial=0) <= INT32_MAX
     words = document.astype(np.uint32)
@@ -298,6 +301,7 @@ def _segment(
         np.split(quanta, cuts),
         postings,
         _tensor(idf, device),
+        saturated,
         _tensor(quanta.astype(np.int64 if long_quanta else np.int32), device),
     )
 
@@ -438,6 +442,49 @@ def _beside_a_border(rng: np.random.Generator, document: int, bits: int, size: i
 
 def _tensor(values: Array, device: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+
+
+def of_kinds(case: Case, posting_bytes: int) -> Case:
+    """The case with 6 or 4 bytes a posting, whose contributions are made of kinds: neither signed nor long."""
+    work = case.work
+    assert not work.signed
+    assert not work.long_quanta
+    device = str(work.words.device)
+    kept = list(case.kept)
+
+    def address(values: Array) -> int:
+        kept.append(_tensor(values, device))
+        return kept[-1].data_ptr()
+
+    # Without an address, so that what must not be read is not there.
+    rows = np.zeros((3, len(case.segments)), dtype=np.int64)
+    for number, segment in enumerate(case.segments):
+        distinct, kinds = np.unique(segment.saturated, return_inverse=True)
+        assert len(distinct) <= MAX_KINDS[posting_bytes]
+        words = np.concatenate(segment.documents).astype(np.uint32)
+        if posting_bytes == 4:
+            words |= kinds.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+        else:
+            rows[1, number] = address(kinds.astype(np.uint16).view(np.int16))
+        rows[0, number] = address(words.view(np.int32))
+        rows[2, number] = address(distinct)
+    # A list that does not exist has none.
+    list_idf = np.full(len(work.list_segment), np.nan)
+    for number, owner in enumerate(work.list_segment.tolist()):
+        if work.list_length[number] > 0:
+            segment = case.segments[owner]
+            term = torch.searchsorted(segment.postings.offsets, work.list_start[number], right=True) - 1
+            list_idf[number] = float(segment.idf[term])
+    words_of, quanta_of, saturated_of = (_tensor(row, device) for row in rows)
+    made = replace(
+        work,
+        words=words_of,
+        quanta=quanta_of,
+        posting_bytes=posting_bytes,
+        saturated=saturated_of,
+        list_idf=_tensor(list_idf, device),
+    )
+    return replace(case, name=f"{case.name}, {posting_bytes} bytes a posting", work=made, kept=kept)
 
 
 class Guarded:

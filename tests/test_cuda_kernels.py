@@ -49,6 +49,8 @@ FEW_THREADS = (
     ("select.cu", "constexpr i32 BITONIC_THREADS = 256;", "constexpr i32 BITONIC_THREADS = 64;"),
 )
 FEW = {"SCORE_THREADS": 64, "DERIVE_THREADS": 64, "DERIVE_POSTINGS": 1024, "CUT_THREADS": 64, "BITONIC_THREADS": 64}
+# Blocks of a launch with sums in global memory, so that the next launch takes the same memory.
+FEW["GLOBAL_BLOCKS"] = 3
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -109,6 +111,15 @@ def test_every_case(order: str, seed: int, select: str, edits: Any) -> None:
     for case in kc.cases():
         kc.check_derive(own, case)
         kc.check_family(own, case)
+
+
+@pytest.mark.parametrize("posting_bytes", [4, 6])
+@pytest.mark.parametrize("edits", [(), SMALL], ids=["as is", "small"])
+def test_every_case_of_kinds(posting_bytes: int, edits: Edits) -> None:
+    own = family("shuffle", 1, edits=edits)
+    for case in kc.cases():
+        if not case.work.signed and not case.work.long_quanta:
+            kc.check_family(own, kc.of_kinds(case, posting_bytes))
 
 
 @settings(max_examples=200, deadline=None)
@@ -508,6 +519,13 @@ test_cuda_kernels.{call}
 """
 
 
+def check_launch(verbs: CudaVerbs, case: kc.Case) -> None:
+    buffers, answer, _ = kc.fresh(case.work, "cpu")
+    launch(verbs, case.work, buffers, answer)
+    kc.check_answer(case, answer)
+    assert answer.counts.any()
+
+
 def launch_every_kernel() -> None:
     """Every kernel at least once, in threads under ThreadSanitizer."""
     vars(verbs_module).update(FEW)
@@ -521,16 +539,14 @@ def launch_every_kernel() -> None:
             )
             verbs = CudaVerbs(launchers, ("bitonic", "warp")[place % 2])
             kc.check_derive(verbs, case)
-            buffers, answer, _ = kc.fresh(case.work, "cpu")
-            launch(verbs, case.work, buffers, answer)
-            kc.check_answer(case, answer)
-            assert answer.counts.any()
+            check_launch(verbs, case)
+    few: dict[str, Any] = {"sizes": (33,), "tile_bits": 5, "queries": 2, "ks": (3,)}
     for place, long in enumerate((False, True)):
-        case = kc.build(7 + place, sizes=(33,), tile_bits=5, queries=2, ks=(3,), decays="all", long_quanta=long)
-        buffers, answer, _ = kc.fresh(case.work, "cpu")
-        launch(CudaVerbs(launchers), case.work, buffers, answer)
-        kc.check_answer(case, answer)
-        assert answer.counts.any()
+        check_launch(CudaVerbs(launchers), kc.build(7 + place, decays="all", long_quanta=long, **few))
+    check_launch(CudaVerbs(launchers, sums="global"), kc.build(7, wide="none", restricted=0.3, **few))
+    roads: list[dict[str, Any]] = [{"wide": "none", "restricted": 0.3}, {"wide": "all"}, {"decays": "all"}]
+    for posting_bytes, road in itertools.product((6, 4), roads):
+        check_launch(CudaVerbs(launchers), kc.of_kinds(kc.build(7, **few, **road), posting_bytes))
     for is_wide, select in itertools.product((False, True), ("bitonic", "warp")):
         for k in (3, 100, 500, 1000) if select == "warp" else (40,):
             kc.check_select(CudaVerbs(launchers, select), 1, [300], [k], wide=is_wide)

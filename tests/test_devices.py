@@ -355,11 +355,12 @@ def test_timing_is_there_when_asked_for(name: str) -> None:
     assert engine.search([["a1"]]).timing is None
     found = engine.search([["a1"]], timing=True, execution="exhaustive").timing
     assert found is not None
-    assert list(found) == ["analyse", "plan", "upload", "derive", "cut", "score", "select", "download"]
+    device = ["upload", "derive", "cut", "score", "select", "download"]
+    assert [phase for phase in found if phase in ("analyse", "plan", *device)] == ["analyse", "plan", *device]
     assert all(milliseconds >= 0 for milliseconds in found.values())
     on_the_cpu = engine.to("cpu").search([["a1"]], timing=True).timing
     assert on_the_cpu is not None
-    assert list(on_the_cpu) == ["analyse", "plan", "derive", "score and select"]
+    assert {"analyse", "plan", "derive", "score and select"} <= set(on_the_cpu) <= {*found, "score and select"}
 
 
 @pytest.mark.parametrize("name", FAST)

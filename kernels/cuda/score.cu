@@ -518,7 +518,7 @@ __device__ __forceinline__ void score(
             const i64 first = shared.slot_first[slot] + begin;
             const Sum weight = static_cast<Sum>(shared.slot_weight[slot]);
             // Fewer in flight where kinds lie in the words: the registers of three blocks do not hold more.
-            constexpr i32 OWN = BYTES == 4 ? UNROLL / 2 : UNROLL;
+            constexpr i32 OWN = BYTES == 4 && UNROLL % 2 == 0 ? UNROLL / 2 : UNROLL;
 #pragma unroll 1
             for (i32 part = 0; part < UNROLL; part += OWN) {
                 u32 locals[OWN];
