@@ -72,7 +72,8 @@ def search(
     phases: Phases | None = None,
 ) -> Output:
     """As `fanrank.cpu_fallback.search.search`, which also serves what is rare here: signed plans, queries that may
-    leave int32. ``auto`` is ``pruned`` here, and both read no more than the k best may depend on.
+    leave int32. ``auto`` is ``pruned`` here: of segments of `PRUNED_DOCUMENTS` and more they read what the
+    k best may depend on.
 
     Contributions are computed from the kinds of postings as they are read, so that a write costs the searches after
     it nothing.
@@ -182,7 +183,6 @@ def _dense(plan: Plan, part: SegmentPlan) -> tuple[Integers, npt.NDArray[np.int3
     with contributions.lock:
         before = contributions.uses[rows[long]]
         after = before + uses
-        contributions.uses[rows[long]] = after
         for term in long[(before < DENSE_USES) & (after >= DENSE_USES)].tolist():
             start, end = int(part.starts[term]), int(part.ends[term])
             fill(
@@ -192,6 +192,8 @@ def _dense(plan: Plan, part: SegmentPlan) -> tuple[Integers, npt.NDArray[np.int3
                 contributions.saturated,
                 plan.idf[term],
             )
+        # Last: a row that could not be filled is tried again.
+        contributions.uses[rows[long]] = after
         rows[long[after < DENSE_USES]] = -1
         return rows, contributions.filled
 
@@ -201,19 +203,18 @@ def _skips(part: SegmentPlan) -> tuple[npt.NDArray[Any], ...]:
     entries, group bits, group starts, presence).
     """
     segment, own, positions = part.segment, part.segment.skips, part.positions
-    missing = positions[positions >= 0]
-    missing = missing[own.bits[missing] < own.wanted_bits[missing]]
-    if len(missing):
-        with own.lock:
-            missing = missing[own.bits[missing] < own.wanted_bits[missing]]
+    with own.lock:
+        missing = positions[positions >= 0]
+        missing = missing[own.bits[missing] < own.wanted_bits[missing]]
+        if len(missing):
             enter(
                 missing, segment.offsets, segment.documents, segment.size,
                 own.wanted_bits, own.starts, own.entries, own.group_bits, own.group_starts, own.presence,
             )  # fmt: skip
             own.bits[missing] = own.wanted_bits[missing]
+        bits = own.bits[positions]
     # Positions of -1 give what nobody reads.
-    lists = own.bits, own.starts, own.group_bits, own.group_starts
-    bits, starts, group_bits, group_starts = (values[positions] for values in lists)
+    starts, group_bits, group_starts = (values[positions] for values in (own.starts, own.group_bits, own.group_starts))
     return bits, starts, own.entries, group_bits, group_starts, own.presence
 
 
@@ -226,9 +227,9 @@ def _bounds(plan: Plan, part: SegmentPlan, masks: npt.NDArray[np.bool_]) -> tupl
     )  # fmt: skip
     # As many documents as do not pass may be among the best of a list.
     blocked = np.append(segment.size - np.count_nonzero(masks, axis=1), 0)
-    columns = np.searchsorted(peaks.ranks, plan.k + blocked[part.filters])
+    ranks = np.searchsorted(peaks.ranks, plan.k + blocked[part.filters])
     ceilings, reached = bounds(
-        part.positions, plan.idf, peaks.values, least, largest, plan.offsets, plan.slots, plan.multiplicities, columns
+        part.positions, plan.idf, peaks.values, least, largest, plan.offsets, plan.slots, plan.multiplicities, ranks
     )  # fmt: skip
     return ceilings, reached
 

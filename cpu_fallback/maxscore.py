@@ -2,8 +2,9 @@
 
 A query's terms are taken in the order of what they can add, the largest first. Those at the end that together cannot
 reach the score that a hit needs find no document by themselves: their lists are not read, but looked up for the
-documents that the other lists find (MaxScore, A017). What a hit needs is known before the first posting is read, from
-the best postings of each list (`engine/peaks.py`), and rises from tile to tile.
+documents that the other lists find (MaxScore, A017: the first `read` lists are the essential ones, `most` holds upper
+bounds and `rest` their suffix sums). What a hit needs is known before the first posting is read, from the best postings
+of each list (`engine/peaks.py`), and rises from tile to tile.
 """
 
 from __future__ import annotations
@@ -76,24 +77,24 @@ def survey(positions, offsets, kinds, reference, best_kinds, ranks, values):
 
 
 @numba.njit(cache=True)
-def bounds(positions, idf, values, least, largest, offsets, slots, multiplicities, columns):
+def bounds(positions, idf, values, least, largest, offsets, slots, multiplicities, ranks):
     """What each distinct term can add at most [terms], and what the k best of each query reach at least [queries].
 
-    `columns` [queries] is the rank whose posting k documents are sure to reach, or the number of ranks: none.
+    `ranks` [queries] is which of `Peaks.ranks` k documents are sure to reach, or how many there are: none.
     """
     ceilings = np.zeros(len(positions), dtype=np.int64)
     for term in range(len(positions)):
         if positions[term] >= 0:
             # One quantum more covers the rounding.
             ceilings[term] = np.int64(np.ceil(idf[term] * (values[positions[term], 0] * largest) * SCALE)) + 1
-    reached = np.zeros(len(columns), dtype=np.int64)
-    for query in range(len(columns)):
-        if columns[query] == values.shape[1]:
+    reached = np.zeros(len(ranks), dtype=np.int64)
+    for query in range(len(ranks)):
+        if ranks[query] == values.shape[1]:
             continue
         for slot in range(offsets[query], offsets[query + 1]):
             position = positions[slots[slot]]
             if position >= 0:
-                peak = idf[slots[slot]] * (values[position, columns[query]] * least) * SCALE
+                peak = idf[slots[slot]] * (values[position, ranks[query]] * least) * SCALE
                 reached[query] = max(reached[query], (np.int64(peak) - 1) * multiplicities[slot])
     return ceilings, reached
 

@@ -2,7 +2,7 @@
 
 The contribution of a posting is ``round_half_even(formula * 2**18)``, the formula evaluated in float64 with exactly
 the operations written here (add, multiply, divide; no contraction), so that every backend and the oracle get the same
-integer. Logarithms are taken on the host, once per distinct document frequency.
+integer. Logarithms are taken on the host.
 
 With N documents, document frequency n, length dl, mean length avgdl and ``norm = 1 - b + b * dl / avgdl``:
 
@@ -50,6 +50,8 @@ MAX_IMPACT = (1 << 16) - 1
 QUERY_TF = ("count", "unique")
 INT32_MAX = (1 << 31) - 1
 OKAPI_EPSILON = 0.25
+# From so many terms on, logarithms are taken once per distinct document frequency.
+DISTINCT_LEAST = 1 << 10
 MAX_PARAMETER = 1000.0
 """Upper limit of k1, delta and field weights: keeps every contribution far inside float64's exact integers."""
 
@@ -127,6 +129,12 @@ class BM25:
 
     def idf(self, document_frequencies: npt.NDArray[np.int64], statistics: Statistics) -> FloatArray:
         """The idf of terms with these document frequencies (each at least 1), float64, same shape."""
+        if len(document_frequencies) < DISTINCT_LEAST:
+            return self._idf(document_frequencies, statistics)
+        distinct, places = np.unique(document_frequencies, return_inverse=True)
+        return self._idf(distinct, statistics)[places.reshape(-1)]
+
+    def _idf(self, document_frequencies: npt.NDArray[np.int64], statistics: Statistics) -> FloatArray:
         values = self._raw_idf(document_frequencies, statistics.documents)
         if self.method == "okapi" and any(value < 0.0 for value in values):
             floor = OKAPI_EPSILON * self._mean_idf(statistics)

@@ -1,21 +1,14 @@
 """A batch too large for one segment: analysed chunk by chunk, and each document's postings joined to the others once.
 
-::
-
-    caller's thread   read a chunk ─ ids, hashes, columns ─ read the next ─ ...
-    worker            . . . . . . . . . . . . . . . . . . . analyse, sort ─ ...  join a full segment ─ ...
-
-The worker takes chunk after chunk, so terms are numbered as they would be without it. Beside the index are held: the
-records of a chunk, the texts of another, and the chunks of the open segment at 4 bytes a posting (`Part`), which
-become the segment without both being there at once (A126).
+Beside the index are held: the records of a chunk, and the chunks of the open segment at 4 bytes a posting (`Part`),
+which become the segment without both being there at once (A126). Threads read the texts of a chunk side by side; a
+thread for the chunk's analysis beside one that reads the next gained nothing, as they wait for the interpreter's lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -31,43 +24,6 @@ from .segment import NESTED, Segment, entities_of, join_vectors, learned_of, tex
 from .vocabulary import Encoder, Vocabulary
 
 Hashes = npt.NDArray[np.uint64]
-
-
-class Behind:
-    """Runs one call at a time, in their order: in a thread of its own, or, with one thread, at once."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(1, "fanrank-build") if threads > 1 else None
-        self._last: Future[None] | None = None
-
-    def do(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Start the call once the one before is done. Raises what that one raised."""
-        self.wait()
-        if self._pool is not None:
-            try:
-                self._last = self._pool.submit(work, *arguments)
-                return
-            except RuntimeError:  # no thread to be had
-                self._pool = None
-        work(*arguments)
-
-    def wait(self) -> None:
-        """Wait for what runs. Raises what it raised."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def __enter__(self) -> Behind:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-        # What failed behind is of an earlier record than what failed here.
-        if error is None or isinstance(error, Exception):
-            self.wait()
 
 
 @dataclass(eq=False)
@@ -94,7 +50,7 @@ class Chunk:
 
 @dataclass(eq=False)
 class Bulk:
-    """The segments of one namespace's share of a batch. `behind` is shared by all that build with one encoder."""
+    """The segments of one namespace's share of a batch."""
 
     namespace: str
     before: Snapshot
@@ -108,7 +64,6 @@ class Bulk:
     """Documents of a segment, at most; a chunk is not split."""
     window: float
     threads: int
-    behind: Behind
     _segments: list[Segment] = field(default_factory=list)
     _open: list[Chunk] = field(default_factory=list)
     _size: int = 0
@@ -133,11 +88,10 @@ class Bulk:
             )
             nested = {name: inner for name, inner in zip(NESTED, found, strict=True) if inner is not None}
         chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested)
-        self.behind.do(self._take, chunk, [texts_of(records, name) for name in self.fields])
+        self._take(chunk, [texts_of(records, name) for name in self.fields])
 
     def finish(self) -> list[Segment]:
         """All segments, in order of arrival."""
-        self.behind.wait()
         self._seen.clear()
         self._close()
         return self._segments
@@ -145,10 +99,12 @@ class Bulk:
     def _check_new(self, ids: list[str], hashes: Hashes) -> None:
         check_ids(self.namespace, ids, hashes, self.before)
         ascending = np.sort(hashes)
-        if any(_share(ascending, seen) for seen in self._seen):
+        shared = np.zeros(len(hashes), dtype=np.bool_)
+        for seen in self._seen:
+            shared |= _held_in(seen, hashes)
+        if shared.any():
             # Another id may have the hash of one of these.
-            self.behind.wait()
-            taken = next((own for own in ids if self._holds(own)), None)
+            taken = next((ids[place] for place in np.flatnonzero(shared).tolist() if self._holds(ids[place])), None)
             if taken is not None:
                 raise _duplicate(self.namespace, taken)
         while self._seen and len(self._seen[-1]) <= len(ascending):
@@ -204,10 +160,10 @@ class Bulk:
         self._segments.append(Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, **nested))
 
 
-def _share(one: Hashes, other: Hashes) -> bool:
-    """Whether two ascending arrays, neither empty, share a value."""
-    places = np.minimum(np.searchsorted(other, one), len(other) - 1)
-    return bool((other[places] == one).any())
+def _held_in(ascending: Hashes, values: Hashes) -> npt.NDArray[np.bool_]:
+    """Which of the values an array that is not empty holds."""
+    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return ascending[places] == values  # type: ignore[no-any-return]
 
 
 def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Hashes:

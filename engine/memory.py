@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bm25 import BM25
-from .bulk import Behind, Bulk, check_new
+from .bulk import Bulk, check_new
 from .columns import Schema
 from .errors import StorageError, UnknownIdError
 from .failpoints import reach
@@ -307,27 +307,24 @@ class Memory:
             states[namespace] = before.without(list(places.values()))
             count += len(places)
         analysed = 0
-        with Behind(request.threads if request.bulk else 1) as behind:
-            builds: dict[str, Bulk] = {}
-            for chunk in request.added:
-                for namespace, group in by_namespace(chunk).items():
-                    before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
-                    if self.store is not None:
-                        encoded = list(map(encode, group))
-                    _let_others_run()
-                    if request.bulk:
-                        if namespace not in builds:
-                            builds[namespace] = self._bulk(namespace, before, request.threads, behind)
-                        builds[namespace].add(group)
-                    else:
-                        new[namespace] = [self.build(group, check_new(namespace, group, before))]
-                    if self.store is not None:
-                        added.setdefault(namespace, []).extend(encoded)
-                    _let_others_run()
-                analysed += len(chunk)
-                del chunk, group
-            for namespace, build in builds.items():
-                new[namespace] = build.finish()
+        builds: dict[str, Bulk] = {}
+        for chunk in request.added:
+            for namespace, group in by_namespace(chunk).items():
+                before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+                _let_others_run()
+                if request.bulk:
+                    if namespace not in builds:
+                        builds[namespace] = self._bulk(namespace, before, request.threads)
+                    builds[namespace].add(group)
+                else:
+                    new[namespace] = [self.build(group, check_new(namespace, group, before))]
+                if self.store is not None:
+                    added.setdefault(namespace, []).extend(map(encode, group))
+                _let_others_run()
+            analysed += len(chunk)
+            del chunk, group
+        for namespace, build in builds.items():
+            new[namespace] = build.finish()
         for namespace, segments in new.items():
             before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
             states[namespace] = before.extended(segments)
@@ -351,7 +348,7 @@ class Memory:
             self.entity_terms,
         )
 
-    def _bulk(self, namespace: str, before: Snapshot, threads: int, behind: Behind) -> Bulk:
+    def _bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:
         return Bulk(
             namespace,
             before,
@@ -364,7 +361,6 @@ class Memory:
             MAX_SEGMENT_DOCUMENTS,
             self.window,
             threads,
-            behind,
         )
 
     def _sizes(self) -> Sizes:
@@ -624,7 +620,8 @@ def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[li
             if not read:
                 break
             chunk += read
-            characters += sum(len(record.text) for record in read)
+            characters += sum([len(record.text) for record in read])
+            characters += sum(len(text) for record in read if record.fields for text in record.fields.values())
         if not chunk:
             return
         yield chunk

@@ -25,6 +25,9 @@ from .segment import Segment
 
 Integers = npt.NDArray[np.int64]
 
+# The vocabulary may hold this many terms for each of a batch before the batch's terms are sorted, not counted.
+SPARSE = 16
+
 
 @dataclass(frozen=True, eq=False)
 class SegmentPlan:
@@ -152,13 +155,13 @@ def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
 def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
     """The plan for these queries. Raises `QueryError` for weights of one term that add up beyond 2**31 - 1."""
     bm25, count = snapshot.bm25, len(requests)
-    terms, token_slots = np.unique(requests.terms, return_inverse=True)
+    terms, token_slots = _distinct(requests.terms)
     df = snapshot.document_frequencies(terms)
     # Numbered by the length of their lists, so that sorted pairs are in a query's order already.
     by_length = np.argsort(-df, kind="stable")
     places = np.empty(len(terms), dtype=np.int64)
     places[by_length] = np.arange(len(terms))
-    pairs = np.repeat(np.arange(count) << 32, np.diff(requests.offsets)) | places[token_slots.reshape(-1)]
+    pairs = np.repeat(np.arange(count) << 32, np.diff(requests.offsets)) | places[token_slots]
     pairs, multiplicities = _counted(pairs, requests, bm25.query_tf == "unique")
     owners, slots = pairs >> 32, by_length[pairs & 0xFFFFFFFF]
     if len(df) and not df.all():
@@ -194,6 +197,18 @@ def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
         requests=requests,
         candidates=_candidates(snapshot, requests),
     )
+
+
+def _distinct(terms: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], Integers]:
+    """The distinct terms, ascending, and the place of each term among them."""
+    width = int(terms.max(initial=-1)) + 1
+    if width > SPARSE * len(terms):
+        distinct, places = np.unique(terms, return_inverse=True)
+        return distinct, places.reshape(-1).astype(np.int64)
+    # Flags over the vocabulary: a sort of 90,000 terms takes 8 ms, this 0.4.
+    held = np.zeros(width, dtype=np.bool_)
+    held[terms] = True
+    return np.flatnonzero(held).astype(np.int32), (np.cumsum(held) - 1)[terms]
 
 
 def _counted(pairs: Integers, requests: Requests, once: bool) -> tuple[Integers, Integers]:

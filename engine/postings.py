@@ -7,6 +7,7 @@ loops count, as tokens come in the order of their documents: some 10 ns a token 
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ COMPILED_LEAST = 1 << 18
 FLAGS = 1 << 24
 # The vocabulary may have this many terms for each that the parts hold before their terms are sorted, not counted.
 SPARSE = 8
+# A part of fewer postings is kept as it is: giving it back would free a page or two.
+MAPPED_LEAST = 1 << 14
 
 
 class Lists(Protocol):
@@ -86,7 +89,9 @@ def sort_tokens(
     for position, (_, documents) in enumerate(fields):
         lengths[position] = np.bincount(documents, minlength=size)
     if len(fields) == 1:
-        loops = _loops(len(fields[0][0]), bulk)
+        terms = fields[0][0]
+        # Counting takes memory and time for all terms up to the largest, which few tokens would not pay for.
+        loops = _loops(len(terms), bulk) if int(terms.max(initial=0)) <= SPARSE * len(terms) else None
         if loops is not None:
             return _counted(loops, *fields[0], lengths)
     keys_by_field = []
@@ -207,7 +212,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
     copy: Callable[..., None] = _copy_lists if loops is None else loops.copy_lists
     free = offsets[:-1].copy()
     firsts = np.cumsum([0, *(part.lengths.shape[1] for part in parts)])[:-1].tolist()
-    ends = [lists.stop for lists in blocks(offsets, block)]
+    ends = [lists.stop for lists in blocks(offsets, block, pause=False)]
     stops = [np.searchsorted(part.terms, terms[np.array(ends, dtype=np.int64) - 1], side="right") for part in parts]
     starts = [0] * len(parts)
     for number in range(len(ends)):
@@ -278,15 +283,16 @@ def _copy_lists(
     free[rows] += counts
 
 
-def blocks(offsets: Integers, size: int | None = None) -> Iterator[slice]:
-    """Neighbouring lists with about `size` postings together (`MERGE_BLOCK`); lets other threads run between them."""
+def blocks(offsets: Integers, size: int | None = None, pause: bool = True) -> Iterator[slice]:
+    """Neighbouring lists with about `size` postings together (`MERGE_BLOCK`); `pause` lets others run between."""
     size = MERGE_BLOCK if size is None else size
     start, last = 0, len(offsets) - 1
     while start < last:
         end = int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1
         end = min(max(end, start + 1), last)
         yield slice(start, end)
-        time.sleep(0)
+        if pause:
+            time.sleep(0)
         start = end
 
 
@@ -318,9 +324,14 @@ class Part:
 
     @classmethod
     def of(cls, postings: Postings) -> Part:
-        size = postings.lengths.shape[1]
-        documents, behind_documents = _mapped(postings.documents, np.uint16 if size <= 1 << 16 else np.uint32)
-        kinds, behind_kinds = _mapped(postings.kinds, postings.kinds.dtype)
+        narrow = np.uint16 if postings.lengths.shape[1] <= 1 << 16 else np.uint32
+        documents: Unsigned = postings.documents.astype(narrow)
+        kinds = postings.kinds
+        mapped: list[tuple[mmap.mmap, int]] = []
+        if len(documents) >= MAPPED_LEAST:
+            documents, behind_documents = _mapped(documents)
+            kinds, behind_kinds = _mapped(kinds)
+            mapped = [(behind_documents, documents.itemsize), (behind_kinds, kinds.itemsize)]
         return cls(
             postings.terms,
             postings.offsets.astype(np.int32 if postings.offsets[-1] < 1 << 31 else np.int64),
@@ -329,7 +340,7 @@ class Part:
             postings.kind_frequencies,
             postings.kind_lengths,
             postings.lengths,
-            [(behind_documents, documents.itemsize), (behind_kinds, kinds.itemsize)],
+            mapped,
         )
 
     def give_back(self, postings: int) -> None:
@@ -344,21 +355,23 @@ class Part:
                 self._given[number] = end
 
 
-def _mapped(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], mmap.mmap]:
-    """The values as this type, in anonymous memory, and that memory."""
-    size = max(len(values) * np.dtype(dtype).itemsize, 1)
+def _mapped(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
+    """The values, not none, in anonymous memory, and that memory."""
+    size = values.nbytes
     if sys.platform == "win32":
         memory = mmap.mmap(-1, size)
     else:
         # Private: what is shared with other processes stays whatever the advice.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    held = np.frombuffer(memory, dtype=dtype, count=len(values))
+    held = np.frombuffer(memory, dtype=values.dtype, count=len(values))
     held[:] = values
     return held, memory
 
 
 def _loops(work: int, bulk: bool) -> ModuleType | None:
     """The compiled loops, where numba is installed and so many tokens or postings are worth it."""
+    if os.environ.get("FANRANK_BACKEND") == "numpy":
+        return None
     if work < COMPILED_LEAST and not (bulk and "numba" in sys.modules):
         return None
     return _compiled()
@@ -368,6 +381,6 @@ def _loops(work: int, bulk: bool) -> ModuleType | None:
 def _compiled() -> ModuleType | None:
     try:
         from . import postings_compiled
-    except ImportError:
+    except Exception:  # not installed, or without a place for what it compiles
         return None
     return postings_compiled

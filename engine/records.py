@@ -557,7 +557,8 @@ class Hits:
     timing: dict[str, float] | None = None
     """Milliseconds of each phase of the search, in order, where `Engine.search` was asked for it."""
     postings: int | None = None
-    """Postings that the batch scored, likewise; None where the backend does not count them."""
+    """Postings that were read from lists, likewise (not those of rows kept by document, nor look-ups); None where the
+    backend does not count them."""
     reranked: npt.NDArray[np.float64] | None = None
     """[B, k] the reranker's scores where one decided the order, NaN behind the hits that it read; `scores` stay the
     strategy's."""

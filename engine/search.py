@@ -115,10 +115,11 @@ class Batch:
 
         def resolve(documents: Integers) -> npt.NDArray[np.object_]:
             ids = np.full(documents.shape, None, dtype=object)
+            spaces = self.spaces if len(self.snapshots) > 1 else None
             for namespace, snapshot in self.snapshots.items():
                 present = documents >= 0
-                if len(self.snapshots) > 1:
-                    present &= (self.spaces == namespace)[:, None]
+                if spaces is not None:
+                    present &= (spaces == namespace)[:, None]
                 ids[present] = snapshot.ids_of(documents[present])
             return ids
 

@@ -73,7 +73,7 @@ class Segment:
 
     def __post_init__(self) -> None:
         # Loops are compiled once for memory-mapped arrays and built ones alike.
-        arrays: list[npt.NDArray[Any] | None] = [self.documents, self.kinds, self.times]
+        arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.kinds, self.times]
         if self.vectors is not None:
             arrays += [self.vectors.matrix, self.vectors.offsets]
         for array in arrays:

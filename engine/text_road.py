@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .text import Analyzer, word_recipe
@@ -28,12 +27,11 @@ class Road:
     """``compiled`` or ``plain``."""
     reason: str
 
-    def serves(self, texts: Sequence[str]) -> bool:
-        """Whether these texts, all of one call, go by the compiled loops."""
-        if self.name != "compiled":
+    def serves(self, characters: int, before: int = 0) -> bool:
+        """Whether a call with so many characters, `before` of them in earlier calls, goes by the compiled loops."""
+        if self.name != "compiled" or characters < LEAST_CHARACTERS:
             return False
-        least = LEAST_CHARACTERS if LOOPS in sys.modules else LOADING_CHARACTERS
-        return sum(map(len, texts)) >= least
+        return LOOPS in sys.modules or before + characters >= LOADING_CHARACTERS
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})"

@@ -32,7 +32,8 @@ annotate = _annotate()
 class Phases:
     """Collects the time of each phase of one search, in the order in which phases first ended, and what it counted.
 
-    Phases nest: what an inner one took is not the outer one's, so that all of them add up to the time in which any ran.
+    Phases nest: what an inner one took is not the outer one's, so that all of them add up to the time in which any ran
+    (but for times by a device's clock, which runs beside the host's).
     For one thread.
     """
 

@@ -92,6 +92,8 @@ class Encoder:
         self.vocabulary = vocabulary
         self._token_ids = _TokenIds(analyzer, vocabulary)
         self._table: TokenTable | None = None
+        self._read = 0
+        """Characters of documents that went by the plain road."""
 
     @cached_property
     def road(self) -> Road:
@@ -108,8 +110,10 @@ class Encoder:
         """
         before = len(self.vocabulary)
         try:
-            if self.road.serves(texts):
+            characters = sum(map(len, texts))
+            if self.road.serves(characters, self._read):
                 return self._encode_blocks(texts, threads)
+            self._read += characters
             return self._encode_tokens(texts, before)
         except BaseException:
             self.forget(before)
@@ -152,7 +156,7 @@ class Encoder:
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``: of text i, `encode_query`'s, in order."""
-        if self.road.serves(texts):
+        if self.road.serves(sum(map(len, texts))):
             from .text_blocks import Encoding, TokenTable
 
             encoding = Encoding(self._table or TokenTable(self.analyzer), texts)

@@ -289,17 +289,16 @@ class Download:
 
     def wait(self) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
         """(scores, documents, counts) of the first `queries` rows, `width` columns of them."""
-        try:
-            if self.event is not None:
-                self.event.synchronize()
-            scores, documents, counts = from_block(self.block.numpy(), *self.padded)
-            own = slice(self.queries), slice(self.width)
-            counts = np.minimum(counts[own[0]], self.width).astype(np.int32)
-            # The pinned memory goes back to the allocator, or to the next fan-out, as soon as nothing refers to it.
-            return scores[own].copy(), documents[own].copy(), counts
-        finally:
-            if self.release is not None:
-                self.release()
+        if self.event is not None:
+            self.event.synchronize()
+        scores, documents, counts = from_block(self.block.numpy(), *self.padded)
+        own = slice(self.queries), slice(self.width)
+        counts = np.minimum(counts[own[0]], self.width).astype(np.int32)
+        # The pinned memory goes back to the allocator, or to the next fan-out, as soon as nothing refers to it.
+        answer = scores[own].copy(), documents[own].copy(), counts
+        if self.release is not None:
+            self.release()
+        return answer
 
 
 def recorded() -> torch.cuda.Event:

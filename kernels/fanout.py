@@ -67,6 +67,8 @@ class Fanout:
         staged[size : size + len(offsets)] = offsets
         staged[size + len(offsets) :] = len(terms)
         staged[-1] = size
+        # From here on a copy may be on its way; one that fails leaves it busy, and the shape is not used again.
+        self.busy = True
         self._uses += 1
         if self._captures and self._graph is None and self._uses > 1:
             graph = torch.cuda.CUDAGraph()
@@ -80,7 +82,6 @@ class Fanout:
             self._graph.replay()
         event = recorded() if self._captures else None
         padded = len(self._offsets) - 1, self._k
-        self.busy = True
         return Download(self._found, event, padded, len(offsets) - 1, k, self._let_go)
 
     def _let_go(self) -> None:

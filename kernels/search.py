@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,8 +37,28 @@ MAX_CUTS = 1 << 24
 STREAMS = 2
 
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
-Downloads = list[tuple[npt.NDArray[np.int64], Download]]
-"""Rows of a batch, and where their answers will be found."""
+
+
+class Downloads:
+    """The answers of one call's launches on their way into the batch's, the oldest first."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._waiting: deque[tuple[npt.NDArray[np.int64], Download]] = deque()
+
+    def add(self, rows: npt.NDArray[np.int64], download: Download) -> None:
+        """One more, of these rows; waits for those before it, whose pinned memory is let go."""
+        self._waiting.append((rows, download))
+        self.place(1)
+
+    def place(self, waiting: int = 0) -> None:
+        """Wait for all but so many, and write them into the batch's answer."""
+        while len(self._waiting) > waiting:
+            rows, download = self._waiting.popleft()
+            scores, documents, counts = download.wait()
+            self._out[0][rows, : scores.shape[1]] = scores
+            self._out[1][rows, : documents.shape[1]] = documents
+            self._out[2][rows] = counts
 
 
 class DeviceSearch:
@@ -59,10 +80,12 @@ class DeviceSearch:
 
         Searches over one residency must not run at once. Raises `ParameterError` where the family does not read such.
         """
-        if posting_bytes not in verbs.posting_bytes:
-            raise ParameterError(f"{verbs.name} reads postings of {verbs.posting_bytes} bytes, not {posting_bytes!r}")
-        self.verbs = verbs
         self.residency = residency or Residency(device, max_device_bytes, posting_bytes)
+        if self.residency.posting_bytes not in verbs.posting_bytes:
+            raise ParameterError(
+                f"{verbs.name} reads postings of {verbs.posting_bytes} bytes, not {self.residency.posting_bytes!r}"
+            )
+        self.verbs = verbs
         self.lock = threading.RLock()
         self._tensors = TensorSearch(self.residency, verbs)
         self._fanouts = Fanouts(self._tensors)
@@ -90,7 +113,7 @@ class DeviceSearch:
         if not k:
             return out
         clock = DevicePhases(phases, self.residency.device)
-        downloads: Downloads = []
+        downloads = Downloads(out)
         # Where bytes are bounded, what a call takes must be let go before the next takes its own.
         with self.lock if self.residency.limit is not None else contextlib.nullcontext():
             with self.lock, self._current():
@@ -98,8 +121,7 @@ class DeviceSearch:
                 with self._stream():
                     self._begin(plans, execution, clock, downloads)
                     clock.finish()
-            for rows, download in downloads:
-                _place(rows, download.wait(), out)
+            downloads.place()
         return out
 
     def _begin(
@@ -113,7 +135,7 @@ class DeviceSearch:
         if len(plans) == 1 and execution == "auto":
             small = self._small(plans[0], clock)
             if small is not None:
-                downloads.append((plans[0].rows, small))
+                downloads.add(plans[0].rows, small)
                 return
         tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))
         candidates, cuts = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
@@ -187,17 +209,10 @@ class DeviceSearch:
                 launch = make_launch(shares, self.residency, tile_bits)
             run(self.verbs, launch.work, launch.buffers, launch.answer, clock)
             with clock("download"):
-                downloads.append((launch.rows, Download.of(launch.answer)))
+                downloads.add(launch.rows, Download.of(launch.answer))
         except torch.OutOfMemoryError as error:
             return str(error)
         return None
-
-
-def _place(rows: npt.NDArray[np.int64], found: Output, out: Output) -> None:
-    """Write the rows of a launch into the batch's answer."""
-    for target, own in zip(out[:2], found[:2], strict=True):
-        target[rows, : own.shape[1]] = own
-    out[2][rows] = found[2]
 
 
 def _streams(device: torch.device) -> list[torch.cuda.Stream]:
