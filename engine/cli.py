@@ -698,7 +698,7 @@ def doctor(as_json: bool) -> None:
         served, reason = None, str(error)
     modules = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in modules.items()}
-    text = road_of(get_analyzer(DEFAULT_ANALYZER))
+    text = road_of(get_analyzer(DEFAULT_ANALYZER)).loaded()
     result = {
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -53,31 +53,11 @@ A, B, D, E, G, L, N, S, T, Y, Z = (np.uint8(ord(letter)) for letter in "abdeglns
 LETTER_I = np.uint8(ord("i"))
 
 
-def stem_word(word: str) -> str:
-    """As NLTK's ``PorterStemmer().stem``, for any string."""
-    word = word.lower()
-    if word.isascii():
-        letters = np.frombuffer(bytearray(word, "ascii"), np.uint8)
-        return letters[: stem(letters, len(letters))].tobytes().decode()
-    # Only neighbours are ever compared, and letters beyond ASCII stay where they are: two numbers do for all of them.
-    numbers = bytearray()
-    other, before = 128, ""
-    for letter in word:
-        if letter > "\x7f" and letter != before:
-            other ^= 1
-        numbers.append(other if letter > "\x7f" else ord(letter))
-        before = letter
-    letters = np.frombuffer(numbers, np.uint8)
-    size = stem(letters, len(letters))
-    return "".join(
-        letter if number > 127 else chr(number) for letter, number in zip(word, numbers[:size], strict=False)
-    )
-
-
 @numba.njit(nogil=True, cache=True)
 def stem(word, size):
     """The length of the stem, which replaces the word at ``word[:size]``. It is no longer than the word."""
-    if size <= 8:
+    # The tail is padded with zeros, so a word that begins with one looks shorter than it is.
+    if 0 < size <= 8 and word[0] != 0:
         tail = _tail(word, size)
         for row in range(len(IRREGULAR)):
             if IRREGULAR[row, 0] == tail:
@@ -242,4 +222,25 @@ def _ends_cvc(word, size, extended):
         and not _consonant(word, size - 2)
         and _consonant(word, size - 1)
         and not NOT_CVC[word[size - 1]]
+    )
+
+
+def stem_word(word: str) -> str:
+    """As NLTK's ``PorterStemmer().stem``, for any string."""
+    word = word.lower()
+    if word.isascii():
+        letters = np.frombuffer(bytearray(word, "ascii"), np.uint8)
+        return letters[: stem(letters, len(letters))].tobytes().decode()
+    # Only neighbours are ever compared, and letters beyond ASCII stay where they are: two numbers do for all of them.
+    numbers = bytearray()
+    other, before = 128, ""
+    for letter in word:
+        if letter > "\x7f" and letter != before:
+            other ^= 1
+        numbers.append(other if letter > "\x7f" else ord(letter))
+        before = letter
+    letters = np.frombuffer(numbers, np.uint8)
+    size = stem(letters, len(letters))
+    return "".join(
+        letter if number > 127 else chr(number) for letter, number in zip(word, numbers[:size], strict=False)
     )

@@ -171,9 +171,10 @@ class WordRecipe(NamedTuple):
 def word_recipe(analyzer: Analyzer) -> WordRecipe | None:
     """The recipe of an analyzer of this module, or None: made by hand, with compounds, or cutting by other rules."""
     base, *switches = re.split(r"(?=[+-])", analyzer.name)
-    if base not in _STOP_WORDS or "+compounds" in switches or get_analyzer(analyzer.name) is not analyzer:
+    drop_numeric = "-numbers" in switches
+    if base not in _STOP_WORDS or _build(base, False, drop_numeric) is not analyzer:
         return None
-    return WordRecipe(base, _STOP_WORDS[base], "-numbers" in switches)
+    return WordRecipe(base, _STOP_WORDS[base], drop_numeric)
 
 
 @cache
@@ -264,11 +265,17 @@ def _full_term(token: str) -> str | None:
 
 def _nltk_term(token: str) -> str | None:
     word = _word(token)
-    return None if word in NLTK_ENGLISH else (compiled_stem or _porter("NLTK_EXTENSIONS"))(word) or None
+    return None if word in NLTK_ENGLISH else _nltk_stem()(word) or None
 
 
-compiled_stem: Callable[[str], str] | None = None
-"""NLTK's stemmer in compiled loops, ten times as fast, once something has loaded them (`text_blocks.py`)."""
+_COMPILED_STEMMER = f"{__package__}.porter"
+
+
+def _nltk_stem() -> Callable[[str], str]:
+    """NLTK's stemmer: the same in compiled loops, ten times as fast, once something has loaded them."""
+    # Another thread may be importing them: `stem_word` is the last thing that they define.
+    compiled: Callable[[str], str] | None = getattr(sys.modules.get(_COMPILED_STEMMER), "stem_word", None)
+    return compiled or _porter("NLTK_EXTENSIONS")
 
 
 @cache

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import porter, text
 from . import text_compiled as loops
 from .text import DROPPED, Analyzer, word_recipe
 
@@ -33,9 +32,6 @@ BLOCK = 1 << 18
 """Characters of a block, unless one text is longer: what a second-level cache holds, and what threads take in turns."""
 
 
-text.compiled_stem = porter.stem_word
-
-
 class TokenTable:
     """Spellings to the ids of their terms, or to `DROPPED`. One writer at a time; readers need no lock."""
 
@@ -51,7 +47,8 @@ class TokenTable:
         self.size, self._used = 0, 1
         self.arrays: tuple[Numbers, Numbers] = (np.zeros((1 << 12, 2), np.uint64), np.zeros(1 << 13, np.uint64))
         stop = Walk(self)
-        words = sorted(recipe.stop_words)
+        # The others ("don't") never are a token, and their pieces ("don") need not be stop words.
+        words = sorted(word for word in recipe.stop_words if analyzer.tokenize(word) == [word])
         stop.block(words, np.array([len(word) for word in words], np.int64))
         self.add(stop, np.full(stop.known, DROPPED, np.int32))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -32,6 +33,16 @@ class Road:
         if self.name != "compiled" or characters < LEAST_CHARACTERS:
             return False
         return LOOPS in sys.modules or before + characters >= LOADING_CHARACTERS
+
+    def loaded(self) -> Road:
+        """This road with its loops loaded, or the plain one where numba is there, but cannot be imported."""
+        if self.name != "compiled":
+            return self
+        try:
+            importlib.import_module(LOOPS)
+        except ImportError as error:
+            return Road("plain", f"numba cannot be imported: {error}")
+        return self
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})"

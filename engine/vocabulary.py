@@ -42,7 +42,8 @@ class Vocabulary:
 
     def truncate(self, size: int) -> None:
         """Forget all strings numbered `size` or more."""
-        for string in self.strings[size:]:
+        # By number: an addition that failed half-way leaves a string without a number, or a number without a string.
+        for string in [string for string, number in self.ids.items() if number >= size]:
             del self.ids[string]
         del self.strings[size:]
 
@@ -70,7 +71,7 @@ class _TokenIds(dict[str, int]):
 
     def __missing__(self, token: str) -> int:
         term = self._analyzer.normalize(token)
-        number = DROPPED if term is None else self._vocabulary.add(term)
+        number = self._vocabulary.add(term) if term else DROPPED
         if len(token) <= MAX_LENGTH:
             self[token] = number
             self.new.append(token)
@@ -84,7 +85,8 @@ class Encoder:
     same ids either way.
     """
 
-    # 120 bytes an entry on the plain road, up to 50 on the compiled one: at most about 350 MB of raw spellings.
+    # On either road, looked at between calls. An entry takes 120 bytes on the plain road and up to 50 on the compiled
+    # one where spellings are as long as words are: some 350 MB in all; ten times that were each `MAX_LENGTH` long.
     MAX_CACHED_TOKENS = 1 << 21
 
     def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
@@ -100,6 +102,19 @@ class Encoder:
         """The road that serves calls with much text, and why."""
         return road_of(self.analyzer)
 
+    def _goes_by_blocks(self, characters: int, before: int = 0) -> bool:
+        if not self.road.serves(characters, before):
+            return False
+        self.road = self.road.loaded()
+        return self.road.name == "compiled"
+
+    @cached_property
+    def _stop_table(self) -> TokenTable:
+        """For queries where nothing was written: it knows the stop words, and nobody adds to it."""
+        from .text_blocks import TokenTable
+
+        return TokenTable(self.analyzer)
+
     def encode_documents(
         self, texts: Sequence[str], threads: int = 1
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -111,7 +126,7 @@ class Encoder:
         before = len(self.vocabulary)
         try:
             characters = sum(map(len, texts))
-            if self.road.serves(characters, self._read):
+            if self._goes_by_blocks(characters, self._read):
                 return self._encode_blocks(texts, threads)
             self._read += characters
             return self._encode_tokens(texts, before)
@@ -156,10 +171,10 @@ class Encoder:
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``: of text i, `encode_query`'s, in order."""
-        if self.road.serves(sum(map(len, texts))):
-            from .text_blocks import Encoding, TokenTable
+        if self._goes_by_blocks(sum(map(len, texts))):
+            from .text_blocks import Encoding
 
-            encoding = Encoding(self._table or TokenTable(self.analyzer), texts)
+            encoding = Encoding(self._table or self._stop_table, texts)
             terms, _, counts = encoding.settle(self.vocabulary.ids, remember=False)
             offsets = np.zeros(len(texts) + 1, np.int64)
             np.cumsum(counts, out=offsets[1:])

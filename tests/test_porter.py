@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -63,5 +65,16 @@ def test_random_words() -> None:
 @example("βγed")
 @example("éed")
 @example("Straßing")
+@example("\x00sky")
+@example("\x00\x00howe")
+@example("\x00exceed")
 def test_any_word(word: str) -> None:
     hold_equal([word, word + "ing", word + "ies"])
+
+
+def test_the_compiled_stemmer_serves_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert text._nltk_stem() is porter.stem_word
+    monkeypatch.setitem(sys.modules, porter.__name__, ModuleType("half imported"))
+    assert text._nltk_stem() is NLTK
+    monkeypatch.delitem(sys.modules, porter.__name__)
+    assert text._nltk_stem() is NLTK

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fanrank.engine import text as analyzers
 from fanrank.engine import text_road
 from fanrank.engine.text import MAX_LENGTH, Analyzer, get_analyzer, word_recipe
 from fanrank.engine.text_road import Road, road_of
@@ -126,6 +127,36 @@ def test_a_table_beyond_its_bound_starts_afresh(monkeypatch: pytest.MonkeyPatch)
         hold_equal(one, other, [text])
         sizes.append(one._table.size)  # type: ignore[union-attr]
     assert sizes == [4, 2, 5, 1, 7, 1]
+
+
+def test_stop_words_of_several_tokens_drop_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = frozenset(["the", "don't", "über"])
+    monkeypatch.setattr(analyzers, "LUCENE_ENGLISH", words)
+    monkeypatch.setitem(analyzers._STOP_WORDS, "stopword", words)
+    one, other = compiled("stopword"), plain("stopword")
+    hold_equal(one, other, ["Don't the T-shirts über, über alles; don"])
+    assert one.vocabulary.strings == ["alles", "don", "shirts", "t"]
+
+
+def test_queries_alone_make_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(blocks.TokenTable):  # type: ignore[misc]
+        def __init__(self, analyzer: Analyzer) -> None:
+            made.append(analyzer.name)
+            super().__init__(analyzer)
+
+    monkeypatch.setattr(blocks, "TokenTable", Counted)
+    one, other = compiled("nltk", ("kept", "run")), plain("nltk", ("kept", "run"))
+    for _ in range(3):
+        queries_hold_equal(one, other, ["the runs", "kept unknown"])
+    assert made == ["nltk"]
+    # What queries spell is not remembered as dropped: a document may bring it.
+    hold_equal(one, other, ["unknown to the runner"])
+    one.forget(2)
+    other.forget(2)
+    queries_hold_equal(one, other, ["the runs", "kept unknown"])
+    assert made == ["nltk", "nltk"]
 
 
 def test_only_spellings_of_bounded_length_are_kept() -> None:
@@ -255,7 +286,8 @@ def test_roads_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
         assert road_of(get_analyzer(name)).name == "compiled"
     mine = Analyzer("nltk", get_analyzer("nltk").tokenize, get_analyzer("nltk").normalize)
     assert word_recipe(mine) is None
-    for analyzer in (mine, Analyzer("mine", str.split, str), *map(get_analyzer, ("lucene", "opsem", "nltk+compounds"))):
+    own = [Analyzer(name, str.split, str) for name in ("mine", "nltk-de", "minimal-german", "full+x", "full-numbers")]
+    for analyzer in (mine, *own, *map(get_analyzer, ("lucene", "opsem", "nltk+compounds"))):
         assert road_of(analyzer).name == "plain"
         assert analyzer.name in road_of(analyzer).reason
     monkeypatch.setenv("FANRANK_BACKEND", "numpy")

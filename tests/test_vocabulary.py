@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,6 +43,18 @@ def test_truncate_forgets_and_gives_the_numbers_again() -> None:
     assert vocabulary.add("c") == 1
     vocabulary.truncate(2)
     assert vocabulary.strings == ["a", "c"]
+
+
+def test_truncate_undoes_additions_that_failed_half_way() -> None:
+    vocabulary = Vocabulary(["a"])
+    with pytest.raises(TypeError):
+        vocabulary.extend(["b", ["no string"]])  # type: ignore[list-item]
+    assert len(vocabulary) == 3
+    vocabulary.ids["d"] = 3  # as an `add` that was interrupted leaves it
+    vocabulary.truncate(1)
+    assert (vocabulary.strings, vocabulary.ids) == (["a"], {"a": 0})
+    vocabulary.extend(["c", "d"])
+    assert vocabulary.ids == {"a": 0, "c": 1, "d": 2}
 
 
 @settings(deadline=None)
@@ -129,6 +146,39 @@ def test_a_failed_call_leaves_nothing_behind() -> None:
         one.encode_documents(["bee", "cat boom"])
     assert one.vocabulary.strings == ["ant"]
     assert one.encode_query("bee ant") == [0]
+
+
+def test_an_empty_term_is_none() -> None:
+    one = Encoder(Analyzer("own", str.split, lambda token: token.strip("-")), Vocabulary())
+    terms, documents = one.encode_documents(["- ant --", "-", "bee-"])
+    assert one.vocabulary.strings == ["ant", "bee"]
+    assert (terms.tolist(), documents.tolist()) == ([0, 1], [0, 2])
+    assert one.encode_query("bee - ant") == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["nltk-de", "minimal-german", "full+x", "stopword+compounds-de"])
+def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
+    one = Encoder(Analyzer(name, str.split, str.lower), Vocabulary())
+    assert one.encode_documents(["Ant bee"])[0].tolist() == [0, 1]
+    assert one.encode_queries(["bee Cat", "ANT"])[0].tolist() == [1, 0]
+    assert one.road.name == "plain"
+
+
+def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
+    (tmp_path / "numba.py").write_text("raise ImportError('numba is older than numpy')")
+    code = (
+        "from fanrank.engine import text_road; from fanrank.engine.vocabulary import Encoder, Vocabulary; "
+        "from fanrank.engine.text import get_analyzer; "
+        "text_road.LEAST_CHARACTERS = text_road.LOADING_CHARACTERS = 0; "
+        "write, read = (Encoder(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
+        "print(write.road.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
+        "print(write.road); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.road)"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "FANRANK_BACKEND"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parent.parent / "src")])
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    road = "plain (numba cannot be imported: numba is older than numpy)"
+    assert run.stdout.splitlines() == ["compiled [1, 0] ['bee', 'run']", road, "[0]", road]
 
 
 def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
