@@ -10,14 +10,15 @@ import copy
 import enum
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from .errors import DeadlineError
+from .health import logger
 from .records import Hits, Query
 from .rerank import CheckedReranker
 from .route.cascade import Cascade
@@ -32,7 +33,7 @@ class State(enum.Enum):
     OVER = enum.auto()  # answered, failed, cancelled or expired
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Options:
     """What all callers of one launch have in common."""
 
@@ -44,7 +45,23 @@ class Options:
 
     def joins(self, other: Options) -> bool:
         """Whether queries with these and the other options have the answers that they have alone, if asked at once."""
-        return (self is other or self == other) and not self.approximate
+        return (self is other or self.equals(other)) and not self.approximate
+
+    def equals(self, other: Options) -> bool:
+        own, others = ((one.rerank_depth, one.threads, one.execution) for one in (self, other))
+        if own != others or self.reranker is not other.reranker:
+            return False
+        if self.strategy is other.strategy:
+            return True
+        try:
+            # Equal tables can differ in their order, in which shares are added up: other sums. Their texts tell.
+            return bool(self.strategy == other.strategy) and self._written == other._written
+        except Exception:  # of a fusion of the caller's own
+            return False
+
+    @cached_property
+    def _written(self) -> str:
+        return repr(self.strategy)
 
     @cached_property
     def approximate(self) -> bool:
@@ -61,18 +78,19 @@ def _strategies(answerer: Answerer) -> list[Strategy]:
 
 
 class Call:
-    """A batch, by what it is answered, and its answer. `deadline` and `entered` are times of `time.monotonic`."""
+    """A batch, by what it is answered, and its answer. `deadline` is a time of `time.monotonic`."""
 
     def __init__(
         self, queries: tuple[Query, ...], k: int, options: Options, *, deadline: float | None, patient: bool
     ) -> None:
         self.queries = queries
         self.k = k
+        self.width = max((k_of(query, k) for query in queries), default=k)  # places for hits of each query
         self.options = options
         self.deadline = deadline
         self.patient = patient  # waits for room in the queue
         self.state = State.WAITING
-        self.entered: float | None = None  # None: not in a queue yet
+        self.entered = False  # into a queue
         self.large = False
         self._hits: Hits | None = None
         self._start: int | None = None
@@ -106,8 +124,7 @@ class Call:
         assert hits is not None
         if start is None:
             return hits
-        width = max((k_of(query, self.k) for query in self.queries), default=self.k)
-        return hits.part(start, start + len(self), width, self.queries)
+        return hits.part(start, start + len(self), self.width, self.queries)
 
     def late(self, now: float) -> bool:
         return self.deadline is not None and now >= self.deadline
@@ -133,10 +150,26 @@ class Blocked(Call):
         """Wait for the answer up to the deadline; whether it came."""
         if self.deadline is None:
             return self._over.acquire()
-        return self._over.acquire(timeout=min(max(self.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
+        return self._over.acquire(timeout=left_until(self.deadline))
 
     def settle(self) -> None:
         self._over.release()
+
+
+class Answer(Future[Hits]):
+    """A future that says before a thread waits for it, as the one that would answer it must not."""
+
+    about_to_wait: Callable[[], None] | None = None
+
+    def result(self, timeout: float | None = None) -> Hits:
+        if self.about_to_wait is not None:
+            self.about_to_wait()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if self.about_to_wait is not None:
+            self.about_to_wait()
+        return super().exception(timeout)
 
 
 class Promised(Call):
@@ -144,10 +177,13 @@ class Promised(Call):
 
     def __init__(self, *asked: Any, **how: Any) -> None:
         super().__init__(*asked, **how)
-        self.future: Future[Hits] = Future()
+        self.future = Answer()
 
     def begin(self) -> bool:
-        return self.future.set_running_or_notify_cancel()
+        try:
+            return self.future.set_running_or_notify_cancel()
+        except RuntimeError:  # whoever holds it has finished it
+            return False
 
     def settle(self) -> None:
         with suppress(InvalidStateError):  # cancelled at this moment
@@ -193,15 +229,25 @@ def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Awaited]) -> None:
 
 
 def settle(calls: Sequence[Call]) -> None:
-    """Tell every caller that its call is over, each event loop once."""
+    """Tell every caller that its call is over, each event loop once. Raises nothing, whatever their callbacks raise."""
     loops: dict[asyncio.AbstractEventLoop, list[Awaited]] = {}
+    tell: list[Callable[[], None]] = []
     for call in calls:
         if isinstance(call, Awaited):
             loops.setdefault(call.loop, []).append(call)
         else:
-            call.settle()
-    for loop, own in loops.items():
-        wake(loop, own)
+            tell.append(call.settle)
+    tell += [partial(wake, loop, own) for loop, own in loops.items()]
+    for one in tell:
+        try:
+            one()
+        except BaseException as error:  # noqa: PERF203
+            logger.error("telling a caller that its search is over raised %s", type(error).__name__)
+
+
+def left_until(moment: float) -> float:
+    """Seconds until a time of `time.monotonic`, as locks and conditions take them."""
+    return min(max(moment - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
 def expired(call: Call) -> DeadlineError:

@@ -118,6 +118,7 @@ class Engine(Monitored):
         self._memory = Memory(self.bm25, self.analyzer, self.schema, float(window))
         self._graphs = Graphs()
         self._directory: files.IndexDirectory | None = None
+        self._closed = False
         self._opening: threading.Thread | None = None
         self.opening_error: BaseException | None = None
         """What `open` with ``wait`` false failed with."""
@@ -371,10 +372,13 @@ class Engine(Monitored):
     def close(self) -> None:
         """Bring the index files up to date and let the directory go; writes are refused from now on.
 
-        `search` in memory still works; `asearch` and `submit` are refused, those who wait included. A second call does
-        nothing. Raises `StorageError`.
+        `search` in memory still works; `asearch` and `submit` are refused, those who wait included. A launch that runs
+        is answered, unless it has yet to read records (a reranker, sentences for feedback): then `StorageError`. A
+        `Coalescer` of the caller's own is not closed. A second call does nothing. Raises `StorageError`.
         """
-        self.coalescer.close()
+        self._closed = True
+        if (coalescer := self.__dict__.get("_coalescer")) is not None:
+            coalescer.close()
         if self._opening is not None:
             self._opening.join()
             if self.opening_error is not None and self._memory.store is not None:
@@ -616,7 +620,11 @@ class Engine(Monitored):
     def coalescer(self) -> Coalescer:
         """What answers `asearch` and `submit`: many callers' batches in one launch."""
         made: Coalescer | None = self.__dict__.get("_coalescer")
-        return made or self.__dict__.setdefault("_coalescer", Coalescer(self))  # one, whoever else asks meanwhile
+        if made is None:
+            made = self.__dict__.setdefault("_coalescer", Coalescer(self))  # one, whoever else asks meanwhile
+            if self._closed:
+                made.close()
+        return made
 
     async def asearch(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
         """As `search`, awaited, in one launch with whoever asks meanwhile; keywords as `Coalescer.asearch`."""

@@ -505,7 +505,7 @@ def answer(
         gathering.served,
         batch.resolver(),
         partial(_explain, gathering, candidates, fused),
-        distinct=len(set(batch.source)),
+        source=batch.source,
     )
     if reranker is not None:
         with gathering.phases("rerank"):

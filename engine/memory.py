@@ -185,7 +185,7 @@ class Memory:
 
         Analysing a batch of more than one chunk may use `threads`; None: all cores that the process may run on.
         """
-        threads = _cores() if threads is None else threads
+        threads = cores() if threads is None else threads
         if self._reading == threading.get_ident():
             raise StorageError("the records come from an iterable that itself writes; collect them first")
         source = iter(added)
@@ -605,7 +605,7 @@ def _let_others_run() -> None:
     time.sleep(0)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that the process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -44,9 +44,15 @@ class Namespace:
         return self._engine._ready().snapshot(self.name).size
 
     def add(
-        self, records: Iterable[Record | Mapping[str, Any]], *, vectors: Given = None, progress: bool = False
+        self,
+        records: Iterable[Record | Mapping[str, Any]],
+        *,
+        vectors: Given = None,
+        progress: bool = False,
+        threads: int | None = None,
     ) -> int:
-        return self._engine.add(self._own_records(records, "add"), vectors=vectors, progress=progress)
+        own = self._own_records(records, "add")
+        return self._engine.add(own, vectors=vectors, progress=progress, threads=threads)
 
     def update(
         self, records: Iterable[Record | Mapping[str, Any]], *, insert: bool = False, vectors: Given = None

@@ -78,8 +78,7 @@ def search_stream(
     def begin(queries: Sequence[AnyQuery]) -> Callable[[], Hits]:
         started = time.perf_counter()
         try:
-            opening = engine._opening
-            if opening is not None and opening.is_alive():
+            if engine.opening:
                 hits = scan(engine._memory, queries, k)
                 engine._count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone, tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -452,6 +452,8 @@ class Query:
             or not all(isinstance(term, str) for term in self.terms)
         ):
             raise QueryError("a query's terms must be a sequence of strings")
+        if self.terms is not None:
+            object.__setattr__(self, "terms", tuple(self.terms))  # nobody changes what a launch reads
         for name in ("now", "since", "until", "half_life", "last_session_end"):
             value = getattr(self, name)
             if value is not None and (
@@ -539,6 +541,16 @@ def check_k(k: object) -> int:
     return int(k)
 
 
+class Resolver(Protocol):
+    """Document numbers [B, n] to record ids, of each query's namespace; None for -1."""
+
+    def __call__(self, documents: npt.NDArray[np.int64], /) -> npt.NDArray[np.object_]: ...
+
+    def part(self, start: int, stop: int) -> Resolver:
+        """That of the queries at [start, stop) alone."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Hits:
     """The answer to a batch of B queries as arrays of shape [B, k].
@@ -552,7 +564,7 @@ class Hits:
     counts: npt.NDArray[np.int32]  # [B]
     queries: tuple[Query, ...]
     backend: str
-    resolver: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.object_]] = field(repr=False)
+    resolver: Resolver = field(repr=False)
     explainer: Callable[[int, str], Explanation | FusedExplanation] = field(repr=False)
     timing: dict[str, float] | None = None
     """Milliseconds of each phase of the search, in order, where `Engine.search` was asked for it."""
@@ -564,43 +576,42 @@ class Hits:
     strategy's."""
     decisions: tuple[Decision, ...] | None = None
     """What was decided for each query, where something was: by a cascade, a router, or ``recall``."""
-    distinct: int | None = None
-    """Different queries: equal ones are answered once."""
+    source: Sequence[int] | None = None
+    """[B] a number for each query, the same where two are equal: such are answered once. None: each by itself."""
+
+    @property
+    def distinct(self) -> int | None:
+        """Different queries."""
+        return None if self.source is None else len(set(self.source))
 
     def part(self, start: int, stop: int, width: int, queries: tuple[Query, ...]) -> Hits:
         """The answer to the queries at [start, stop), as if they had been the batch: arrays [stop - start, width].
 
-        `queries` are what stands in their places, and `width` is their largest k. The arrays are copies; ids are
-        resolved for the whole batch at once, when a part first asks for them. Times and counts of the whole are left
-        out, and `backend` names who served the whole.
+        `queries` are what stands in their places, and `width` is their largest k. The arrays are copies, so that a part
+        does not keep the whole; what explains a strategy other than ``bm25`` does keep what was gathered for the whole.
+        Times and counts of the whole are left out, and `backend` names who served the whole.
         """
         rows = slice(start, stop)
-        documents = self.documents[rows, :width].copy()
-
-        def resolve(asked: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-            if asked is documents:
-                return self.ids[rows, :width].copy()
-            every = np.full((len(self), asked.shape[1]), -1, dtype=np.int64)
-            every[rows] = asked
-            return self.resolver(every)[rows]
+        whole, count = self.explainer, stop - start
 
         def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
-            count = stop - start
             if not -count <= position < count:
                 raise QueryError(f"no query {position} in a batch of {count}")
             position %= count
-            return self.explainer(start + position, record_id).at(position)
+            return whole(start + position, record_id).at(position)
 
+        cut = getattr(whole, "part", None)
         return Hits(
             self.scores[rows, :width].copy(),
-            documents,
+            self.documents[rows, :width].copy(),
             self.counts[rows].copy(),
             queries,
             self.backend,
-            resolve,
-            explain,
+            self.resolver.part(start, stop),
+            explain if cut is None else cut(start, stop),
             reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
             decisions=None if self.decisions is None else self.decisions[rows],
+            source=None if self.source is None else self.source[rows],
         )
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -43,13 +44,23 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
             scores[row, place], documents[row, place] = held, len(ids)
             ids.append(record_id)
 
-    def resolve(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        return np.array([*ids, None], dtype=object)[documents]
-
     def explain(position: int, record_id: str) -> Explanation:
         raise UnknownIdError("there is no index yet to explain a score with")
 
-    return Hits(scores, documents, counts, batch, BACKEND, resolve, explain)
+    return Hits(scores, documents, counts, batch, BACKEND, _Ids(ids), explain)
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """Numbers that were given through the answer."""
+
+    ids: list[str]
+
+    def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return np.array([*self.ids, None], dtype=object)[documents]
+
+    def part(self, start: int, stop: int) -> _Ids:
+        return self
 
 
 def _accepts(memory: Memory, query: Query, record: Record) -> bool:

@@ -79,11 +79,6 @@ class Batch:
         """All rows of `rows_of`."""
         return [row for rows in self.rows_of.values() for row in rows]
 
-    @property
-    def spaces(self) -> npt.NDArray[np.object_]:
-        """[queries] the namespace of each."""
-        return np.array([query.namespace for query in self.queries], dtype=object)
-
     def part(self, asked: Sequence[Asked]) -> Batch:
         """The batch of these queries, which are of this one's rows or made of them, over the same snapshots.
 
@@ -110,20 +105,32 @@ class Batch:
             return own._replace(query=query, limits=replace(own.limits, filter=accepted))
         return own._replace(query=query, corpus=(own.corpus[0], accepted))
 
-    def resolver(self) -> Callable[[Integers], npt.NDArray[np.object_]]:
-        """Document numbers [B, n] to ids, of each row's namespace; None for -1."""
+    def resolver(self) -> Names:
+        return Names(self.snapshots, self.queries)
 
-        def resolve(documents: Integers) -> npt.NDArray[np.object_]:
-            ids = np.full(documents.shape, None, dtype=object)
-            spaces = self.spaces if len(self.snapshots) > 1 else None
-            for namespace, snapshot in self.snapshots.items():
-                present = documents >= 0
-                if spaces is not None:
-                    present &= (spaces == namespace)[:, None]
-                ids[present] = snapshot.ids_of(documents[present])
-            return ids
 
-        return resolve
+@dataclass(frozen=True, eq=False)
+class Names:
+    """Document numbers [B, n] to ids, of each query's namespace; None for -1."""
+
+    snapshots: Mapping[str, Snapshot]
+    queries: tuple[Query, ...]
+
+    def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
+        ids = np.full(documents.shape, None, dtype=object)
+        several = len(self.snapshots) > 1
+        spaces = np.array([query.namespace for query in self.queries if several], dtype=object)
+        for namespace, snapshot in self.snapshots.items():
+            present = documents >= 0
+            if several:
+                present &= (spaces == namespace)[:, None]
+            ids[present] = snapshot.ids_of(documents[present])
+        return ids
+
+    def part(self, start: int, stop: int) -> Names:
+        own = self.queries[start:stop]
+        spaces = {query.namespace for query in own}
+        return Names({name: snapshot for name, snapshot in self.snapshots.items() if name in spaces}, own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,7 +399,7 @@ def answer(
             explainer_of(batch, found),
             phases.milliseconds if timing else None,
             phases.counts.get("postings") if timing else None,
-            distinct=len(set(batch.source)),
+            source=batch.source,
         )
 
 
@@ -413,23 +420,49 @@ def spread(
     return scores, documents, counts
 
 
-def explainer_of(batch: Batch, found: Listed) -> Callable[[int, str], Explanation]:
-    """What explains a record's BM25 score for a query of the batch."""
-    memory, held = batch.memory, batch.snapshots
+@dataclass(frozen=True, eq=False)
+class Explainer:
+    """What explains a record's BM25 score for a query of a batch; of the batch it holds what that takes."""
 
-    def explain_hit(position: int, record_id: str) -> Explanation:
-        position = position_of(batch, position)
-        worked_out = batch.source[position]
-        asked = batch.asked[worked_out]
-        if asked.corpus not in found.plans:
+    memory: Memory
+    snapshots: Mapping[str, Snapshot]
+    asked: Sequence[Asked] | Mapping[int, Asked]
+    """By row that is worked out."""
+    source: Sequence[int]
+    rows_of: Mapping[Corpus, list[int]]
+    plans: Mapping[Corpus, Plan]
+
+    def __call__(self, position: int, record_id: str) -> Explanation:
+        position = position_of(self.source, position)
+        worked_out = self.source[position]
+        asked = self.asked[worked_out]
+        if asked.corpus not in self.plans:
             raise unknown(record_id, asked.query.namespace)
-        row = batch.rows_of[asked.corpus].index(worked_out)
-        return _explain(memory, held, found.plans[asked.corpus], row, position, record_id, asked)
+        row = self.rows_of[asked.corpus].index(worked_out)
+        return _explain(self.memory, self.snapshots, self.plans[asked.corpus], row, position, record_id, asked)
 
-    return explain_hit
+    def part(self, start: int, stop: int) -> Explainer:
+        """That of the queries at [start, stop) alone: of other tenants it holds nothing."""
+        source = self.source[start:stop]
+        asked = {row: self.asked[row] for row in source}
+        # By identity first, as in `_batch`.
+        every = {id(one.corpus): one.corpus for one in asked.values()}.values()
+        held = [corpus for corpus in every if corpus in self.plans]
+        return Explainer(
+            self.memory,
+            {namespace: self.snapshots[namespace] for namespace, _ in held},
+            asked,
+            source,
+            {corpus: self.rows_of[corpus] for corpus in held},
+            {corpus: self.plans[corpus] for corpus in held},
+        )
 
 
-def position_of(batch: Batch, position: int) -> int:
+def explainer_of(batch: Batch, found: Listed) -> Explainer:
+    return Explainer(batch.memory, batch.snapshots, batch.asked, batch.source, batch.rows_of, found.plans)
+
+
+def position_of(batch: Batch | Sequence[int], position: int) -> int:
     """The position in the batch, counted from its start. Raises `QueryError`."""
     if not -len(batch) <= position < len(batch):
         raise QueryError(f"no query {position} in a batch of {len(batch)}")

@@ -223,3 +223,11 @@ def test_a_query_takes_numpy_integers_and_any_sequence_of_terms() -> None:
     query: Any = fr.Query(terms=["tea", "tea"], k=np.int64(2))
     engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(5)], analyzer="minimal")
     assert engine.search([query], 5).counts.tolist() == [2]
+
+
+def test_a_query_does_not_change_with_the_list_it_was_made_of() -> None:
+    terms = ["tea"]
+    query = fr.Query(terms=terms)
+    terms.append("milk")
+    assert query.terms == ("tea",)
+    assert query == fr.Query(terms=("tea",))

@@ -283,3 +283,9 @@ def test_a_batch_over_many_tenants_is_each_alone() -> None:
     assert list(engine.search(batch, 3)) == [
         [] if query.namespace in names[:500] else row for query, row in zip(batch, expected, strict=True)
     ]
+
+
+def test_a_tenant_adds_by_threads() -> None:
+    own = fr.Engine(analyzer="minimal").namespace(A)
+    assert own.add([fr.Record("1", "tea")], threads=2) == 1
+    assert len(own) == 1

@@ -174,7 +174,7 @@ class _Answers:
             run.milliseconds if timing else None,
             reranked=None if self.reranked is None else self.reranked[source],
             decisions=tuple(self.decisions[row] for row in batch.source),
-            distinct=len(set(batch.source)),
+            source=batch.source,
         )
 
 
