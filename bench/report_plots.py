@@ -24,7 +24,7 @@ from .rows import Row
 INK = "#767c84"
 OWN = "#c8551b"
 PUBLISHED = "#2f7fd6"
-SHADES = ("#c8551b", "#2f7fd6", "#168a6a", "#8a63d2", "#9a6700", "#767c84")
+SHADES = ("#b8467f", "#c8551b", "#2f7fd6", "#168a6a", "#8a63d2", "#3d8c99", "#9a6700", "#767c84")
 SMALL = 7.5
 
 
@@ -229,11 +229,12 @@ def growth(rows: Sequence[Fields], family: str) -> Any:
 
 
 def _label_ends(axis: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Names to the right, moved apart where they would cover one another; of a line that ends sooner, at its end."""
+    """Names to the right, moved apart where they would cover one another; of a line that ends sooner, above its end."""
     furthest = max(end[0] for end in ends)
     for x, y, name, colour in ends:
         if x < furthest:
-            _beside(axis, name, x, y, colour, left=False)
+            above = {"xytext": (0, 7), "textcoords": "offset points", "ha": "right", "color": colour}
+            axis.annotate(name, (x, y), fontsize=SMALL + 0.5, **above)
     ends = sorted((end for end in ends if end[0] == furthest), key=lambda end: (end[1], end[2]))
     low, high = (math.log10(value) for value in axis.get_ylim())
     step = (high - low) / 24

@@ -33,7 +33,7 @@ def latency(recorded: Recorded) -> str:
         cells = []
         for system in systems:
             own = [at.get((case, k, system, count)) for count in threads]
-            cells.append(" / ".join(number(row.ms_per_query, 2) if row else "" for row in own))
+            cells.append(" / ".join(number(row.ms_per_query, 2) if row else "" for row in own) if any(own) else "")
         some = next(row for row in rows if row.case == case)
         body.append([f"{case}, {some.documents:,}", str(k), *cells])
     means = []

@@ -10,7 +10,7 @@ from .report_rows import Fields, Recorded, chosen, stamp
 from .report_systems import systems_in, timed
 from .rows import Row
 
-PHASES = ("analyse", "plan", "derive", "score and select", "convert", "other")
+PHASES = ("prepare", "analyse", "plan", "derive", "score and select", "serve", "convert", "other")
 """The phases of a search, in their order."""
 
 

@@ -160,8 +160,18 @@ def building(recorded: Recorded) -> list[str]:
         )
     if not rows:
         return [f"{NONE} of builds at size: `python -m bench.building`.", own, theirs]
-    run = chosen(rows, lambda row: repr(sorted((key, str(row.get(key))) for key in _NAMES if key in row)))
+    run = [row for own_rows in _by_case(rows) for row in chosen(own_rows, _place)]
     return [f"{sentence(stamp(run))}; {machine(run)}.", as_they_are(run), own, theirs]
+
+
+def _by_case(rows: Sequence[Fields]) -> list[list[Fields]]:
+    """The rows of each case: only within one are builds timed in turn."""
+    cases = dict.fromkeys(row.get("case") for row in rows)
+    return [[row for row in rows if row.get("case") == case] for case in cases]
+
+
+def _place(row: Fields) -> str:
+    return repr(sorted((key, str(row.get(key))) for key in _NAMES if key in row))
 
 
 _NAMES = ("case", "corpus", "system", "part", "records", "documents", "threads", "chunk", "batch")
