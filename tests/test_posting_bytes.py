@@ -120,8 +120,12 @@ def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: 
         engine.search(asked[:2], 3)
     with pytest.raises(fr.ParameterError, match="posting_bytes must be one of"):
         device.Residency(torch.device("cpu"), posting_bytes=5)
-    with pytest.raises(fr.ParameterError, match="reads postings of"):
-        serve(engine, launcher, 7)
+    verbs = CudaVerbs(launcher)
+    monkeypatch.setattr(verbs, "posting_bytes", (8,))
+    shared = device.Residency(torch.device("cpu"), posting_bytes=4)
+    for given in ({"posting_bytes": 4}, {"residency": shared}):
+        with pytest.raises(fr.ParameterError, match="reads postings of"):
+            search.DeviceSearch(verbs, torch.device("cpu"), **given)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options))
