@@ -76,6 +76,19 @@ def test_every_method(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One word, and as many hits as a rank of the survey: the score that hits need is that of the last of them.
+    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
+    engine = fr.Engine.from_records(corpus(4, 3_000), analyzer="minimal")
+    for dead in ([], [str(number) for number in range(0, 3_000, 400)]):
+        engine.delete(dead)
+        # As many fewer hits as documents died: they may be among the best.
+        asked = [fr.Query(word, k=rank - len(dead)) for word in WORDS for rank in RANKS if rank > len(dead)]
+        expected = answers(engine, asked, "numpy", execution="exhaustive")
+        for found, wanted in zip(answers(engine, asked, "numba"), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_few_postings_are_read() -> None:
     # One rare word beside one that every document holds: what the rare one finds is looked up, not the other read.
     records = [fr.Record(str(n), f"common{' rare' if n % 100 == 0 else ''} filler{n % 7}") for n in range(8_000)]
