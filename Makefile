@@ -34,10 +34,10 @@ report: $(VENV)/.dev
 	$(BIN)/python -m bench.report $(ARGS)
 
 long: $(VENV)/.dev
-	FANRANK_LONG=1 $(BIN)/pytest -q tests/test_memory.py -k long
+	FANRANK_LONG=1 $(BIN)/pytest -q tests/storage/test_memory.py -k long
 
 crash: $(VENV)/.dev
-	$(BIN)/python -m tests.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
+	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
 
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor
@@ -45,10 +45,10 @@ gpu: $(VENV)/.gpu
 	for family in cuda triton; do for corpus in $(GPU_CORPORA); do \
 		$(BIN)/fanrank check $$corpus --backend $$family || exit 1; done; done
 	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
-		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/test_gpu_kernels.py -k "family and cuda"
+		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/kernels/test_gpu_kernels.py -k "family and cuda"
 	compute-sanitizer --tool racecheck --error-exitcode 9 \
-		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/test_gpu_kernels.py -k "family and cuda"
-	$(BIN)/python -m bench.gpu_run
+		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/kernels/test_gpu_kernels.py -k "family and cuda"
+	$(BIN)/python -m bench.gpu.run
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

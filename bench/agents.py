@@ -9,7 +9,7 @@ Roads, over one engine in one process, all with the same pre-analysed queries:
 ``bm25s``              a task an agent, bm25s (numba) in a pool of as many threads as cores
 
 Cells are timed in turns, `--reps` times each. Before that, a sample of fan-outs is fired by all agents at once: the
-engine's roads must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/verify.py).
+engine's roads must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/harness/verify.py).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ import numpy as np
 import numpy.typing as npt
 
 import fanrank as fr
-from fanrank.engine.coalesce import CORES
+from fanrank.engine.serve.coalesce import CORES
 
-from . import cases
-from .corpora import Tokens, load, prepare
-from .environments import PeerError, python_of
-from .options import names, numbers, progress
-from .reference import postings_of
-from .roads import rounded, shared
-from .rows import append
-from .systems import PEERS
-from .verify import check
+from .harness import cases
+from .harness.corpora import Tokens, load, prepare
+from .harness.environments import PeerError, python_of
+from .harness.options import names, numbers, progress
+from .harness.reference import postings_of
+from .harness.roads import rounded, shared
+from .harness.rows import append
+from .harness.systems import PEERS
+from .harness.verify import check
 
 K = 10
 FAN_OUT = (5, 20)

@@ -18,15 +18,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import cases
-from .client import Worker
-from .corpora import load, prepare
-from .environments import PeerError, python_of
-from .machine import commit, machine, now
-from .options import names, numbers, progress
-from .paths import CACHE
-from .rows import append
-from .systems import PEERS
+from .harness import cases
+from .harness.client import Worker
+from .harness.corpora import load, prepare
+from .harness.environments import PeerError, python_of
+from .harness.machine import commit, machine, now
+from .harness.options import names, numbers, progress
+from .harness.paths import CACHE
+from .harness.rows import append
+from .harness.systems import PEERS
 
 SYSTEMS = ("fanrank", "bm25s", "tantivy", "pisa")
 SINGLE = ("bm25s",)

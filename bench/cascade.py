@@ -44,10 +44,10 @@ from fanrank.engine.evaluate.protocol import (
     warm_up,
 )
 from fanrank.engine.evaluate.tables import table
-from fanrank.engine.records import Query
+from fanrank.engine.hybrid.strategy import Strategy
+from fanrank.engine.records.record import Query
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.policy import Answerer, strategy_of
-from fanrank.engine.strategy import Strategy
 from fanrank.engine.tune.command import LABELS, drawn, render_tuned
 from fanrank.engine.tune.measure import labelled_questions
 from fanrank.engine.tune.study import (
@@ -65,9 +65,9 @@ from fanrank.engine.tune.study import (
 )
 from fanrank.engine.tune.tuner import SYSTEMS, tune
 
+from .harness.machine import commit, machine, now
+from .harness.paths import RESULTS, data_folder
 from .hybrid import versions
-from .machine import commit, machine, now
-from .paths import RESULTS, data_folder
 
 PRESETS = ("agentir", "default")
 UNITS = {"whole": False, "turns": True}

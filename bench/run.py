@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
-from . import cases, systems
-from .environments import PeerError, python_of
-from .machine import ceiling, commit, machine, now
-from .measure import run_case
-from .options import names, numbers, progress
-from .paths import RESULTS
-from .report_systems import markdown
-from .rows import Row, append
+from .harness import cases, systems
+from .harness.environments import PeerError, python_of
+from .harness.machine import ceiling, commit, machine, now
+from .harness.measure import run_case
+from .harness.options import names, numbers, progress
+from .harness.paths import RESULTS
+from .harness.rows import Row, append
+from .report.systems import markdown
 
 
 def _parser() -> argparse.ArgumentParser:

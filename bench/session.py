@@ -28,15 +28,15 @@ from typing import Any
 import numpy as np
 
 import fanrank as fr
-from fanrank.engine.backend import DEVICES
+from fanrank.engine.backends.choose import DEVICES
 from fanrank.engine.errors import FanrankError
 
 from .growth import SIZES, grow
-from .options import names, progress
-from .paths import CACHE, RESULTS
-from .roads import Backends, K, Road, found, import_analyzer, peak_rss_gib, roads, rounded, shared
-from .rows import append
-from .workload import Memory
+from .harness.options import names, progress
+from .harness.paths import CACHE, RESULTS
+from .harness.roads import Backends, K, Road, found, import_analyzer, peak_rss_gib, roads, rounded, shared
+from .harness.rows import append
+from .harness.workload import Memory
 
 TURNS, QUICK_TURNS, QUICK_RECORDS = 800, 40, 40_081
 RETRIEVALS, FEWEST, MOST = 8.0, 3, 20

@@ -36,11 +36,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fanrank.engine.text import ANALYZERS, DROPPED, Analyzer, get_analyzer, word_recipe
-from fanrank.engine.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, Analyzer, get_analyzer, word_recipe
+from fanrank.engine.text.vocabulary import Encoder, Vocabulary
 
-from .machine import commit, machine, now
-from .paths import data_folder
+from .harness.machine import commit, machine, now
+from .harness.paths import data_folder
 
 
 class TermIds(dict[str, int]):

@@ -33,13 +33,13 @@ from typing import Any
 from unittest.mock import patch
 
 import fanrank as fr
-from fanrank.engine import backend as backends
-from fanrank.engine.memory import Memory
+from fanrank.engine.backends import choose as backends
+from fanrank.engine.storage.memory import Memory
 
-from .cases import CORPORA
-from .corpora import load, prepare
-from .counting import counted
-from .paths import RESULTS
+from .harness.cases import CORPORA
+from .harness.corpora import load, prepare
+from .harness.counting import counted
+from .harness.paths import RESULTS
 
 BASELINE = RESULTS / "work.json"
 COUNTED = ("postings", "lookups", "bytes")

@@ -31,11 +31,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .options import names, progress
-from .paths import CACHE, RESULTS
-from .roads import peak_rss_gib, shared
-from .rows import append
-from .write_parts import PARTS, QUICK, Figures, Settings, child, flags
+from .harness.options import names, progress
+from .harness.paths import CACHE, RESULTS
+from .harness.roads import peak_rss_gib, shared
+from .harness.rows import append
+from .harness.write_parts import PARTS, QUICK, Figures, Settings, child, flags
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.decay import FACTOR_BITS, MAX_HALF_LIVES, PART_BITS, TABLE
-from ..engine.plan import Plan, SegmentPlan
-from ..engine.segment import TIME_BLOCK
+from ..engine.index.decay import FACTOR_BITS, MAX_HALF_LIVES, PART_BITS, TABLE
+from ..engine.index.segment import TIME_BLOCK
+from ..engine.plan.plan import Plan, SegmentPlan
 from ..engine.timing import Phases
 from . import search as vectorised
 from .maxscore import add_list, bisect, bounds, enter, fill, keep_largest, score_segment, survey

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.columns import offsets_of, ranges
-from ..engine.dense.interaction import Interaction
-from ..engine.dense.search import DenseVerbs, Flags, Mode, Output, Stretch, check_mode, compared, places_in
-from ..engine.dense.vectors import BLOCK_VALUES, Floats, Halves, Integers, Vectors, blocks_of, quantized, widened
+from ..engine.arrays import offsets_of, ranges
+from ..engine.vectors.interaction import Interaction
+from ..engine.vectors.vectors import BLOCK_VALUES, Floats, Halves, Integers, Vectors, blocks_of, quantized, widened
+from ..engine.vectors.verbs import DenseVerbs, Flags, Mode, Output, Stretch, check_mode, compared, places_in
 from .segment_reduce import segment_reduce
 
 Singles = npt.NDArray[np.float32]
@@ -73,7 +73,7 @@ class NumpyDense:
     ) -> Output:
         check_mode(mode)
         if mode == "hnsw":
-            from ..engine.dense.approximate import best
+            from ..engine.vectors.approximate import best
 
             return best(self, queries, stretches, k, interaction, threads=threads)
         scores = np.full((len(queries), k), -np.inf)

@@ -4,7 +4,7 @@ A query's terms are taken in the order of what they can add, the largest first. 
 reach the score that a hit needs find no document by themselves: their lists are not read, but looked up for the
 documents that the other lists find (MaxScore, A017: the first `read` lists are the essential ones, `most` holds upper
 bounds and `rest` their suffix sums). What a hit needs is known before the first posting is read, from the best postings
-of each list (`engine/peaks.py`), and rises from tile to tile.
+of each list (`engine/index/upper_bounds.py`), and rises from tile to tile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from ..engine.bm25 import SCALE
+from ..engine.index.bm25 import SCALE
 
 # Scores whose largest is found at once; a block that cannot enter the k best is passed over. Blocks of 16, 32, 64 and
 # 128 took .21, .14, .14 and .09 ms a query on SGD at k 10.

@@ -11,9 +11,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.columns import ranges
-from ..engine.plan import Plan, SegmentPlan
-from ..engine.segment import TIME_BLOCK
+from ..engine.arrays import ranges
+from ..engine.index.segment import TIME_BLOCK
+from ..engine.plan.plan import Plan, SegmentPlan
 from ..engine.timing import Phases
 from .select import best_wide
 

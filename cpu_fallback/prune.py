@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.columns import ranges
-from ..engine.index import TILE_BITS, TileBounds
-from ..engine.plan import Plan, SegmentPlan
+from ..engine.arrays import ranges
+from ..engine.index.snapshot import TILE_BITS, TileBounds
+from ..engine.plan.plan import Plan, SegmentPlan
 
 Integers = npt.NDArray[np.int64]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.columns import ranges
-from ..engine.plan import Plan, SegmentPlan
+from ..engine.arrays import ranges
+from ..engine.plan.plan import Plan, SegmentPlan
 
 Scores = npt.NDArray[np.signedinteger[Any]]
 Integers = npt.NDArray[np.int64]

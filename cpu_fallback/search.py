@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.plan import Plan
+from ..engine.plan.plan import Plan
 from ..engine.timing import Phases
 from .newest import search_newest
 from .prune import score_tiles

@@ -19,15 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from . import backend as backends
-from . import files, hybrid, pipeline
-from . import search as searching
-from .bm25 import BM25
-from .coalesce import Coalescer
-from .columns import Schema, offsets_of
-from .dense.encoder import Encoder
-from .dense.sparse_encoder import TermEncoder
-from .embed import Given, as_encoder, check_pin, embedded, pin_of, term_pin_of, weighted
+from .arrays import offsets_of
+from .backends import choose as backends
+from .encoders.embed import Given, as_encoder, check_pin, embedded, pin_of, term_pin_of, weighted
+from .encoders.encoder import Encoder
+from .encoders.sparse import TermEncoder
 from .errors import (
     BackendUnavailableError,
     FanrankError,
@@ -38,26 +34,35 @@ from .errors import (
     StaleIndexError,
     StorageError,
 )
-from .explain import Explanation, FusedExplanation
 from .feedback.anchors import Anchors
-from .filters import Comparison, Filter, all_of, compile_filter
-from .index import WEEK
-from .memory import Memory
-from .monitored import Monitored, space_of
+from .hybrid import evidence
+from .hybrid import search as hybrid
+from .hybrid.rerank import DEPTH, CheckedReranker
+from .hybrid.sources import Sources
+from .hybrid.strategy import AnyStrategy, Strategy
+from .index.bm25 import BM25
+from .index.columns import Schema
+from .index.masks import compile_filter
+from .index.segment import evidence_stats
+from .index.snapshot import WEEK
+from .monitor.monitor import Monitored, space_of
+from .monitor.recency import EPSILON, MAX_WINDOWS, RATE
 from .namespace import Namespace
 from .recall.graphs import Graphs
-from .recency import EPSILON, MAX_WINDOWS, RATE
-from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
-from .rerank import DEPTH, CheckedReranker
+from .records.explanation import Explanation, FusedExplanation
+from .records.filters import Comparison, Filter, all_of
+from .records.record import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .route import run as routing
 from .route.policy import Policy, strategy_of
-from .scan import scan
-from .search import AnyQuery
-from .segment import evidence_stats
-from .sources import Sources
-from .store import RecordStore, Run
-from .strategy import AnyStrategy, Strategy
-from .text import DEFAULT_ANALYZER, Analyzer, get_analyzer
+from .search import lexical as searching
+from .search.keyword_scan import scan
+from .search.lexical import AnyQuery
+from .serve import stream as pipeline
+from .serve.coalesce import Coalescer
+from .storage import index_files as files
+from .storage.memory import Memory
+from .storage.record_store import RecordStore, Run
+from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
 
 if TYPE_CHECKING:
     import torch
@@ -662,7 +667,7 @@ class Engine(Monitored):
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
-    ) -> hybrid.Evidence:
+    ) -> evidence.Evidence:
         """What the strategy's channels say of each query's candidates, before fusion and feedback; and a function from
         all of the candidates' documents to record ids (objects [candidates]).
 

@@ -7,17 +7,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .embed import Given
+from .encoders.embed import Given
 from .errors import QueryError, RecordError
-from .explain import Explanation, FusedExplanation
-from .filters import Filter
-from .health import DriftReport, HealthReport
-from .hybrid import Evidence
-from .records import DEFAULT_K, Hits, Query, Record, as_records, check_batch
+from .hybrid.evidence import Evidence
+from .hybrid.strategy import AnyStrategy
+from .index.segment import evidence_stats
+from .monitor.health import DriftReport, HealthReport
+from .records.explanation import Explanation, FusedExplanation
+from .records.filters import Filter
+from .records.record import DEFAULT_K, Hits, Query, Record, as_records, check_batch
 from .route.policy import Policy
-from .search import AnyQuery, as_queries, as_query
-from .segment import evidence_stats
-from .strategy import AnyStrategy
+from .search.lexical import AnyQuery, as_queries, as_query
 
 if TYPE_CHECKING:
     from .engine import Engine

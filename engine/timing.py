@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plan.plan import Plan
 
 Annotate = Callable[[str], AbstractContextManager[object]]
 

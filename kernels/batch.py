@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.columns import offsets_of, ranges
-from ..engine.plan import Plan
+from ..engine.arrays import offsets_of, ranges
+from ..engine.plan.plan import Plan
 from .device import Residency, bitmap
 from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, no_decay, tiles_of
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.columns import offsets_of, ranges
-from ..engine.dense.interaction import Interaction
-from ..engine.dense.search import DenseVerbs, Mode, Output, Stretch, check_mode, compared, places_in
-from ..engine.dense.vectors import Floats, Halves, Integers, Vectors, blocks_of, quantized
+from ..engine.arrays import offsets_of, ranges
 from ..engine.errors import DeviceMemoryError
+from ..engine.vectors.interaction import Interaction
+from ..engine.vectors.vectors import Floats, Halves, Integers, Vectors, blocks_of, quantized
+from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, compared, places_in
 from .segment_reduce import segment_reduce
 
 # Queries answered together, scores of a block, and numbers of a block in float64: 128 and 256 MiB on a GPU.
@@ -103,7 +103,7 @@ class TorchDense:
     ) -> Output:
         check_mode(mode)
         if mode == "hnsw":
-            from ..engine.dense.approximate import best
+            from ..engine.vectors.approximate import best
 
             return best(self, queries, stretches, k, interaction, threads=threads)
         scores = np.full((len(queries), k), -np.inf)

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.bm25 import BM25, DOT, SCALE, Statistics
-from ..engine.decay import TABLE
 from ..engine.errors import DeviceMemoryError, ParameterError
-from ..engine.index import Snapshot, Tombstones
-from ..engine.segment import Segment
+from ..engine.index.bm25 import BM25, DOT, SCALE, Statistics
+from ..engine.index.decay import TABLE
+from ..engine.index.segment import Segment
+from ..engine.index.snapshot import Snapshot, Tombstones
 from .timing import DevicePhases
 from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, Formula, Postings, Verbs, tiles_of
 

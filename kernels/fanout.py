@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.index import Snapshot
-from ..engine.plan import Plan
+from ..engine.index.snapshot import Snapshot
+from ..engine.plan.plan import Plan
 from .batch import Download, answer_size, block_of, recorded
 from .tensors import TensorSearch, make_frame
 

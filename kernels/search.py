@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 
 from ..engine.errors import DeviceMemoryError, ParameterError
-from ..engine.index import Snapshot
-from ..engine.plan import Plan
+from ..engine.index.snapshot import Snapshot
+from ..engine.plan.plan import Plan
 from ..engine.timing import Phases
 from .batch import Download, Share, chunks, halves, make_launch
 from .device import Residency

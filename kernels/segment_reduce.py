@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..engine.dense.interaction import Interaction
+from ..engine.vectors.interaction import Interaction
 
 
 def segment_reduce(cosines: torch.Tensor, offsets: torch.Tensor, interaction: Interaction) -> torch.Tensor:

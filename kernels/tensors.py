@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.bm25 import INT32_MAX, SCALE
 from ..engine.errors import ParameterError, QueryError
-from ..engine.index import Snapshot
+from ..engine.index.bm25 import INT32_MAX, SCALE
+from ..engine.index.snapshot import Snapshot
 from .batch import make_answer, make_buffers
 from .device import Residency, SegmentTable
 from .launch import run

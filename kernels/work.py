@@ -44,7 +44,8 @@ def tiles_of(documents: int, tile_bits: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """The contribution formula of one epoch (`engine/bm25.py`), in numbers. One entry of each sequence a field."""
+    """The contribution formula of one epoch (`engine/index/bm25.py`), in numbers. One entry of each sequence a
+    field."""
 
     shape: int  # 0: tf (k1 + 1) / (tf + k1 norm); 1: bm25l; 2: bm25+; 3: tf / scale (dot), never fielded
     fielded: bool  # c = sum of weight * tf / norm replaces tf / norm
@@ -112,7 +113,7 @@ class Work:
     times: torch.Tensor  # int64 [S] address of the segment's times, float64 [documents] seconds, +inf without a time
     latest: torch.Tensor  # int64 [S] address of the latest time of each tile, float64 [tiles]
     query_now: torch.Tensor  # float64 [Q] seconds
-    query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/decay.py`), or 0.0: the query does not decay
+    query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/index/decay.py`), or 0.0: the query does not decay
     decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`
 
     # One of `POSTING_BYTES`. Below 8, contributions are made of kinds; of 6, `quanta` are the addresses of those.

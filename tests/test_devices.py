@@ -16,7 +16,8 @@ from hypothesis import strategies as st  # noqa: E402
 from test_one_answer import TERMS, answer, build, document, oracle, parameters, queries, records  # noqa: E402
 
 import fanrank as fr  # noqa: E402
-from fanrank.engine import backend, index  # noqa: E402
+from fanrank.engine.backends import choose as backend  # noqa: E402
+from fanrank.engine.index import snapshot as index  # noqa: E402
 from fanrank.kernels import (  # noqa: E402
     device,
     fanout,

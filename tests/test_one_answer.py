@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
-from fanrank.engine import backend, index, memory, peaks, postings, segment, skips
-from fanrank.engine.bm25 import METHODS, SCALE
-from fanrank.engine.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
+from fanrank.engine.index import postings, segment
+from fanrank.engine.index import skip_tables as skips
+from fanrank.engine.index import snapshot as index
+from fanrank.engine.index import upper_bounds as peaks
+from fanrank.engine.index.bm25 import METHODS, SCALE
+from fanrank.engine.storage import memory
 
 try:
     from fanrank.cpu_fallback import compiled

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import fanrank as fr
-from fanrank.engine.evaluate.bootstrap import paired_bootstrap
 from fanrank.engine.evaluate.protocol import TAUS_A087 as TAUS
 from fanrank.engine.feedback.centroid import SoftCentroid
 from fanrank.engine.feedback.registry import feedback_of
@@ -28,19 +27,20 @@ from fanrank.engine.fuse.score_rrf import (
     TEMPORAL_WEIGHT,
     ScoreRRF,
 )
+from fanrank.engine.hybrid.strategy import STRATEGIES, Graph, Strategy, Temporal
+from fanrank.engine.metrics.bootstrap import paired_bootstrap
+from fanrank.engine.monitor.recency import Recency
 from fanrank.engine.recall.conversation import MIN_LENGTH, PageRank
 from fanrank.engine.recall.entity_graph import EXPIRED, HOP_SCORES, HOPS, MANY_HOPS
 from fanrank.engine.recall.optimizer import Optimizer
 from fanrank.engine.recall.resolution import COMMIT
-from fanrank.engine.recency import Recency
 from fanrank.engine.route import callbacks
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.confidence import CONFIDENCES
 from fanrank.engine.route.cost import BM25_MS, CLASSIFIER_MS, ENCODER_MS, ESCALATED_MS
 from fanrank.engine.route.router import TABLE_A095, Router
-from fanrank.engine.strategy import STRATEGIES, Graph, Strategy, Temporal
+from fanrank.engine.text.time_expressions.parse import parse_when
 from fanrank.engine.tune import study as routing
-from fanrank.engine.when import parse_when
 
 NOW = 1_742_394_600.0
 

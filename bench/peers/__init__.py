@@ -1,1 +1,1 @@
-"""One adapter a peer, each run inside the peer's own environment by `bench/worker.py`."""
+"""One adapter a peer, each run inside the peer's own environment by `bench/harness/worker.py`."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..corpora import Tokens
+from ..harness.corpora import Tokens
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -11,8 +11,8 @@ from typing import Any
 import bm25s
 import numpy as np
 
-from ..cases import K1, B
-from ..corpora import WORD, Tokens
+from ..harness.cases import K1, B
+from ..harness.corpora import WORD, Tokens
 from .adapter import Arrays, folder_bytes
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 import fanrank as fr
-from fanrank.engine import backend
+from fanrank.engine.backends import choose as backend
 
-from ..cases import HUGE, K1, B
-from ..corpora import Tokens
+from ..harness.cases import HUGE, K1, B
+from ..harness.corpora import Tokens
 from .adapter import Arrays
 
 

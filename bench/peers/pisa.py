@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..cases import K1, B
-from ..corpora import Tokens
+from ..harness.cases import K1, B
+from ..harness.corpora import Tokens
 from .adapter import Arrays
 
 ENCODING = "block_simdbp"

@@ -13,8 +13,8 @@ from typing import Any
 
 import jnius_config
 
-from ..cases import K1, B
-from ..corpora import WORD, Tokens
+from ..harness.cases import K1, B
+from ..harness.corpora import WORD, Tokens
 from .adapter import Arrays, folder_bytes, padded
 
 # Before pyserini starts the machine: its heap cannot be changed afterwards.

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..cases import K1, B
-from ..corpora import Tokens
+from ..harness.cases import K1, B
+from ..harness.corpora import Tokens
 from .adapter import Arrays, in_threads, interleave, padded
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..corpora import Tokens
+from ..harness.corpora import Tokens
 from .adapter import Arrays, in_threads, interleave, padded
 
 SELECT = "SELECT rowid, rank FROM memory WHERE memory MATCH ? ORDER BY rank LIMIT ?"

@@ -10,7 +10,7 @@ from typing import Any
 
 import tantivy
 
-from ..corpora import Tokens
+from ..harness.corpora import Tokens
 from .adapter import Arrays, folder_bytes, in_threads, interleave, padded
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from ..metrics.ranking import METRICS, means, per_query
 from .beir import load_beir
-from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from .dataset import Dataset
 from .hybrid import study, study_conversations, study_strategies
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
-from .metrics import METRICS, means, per_query
 from .protocol import PRESETS, Evaluation, Preset, compare, evaluate, find_preset, rank, run
 from .tables import render
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DatasetError, DuplicateIdError, RecordError
-from ..records import Query, Record, read_json_lines
+from ..records.record import Query, Record, read_json_lines
 from .dataset import Dataset
 
 T = TypeVar("T")

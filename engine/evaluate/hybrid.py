@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import offsets_of
-from ..dense.encoder import Encoder
-from ..dense.interaction import Interaction
+from ..arrays import offsets_of
+from ..encoders.encoder import Encoder
 from ..errors import ParameterError
 from ..fuse.alpha import ALPHAS, AlphaFit, fit_alpha
 from ..fuse.candidates import Candidates
 from ..fuse.rrf import RRF
 from ..fuse.zscore import ZScore
-from ..strategy import BM25, Channel, Dense, Lexical, Strategy
-from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from ..hybrid.strategy import BM25, Channel, Dense, Lexical, Strategy
+from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from ..metrics.ranking import means, per_query, trec_eval
+from ..vectors.interaction import Interaction
 from .dataset import Dataset
 from .encoders import named, open_encoder
-from .metrics import means, per_query, trec_eval
 from .protocol import LOADERS, Evaluation, Preset, default_depth, engine_of, find_preset, rank
 
 Floats = npt.NDArray[np.float64]

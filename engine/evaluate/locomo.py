@@ -25,7 +25,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from ..errors import DatasetError
-from ..records import Query, Record
+from ..records.record import Query, Record
 from .dataset import Dataset, expect, member, placed, read_json
 
 Gold = Literal["lenient", "strict"]

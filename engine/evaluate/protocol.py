@@ -36,25 +36,25 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..dense.encoder import Encoder
-from ..dense.sparse_encoder import SparseSentenceEncoder, TermEncoder
+from ..encoders.encoder import Encoder
+from ..encoders.sparse import SparseSentenceEncoder, TermEncoder
 from ..engine import Engine
 from ..errors import ParameterError
-from ..records import Hits, Query, check_k
+from ..hybrid.strategy import AnyStrategy, Strategy
+from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
+from ..records.decision import Decision, skip_share
+from ..records.record import Hits, Query, check_k
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
-from ..route.decision import Decision, skip_share
 from ..route.policy import Answerer, Policy, load, strategy_of
 from ..route.router import Router
-from ..strategy import AnyStrategy, Strategy
-from ..text import DEFAULT_ANALYZER
+from ..text.analyzers import DEFAULT_ANALYZER
 from .beir import load_beir
-from .bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from .dataset import Dataset
 from .encoders import default_encoder, named, open_encoder
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
-from .metrics import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of the sources' sweeps (SPEC A086, A087)."""

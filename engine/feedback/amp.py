@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..dense.vectors import Floats
+from ..vectors.vectors import Floats
 from .fields import feedback, flag, whole, within
 from .pool import (
     Feedback,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dense.encoder import Encoder, checked
-from ..dense.vectors import Floats, Halves, normalized
+from ..encoders.encoder import Encoder, checked
+from ..vectors.vectors import Floats, Halves, normalized
 from .sentences import first_sentence
 
 # Sentences kept, the least recently used let go: 50 MB of 384 dimensions.

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from ..dense.vectors import Floats
 from ..errors import ParameterError
+from ..vectors.vectors import Floats
 from .fields import above, whole
 from .pool import Feedback, Flags, Pool, each, interpolated, weighted_mean
 

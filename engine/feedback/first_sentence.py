@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..dense.vectors import Floats
+from ..vectors.vectors import Floats
 from .fields import above, whole
 from .pool import Feedback, Pool, interpolated, lengths, moved, sentences_of
 

@@ -15,8 +15,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ..dense.vectors import Floats, Halves, Integers, normalized
 from ..errors import ParameterError
+from ..vectors.vectors import Floats, Halves, Integers, normalized
 
 Flags = npt.NDArray[np.bool_]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..dense.vectors import Floats
+from ..vectors.vectors import Floats
 from .fields import above, whole, within
 from .pool import Feedback, Pool, moved, weighted_mean
 

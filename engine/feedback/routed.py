@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..dense.vectors import Floats
 from ..errors import ParameterError
+from ..vectors.vectors import Floats
 from .amp import boosted, gaps
 from .centroid import SoftCentroid
 from .fields import feedback, flag, whole, within

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import ranges
+from ..arrays import ranges
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

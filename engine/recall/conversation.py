@@ -29,11 +29,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import ABSENT, offsets_of, ranges
+from ..arrays import offsets_of, ranges
 from ..errors import ParameterError
-from ..index import Snapshot
-from ..keywords import TRIGGER_WORDS
-from ..text import Analyzer
+from ..index.columns import ABSENT
+from ..index.snapshot import Snapshot
+from ..text.analyzers import Analyzer
+from ..text.keywords import TRIGGER_WORDS
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

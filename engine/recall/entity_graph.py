@@ -27,10 +27,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import offsets_of, ranges
-from ..entities import Category, Said
+from ..arrays import offsets_of, ranges
 from ..errors import ParameterError
-from ..index import Snapshot
+from ..index.snapshot import Snapshot
+from ..records.entities import Category, Said
 from .statements import CATEGORIES, Floats, Integers, Names, Statements
 
 HOP_SCORES = (1.0, 0.6, 0.35, 0.15)

@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import ABSENT
-from ..entities import Category
-from ..index import Snapshot
-from ..memory import Memory
-from ..vocabulary import Vocabulary
+from ..index.columns import ABSENT
+from ..index.snapshot import Snapshot
+from ..records.entities import Category
+from ..storage.memory import Memory
+from ..text.vocabulary import Vocabulary
 from .conversation import ConversationGraph, PageRank, graph_of
 from .entity_graph import TYPE_PRIOR, EntityGraph, entity_graph_of
 from .optimizer import Stats

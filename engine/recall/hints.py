@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..entities import words_of
+from ..records.entities import words_of
 
 PREFERENCE, EVENT, ENTITY = "Preference", "Event", "Entity"
 

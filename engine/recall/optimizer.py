@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..entities import words_of
 from ..errors import ParameterError
-from ..keywords import TRIGGER_WORDS
-from ..when import When
+from ..records.entities import words_of
+from ..text.keywords import TRIGGER_WORDS
+from ..text.time_expressions.parse import When
 from .hints import EVENT, type_hints, without_event_triggers
 
 LEXICAL, DENSE, GRAPH, TEMPORAL = CHANNELS = ("bm25", "dense", "graph", "temporal")

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..entities import words_of
-from ..stopwords import NLTK_ENGLISH
+from ..records.entities import words_of
+from ..text.stopwords import NLTK_ENGLISH
 from .entity_graph import EntityGraph
 from .statements import Integers
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..entities import Category, Said, said
+from ..records.entities import Category, Said, said
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

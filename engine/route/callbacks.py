@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import ParameterError
-from ..records import check_k
-from ..strategy import DEPTH
+from ..hybrid.strategy import DEPTH
+from ..records.record import check_k
 from .cascade import Cascade
 
 K = 60.0

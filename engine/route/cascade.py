@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ParameterError
 from ..fuse.fusion import check_name
-from ..strategy import STRATEGIES, Strategy
+from ..hybrid.strategy import STRATEGIES, Strategy
 from .classifier import Classifier
 from .confidence import CONFIDENCES
 from .router import Router, policy_fields

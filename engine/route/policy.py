@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ParameterError, PolicyFileError
-from ..strategy import STRATEGIES, AnyStrategy, Strategy
+from ..hybrid.strategy import STRATEGIES, AnyStrategy, Strategy
 from .cascade import Cascade
 from .router import Router
 

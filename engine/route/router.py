@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import ParameterError
 from ..fuse.candidates import Candidates, Fused
 from ..fuse.fusion import check_name, check_number
-from ..strategy import STRATEGIES, Strategy
+from ..hybrid.strategy import STRATEGIES, Strategy
 from .classifier import Classifier
 
 Floats = npt.NDArray[np.float64]

@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import hybrid
-from .. import search as searching
-from ..backend import Backend
+from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
-from ..explain import Explanation, FusedExplanation
-from ..memory import Memory
-from ..records import Hits, Query
-from ..rerank import DEPTH, CheckedReranker
-from ..search import AnyQuery, Asked, Batch
-from ..sources import Sources, check_vectors, query_vectors
-from ..strategy import Strategy
+from ..hybrid import search as hybrid
+from ..hybrid.rerank import DEPTH, CheckedReranker
+from ..hybrid.sources import Sources, check_vectors, query_vectors
+from ..hybrid.strategy import Strategy
+from ..records.decision import Decision
+from ..records.explanation import Explanation, FusedExplanation
+from ..records.record import Hits, Query
+from ..search import lexical as searching
+from ..search.lexical import AnyQuery, Asked, Batch
+from ..storage.memory import Memory
 from .cascade import Cascade
 from .classifier import Classifier
-from .decision import Decision
 from .policy import Policy
 from .router import Router
 from .soft import SoftAnswer

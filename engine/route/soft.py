@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .. import hybrid
-from .. import search as searching
-from ..explain import FusedExplanation
 from ..fuse.candidates import Candidates, Channel, best
-from ..hybrid import NUMBER_BITS
-from ..records import Hits
-from ..search import Batch
+from ..hybrid import search as hybrid
+from ..hybrid.evidence import NUMBER_BITS
+from ..records.explanation import FusedExplanation
+from ..records.record import Hits
+from ..search import lexical as searching
+from ..search.lexical import Batch
 from .router import Router
 
 

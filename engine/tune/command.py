@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cli_values import query_of
+from ..cli.values import query_of
 from ..errors import ParameterError, PolicyFileError, RecordError, StorageError
 from ..evaluate.encoders import default_encoder, named, open_encoder
 from ..evaluate.protocol import LOADERS, asked_with, engine_of, find_preset
 from ..evaluate.tables import table
-from ..records import read_json_lines
+from ..hybrid.strategy import STRATEGIES, Strategy
+from ..records.record import read_json_lines
 from ..route import policy as policies
-from ..strategy import STRATEGIES, Strategy
 from .drift import check
 from .front import check_plot, plot
 from .measure import Labelled, labelled_questions

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError, PolicyFileError
-from ..evaluate.bootstrap import TIE
-from ..records import Query
+from ..metrics.bootstrap import TIE
+from ..records.record import Query
 from ..route.policy import Answerer
 from .measure import Judge, Labelled, Questions, Run
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MissingExtraError, ParameterError, StorageError
-from ..evaluate.bootstrap import TIE
+from ..metrics.bootstrap import TIE
 
 
 @dataclass(frozen=True)

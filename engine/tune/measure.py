@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..dense.cache import CachedEncoder
-from ..dense.encoder import Rows, checked
+from ..encoders.cache import CachedEncoder
+from ..encoders.encoder import Rows, checked
 from ..errors import ParameterError
 from ..evaluate.dataset import Dataset
 from ..evaluate.encoders import RecordCache
-from ..evaluate.metrics import cutoff, per_query, trec_eval
 from ..evaluate.protocol import TYPE_OF
-from ..records import Hits, Query, SearchScope
-from ..route.decision import Decision, skip_share
+from ..metrics.ranking import cutoff, per_query, trec_eval
+from ..records.decision import Decision, skip_share
+from ..records.record import Hits, Query, SearchScope
 from ..route.policy import Answerer
 
 if TYPE_CHECKING:

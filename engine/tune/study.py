@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from ..evaluate.bootstrap import TIE, cluster_bootstrap, paired_bootstrap
 from ..evaluate.protocol import TAUS_A087, TYPE_OF, Evaluation
+from ..hybrid.strategy import BM25, Strategy
+from ..metrics.bootstrap import TIE, cluster_bootstrap, paired_bootstrap
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
 from ..route.router import Router
-from ..strategy import BM25, Strategy
 from .thresholds import (
     LEAST,
     MARGIN,

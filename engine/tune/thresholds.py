@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from ..evaluate.bootstrap import TIE
+from ..metrics.bootstrap import TIE
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

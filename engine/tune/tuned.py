@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluate.bootstrap import Comparison
+from ..hybrid.strategy import BM25
+from ..metrics.bootstrap import Comparison
 from ..route.cost import amortised
 from ..route.policy import Answerer
-from ..strategy import BM25
 from .front import Point, beats, pareto
 from .thresholds import Fold, Step
 

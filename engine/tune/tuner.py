@@ -23,14 +23,14 @@ import numpy as np
 from tqdm import tqdm
 
 from ..errors import ParameterError
-from ..evaluate.bootstrap import Comparison, paired_bootstrap
 from ..evaluate.protocol import TAUS_A087
+from ..hybrid.strategy import BM25, AnyStrategy, Strategy
+from ..metrics.bootstrap import Comparison, paired_bootstrap
 from ..route.cascade import DEPTH, Cascade
 from ..route.classifier import Classifier
 from ..route.confidence import CONFIDENCES
 from ..route.policy import Answerer, Policy
 from ..route.router import Router
-from ..strategy import BM25, AnyStrategy, Strategy
 from .drift import reference_of
 from .front import Point, cheapest
 from .measure import REPEATS, Floats, Judge, Labelled, Questions, Run

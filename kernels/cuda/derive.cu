@@ -1,4 +1,4 @@
-// Contributions of every posting of a segment, bit for bit as BM25.norms and BM25.quanta (engine/bm25.py) give them:
+// Contributions of every posting of a segment, bit for bit as BM25.norms and BM25.quanta (engine/index/bm25.py) give them:
 // the same IEEE operations in the same order, never contracted.
 #include "common.cuh"
 

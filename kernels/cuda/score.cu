@@ -13,7 +13,7 @@ constexpr i32 RADIX_BITS = 8;
 constexpr i32 RADIX = 1 << RADIX_BITS;
 constexpr i32 BINS_PER_LANE = RADIX / WARP;
 
-// As in engine/decay.py.
+// As in engine/index/decay.py.
 constexpr i32 PART_BITS = 16;
 constexpr i32 MAX_TICKS = 900 << PART_BITS;
 constexpr i32 FACTOR_BITS = 30;
@@ -65,7 +65,7 @@ struct Arguments {
     const double* list_idf;
 };
 
-// How the scores of a query fade: the operations of engine/decay.py, in intrinsics, which are never contracted.
+// How the scores of a query fade: the operations of engine/index/decay.py, in intrinsics, which are never contracted.
 struct Decay {
     double now;
     double rate;       // 0 for a query that does not decay

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ...engine.decay import FACTOR_BITS, MAX_HALF_LIVES, PART_BITS
+from ...engine.index.decay import FACTOR_BITS, MAX_HALF_LIVES, PART_BITS
 from ..work import DOCUMENT_BITS, Buffers, Work
 
 _DOCUMENT = tl.constexpr((1 << DOCUMENT_BITS) - 1)

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ...engine.dense.interaction import Interaction
+from ...engine.vectors.interaction import Interaction
 from .derive import _halves, _number
 
 _KINDS = {"late": 0, "top": 1, "lse": 2, "lme": 3}

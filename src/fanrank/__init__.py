@@ -6,15 +6,11 @@
 [('1', 1.6696243286132812)]
 """
 
-from .engine.bm25 import BM25, METHODS
-from .engine.coalesce import Coalescer
-from .engine.dense.cache import CachedEncoder
-from .engine.dense.encoder import Encoder, OwnVectors
-from .engine.dense.interaction import Interaction
-from .engine.dense.sentence import SentenceEncoder
-from .engine.dense.sparse_encoder import SparseSentenceEncoder, TermEncoder, weights_of
+from .engine.encoders.cache import CachedEncoder
+from .engine.encoders.encoder import Encoder, OwnVectors
+from .engine.encoders.sentence import SentenceEncoder
+from .engine.encoders.sparse import SparseSentenceEncoder, TermEncoder, weights_of
 from .engine.engine import Engine
-from .engine.entities import Relation
 from .engine.errors import (
     BackendUnavailableError,
     CacheError,
@@ -40,34 +36,38 @@ from .engine.errors import (
     StoreLockedError,
     UnknownIdError,
 )
-from .engine.explain import ChannelShare, Explanation, FusedExplanation, TermContribution
 from .engine.feedback.registry import feedback_of
-from .engine.filters import Filter, col, parse_filter
 from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
 from .engine.fuse.agent_rrf import RecencyWarning
 from .engine.fuse.alpha import fit_alpha
 from .engine.fuse.candidates import Candidates
-from .engine.health import DriftReport, HealthReport
+from .engine.hybrid.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
+from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
+from .engine.index.bm25 import BM25, METHODS
+from .engine.monitor.health import DriftReport, HealthReport
+from .engine.monitor.recency import Recency
 from .engine.namespace import Namespace
 from .engine.recall.conversation import PageRank
 from .engine.recall.optimizer import Optimizer
-from .engine.recency import Recency
-from .engine.records import Hits, Query, Record, SearchScope, read_records
-from .engine.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
+from .engine.records.decision import Decision
+from .engine.records.entities import Relation
+from .engine.records.explanation import ChannelShare, Explanation, FusedExplanation, TermContribution
+from .engine.records.filters import Filter, col, parse_filter
+from .engine.records.record import Hits, Query, Record, SearchScope, read_records
 from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.cascade import Cascade
 from .engine.route.classifier import Classifier
 from .engine.route.cost import amortised, capacity
-from .engine.route.decision import Decision
 from .engine.route.policy import load as load_policy
 from .engine.route.policy import save as save_policy
 from .engine.route.router import Router
-from .engine.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
-from .engine.text import ANALYZERS, Analyzer, get_analyzer
+from .engine.serve.coalesce import Coalescer
+from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer
+from .engine.text.time_expressions.parse import When, parse_when
 from .engine.tune.drift import check as check_policy
 from .engine.tune.measure import Labelled
 from .engine.tune.tuner import tune
-from .engine.when import When, parse_when
+from .engine.vectors.interaction import Interaction
 
 __version__ = "0.1.0"
 

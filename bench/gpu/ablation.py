@@ -1,0 +1,416 @@
+"""What each idea is worth, and how time grows: ``python -m bench.gpu.ablation``. One run, many variants, a row each.
+
+========  ============================================================================================================
+ideas     the CUDA kernels, with one idea left out at a time and with all; postings of 8, 6 and 4 bytes; Triton
+batch     queries at once, 1 to 10,000
+corpus    postings, 10**4 to 10**8
+k         10 to 1,000
+length    terms of a query, 2 to 500
+pipeline  `Engine.search` in a loop and `Engine.search_stream`, beside the kernels alone on the same batches
+========  ============================================================================================================
+
+All but ``pipeline`` time the kernels as a CUDA graph (``kernel``) and launched one by one (``eager``). Every answer is
+held against numpy's, bit for bit, before a clock starts; every row has the ceilings that were measured in the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.kernels.families import device_search
+from fanrank.kernels.search import DeviceSearch
+
+from ..harness import machine, rows
+from ..harness.cases import K1, B
+from ..harness.options import names
+from ..harness.paths import CACHE, RESULTS
+from . import corpora as gpu_corpora
+from . import run as gpu_run
+from . import systems as gpu_systems
+from .ceilings import ceilings
+from .corpora import Problem
+from .rows import GpuRow, markdown
+from .systems import DeviceRoad, Found, System
+
+PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")
+CUDA_IDEAS: tuple[dict[str, Any], ...] = (
+    {},
+    {"sums": "global"},
+    {"raises_floors": False},
+    {"tile_major": False},
+    {"sums": "global", "raises_floors": False, "tile_major": False},
+    {"posting_bytes": 6},
+    {"posting_bytes": 4},
+)
+TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_floors": False}, {"tile_major": False})
+GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
+"""What the parts that grow something are measured with."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a run is."""
+
+    ideas: tuple[str, ...]
+    postings: tuple[int, ...]
+    grown: int  # postings of the corpus that batch, k and length are measured on
+    batch: int
+    batches: tuple[int, ...]
+    ks: tuple[int, ...]
+    lengths: tuple[int, ...]
+    terms: int
+    k: int
+    streamed: str
+    stream_batches: tuple[int, ...]
+    variants: int
+
+
+FULL = Sizes(
+    ideas=("sgd", "fiqa-shaped", "nq-shaped"),
+    postings=tuple(10**n for n in range(4, 9)),
+    grown=10**7,
+    batch=256,
+    batches=(1, 4, 20, 100, 500, 2_000, 10_000),
+    ks=(10, 30, 100, 300, 1_000),
+    lengths=(2, 5, 10, 20, 50, 100, 200, 500),
+    terms=5,
+    k=100,
+    streamed="sgd",
+    stream_batches=(20, 250),
+    variants=4,
+)
+SMOKE = Sizes(
+    ideas=("fiqa-shaped",),
+    postings=(400, 2_000),
+    grown=2_000,
+    batch=3,
+    batches=(1, 4),
+    ks=(3, 20),
+    lengths=(2, 9),
+    terms=3,
+    k=5,
+    streamed="fiqa-shaped",
+    stream_batches=(2, 3),
+    variants=1,
+)
+
+
+class Ablated(DeviceRoad):
+    """The kernels with some of `options` otherwise, without the tensors' road."""
+
+    def phases(self, batch: int, k: int) -> Sequence[str]:
+        return ("kernel", "cut", "cut_score", *(("eager",) if self.torch_device.type == "cuda" else ()))
+
+
+def roads(family: str, problem: Problem, ideas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, System | str]]:
+    """(name, the system, or why it cannot be measured) for each of the ideas."""
+    plain = device_search(family)
+    shared: dict[int, DeviceSearch] = {}
+    for options in ideas:
+        name = " ".join([f"fanrank-{family}", *(f"{key}={value}" for key, value in options.items())])
+        try:
+            own = dict(options)
+            posting_bytes = own.pop("posting_bytes", 8)
+            # Segments of as many bytes are uploaded once.
+            over = shared.get(posting_bytes)
+            search = DeviceSearch(
+                verbs_of(plain, own),
+                plain.residency.device,
+                posting_bytes=posting_bytes,
+                residency=None if over is None else over.residency,
+            )
+            shared.setdefault(posting_bytes, search)
+            yield name, Ablated(family, problem, search, options)
+        except Exception as error:
+            yield name, f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
+    """The family's verbs with some options otherwise."""
+    if plain.verbs.name != "triton":
+        from fanrank.kernels.cuda.verbs import CudaVerbs
+
+        return CudaVerbs(plain.verbs._launcher, name=plain.verbs.name, **options)  # type: ignore[attr-defined]
+    from fanrank.kernels.triton.verbs import TritonVerbs, tuning
+
+    device = plain.residency.device
+    usual = tuning(device)
+    return TritonVerbs(device, replace(usual, score=replace(usual.score, **options)))
+
+
+class Run:
+    """One run: its clock, its rows, and what every row has."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.begin = time.monotonic()
+        self.sizes = SMOKE if options.smoke else FULL
+        self.gpu = torch.cuda.is_available()
+        self.out = options.out or (CACHE / "smoke" if options.smoke else RESULTS)
+        date = machine.now()
+        self.say("ceilings")
+        self.common: dict[str, Any] = {
+            "bench": "gpu-ablation",
+            "run": date,
+            "machine": gpu_run.machine_with_gpu(),
+            "ceiling": ceilings(torch.device("cuda" if self.gpu else "cpu")),
+            "commit": options.commit or machine.commit(),
+            "date": date,
+        }
+        self.measured: list[GpuRow] = []
+        self.part = ""
+        statuses = {status.name: status.usable for status in backend.statuses()}
+        own = ("cuda", "triton") if self.gpu else ("cuda-host", "triton")
+        self.families = [family for family in options.families or own if statuses.get(family)]
+
+    def say(self, line: str) -> None:
+        gpu_run.say(self.begin, line)
+
+    @property
+    def spent(self) -> bool:
+        return time.monotonic() - self.begin > 60 * self.options.minutes
+
+    def keep(self, new: Sequence[GpuRow]) -> None:
+        """Append rows, which a run that is broken off keeps."""
+        own = [replace(row, part=self.part) for row in new]
+        rows.append(self.out / "gpu_ablation.jsonl", own)
+        self.measured.extend(own)
+
+    def cells(
+        self, problem: Problem, shapes: Sequence[tuple[int, int]], ideas: dict[str, Sequence[dict[str, Any]]]
+    ) -> None:
+        """Measure every idea of every family on batches of (size, k) of the problem's queries."""
+        self.say(f"{self.part}: {problem.name}, {problem.postings:,} postings; numpy's answers")
+        expected = gpu_systems.reference(problem, max(k for _, k in shapes), self.options.threads)
+        systems: list[System] = []
+        for family, own in ideas.items():
+            for name, made in roads(family, problem, own):
+                if isinstance(made, str):
+                    place: dict[str, Any] = {"corpus": problem.name, "system": name, "phase": "", "batch": 0, "k": 0}
+                    self.keep([GpuRow(**place, error=made, **self.common)])
+                    self.say(f"{name}: {made}")
+                else:
+                    systems.append(made)
+        terms = len(problem.terms) / max(1, problem.queries)
+        for batch, k in shapes:
+            if self.spent:
+                self.say(f"{self.part}: {problem.name}, batch {batch}, k {k} left out")
+                continue
+            self.say(f"{self.part}: {problem.name}, batch {batch}, k {k}")
+            cell = gpu_run.cell_of(problem, batch, k, expected, self.sizes.variants)
+            items = gpu_run.measure(cell, systems, self.options.reps, self.options.budget)
+            found = gpu_run.rows_of(cell, items, self.common)
+            of = {system.name: system for system in systems}
+            self.keep(
+                [
+                    replace(row, options=of[row.system].options, terms_per_query=round(terms, 2))  # type: ignore[attr-defined]
+                    for row in found
+                ]
+            )
+            for system in systems:
+                system.forget()  # type: ignore[attr-defined]
+            gc.collect()
+            if self.gpu:
+                torch.cuda.empty_cache()
+
+    def every(self, ideas: Sequence[dict[str, Any]] = GROWTH) -> dict[str, Sequence[dict[str, Any]]]:
+        """The ideas for the CUDA kernels, and Triton's as they are."""
+        return {family: ({},) if family == "triton" else ideas for family in self.families}
+
+    # The parts
+
+    def ideas(self) -> None:
+        for name in self.sizes.ideas:
+            if self.spent:
+                self.say(f"{self.part}: {name} left out")
+                continue
+            problem = gpu_corpora.problem(name, self.options.smoke)
+            batch = min(self.sizes.batch, problem.queries)
+            problem = first_queries(problem, batch * self.sizes.variants)
+            own = {family: TRITON_IDEAS if family == "triton" else CUDA_IDEAS for family in self.families}
+            self.cells(problem, [(batch, self.sizes.k)], own)
+
+    def batch(self) -> None:
+        whole = self.grown()
+        for size in self.sizes.batches:
+            if not self.spent:
+                queries = size * (self.sizes.variants if size <= 1_000 else 1)
+                self.cells(gpu_corpora.asking(whole, queries, self.sizes.terms), [(size, self.sizes.k)], self.every())
+
+    def corpus(self) -> None:
+        for postings in self.sizes.postings:
+            if not self.spent:
+                whole = gpu_corpora.shaped(gpu_corpora.zipf(postings))
+                asked = gpu_corpora.asking(whole, self.sizes.batch * self.sizes.variants, self.sizes.terms)
+                self.cells(asked, [(self.sizes.batch, self.sizes.k)], self.every())
+
+    def k(self) -> None:
+        asked = gpu_corpora.asking(self.grown(), self.sizes.batch * self.sizes.variants, self.sizes.terms)
+        self.cells(asked, [(self.sizes.batch, k) for k in self.sizes.ks], self.every())
+
+    def length(self) -> None:
+        whole = self.grown()
+        for length in self.sizes.lengths:
+            if not self.spent:
+                asked = gpu_corpora.asking(whole, self.sizes.batch, length)
+                self.cells(asked, [(self.sizes.batch, self.sizes.k)], self.every())
+
+    def grown(self) -> Problem:
+        return gpu_corpora.shaped(gpu_corpora.zipf(self.sizes.grown))
+
+    def pipeline(self) -> None:
+        problem = gpu_corpora.problem(self.sizes.streamed, self.options.smoke)
+        self.cells(problem, [(size, self.sizes.k) for size in self.sizes.stream_batches], self.every(({},)))
+        expected = gpu_systems.reference(problem, self.sizes.k, self.options.threads)
+        self.say("pipeline: the engine")
+        engine = engine_of(problem)
+        cpu = [name for name in ("numba",) if _usable(name)]
+        for name in (*self.families, *cpu):
+            engine.backend = backend.choose(name)
+            for size in self.sizes.stream_batches:
+                if not self.spent:
+                    self.say(f"pipeline: {name}, batch {size}")
+                    self.keep(self.streams(problem, engine, size, expected))
+
+    def streams(self, problem: Problem, engine: fr.Engine, size: int, expected: Found) -> list[GpuRow]:
+        """The loop and the stream over all of the problem's whole batches, in turns."""
+        batches = text_batches(problem, size)
+        served = engine.backend.name
+        ways: dict[str, Callable[[], list[fr.Hits]]] = {
+            "loop": lambda: [engine.search(batch, self.sizes.k) for batch in batches],
+            "stream": lambda: list(engine.search_stream(batches, self.sizes.k)),
+        }
+        same = {way: agreement(answer(), expected, size, self.sizes.k) for way, answer in ways.items()}
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(self.options.reps):
+            for way, answer in ways.items():
+                start = time.perf_counter()
+                answer()
+                seconds[way].append(time.perf_counter() - start)
+        on_device = served not in backend.CPU
+        device = gpu_systems.device_name(torch.device("cuda" if self.gpu else "cpu")) if on_device else "cpu"
+        made = []
+        for way, own in seconds.items():
+            each = [1e3 * second / len(batches) for second in own]
+            made.append(
+                GpuRow(
+                    corpus=problem.name,
+                    system=f"fanrank-{served}",
+                    phase=way,
+                    batch=size,
+                    k=self.sizes.k,
+                    device=device,
+                    queries=size,
+                    variants=len(batches),
+                    ms=statistics.median(each),
+                    ms_min=min(each),
+                    ms_max=max(each),
+                    reps=len(each),
+                    queries_per_s=round(1e3 * size / statistics.median(each), 1),
+                    postings_per_query=round(problem.touched(0, problem.queries) / problem.queries, 1),
+                    postings_per_s=0.0,
+                    documents=problem.snapshot.size,
+                    postings=problem.postings,
+                    identical=same[way],
+                    threads=1,
+                    **self.common,
+                )
+            )
+        return made
+
+
+def first_queries(problem: Problem, count: int) -> Problem:
+    """The problem with its first queries alone."""
+    count = min(count, problem.queries)
+    return replace(problem, terms=problem.terms[: problem.offsets[count]], offsets=problem.offsets[: count + 1])
+
+
+def engine_of(problem: Problem) -> fr.Engine:
+    """An engine over the problem's documents, as bags of words ``w<term>`` in the order of their numbers."""
+    engine = fr.Engine(analyzer="minimal", k1=K1, b=B, backend="numpy")
+    for first, segment in zip(problem.snapshot.firsts, problem.snapshot.segments, strict=True):
+        terms = np.repeat(segment.terms, np.diff(segment.offsets))
+        order = np.argsort(segment.documents, kind="stable")
+        repeated = np.repeat(terms[order], segment.frequencies()[0][order])
+        ends = np.cumsum(segment.lengths[0]).tolist()
+        words = [f"w{term}" for term in repeated.tolist()]
+        begins = [0, *ends[:-1]]
+        engine.add(
+            fr.Record(str(first + number), " ".join(words[begin:end]))
+            for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
+        )
+    engine.flush()
+    return engine
+
+
+def text_batches(problem: Problem, size: int) -> list[list[str]]:
+    """The problem's queries in whole batches of texts, as `engine_of` writes terms."""
+    texts = [" ".join(f"w{term}" for term in problem.query(query)) for query in range(problem.queries)]
+    return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)]
+
+
+def agreement(found: Sequence[fr.Hits], expected: Found, size: int, k: int) -> float:
+    """The share of queries whose scores and documents are those expected."""
+    same = []
+    for number, hits in enumerate(found):
+        own = slice(number * size, (number + 1) * size)
+        scores, documents, counts = (part[own] for part in expected)
+        wanted = np.where(documents[:, :k] < 0, -np.inf, scores[:, :k] / fr.engine.bm25.SCALE)
+        equal = (hits.scores == wanted).all(axis=1) & (hits.documents == documents[:, :k]).all(axis=1)
+        same.append(equal & (hits.counts == np.minimum(counts, k)))
+    return float(np.concatenate(same).mean())
+
+
+def _usable(name: str) -> bool:
+    return any(status.name == name and status.usable for status in backend.statuses())
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m bench.gpu.ablation", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("--parts", type=names, default=PARTS, help=",".join(PARTS))
+    made.add_argument("--families", type=names, help="cuda,triton,cuda-host; default: those of the GPU")
+    made.add_argument("--reps", type=int, default=7, help="repetitions (default 7)")
+    made.add_argument("--budget", type=float, default=0.1, help="seconds that a system gets in a cell (default 0.1)")
+    made.add_argument("--minutes", type=float, default=9.0, help="no new cell is begun after so many")
+    made.add_argument("--threads", type=int, default=gpu_systems.default_threads(), help="of numpy's answers")
+    made.add_argument("--out", type=Path, help="folder of gpu_ablation.jsonl (default bench/results)")
+    made.add_argument("--commit", help="where the checkout has no git: the commit that it is")
+    made.add_argument("--smoke", action="store_true", help="tiny corpora; runs without a GPU too")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, append the rows, print them. Returns 0 if every answer was numpy's and nothing failed, else 1."""
+    made = parser()
+    options = made.parse_args(arguments)
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        made.error(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
+    if not torch.cuda.is_available() and not options.smoke:
+        made.error("no CUDA device; --smoke tries everything on the CPU, on tiny corpora")
+    run = Run(options)
+    for part in options.parts:
+        if run.spent:
+            run.say(f"{part} left out")
+            continue
+        run.part = part
+        getattr(run, part)()
+    run.say("done")
+    print(markdown(run.measured))
+    return int(any(row.error or row.wrong for row in run.measured))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,151 @@
+"""Bytes and time of every kernel from the hardware's counters: ``python -m bench.gpu.counters``. Needs ncu.
+
+The command runs itself under ``ncu --clock-control none``, which profiles one batch after a warm-up. A profiled run is
+slower than a free one: its times are for comparing kernels with each other, never for a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from ..harness import machine, rows
+from ..harness.paths import CACHE, RESULTS, ROOT
+from . import corpora as gpu_corpora
+from . import run as gpu_run
+from . import systems as gpu_systems
+from .corpora import Problem
+from .rows import GpuRow
+from .systems import BaselineRoad, DeviceRoad, Variant
+
+METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum", "gpu__time_duration.sum")
+UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3}
+UNITS |= {"ms": 1e6, "msecond": 1e6, "second": 1e9, "s": 1e9, "": 1.0}
+
+
+def parse(lines: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Sums by kernel name of what ``ncu --csv`` printed, in bytes and nanoseconds; ``launches`` counts them.
+
+    Reads both of its forms: a line a metric, and (``--page raw``) a line a launch under a line of units. Raises
+    `ValueError` where there is no table.
+    """
+    table = [line for line in lines if line.startswith('"')]
+    if not table:
+        raise ValueError("ncu printed no table")
+    found: dict[str, dict[str, float]] = {}
+    seen: set[tuple[str, str]] = set()
+    units: dict[str, str] | None = None
+    for row in csv.DictReader(table):
+        if "Metric Name" in row:
+            amounts = [(row["Metric Name"], row["Metric Value"], row["Metric Unit"])]
+        elif units is None:
+            units = row
+            continue
+        else:
+            amounts = [(name, row[name], units[name]) for name in row if "__" in (name or "")]
+        kernel = found.setdefault(row["Kernel Name"], {"launches": 0.0})
+        if (row["ID"], row["Kernel Name"]) not in seen:
+            seen.add((row["ID"], row["Kernel Name"]))
+            kernel["launches"] += 1
+        for name, value, unit in amounts:
+            kernel[name] = kernel.get(name, 0.0) + float(value.replace(",", "")) * UNITS[unit]
+    return found
+
+
+def profiled(system: str, corpus: str, batch: int, k: int, smoke: bool) -> None:
+    """What runs under ncu: one batch between the profiler's start and stop."""
+    problem = gpu_corpora.problem(corpus, smoke)
+    made = gpu_systems.make(system, problem, 1, {})
+    assert isinstance(made, DeviceRoad | BaselineRoad)
+    variants = [Variant(problem, 0, batch or problem.queries, k)]
+    ready = made.ready(variants, "eager", 1.0)
+    ready.run(0)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    ready.run(0)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def counted(system: str, corpus: str, batch: int, k: int, smoke: bool = False) -> dict[str, dict[str, float]]:
+    """The counters of one batch, by kernel. Raises `RuntimeError` with the reason where they cannot be read."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        raise RuntimeError("ncu is not on PATH")
+    options = ["--clock-control", "none", "--profile-from-start", "off", "--csv", "--print-units", "base"]
+    child = ["--child", "--systems", system, "--corpora", corpus, "--batch", str(batch), "--k", str(k)]
+    command = [ncu, *options, "--metrics", ",".join(METRICS), sys.executable, "-m", "bench.gpu.counters", *child]
+    done = subprocess.run([*command, *(["--smoke"] if smoke else [])], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ncu failed: {(done.stdout + done.stderr).strip()[-300:]}")
+    return parse(done.stdout.splitlines())
+
+
+def row_of(
+    system: str, problem: Problem, batch: int, k: int, kernels: dict[str, dict[str, float]], name: str, commit: str
+) -> GpuRow:
+    """The counters as a row: by kernel, and a query's bytes in all."""
+    queries = batch or problem.queries
+    totals = {metric: sum(kernel.get(metric, 0.0) for kernel in kernels.values()) for metric in METRICS}
+    device_bytes = totals["dram__bytes_read.sum"] + totals["dram__bytes_write.sum"]
+    per_query = {
+        "device_bytes_per_query": round(device_bytes / queries, 1),
+        "l2_bytes_per_query": round(totals["lts__t_bytes.sum"] / queries, 1),
+    }
+    date = machine.now()
+    return GpuRow(
+        bench=name, run=date, corpus=problem.name, system=system, phase="counters", batch=queries, k=k, queries=queries,
+        device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        documents=problem.snapshot.size, postings=problem.postings,
+        postings_per_query=round(problem.touched(0, queries) / queries, 1),
+        counters={**per_query, "kernels": kernels}, machine=gpu_run.machine_with_gpu(),
+        commit=commit, date=date, note="profiled: no times of a free run",
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the counters, append rows, print them by kernel. Returns 0, or 1 with a reason where that is impossible."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.counters", description=__doc__.split("\n")[0])
+    parser.add_argument("--systems", default="fanrank-cuda,fanrank-triton,baseline-warp")
+    parser.add_argument("--corpora", default="fiqa-shaped")
+    parser.add_argument("--batch", type=int, default=256, help="0: all queries")
+    parser.add_argument("--k", type=int, default=100)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="gpu")
+    parser.add_argument("--commit")
+    parser.add_argument("--smoke", action="store_true", help="tiny corpora, for a try; rows to bench/.cache")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.child:
+        profiled(options.systems, options.corpora, options.batch, options.k, options.smoke)
+        return 0
+    out = CACHE / "smoke" if options.smoke else options.out
+    failed = 0
+    for corpus in options.corpora.split(","):
+        for system in options.systems.split(","):
+            try:
+                kernels = counted(system, corpus, options.batch, options.k, options.smoke)
+            except (RuntimeError, ValueError) as error:
+                print(f"{corpus} {system}: skipped: {error}")
+                failed = 1
+                continue
+            problem = gpu_corpora.problem(corpus, options.smoke)
+            commit = options.commit or machine.commit()
+            row = row_of(system, problem, options.batch, options.k, kernels, options.name, commit)
+            rows.append(out / f"{options.name}.jsonl", [row])
+            per_query = {name: amount for name, amount in row.counters.items() if name != "kernels"}
+            print(f"{corpus} {system}, batch {row.batch}, k {row.k}: {per_query}")
+            for kernel, sums in kernels.items():
+                print(f"    {kernel}: " + ", ".join(f"{name} {amount:,.0f}" for name, amount in sums.items()))
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,164 @@
+"""Ways to answer a fan-out over a memory, declared once for `growth` and `session`, and what their rows share."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backends
+
+from .machine import commit, machine, now
+from .workload import WEEK, Question
+
+FAN_OUT = 20
+K = 10
+HALF_LIFE = WEEK
+
+
+@dataclass(frozen=True)
+class Road:
+    """One way to answer: `batch` queries a call on `backend` (``cpu``: the preferred one there).
+
+    `exact` names the road whose answers this one must repeat bit for bit; a road with `windows` must repeat the
+    exhaustive answer over the same stretch of time.
+    """
+
+    name: str
+    execution: str = "auto"
+    backend: str = "cpu"
+    batch: int = FAN_OUT
+    windows: int | str | None = None
+    half_life: float | None = None
+    exact: str = ""
+
+    def queries(self, questions: Iterable[Question]) -> list[fr.Query]:
+        """The questions as this road asks them."""
+        return [fr.Query(q.text, now=q.now, half_life=self.half_life, windows=self.windows) for q in questions]
+
+
+CPU_ROADS = (
+    Road("sequential", "exhaustive", backend="numpy", batch=1, exact="vectorised"),
+    Road("vectorised", "exhaustive"),
+    Road("maxscore", "pruned", exact="vectorised"),
+    Road("temporal", windows=4),
+    Road("temporal-auto", windows="auto"),
+    Road("decay", half_life=HALF_LIFE, exact="decay-exhaustive"),
+    Road("decay-exhaustive", "exhaustive", half_life=HALF_LIFE),
+)
+
+
+def roads() -> tuple[Road, ...]:
+    """The CPU's roads, and three of each GPU backend that serves here."""
+    usable = [status.name for status in backends.statuses() if status.usable and not status.by_name]
+    devices = [
+        road
+        for name in backends.DEVICES
+        if name in usable
+        for road in (
+            Road(name, backend=name, exact="vectorised"),
+            Road(f"{name}-temporal", backend=name, windows=4),
+            Road(f"{name}-decay", backend=name, half_life=HALF_LIFE, exact="decay-exhaustive"),
+        )
+    ]
+    return (*CPU_ROADS, *devices)
+
+
+class Backends:
+    """The backend of each road, made once: one engine serves them all in turn."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def serve(self, engine: fr.Engine, road: Road) -> str:
+        """Let the road's backend serve the engine; its name. Raises `BackendUnavailableError`."""
+        if road.backend not in self._made:
+            cpu = road.backend == "cpu"
+            self._made[road.backend] = backends.choose(among=backends.CPU) if cpu else backends.choose(road.backend)
+        engine.backend = self._made[road.backend]
+        return str(engine.backend.name)
+
+
+def import_analyzer() -> None:
+    """Import what analysing a text needs, so that no clock holds it."""
+    fr.Engine().analyzer("running")
+
+
+def answer(
+    engine: fr.Engine, road: Road, queries: Sequence[fr.Query], *, threads: int = 1, timing: bool = False
+) -> list[fr.Hits]:
+    """The answers in calls of `Road.batch` queries."""
+    return [
+        engine.search(queries[start : start + road.batch], K, threads=threads, execution=road.execution, timing=timing)
+        for start in range(0, len(queries), road.batch)
+    ]
+
+
+def same(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
+    """Whether two lists of answers, however cut into calls, hold the same ids and scores bit for bit."""
+
+    def joined(answers: Sequence[fr.Hits], field: str) -> np.ndarray[Any, Any]:
+        return np.concatenate([getattr(hits, field) for hits in answers])
+
+    return all(np.array_equal(joined(one, field), joined(other, field)) for field in ("counts", "scores", "ids"))
+
+
+def found(answers: Sequence[fr.Hits], questions: Sequence[Question]) -> int:
+    """The questions whose gold record is among their hits."""
+    ids = np.concatenate([hits.ids for hits in answers])
+    return int(sum(question.gold in row for question, row in zip(questions, ids.tolist(), strict=True)))
+
+
+def newest_windows(times: npt.ArrayLike, count: int, window: float = WEEK) -> float:
+    """The time at which the `count`-th newest non-empty window begins."""
+    windows = np.unique(np.floor(np.asarray(times) / window))
+    return float(windows[-min(count, len(windows))] * window)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float, float]:
+    """(first quartile, median, third quartile, 99th percentile), to four digits."""
+    first, median, third, last = np.percentile(np.asarray(values), [25, 50, 75, 99]).tolist()
+    return rounded(first), rounded(median), rounded(third), rounded(last)
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def peak_rss_gib() -> float:
+    """The most memory that this process has held so far, GiB."""
+    try:
+        # Not `getrusage`, whose figure a child takes over from the process that started it.
+        status = Path("/proc/self/status").read_text()
+        return round(int(status.split("VmHWM:")[1].split()[0]) / 2**20, 3)
+    except (OSError, IndexError):
+        pass
+    unit = 1 if sys.platform == "darwin" else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 3)
+
+
+def shared(bench: str) -> dict[str, Any]:
+    """The fields that all rows of a run have in common."""
+    date = now()
+    return {
+        "bench": bench,
+        "run": date,
+        "machine": {**machine(), **{name: _version(name) for name in ("fanrank", "numba")}},
+        "commit": commit(),
+        "date": date,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,136 @@
+"""The child of the harness: one peer, in its own environment, obeying JSON lines on stdin.
+
+Commands (one object a line, one answer a line; every answer has "ok", and "error" where it is false):
+``{"do": "load", "corpus": folder, "scratch": folder, "stream": false}`` -> version, queries, streamed
+``{"do": "build", "threads": 1}`` -> seconds, index_bytes, held_bytes, peak_bytes
+``{"do": "search", "k", "threads", "phase", "options", "queries": n, "loops": m, "save": path?}`` -> seconds, cpu
+("load" with "stream" loads nothing, where the peer can read its documents as they are made. "held_bytes" is the memory
+of the process after the build, without its input, above that before the load; "peak_bytes" the most during the build
+above that before it, input included; both null but on Linux.)
+("search" runs the first n queries m times inside one clock; with "save" it stores documents and scores as npz).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def memory(which: str) -> int | None:
+    """A figure of this process in /proc, in bytes; None where there is no such file."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{which}:")), None)
+
+
+def settled() -> int | None:
+    """The memory of this process once all that is free was given back."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return memory("VmRSS")
+
+
+def forget_peak() -> None:
+    """Let the peak begin at what is held now."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+class Worker:
+    def __init__(self, peer: Any) -> None:
+        self.peer = peer
+        self.prepared: tuple[tuple[int, str], Any] | None = None
+
+    def load(self, corpus: str, scratch: str, stream: bool = False) -> dict[str, Any]:
+        from bench.harness.corpora import load
+
+        tokens = load(Path(corpus))
+        Path(scratch).mkdir(parents=True, exist_ok=True)
+        if hasattr(self.peer, "warm"):
+            self.peer.warm()
+        tokens.tokens.max(initial=0)  # what is mapped counts, once it is read
+        self.before = settled()
+        streamed = stream and hasattr(self.peer, "stream")
+        (self.peer.stream if streamed else self.peer.load)(tokens, Path(scratch))
+        return {"version": self.peer.version(), "queries": tokens.queries, "streamed": streamed}
+
+    def build(self, threads: int = 1) -> dict[str, Any]:
+        loaded = settled()
+        forget_peak()
+        start = time.perf_counter()
+        self.peer.build(threads)
+        seconds = time.perf_counter() - start
+        peak, after = memory("VmHWM"), settled()
+        found = {
+            "seconds": seconds,
+            "index_bytes": int(self.peer.index_bytes()),
+            "held_bytes": None,
+            "peak_bytes": None,
+        }
+        if peak is not None and loaded is not None and after is not None and self.before is not None:
+            found |= {"held_bytes": after - self.before, "peak_bytes": peak - loaded}
+        return found
+
+    def search(
+        self,
+        k: int,
+        threads: int,
+        phase: str,
+        options: dict[str, Any],
+        queries: int,
+        loops: int = 1,
+        save: str | None = None,
+    ) -> dict[str, Any]:
+        if self.prepared is None or self.prepared[0] != (queries, phase):
+            self.prepared = ((queries, phase), self.peer.prepare(slice(0, queries), phase))
+        prepared = self.prepared[1]
+        search = self.peer.search
+        gc.collect()
+        cpu, start = time.process_time(), time.perf_counter()
+        for _ in range(loops):
+            result = search(prepared, k, threads, phase, options)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        if save:
+            import numpy as np
+
+            documents, scores = self.peer.arrays(result, k)
+            np.savez(save, documents=documents, scores=scores)
+        return {"seconds": seconds, "cpu": cpu}
+
+
+def main() -> None:
+    # Peers print to stdout; the answers go to a copy of it, and stdout itself to the log.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    root = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = root
+    peers = importlib.import_module("bench.peers")
+    # The root holds folders named like other people's packages (kernels, tests); they must not be found by name.
+    sys.path.remove(root)
+    worker: Worker | None = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            if worker is None:
+                worker = Worker(importlib.import_module(f"{peers.__name__}.{sys.argv[1]}").Peer())
+            answer = {"ok": True, **getattr(worker, command.pop("do"))(**command)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Tables and pictures from the recorded rows: ``python -m bench.report`` writes them, ``--check`` compares.
+
+`REPORT.md`, `plots/*.svg` and the marked blocks of the README hold nothing but what the rows in `results/` and the
+published figures in `sources.py` give: the same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..harness.paths import BENCH, RESULTS, ROOT
+from ..harness.rows import read
+from . import cost as report_cost
+from . import growth as report_growth
+from . import published as report_published
+from . import quality as report_quality
+from . import roofline as report_roofline
+from . import store as report_store
+from . import systems as report_systems
+from .plots import svgs, version
+from .readme import filled
+from .rows import Recorded, load, passed_over
+
+SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
+    ("Beside the peers", lambda recorded: report_systems.peers(recorded.cpu)),
+    ("Builds", lambda recorded: [report_systems.builds(recorded.cpu), *report_store.building(recorded)]),
+    ("A memory that grows", report_growth.growth),
+    ("A session that writes and asks", report_growth.session),
+    ("Against the ceilings", report_roofline.roofline),
+    ("Where the time goes", report_roofline.breakdown),
+    ("Many agents", report_store.agents),
+    ("Writes", report_store.writes),
+    ("Crashes", report_store.crash),
+    ("Dense", report_quality.dense),
+    ("Several kinds of evidence", report_quality.hybrid),
+    ("Deciding per query", report_quality.cascade),
+    ("Quality", report_quality.quality),
+    ("Cost and capacity", report_cost.cost),
+    ("Published figures", report_published.published),
+)
+
+INTRODUCTION = """# Measured
+
+Written by `make report` from the rows in [results/](results/) and from nothing else; what is measured, and how, is in
+[README.md](README.md). Every table is of the newest complete run of its bench and names its run and commit; a commit
+with `+dirty` had changes that were not committed. Times of different runs, machines or tables are not to be compared.
+Numbers like A037 are those of the specification, "the source" is the paper whose figures they are (`sources.py`)."""
+
+
+def markdown(recorded: Recorded) -> str:
+    """REPORT.md."""
+    contents = "\n".join(f"- [{title}](#{title.lower().replace(' ', '-')})" for title, _ in SECTIONS)
+    parts = [INTRODUCTION, contents]
+    for title, section in SECTIONS:
+        parts += [f"## {title}", *section(recorded)]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def made(recorded: Recorded, root: Path) -> dict[Path, bytes]:
+    """Every file that the rows give, by path below `root`; the pictures only where matplotlib is installed."""
+    bench = root / "bench"
+    readme = root / "README.md"
+    files = {
+        bench / "REPORT.md": markdown(recorded).encode(),
+        readme: filled(readme.read_text(encoding="utf-8"), recorded).encode(),
+    }
+    if version() is not None:
+        files |= {bench / "plots" / name: svg for name, svg in svgs(recorded).items()}
+    return files
+
+
+def differences(files: dict[Path, bytes], plots: Path) -> list[str]:
+    """What is not as the rows give it, in words. Pictures of another matplotlib are not compared, nor without one."""
+    found = []
+    for path, wanted in files.items():
+        there = path.read_bytes() if path.is_file() else None
+        if there is None:
+            found.append(f"{path}: not there")
+        elif there != wanted and (path.suffix != ".svg" or drawn_here(there)):
+            found.append(f"{path}: not what the rows give")
+    if version() is not None:
+        found += [f"{path}: no row gives it" for path in sorted(plots.glob("*.svg")) if path not in files]
+    return found
+
+
+def drawn_here(svg: bytes) -> bool:
+    """Whether a picture was drawn by the installed matplotlib."""
+    own = version()
+    return own is not None and f"{own},".encode() in svg
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files, or with ``--check`` compare them; 1 where they differ, or cannot be drawn."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, README tables.")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is not what the rows give")
+    options = parser.parse_args(arguments)
+    files = made(load(RESULTS), ROOT)
+    plots = BENCH / "plots"
+    if options.check:
+        found = differences(files, plots)
+        print("\n".join(found or ["as the rows give it"]))
+        if found:
+            print("`make report` writes them anew.", file=sys.stderr)
+        return int(bool(found))
+    if version() is None:
+        print("matplotlib is not installed, so there are no pictures: pip install 'fanrank[bench]'", file=sys.stderr)
+        return 1
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != content:
+            path.write_bytes(content)
+            print(path.relative_to(ROOT))
+    for path in sorted(plots.glob("*.svg")):
+        if path not in files:
+            path.unlink()
+    measured = RESULTS / "cpu.jsonl"
+    for told in passed_over(read(measured)) if measured.is_file() else ():
+        print(told, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,130 @@
+"""What a query costs as the memory grows, beside the source's own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from . import sources
+from .format import NONE, number, ordered, percent, sentence, table
+from .rows import Fields, Recorded, chosen, machine, stamp
+
+ROADS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
+"""What a complete run holds, in the order of the columns."""
+COUNTERPARTS = {"sequential": "sequential", "vectorised": "SIMD", "maxscore": "MaxScore", "temporal": "temporal"}
+"""Roads that do what a column of the source's Tables 2 and 3 does."""
+
+
+def _place(row: Fields) -> Hashable | None:
+    return (row["records"], row["road"]) if row["road"] in ROADS and row.get("p50_us") else None
+
+
+def corpora(recorded: Recorded) -> dict[str, list[Fields]]:
+    """The rows of the newest complete run of every family of corpora, by size."""
+    rows = recorded.of("growth")
+    families = dict.fromkeys(row["corpus"] for row in rows)
+    return {
+        name: sorted(chosen([row for row in rows if row["corpus"] == name], _place), key=lambda row: row["records"])
+        for name in families
+    }
+
+
+def curves(rows: Sequence[Fields]) -> dict[str, list[Fields]]:
+    """Rows by road, in the order of `ROADS`, each by size."""
+    return {
+        road: [row for row in rows if row["road"] == road and row.get("p50_us")]
+        for road in ordered((row["road"] for row in rows), ROADS)
+    }
+
+
+def growth_of(rows: Sequence[Fields], road: str) -> float | None:
+    """The median at a road's largest size over that at its smallest; None without two sizes."""
+    own = curves(rows).get(road, [])
+    return own[-1]["p50_us"] / own[0]["p50_us"] if len(own) > 1 else None
+
+
+def _table(rows: Sequence[Fields]) -> str:
+    of_road = curves(rows)
+    at = {(row["records"], row["road"]): row for row in rows if row.get("p50_us")}
+    body = []
+    for records in sorted({size for size, _ in at}):
+        cells = []
+        for road in of_road:
+            row = at.get((records, road))
+            if row is None:
+                cells.append("")
+                continue
+            searched = row.get("searched_share")
+            less = f", {percent(searched, 2)}" if searched is not None and searched < 1 else ""
+            cells.append(f"{number(row['p50_us'])} ({number(row['p99_us'])}{less})")
+        body.append([f"{records:,}", *cells])
+    body.append(["largest over smallest", *(number(growth_of(rows, road)) for road in of_road)])
+    return table(["records", *of_road], body)
+
+
+def _published() -> str:
+    body = [
+        [f"{records:,}", *(number(float(column[at])) for column in sources.GROWTH_US.values()), searched]
+        for at, records in enumerate(sources.GROWTH_RECORDS)
+        for searched in [percent(sources.GROWTH_SEARCHED[at])]
+    ]
+    body.append(["largest over smallest", *(number(each) for each in sources.GROWTH_FACTORS.values()), ""])
+    return table(["records", *sources.GROWTH_US, "searched (temporal)"], body)
+
+
+def growth(recorded: Recorded) -> list[str]:
+    """The section on growth."""
+    families = corpora(recorded)
+    if not families:
+        return [f"{NONE}: `make growth`."]
+    parts = []
+    for name, rows in families.items():
+        first = rows[0]
+        parts.append(
+            f"**{name}**: {stamp(rows)}; {machine(rows)}, {first['threads']} thread, k {first['k']}. Microseconds a "
+            "query, median (p99, and the share of the lists' postings that was scored, where not all).\n\n"
+            + _table(rows)
+        )
+        parts.append(f"![Microseconds a query as {name} corpora grow](plots/growth-{name}.svg)")
+    parts.append(
+        f"The source's Table 2 (A037, A038), microseconds a query; {sources.CPU_MACHINE}, 8 threads on the parallel "
+        f"paths.\n\n{_published()}\n\n"
+        "Comparable: the sizes, the kind of records (synthetic agent memory, four windows of a week) and so the growth "
+        "from the smallest to the largest. Not comparable: the times themselves (other cores, eight threads against "
+        "one, C++ against Python and numba), and the questions, which here are as old as an exponential age in weeks, "
+        "there in the newest fifth for four in five. Its windows shrink against the corpus with growth as ours do; "
+        "how many records a window holds it does not say."
+    )
+    return parts
+
+
+def session(recorded: Recorded) -> list[str]:
+    """The section on a session that writes and asks."""
+    rows = chosen(recorded.of("session"), lambda row: row["road"])
+    if not rows:
+        return [f"{NONE}: `make session`."]
+    first = rows[0]
+    body = []
+    by_road = {row["road"]: row for row in rows}
+    for row in [by_road[road] for road in ordered(by_road, ROADS)]:
+        figures = [row["cumulative_s"], row["step_p99_ms"], row["over_limit"], row["query_p99_us"]]
+        body.append([row["road"], *_session_cells(figures), *_theirs(row["road"])])
+    writing = [row["write_s"] for row in rows]
+    head = ["road", "s in sum", "p99 ms a step", "steps over 200 ms", "p99 us a query"]
+    head += [f"source: {name}" for name in ("s in sum", "p99 ms a step", "over 200 ms", "p99 us a query")]
+    return [
+        f"{sentence(stamp(rows))}; {machine(rows)}, {first['threads']} thread. {first['turns']} turns from "
+        f"{first['first_records']:,} to {first['records']:,} records, {first['retrievals']:,} lookups; the first "
+        f"answer after a turn's writes pays for what they made necessary. Writing took {number(min(writing))} to "
+        f"{number(max(writing))} s, apart.\n\n{table(head, body)}\n\n"
+        "The source's Table 3 (A040) is made up of its Table 2 and log-normal noise, without writes between: it is a "
+        "bound on what its index would do, not a run. Ours writes and asks in turn."
+    ]
+
+
+def _session_cells(figures: Sequence[float]) -> list[str]:
+    return [number(figures[0]), number(figures[1]), percent(figures[2]), number(figures[3])]
+
+
+def _theirs(road: str) -> list[str]:
+    counterpart = COUNTERPARTS.get(road)
+    return _session_cells(sources.SESSION[counterpart]) if counterpart else [""] * 4

@@ -1,0 +1,323 @@
+"""The report's pictures, as SVG: the same bytes from the same rows and the same matplotlib.
+
+All colours have a contrast of about 4 with white and with GitHub's dark background alike, and there is no background.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ..harness.rows import Row
+from . import sources
+from .format import ordered
+from .growth import COUNTERPARTS, corpora, curves
+from .roofline import PHASES, best_at_one_thread, profiles
+from .rows import Fields, Recorded
+from .store import agents_by_case, road_of
+from .systems import systems_in, timed
+
+INK = "#767c84"
+OWN = "#c8551b"
+PUBLISHED = "#2f7fd6"
+SHADES = ("#b8467f", "#c8551b", "#2f7fd6", "#168a6a", "#8a63d2", "#3d8c99", "#9a6700", "#767c84")
+SMALL = 7.5
+
+
+def version() -> str | None:
+    """What the SVGs name as their creator; None without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return None
+    return f"Matplotlib v{matplotlib.__version__}"
+
+
+def svgs(recorded: Recorded) -> dict[str, bytes]:
+    """Every picture that there are rows for, by file name. Raises `ImportError` without matplotlib."""
+    pictures: dict[str, Callable[[], Any]] = {}
+    for name, phase in (("latency", "kernel"), ("end_to_end", "end_to_end")):
+        rows = timed(recorded.cpu, phase)
+        if rows:
+            pictures[f"{name}.svg"] = partial(latency, rows)
+    if best_at_one_thread(recorded.cpu):
+        pictures["roofline.svg"] = partial(roofline, recorded.cpu)
+    for family, rows_of in corpora(recorded).items():
+        pictures[f"growth-{family}.svg"] = partial(growth, rows_of, family)
+    for case, rows_of in agents_by_case(recorded).items():
+        pictures[f"agents-{case}.svg"] = partial(agents, rows_of, case)
+    if profiles(recorded):
+        pictures["phases.svg"] = partial(phases, profiles(recorded))
+    with _plain_style():
+        return {name: _svg(draw()) for name, draw in pictures.items()}
+
+
+@contextmanager
+def _plain_style() -> Iterator[None]:
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        style: Any = {f"{what}.color": INK for what in ("text", "xtick", "ytick")}
+        style |= {"axes.labelcolor": INK, "axes.edgecolor": INK, "axes.linewidth": 0.6, "axes.titlecolor": INK}
+        style |= {f"axes.spines.{side}": False for side in ("top", "right", "left")}
+        style |= {"font.size": 8.5, "svg.hashsalt": "fanrank", "axes.titlesize": 9, "axes.titlelocation": "left"}
+        style |= {f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")}
+        matplotlib.rcParams.update(
+            {**style, "axes.axisbelow": True, "axes.facecolor": "none", "grid.color": INK, "grid.alpha": 0.25}
+        )
+        yield
+
+
+def _svg(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return b"\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + b"\n"
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _plain_ticks(axis: Any, subs: tuple[float, ...] = (1.0,)) -> None:
+    """1, 10, 1,000 instead of powers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(base=10, subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _text(value: float) -> str:
+    return f"{value:.3f}" if value < 0.1 else f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def _colour(system: str) -> str:
+    return OWN if system.startswith("fanrank") else INK
+
+
+def _panels(count: int, lines: int, label: str) -> tuple[Any, list[Any]]:
+    """A figure of small multiples that share their axes, two or three beside each other."""
+    columns = 2 if count in (2, 4) else min(3, count)
+    rows = math.ceil(count / columns)
+    figure = _figure(3.1 * columns + 1.0, rows * (0.24 * lines + 0.55) + 0.4)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel().tolist()
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    figure.supxlabel(label, fontsize=8.5, color=INK)
+    return figure, axes[:count]
+
+
+def _dress(axis: Any, title: str, systems: Sequence[str]) -> None:
+    axis.set_title(title)
+    axis.set_xscale("log")
+    _plain_ticks(axis.xaxis)
+    axis.set_yticks(range(len(systems)), systems)
+    axis.set_ylim(len(systems) - 0.4, -0.6)
+    axis.grid(axis="x", linewidth=0.6)
+    axis.tick_params(labelbottom=True)
+    for label, system in zip(axis.get_yticklabels(), systems, strict=False):  # none but in the first column
+        label.set_color(_colour(system))
+
+
+def latency(rows: Sequence[Row]) -> Any:
+    """Milliseconds a query of every system at one thread, one panel a corpus: from the smallest k to the largest."""
+    least_threads = min(row.threads for row in rows)
+    rows = [row for row in rows if row.threads == least_threads]
+    ks = sorted({row.k for row in rows})
+    systems = systems_in(rows)
+    cases = list(dict.fromkeys(row.case for row in rows))
+    at = {(row.case, row.system, row.k): row.ms_per_query or 0.0 for row in rows}
+    label = f"milliseconds a query, {least_threads} thread; ● k {ks[0]}" + (f", ○ k {ks[-1]}" if len(ks) > 1 else "")
+    figure, axes = _panels(len(cases), len(systems), label)
+    for axis, case in zip(axes, cases, strict=True):
+        for line, system in enumerate(systems):
+            times = [at[case, system, k] for k in (ks[0], ks[-1]) if (case, system, k) in at]
+            if not times:
+                continue
+            colour = _colour(system)
+            axis.plot(times, [line] * len(times), color=colour, linewidth=1.2, zorder=2)
+            axis.plot(times[-1:], [line], "o", color=colour, markerfacecolor="none", markersize=4.5, zorder=3)
+            axis.plot(times[:1], [line], "o", color=colour, markersize=5, zorder=3)
+            _beside(axis, _text(times[0]), min(times), line, colour, left=True)
+            if len(times) > 1:
+                _beside(axis, _text(times[-1]), max(times), line, colour, left=False)
+        _dress(axis, case, systems)
+    values = list(at.values())
+    axes[0].set_xlim(min(values) / 2.6, max(values) * 2.6)
+    return figure
+
+
+def _beside(axis: Any, text: str, x: float, y: float, colour: str, left: bool) -> None:
+    where = {"xytext": (-5 if left else 5, 0), "textcoords": "offset points", "va": "center"}
+    axis.annotate(text, (x, y), ha="right" if left else "left", color=colour, fontsize=SMALL, **where)
+
+
+def roofline(rows: Sequence[Row]) -> Any:
+    """Postings a second at one thread, one panel a corpus, with the ceiling of scattered additions as a line."""
+    points = best_at_one_thread(rows)
+    cases = list(dict.fromkeys(row.case for row in rows if any(case == row.case for case, _ in points)))
+    systems = ordered((system for _, system in points), systems_in(rows))
+    figure, axes = _panels(len(cases), len(systems), "million postings of the queries' lists a second, 1 thread")
+    ceilings = {row.case: row.ceiling.get("scatter_add_m_per_s") for row in rows}
+    for axis, case in zip(axes, cases, strict=True):
+        for line, system in enumerate(systems):
+            if point := points.get((case, system)):
+                rate, colour = point.postings_per_s / 1e6, _colour(system)
+                axis.plot([rate], [line], "o", color=colour, markersize=5, zorder=3)
+                # Not across the line of the ceiling.
+                _beside(axis, _text(rate), rate, line, colour, left=0.5 < rate / (ceilings.get(case) or rate) < 1)
+        if ceilings.get(case):
+            axis.axvline(ceilings[case], color=PUBLISHED, linewidth=1, linestyle=(0, (4, 2)))
+            place = {"xytext": (-3, 0), "textcoords": "offset points", "ha": "right", "va": "bottom"}
+            foot = (ceilings[case], len(systems) - 0.05)
+            axis.annotate(f"scattered additions {ceilings[case]:,.0f}", foot, color=PUBLISHED, fontsize=SMALL, **place)
+        _dress(axis, case, systems)
+        axis.set_ylim(len(systems), -0.6)
+    values = [point.postings_per_s / 1e6 for point in points.values()] + [each for each in ceilings.values() if each]
+    axes[0].set_xlim(min(values) / 2.5, max(values) * 2)
+    return figure
+
+
+_LABELS = {
+    "sequential": "numpy, one by one",
+    "vectorised": "every posting",
+    "temporal": "temporal, 4 windows",
+    "decay": "decay",
+    "decay-exhaustive": "decay, everything scored",
+}
+"""The roads that are drawn, and what they are called there."""
+
+
+def growth(rows: Sequence[Fields], family: str) -> Any:
+    """Microseconds a query over records, both logarithmic; on steady corpora the source's figures as points."""
+    found = {road: own for road, own in curves(rows).items() if road in _LABELS} or curves(rows)
+    figure = _figure(8.2, 4.6)
+    axis = figure.subplots()
+    ends: list[tuple[float, float, str, str]] = []
+    for road, own in found.items():
+        x, y = [row["records"] for row in own], [row["p50_us"] for row in own]
+        stops = road.startswith(("temporal", "decay")) and not road.endswith("exhaustive")
+        colour = OWN if stops else INK
+        axis.plot(x, y, "-o", color=colour, linewidth=1.8 if stops else 1.2, markersize=3.5, zorder=3)
+        ends.append((x[-1], y[-1], _LABELS.get(road, road), colour))
+    if family == "steady":
+        for road, column in COUNTERPARTS.items():
+            if road in found:
+                y = [float(value) for value in sources.GROWTH_US[column]]
+                x = list(sources.GROWTH_RECORDS)
+                axis.plot(x, y, ":s", color=PUBLISHED, linewidth=0.8, markersize=3.5, markerfacecolor="none", zorder=2)
+                ends.append((x[-1], y[-1], f"source: {column}", PUBLISHED))
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    _plain_ticks(axis.xaxis)
+    low, high = axis.get_ylim()
+    _plain_ticks(axis.yaxis, (1.0,) if high / low > 1e3 else (1.0, 2.0, 5.0))
+    axis.grid(axis="y", linewidth=0.6)
+    axis.set_xlabel("records")
+    axis.set_title(
+        f"microseconds a query, {family} corpora, 1 thread" + (" (source: 8 threads)" if family == "steady" else "")
+    )
+    _label_ends(axis, ends)
+    return figure
+
+
+def _label_ends(axis: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Names to the right, moved apart where they would cover one another; of a line that ends sooner, above its end."""
+    furthest = max(end[0] for end in ends)
+    for x, y, name, colour in ends:
+        if x < furthest:
+            above = {"xytext": (0, 7), "textcoords": "offset points", "ha": "right", "color": colour}
+            axis.annotate(name, (x, y), fontsize=SMALL + 0.5, **above)
+    ends = sorted((end for end in ends if end[0] == furthest), key=lambda end: (end[1], end[2]))
+    low, high = (math.log10(value) for value in axis.get_ylim())
+    step = (high - low) / 24
+    tops: list[float] = []
+    for _, y, _, _ in ends:
+        wanted = math.log10(y)
+        tops.append(max(wanted, tops[-1] + step) if tops else wanted)
+    # What was pushed up is let down by half of the push.
+    shift = max((top - math.log10(end[1]) for top, end in zip(tops, ends, strict=True)), default=0.0) / 2
+    right = axis.get_xlim()[1]
+    for (_, _, name, colour), top in zip(ends, tops, strict=True):
+        axis.annotate(
+            name,
+            (right, 10 ** (top - (shift if _crowded(top, tops, step) else 0.0))),
+            xytext=(2, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=SMALL + 0.5,
+            annotation_clip=False,
+        )
+
+
+def _crowded(top: float, tops: Sequence[float], step: float) -> bool:
+    return any(0 < abs(top - other) < 1.01 * step for other in tops)
+
+
+def agents(rows: Sequence[Fields], case: str) -> Any:
+    """Queries a second over agents, one line a road: those that coalesce stand out."""
+    figure = _figure(8.2, 3.6)
+    axis = figure.subplots()
+    ends = []
+    for road in dict.fromkeys(map(road_of, rows)):
+        own = [row for row in rows if road_of(row) == road]
+        x, y = [row["agents"] for row in own], [row["queries_per_s"] for row in own]
+        colour = OWN if road.startswith("coalesced") else INK
+        axis.plot(x, y, "-o", color=colour, linewidth=1.4, markersize=3.5)
+        ends.append((x[-1], y[-1], road, colour))
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for side in (axis.xaxis, axis.yaxis):
+        low, high = side.get_view_interval()
+        _plain_ticks(side, (1.0,) if high / low > 1e3 else (1.0, 2.0, 5.0))
+    axis.grid(axis="y", linewidth=0.6)
+    axis.set_xlabel("agents")
+    axis.set_title(f"queries a second of all agents together, {case}")
+    _label_ends(axis, ends)
+    return figure
+
+
+def _settings(k: int, threads: int) -> tuple[str, str]:
+    return f"k {k}", f"{threads} thread{'s' * (threads > 1)}"
+
+
+def phases(found: Mapping[tuple[str, str, int, int, int], Sequence[Fields]]) -> Any:
+    """The share of every phase, one bar a profiled search; the whole in microseconds at its end."""
+    names = ordered((row["phase"] for own in found.values() for row in own), PHASES)
+    shades = {name: SHADES[at % len(SHADES)] for at, name in enumerate(names)}
+    figure = _figure(8.2, 0.27 * len(found) + 0.9)
+    axis = figure.subplots()
+    varied = len({(k, threads) for _, _, _, k, threads in found}) > 1
+    labels = []
+    for line, ((case, system, batch, k, threads), own) in enumerate(found.items()):
+        whole = sum(row["us_per_query"] for row in own)
+        left = 0.0
+        by_phase = {row["phase"]: row["us_per_query"] for row in own}
+        for name in names:
+            share = max(0.0, by_phase.get(name, 0.0)) / whole if whole else 0.0
+            axis.barh(line, share, left=left, height=0.72, color=shades[name], linewidth=0)
+            if share >= 0.06:
+                axis.text(left + share / 2, line, f"{100 * share:.0f} %", color="white", ha="center", va="center",
+                          fontsize=SMALL)  # fmt: skip
+            left += share
+        axis.text(1.01, line, f"{_text(whole)} us", va="center", fontsize=SMALL, color=INK)
+        labels.append(", ".join([case, system, f"batch {batch:,}", *(_settings(k, threads) if varied else ())]))
+    axis.set_yticks(range(len(found)), labels)
+    axis.set_ylim(len(found) - 0.5, -0.6)
+    axis.set_xlim(0, 1)
+    axis.set_xticks([])
+    axis.spines["bottom"].set_visible(False)
+    # Each name gets its part of the width by its length.
+    lengths = [len(name) + 4 for name in names]
+    for at, name in enumerate(names):
+        left = sum(lengths[:at]) / sum(lengths)
+        axis.text(left, 1.0, f"■ {name}", color=shades[name], transform=axis.transAxes, va="bottom")
+    return figure

@@ -1,0 +1,149 @@
+"""What is found: quality, several kinds of evidence, deciding per query, dense search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import sources
+from .format import NONE, number, percent, sentence, table
+from .rows import Fields, Recorded, machine, newest, stamp
+
+
+def quality_rows(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
+    """The newest row of each (data set, preset, analyzer)."""
+    return newest(recorded.of("quality"), "dataset", "preset", "analyzer")
+
+
+def score(value: float | None) -> str:
+    """A share of questions to four places; empty for None."""
+    return "" if value is None else f"{value:.4f}"
+
+
+def quality(recorded: Recorded) -> list[str]:
+    """The section on quality."""
+    rows = quality_rows(recorded)
+    if not rows:
+        return [f"{NONE}: `python -m bench.quality`."]
+    names = ("hit@1", "hit@5", "hit@10", "mrr", "ndcg@10", "recall@100")
+    body = [
+        [*map(str, key), f"{row['n']:,}", *(score(row["metrics"].get(name)) for name in names)]
+        for key, row in rows.items()
+    ]
+    return [
+        f"{sentence(stamp(rows.values()))}. `agentir` and `opsem` are the protocols of two sources, whose figures they "
+        "meet to the digit (R40, R41); `default` is what `Engine` does unasked.",
+        table(["data set", "preset", "analyzer", "questions", *names], body),
+    ]
+
+
+def studies(recorded: Recorded) -> dict[str, Fields]:
+    """The newest study of strategies of every data set."""
+    rows = [row for row in recorded.of("hybrid") if row["part"] == "study"]
+    return {dataset: row for (dataset,), row in newest(rows, "dataset").items()}
+
+
+def study_score(row: Fields, system: str) -> float | None:
+    """A system's figure in a study: Hit@1 of the conversations, elsewhere the study's metric."""
+    found = row["systems"].get(system)
+    metric = row.get("metric", "hit@1")
+    return found.get(metric) if isinstance(found, Mapping) else found
+
+
+def batches(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
+    """The newest row of one call against a call a query, of each (data set, strategy)."""
+    return newest([row for row in recorded.of("hybrid") if row["part"] == "batch"], "dataset", "strategy")
+
+
+def hybrid(recorded: Recorded) -> list[str]:
+    """The section on several kinds of evidence."""
+    found = studies(recorded)
+    if not found:
+        return [f"{NONE}: `make hybrid`."]
+    parts = [
+        f"{sentence(stamp(found.values()))}; {machine(found.values())}; vectors of "
+        f"{', '.join(dict.fromkeys(row['encoder']['name'] for row in found.values()))}. Intervals and more: "
+        "[docs/hybrid.md](../docs/hybrid.md)."
+    ]
+    for dataset, row in found.items():
+        metric = row.get("metric", "hit@1")
+        scores = {system: study_score(row, system) for system in row["systems"]}
+        body = [[score(value) for value in scores.values()]]
+        parts.append(f"{dataset}, {row['n']:,} questions, {metric}:\n\n{table(list(scores), body)}")
+    ratios = batches(recorded)
+    body = [
+        [dataset, strategy, str(row["queries"]), *(number(row[key]) for key in ("one_call_ms", "calls_ms", "ratio"))]
+        for (dataset, strategy), row in ratios.items()
+    ]
+    head = ["data set", "strategy", "queries", "one call, ms", "a call a query, ms", "ratio"]
+    return [*parts, "One call for a batch against a call a query:\n\n" + table(head, body)]
+
+
+def cascades(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
+    """The newest row of each (part, preset, unit, what a query is escalated to)."""
+    return newest(recorded.of("cascade"), "part", "preset", "unit", "escalated")
+
+
+def cascade(recorded: Recorded) -> list[str]:
+    """The section on deciding per query."""
+    found = cascades(recorded)
+    sweeps = {key: row for key, row in found.items() if key[0] == "sweep"}
+    if not found:
+        return [f"{NONE}: `make cascade`."]
+    parts = [
+        f"{sentence(stamp(found.values()))}; {machine(found.values())}. What it means: "
+        "[docs/deciding.md](../docs/deciding.md). Times hold the encoding of the queries that need it."
+    ]
+    body = []
+    for key, row in found.items():
+        if key[0] in ("static", "recall"):
+            for system, figures in row["systems"].items():
+                values = [figures.get(name) for name in ("hit@1", "hit@5", "mrr")]
+                told = [score(value) for value in values]
+                ms = figures.get("ms", row.get("ms", {}).get(system) if isinstance(row.get("ms"), Mapping) else None)
+                body.append([row["preset"], row["unit"], key[0], system, *told, _milliseconds(ms)])
+    parts.append(table(["preset", "unit", "part", "system", "Hit@1", "Hit@5", "MRR", "ms a question"], body))
+    body = [
+        [
+            *(row["preset"], row["unit"], row["escalated"]),
+            *(f"{each['tau']:g}", percent(each["skip"]), score(each["hit@5"])),
+            *(number(each["ms"]), number(each["ms_fanout"])),
+        ]
+        for row in sweeps.values()
+        for each in row["rows"]
+    ]
+    if body:
+        head = ["preset", "unit", "escalated to", "tau", "skipped", "Hit@5", "ms a question", "ms, fan-outs of 20"]
+        theirs = ", ".join(f"{name} {ms:g} ms" for name, ms in sources.LOCOMO_MS.items())
+        parts.append(
+            f"{table(head, body)}\n\nThe source, LoCoMo under `agentir` (A120): {theirs}, with an encoder of 33 "
+            "million parameters on 8 cores; the questions and the words are the same, encoder and machine are not."
+        )
+    return parts
+
+
+def _milliseconds(value: Any) -> str:
+    return number(value) if isinstance(value, int | float) else ""
+
+
+def dense(recorded: Recorded) -> list[str]:
+    """The section on dense search: one line a (documents, k, system), one column a batch size."""
+    rows = newest(recorded.of("dense"), "documents", "k", "system", "batch")
+    if not rows:
+        return [f"{NONE}: `make dense`."]
+    sizes = sorted({batch for _, _, _, batch in rows})
+    lines = dict.fromkeys((documents, k, system) for documents, k, system, _ in rows)
+    body = []
+    for documents, k, system in sorted(lines, key=lambda line: line[:2]):
+        own = {batch: rows[documents, k, system, batch] for batch in sizes if (documents, k, system, batch) in rows}
+        recall = min(row["recall"] for row in own.values())
+        verified = {row["verified"] for row in own.values()} - {None}
+        checked = "yes" if verified == {True} else "NO" if verified else ""
+        cells = [number(own[batch]["ms_per_query"]) if batch in own else "" for batch in sizes]
+        body.append([f"{documents:,}", str(k), system, *cells, f"{recall:.4f}", checked])
+    head = ["vectors", "k", "system", *(f"batch {size}" for size in sizes), "least recall", "bit for bit"]
+    return [
+        f"{sentence(stamp(rows.values()))}; {machine(rows.values())}, one thread. Milliseconds a query; -looped: one "
+        "query a call. [docs/hybrid.md](../docs/hybrid.md).",
+        table(head, body),
+    ]

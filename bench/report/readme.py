@@ -1,0 +1,209 @@
+"""What the README says of measurements: blocks between comments, each written from rows."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from ..harness.systems import BASELINE
+from . import sources
+from .format import number, percent, sentence, table
+from .growth import corpora, curves, growth_of
+from .quality import batches, cascades, quality_rows, studies, study_score
+from .roofline import gpu_rows
+from .rows import Fields, Recorded, machine, stamp
+from .store import crash_sentence, last_crash, parts_of_writes, write_lines
+from .systems import PRUNING, mean_ratio, systems_in, timed
+
+BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
+OWN = ("fanrank-numba", "fanrank-numpy")
+
+
+def latency(recorded: Recorded) -> str:
+    rows = timed(recorded.cpu, "kernel")
+    if not rows:
+        return "No row yet: `make bench`."
+    systems = systems_in(rows)
+    threads = sorted({row.threads for row in rows})
+    at = {(row.case, row.k, row.system, row.threads): row for row in rows}
+    body = []
+    for case, k in dict.fromkeys((row.case, row.k) for row in rows):
+        cells = []
+        for system in systems:
+            own = [at.get((case, k, system, count)) for count in threads]
+            cells.append(" / ".join(number(row.ms_per_query, 2) if row else "" for row in own) if any(own) else "")
+        some = next(row for row in rows if row.case == case)
+        body.append([f"{case}, {some.documents:,}", str(k), *cells])
+    means = []
+    for system in OWN:
+        told = []
+        for peer in (BASELINE, PRUNING):
+            found = mean_ratio(rows, system, peer)
+            if found:
+                told.append(f"{found[0]:.2f} against {peer} ({found[1]} ratios)")
+        if told:
+            means.append(f"{system}: {', '.join(told)}")
+    cold = [row.cold_ms_per_query for row in rows if row.system.startswith("fanrank") and row.cold_ms_per_query]
+    first = (
+        f" Times are warm: the first 50 queries after the build took {number(min(cold), 2)} to {number(max(cold), 2)} "
+        "ms each."
+        if cold
+        else ""
+    )
+    counts = " / ".join(f"{count} thread{'s' * (count > 1)}" for count in threads)
+    gpu = "" if gpu_rows(recorded) else " No figure of a GPU yet: [bench/PENDING_GPU.md](bench/PENDING_GPU.md)."
+    return (
+        f"Milliseconds a query at {counts} ({stamp(rows)}; {machine(rows)}):\n\n"
+        f"{table(['corpus, documents', 'k', *systems], body)}\n\n"
+        f"Geometric means of the ratios (less is faster): {'; '.join(means) or 'none'}.{first}{gpu}\n"
+    )
+
+
+def growth(recorded: Recorded) -> str:
+    rows = corpora(recorded).get("steady", [])
+    if not rows:
+        return "No row yet: `make growth`."
+    of_road = curves(rows)
+    wanted = [road for road in ("sequential", "vectorised", "temporal", "decay", "decay-exhaustive") if road in of_road]
+    at = {(row["records"], row["road"]): row for own in of_road.values() for row in own}
+    body = [
+        [f"{records:,}", *(_growth_cell(at.get((records, road))) for road in wanted)]
+        for records in sorted({records for records, _ in at})
+    ]
+    checked = [row["verified"] for row in rows if row.get("verified") is not None]
+    same = f"Answers that must be the same bits were, in {sum(checked)} of {len(checked)} comparisons."
+    grown = growth_of(rows, "temporal")
+    theirs = sources.GROWTH_US["temporal"]
+    last = f"\n{same}\n"
+    if grown:
+        sizes = [row["records"] for row in of_road["temporal"]]
+        last = (
+            f"\n{same} From {min(sizes):,} to {max(sizes):,} records temporal search grows by {number(grown)}; the "
+            f"source reports {sources.GROWTH_FACTORS['temporal']:g}, from {theirs[0]} to {theirs[-1]} us on 8 cores "
+            "(A037).\n"
+        )
+    return (
+        f"Microseconds a query, median, one thread, with the share of the postings that was scored ({stamp(rows)}; "
+        f"{machine(rows)}):\n\n{table(['records', *wanted], body)}\n{last}"
+    )
+
+
+def _growth_cell(row: Fields | None) -> str:
+    if row is None:
+        return ""
+    share = row.get("searched_share")
+    return number(row["p50_us"]) + (f" ({percent(share, 2)})" if share is not None and share < 1 else "")
+
+
+def writes(recorded: Recorded) -> str:
+    rows = list(parts_of_writes(recorded).values())
+    if not rows:
+        return "No row yet: `make writes`."
+    lines = write_lines(recorded)
+    kept = [(what, figure) for what, figure in lines if not what.startswith("one sync")]
+    return f"{sentence(stamp(rows))}; {machine(rows)}.\n\n{table(['', 'measured'], kept)}\n"
+
+
+def crash(recorded: Recorded) -> str:
+    row = last_crash(recorded)
+    return "No row yet: `make crash`.\n" if row is None else f"`make crash` ({stamp([row])}): {crash_sentence(row)}\n"
+
+
+def quality(recorded: Recorded) -> str:
+    rows = quality_rows(recorded)
+
+    def score(metric: str, *key: str) -> str:
+        row = rows.get(key)
+        return f"{row['metrics'][metric]:.4f}" if row else "no row"
+
+    def asked(*key: str) -> str:
+        row = rows.get(key)
+        return f"{row['n']:,} questions" if row else "no row"
+
+    agentir, opsem = ("locomo", "agentir", "minimal"), ("locomo", "opsem", "opsem")
+    told = (
+        f"`quality.jsonl`: SciFact nDCG@10 {score('ndcg@10', 'scifact', 'default', 'nltk')} and Recall@100 "
+        f"{score('recall@100', 'scifact', 'default', 'nltk')} with the default analyzer; LoCoMo Hit@1 "
+        f"{score('hit@1', *agentir)} under `--preset agentir` ({asked(*agentir)}), {score('hit@1', *opsem)} under "
+        f"`--preset opsem` ({asked(*opsem)}), {score('hit@1', 'locomo', 'default', 'nltk')} with the defaults."
+    )
+    found = studies(recorded)
+    if "locomo" in found:
+        encoder = found["locomo"]["encoder"]["name"]
+        told += (
+            f"\nWith vectors of {encoder} (`hybrid.jsonl`): LoCoMo Hit@1 {_study(found, 'locomo', 'fused')} fused, "
+            f"{_study(found, 'locomo', 'fused-stronger')} fused with the stronger words"
+        )
+        for dataset in ("scifact", "cranfield"):
+            if dataset in found:
+                lexical, ranks = (_study(found, dataset, system) for system in ("bm25", "rrf"))
+                told += f"; {dataset} nDCG@10 {ranks} by reciprocal ranks, from {lexical} by words"
+        told += "."
+    ratios = [row["ratio"] for row in batches(recorded).values()]
+    if ratios:
+        most = max(row["queries"] for row in batches(recorded).values())
+        told += (
+            f"\nA batch of {most} lookups in one call costs {number(min(ratios), 2)} to {number(max(ratios), 2)} of "
+            f"{most} calls ([docs/hybrid.md](docs/hybrid.md))."
+        )
+    return told + "\n"
+
+
+def _study(found: dict[str, Fields], dataset: str, system: str) -> str:
+    value = study_score(found[dataset], system)
+    return "no row" if value is None else f"{value:.4f}"
+
+
+def deciding(recorded: Recorded) -> str:
+    found = cascades(recorded)
+    sweep = found.get(("sweep", "agentir", "turns", "fused"))
+    told = "No row yet: `make cascade`."
+    if sweep is not None:
+        rows = sweep["rows"]
+        first, last = max(rows, key=lambda row: row["skip"]), min(rows, key=lambda row: row["skip"])
+        # The cheapest threshold that gives up nothing.
+        best = min((row for row in rows if row["hit@5"] >= last["hit@5"]), key=lambda row: row["ms"])
+        told = (
+            f"`cascade.jsonl`: LoCoMo Hit@5 under `agentir` {first['hit@5']:.4f} by BM25 at {number(first['ms'], 2)} "
+            f"ms a question, {last['hit@5']:.4f} by fusion at {number(last['ms'], 2)} ms, and {best['hit@5']:.4f} by a "
+            f"cascade at {number(best['ms'], 2)} ms that leaves {percent(best['skip'], 0)} of the questions to BM25."
+        )
+    recall = found.get(("recall", "default", "turns", None))
+    if recall is not None:
+        systems = recall["systems"]
+        shown = [f"{systems[name]['hit@5']:.4f} by {name}" for name in ("bm25", "fused", "recall") if name in systems]
+        told += f" With the defaults {', '.join(shown)}."
+    return f"{told} [docs/deciding.md](docs/deciding.md).\n"
+
+
+BLOCKS: dict[str, Callable[[Recorded], str]] = {
+    "latency": latency,
+    "growth": growth,
+    "writes": writes,
+    "crash": crash,
+    "quality": quality,
+    "deciding": deciding,
+}
+
+
+def filled(text: str, recorded: Recorded) -> str:
+    """The README with every block as the rows give it. Raises `ValueError` for a block of an unknown name."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in BLOCKS:
+            raise ValueError(f"README: no block {name!r}; there are: {', '.join(BLOCKS)}")
+        return f"<!-- rows: {name} -->\n{_wrapped(BLOCKS[name](recorded).rstrip())}\n<!-- /rows -->"
+
+    return BLOCK.sub(block, text)
+
+
+def _wrapped(text: str) -> str:
+    """Lines of prose as long as the README's others; those of tables as they are."""
+    lines = [line if line.startswith("|") else textwrap.fill(line, 120, **_UNBROKEN) for line in text.split("\n")]
+    return "\n".join(lines)
+
+
+_UNBROKEN: Any = {"break_long_words": False, "break_on_hyphens": False}

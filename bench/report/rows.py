@@ -1,0 +1,154 @@
+"""Which recorded rows the report stands on: the newest complete run of every bench."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..harness import rows as cpu
+from ..harness.cases import CORPORA, KS, THREADS
+from ..harness.rows import Row
+from ..harness.systems import BASELINE
+
+Fields = Mapping[str, Any]
+
+COMPARED = ("fanrank-numba", "fanrank-numpy", BASELINE, "pisa-maxscore", "tantivy")
+"""A run beside the peers is complete when it holds these, in every cell of the grid."""
+KINDS = (
+    *("growth", "session", "writes", "crash", "dense", "hybrid", "cascade", "quality"),
+    *("gpu", "profile", "agents", "building", "build"),
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """All rows: `cpu` those chosen of the run beside the peers, `others` every other bench's, by file name."""
+
+    cpu: Sequence[Row]
+    others: Mapping[str, Sequence[Fields]]
+
+    def of(self, *kinds: str) -> list[Fields]:
+        """The rows of these benches that are not errors."""
+        return [row for kind in kinds for row in self.others.get(kind, ()) if not row.get("error")]
+
+
+def load(folder: Path) -> Recorded:
+    """What lies in a folder of results. Raises `ValueError` naming file and line for what is no row."""
+    path = folder / "cpu.jsonl"
+    measured = cpu.read(path) if path.is_file() else []
+    return Recorded(newest_cases(measured), {kind: _read(folder / f"{kind}.jsonl") for kind in KINDS})
+
+
+def _read(path: Path) -> list[Fields]:
+    rows: list[Fields] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: not a JSON object")
+        rows.append(row)
+    return rows
+
+
+def newest_cases(rows: Iterable[Row]) -> list[Row]:
+    """Of every case the rows of its newest complete run; cases in their declared order, others after them.
+
+    A case's times come from one run, whatever case they are: only there are they measured in turn.
+    """
+    of_case: dict[str, list[Row]] = {name: [] for name in CORPORA}
+    for row in rows:
+        of_case.setdefault(row.case, []).append(row)
+    return [row for own in of_case.values() for row in _of_run(own)]
+
+
+def passed_over(rows: Iterable[Row]) -> list[str]:
+    """Runs that are newer than the one that counts for a case but hold less of the grid, in words."""
+    rows = list(rows)
+    told = []
+    for case, run in {row.case: row.run for row in newest_cases(rows)}.items():
+        own = [row for row in rows if row.case == case]
+        newer = sorted({row.run for row in own if row.run > run})
+        told += [f"{case}: run {each} is newer than run {run}, but holds less and does not count" for each in newer]
+    return told
+
+
+def _of_run(rows: Sequence[Row]) -> list[Row]:
+    run = newest_run([vars(row) for row in rows], _cell)
+    return [row for row in rows if row.run == run]
+
+
+def _cell(row: Fields) -> Hashable | None:
+    wanted = row["system"] in COMPARED and row["k"] in KS and row["threads"] in THREADS
+    return (row["system"], row["k"], row["threads"], row["phase"]) if wanted and row["ms_per_query"] else None
+
+
+def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> str | None:
+    """The run that fills the most places, of equals the newest; None of no rows.
+
+    `place` names what a complete run holds, and is None for a row that is no part of it.
+    """
+    found: dict[str, set[Hashable]] = {}
+    for row in rows:
+        filled = found.setdefault(row["run"], set())
+        where = place(row)
+        if where is not None:
+            filled.add(where)
+    return max(found, key=lambda run: (len(found[run]), run), default=None)
+
+
+def chosen(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> list[Fields]:
+    """The rows of `newest_run`."""
+    run = newest_run(rows, place)
+    return [row for row in rows if row["run"] == run]
+
+
+def newest(rows: Iterable[Fields], *keys: str) -> dict[tuple[Any, ...], Fields]:
+    """The newest row of each combination of these fields, in the order in which they first appear."""
+    found: dict[tuple[Any, ...], Fields] = {}
+    for row in rows:
+        which = tuple(row.get(key) for key in keys)
+        if which not in found or row["date"] >= found[which]["date"]:
+            found[which] = row
+    return found
+
+
+def stamp(rows: Iterable[Row | Fields]) -> str:
+    """Runs and commits of some rows, in words: "run 2026-11-22T01:33, commit 8782be3bc8dd", first and last of each."""
+    runs: dict[str, list[str]] = {}
+    for row in rows:
+        run, commit = _run_and_commit(row)
+        runs.setdefault(commit, []).append(run)
+    return "; ".join(
+        f"run {own[0]}, commit {commit}" if len(set(own)) == 1 else f"runs {min(own)} to {max(own)}, commit {commit}"
+        for commit, own in runs.items()
+    )
+
+
+def _run_and_commit(row: Row | Fields) -> tuple[str, str]:
+    fields = vars(row) if isinstance(row, Row) else row
+    return str(fields.get("run") or fields.get("date") or "unknown")[:16], str(fields.get("commit") or "unknown")
+
+
+def machine(rows: Iterable[Row | Fields]) -> str:
+    """The machines of some rows, in words."""
+    seen = []
+    for row in rows:
+        own = row.machine if isinstance(row, Row) else row.get("machine", {})
+        if own and own not in seen:
+            seen.append(own)
+    told = [
+        ", ".join(
+            [f"{own.get('cpu', 'unknown processor')}, {own.get('cores', '?')} cores"]
+            + [f"{name} {own[key]}" for name, key in _VERSIONS if key in own]
+        )
+        for own in seen
+    ]
+    return "; ".join(dict.fromkeys(told))
+
+
+_VERSIONS = (("Python", "python"), ("numpy", "numpy"), ("numba", "numba"))

@@ -1,0 +1,256 @@
+"""Which backend serves, and why the others do not. The engine reaches every backend through this file alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BackendUnavailableError, DeviceMemoryError
+from ..plan.plan import Plan
+from ..settings import ENVIRONMENT_VARIABLE
+from ..timing import Phases
+from ..vectors.verbs import DenseVerbs
+from .crossover import Crossover, work_of
+
+if TYPE_CHECKING:
+    from ...kernels.search import DeviceSearch
+
+
+# A block of older devices has too little shared memory for a tile.
+LEAST_CAPABILITY = (8, 0)
+
+EXECUTIONS = ("auto", "exhaustive", "pruned")
+
+Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
+
+
+class Search(Protocol):
+    """The search verb, the same for every backend; `cpu_fallback/search.py` states the promise."""
+
+    def __call__(
+        self,
+        plans: Sequence[Plan],
+        batch: int,
+        k: int,
+        *,
+        threads: int = 1,
+        execution: str = "auto",
+        phases: Phases | None = None,
+    ) -> Output: ...
+
+
+@dataclass(frozen=True)
+class BackendStatus:
+    """Whether a backend can serve on this machine, and the reason."""
+
+    name: str
+    usable: bool
+    reason: str
+    by_name: bool = False
+    """Serves only if asked for by name: right, but slower than the backends after it."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The backend in use, why it was chosen, and its verb."""
+
+    name: str
+    reason: str
+    search: Search
+    device: DeviceSearch | None = None
+    """The verb again where it runs on a device, for what only a device offers."""
+    cpu: Backend | None = None
+    """Where a device was chosen unasked: the CPU backend that answers the batches that it answers sooner."""
+    crossover: Crossover | None = None
+    max_device_bytes: int | None = None
+
+    def dense(self) -> DenseVerbs:
+        """What the backend does with vectors; its name is `dense().name`. Made when first asked for."""
+        return _dense_verbs(self.name, self.max_device_bytes)
+
+    def serve(
+        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
+    ) -> tuple[str, Output]:
+        """The name of the backend that answered, and its answer."""
+        if self.cpu is None or self.crossover is None:
+            return self.name, self.search(plans, batch, k, threads=threads, execution=execution, phases=phases)
+        work = work_of(plans)
+        chosen = self if self.crossover.choose(work) == self.name else self.cpu
+        start = time.perf_counter()
+        try:
+            out = chosen.search(plans, batch, k, threads=threads, execution=execution, phases=phases)
+        except DeviceMemoryError as error:
+            self.crossover.avoid(self.name, str(error))
+            return self.cpu.serve(plans, batch, k, threads=threads, execution=execution, phases=phases)
+        self.crossover.add(chosen.name, work, time.perf_counter() - start)
+        return chosen.name, out
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.reason})" + (f"; {self.crossover}" if self.crossover else "")
+
+
+@lru_cache(maxsize=8)
+def _dense_verbs(name: str, max_device_bytes: int | None) -> DenseVerbs:
+    if name in CPU:
+        from ...cpu_fallback.dense import verbs
+
+        return verbs
+    from ...kernels.dense import dense_verbs
+
+    return dense_verbs(name, max_device_bytes)
+
+
+def _driver() -> str | None:
+    """Why there is no CUDA driver, or None. Asked before torch is imported, which takes seconds."""
+    try:
+        ctypes.CDLL("libcuda.so.1" if os.name != "nt" else "nvcuda.dll")
+    except OSError:
+        return "no CUDA driver on this machine"
+    return None
+
+
+def _gpu_status(name: str, package: str) -> BackendStatus:
+    absent = _driver()
+    if absent:
+        return BackendStatus(name, False, absent)
+    try:
+        import torch
+
+        __import__(package)
+    except ImportError as error:
+        extra = "gpu-cuda12] or fanrank[gpu-cuda13" if name == "cuda" else "gpu"
+        return BackendStatus(name, False, f"{error}; install fanrank[{extra}]")
+    if not torch.cuda.is_available():
+        return BackendStatus(name, False, f"torch {torch.__version__} sees no CUDA device")
+    capability = torch.cuda.get_device_capability()
+    if capability < LEAST_CAPABILITY:
+        return BackendStatus(
+            name, False, f"{torch.cuda.get_device_name()} has compute capability {capability}, below 8.0"
+        )
+    return BackendStatus(name, True, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+
+
+def _cuda_status() -> BackendStatus:
+    return _gpu_status("cuda", "cupy")
+
+
+def _triton_status() -> BackendStatus:
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        status = _gpu_status("triton", "triton")
+        advice = "" if status.usable else "; TRITON_INTERPRET=1 runs its kernels in the interpreter"
+        return BackendStatus("triton", status.usable, status.reason + advice)
+    try:
+        import torch
+        import triton
+    except ImportError as error:
+        return BackendStatus("triton", False, f"{error}; install fanrank[gpu]")
+    return BackendStatus(
+        "triton", True, f"triton {triton.__version__} in its interpreter, torch {torch.__version__}", by_name=True
+    )
+
+
+def _cuda_host_status() -> BackendStatus:
+    try:
+        import torch
+    except ImportError as error:
+        return BackendStatus("cuda-host", False, f"{error}; install fanrank[gpu]")
+    if shutil.which("g++") is None:
+        return BackendStatus("cuda-host", False, "no g++ to compile the CUDA kernels for the CPU with")
+    return BackendStatus("cuda-host", True, f"the CUDA kernels on the CPU, torch {torch.__version__}", by_name=True)
+
+
+def _numba_status() -> BackendStatus:
+    try:
+        import numba
+    except ImportError as error:
+        return BackendStatus("numba", False, f"{error}; install fanrank[cpu] for compiled loops on the CPU")
+    return BackendStatus("numba", True, f"numba {numba.__version__}, compiled loops, on the CPU")
+
+
+def _numpy_status() -> BackendStatus:
+    return BackendStatus("numpy", True, f"numpy {np.__version__}, vectorised, on the CPU")
+
+
+_PROBES: dict[str, Callable[[], BackendStatus]] = {
+    "cuda": _cuda_status,
+    "triton": _triton_status,
+    "cuda-host": _cuda_host_status,
+    "numba": _numba_status,
+    "numpy": _numpy_status,
+}
+
+BACKENDS = tuple(_PROBES)
+"""Backend names, preferred first."""
+
+BY_NAME = ("cuda-host",)
+"""Those that never serve unasked."""
+
+CPU = ("numba", "numpy")
+"""Those that serve from the CPU."""
+
+DEVICES = ("cuda", "triton")
+"""Those that serve from a GPU."""
+
+
+def statuses() -> list[BackendStatus]:
+    """Every backend with whether it can serve here and why (not), preferred first."""
+    return [probe() for probe in _PROBES.values()]
+
+
+def choose(
+    requested: str | None = None, *, among: Sequence[str] | None = None, max_device_bytes: int | None = None
+) -> Backend:
+    """The backend to use: `requested`, or the first of `among` that serves, or the environment's, or the first of all.
+
+    Chosen unasked, a device shares the work with the CPU (`Backend.cpu`). Raises `BackendUnavailableError` if the one
+    asked for by name cannot serve; there is no silent fallback.
+    """
+    name, asker = requested, "asked for by the caller"
+    if name is None and among is None and os.environ.get(ENVIRONMENT_VARIABLE):
+        name, asker = os.environ[ENVIRONMENT_VARIABLE], f"asked for by {ENVIRONMENT_VARIABLE}"
+    if name is not None:
+        if name not in _PROBES:
+            raise BackendUnavailableError(f"no backend {name!r} ({asker}); there are: {', '.join(BACKENDS)}")
+        status = _PROBES[name]()
+        if not status.usable:
+            raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")
+        return _backend(name, asker, max_device_bytes)
+    passed_over: list[str] = []
+    for name in among or BACKENDS:
+        if name in BY_NAME:
+            # Not even looked at: its probe imports torch, for a second.
+            passed_over.append(f"not {name}: only by name")
+            continue
+        status = _PROBES[name]()
+        if status.usable and not status.by_name:
+            chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes)
+            if status.name in DEVICES and among is None:
+                cpu = choose(among=CPU)
+                return replace(chosen, cpu=cpu, crossover=Crossover((chosen.name, cpu.name)))
+            return chosen
+        passed_over.append(f"not {status.name}: {status.reason}" + (", only by name" if status.by_name else ""))
+    raise BackendUnavailableError("no backend can serve: " + "; ".join(passed_over))
+
+
+def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
+    if name == "numba":
+        from ...cpu_fallback import compiled
+
+        return Backend(name, reason, compiled.search)
+    if name == "numpy":
+        from ...cpu_fallback import search
+
+        return Backend(name, reason, search.search)
+    from ...kernels.families import device_search
+
+    device = device_search(name, max_device_bytes)
+    return Backend(name, reason, device, device, max_device_bytes=max_device_bytes)

@@ -1,0 +1,112 @@
+"""Which of two roads answers a batch sooner: measured on the batches themselves, never guessed.
+
+The published crossover between GPU and CPU contradicts its own tables (SPEC X23), and it differs between machines. Both
+roads give the same bits, so trying one costs time only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..plan.plan import Plan
+
+# Batches timed on a road before its line is trusted, beside the first, which pays for compiling and uploading.
+CALIBRATION = 3
+# The latest batches that a road's line is fitted to.
+WINDOW = 64
+
+
+def work_of(plans: Sequence[Plan]) -> int:
+    """Postings that the queries of a batch touch: what the time of both roads grows with.
+
+    A query that is limited in time touches about the share of its lists that its range is of a segment.
+    """
+    work = 0.0
+    for plan in plans:
+        owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
+        for part in plan.segments:
+            share = np.maximum(part.high - part.low, 0) / part.segment.size
+            work += float(((part.ends - part.starts)[plan.slots] * share[owners]).sum())
+    return int(work)
+
+
+class Road:
+    """Times of one road and the line ``fixed + slope * work`` through them."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._times: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+
+    def add(self, work: int, seconds: float) -> None:
+        self._seen += 1
+        if self._seen > 1:
+            self._times.append((work, seconds))
+
+    @property
+    def calibrated(self) -> bool:
+        return len(self._times) >= CALIBRATION
+
+    @property
+    def seen(self) -> int:
+        return self._seen
+
+    def line(self) -> tuple[float, float]:
+        """(fixed seconds, seconds a posting), neither negative; least squares."""
+        n = len(self._times)
+        mean_work = sum(work for work, _ in self._times) / n
+        mean_time = sum(seconds for _, seconds in self._times) / n
+        spread = sum((work - mean_work) ** 2 for work, _ in self._times)
+        if not spread:
+            return mean_time, 0.0
+        slope = sum((work - mean_work) * (seconds - mean_time) for work, seconds in self._times) / spread
+        slope = min(max(slope, 0.0), mean_time / mean_work)
+        return mean_time - slope * mean_work, slope
+
+    def predict(self, work: int) -> float:
+        fixed, slope = self.line()
+        return fixed + slope * work
+
+
+class Crossover:
+    """Chooses between the device (first) and the CPU for each batch."""
+
+    def __init__(self, names: tuple[str, str]) -> None:
+        self.names = names
+        self._roads = {name: Road() for name in names}
+        self._avoided: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def choose(self, work: int) -> str:
+        """The road for a batch of so much work: the less tried until both are calibrated, then the faster."""
+        with self._lock:
+            if self._avoided:
+                return next(name for name in self.names if name not in self._avoided)
+            if not all(road.calibrated for road in self._roads.values()):
+                return min(self.names, key=lambda name: self._roads[name].seen)
+            return min(self.names, key=lambda name: self._roads[name].predict(work))
+
+    def add(self, name: str, work: int, seconds: float) -> None:
+        with self._lock:
+            self._roads[name].add(work, seconds)
+
+    def avoid(self, name: str, reason: str) -> None:
+        """Choose the other road from now on."""
+        with self._lock:
+            self._avoided = {name: reason}
+
+    def __str__(self) -> str:
+        with self._lock:
+            parts = []
+            for name, road in self._roads.items():
+                if name in self._avoided:
+                    parts.append(f"{name} avoided: {self._avoided[name]}")
+                elif road.calibrated:
+                    fixed, slope = road.line()
+                    parts.append(f"{name} {fixed * 1e6:.0f} us + {slope * 1e9:.2f} ns a posting")
+                else:
+                    parts.append(f"{name} not measured yet")
+            return "crossover by measured time: " + ", ".join(parts)

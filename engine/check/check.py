@@ -1,0 +1,305 @@
+"""Every road over real records against the oracle: the contract, checked where it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from ..backends import choose as backends
+from ..encoders.encoder import OwnVectors
+from ..engine import Engine
+from ..errors import QueryError
+from ..hybrid.strategy import DEPTH
+from ..index.bm25 import BM25, SCALE
+from ..records.record import Hits, Query, Record
+from ..text.analyzers import Analyzer
+from ..vectors.unit_rows import unit_rows
+from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
+
+# Queries of the road that asks one at a time, and pieces of the road that grows: enough to see a difference.
+ONE_BY_ONE = 50
+PIECES = 7
+
+STRATEGIES = ("dense", "dense-int8", "sparse", "rrf")
+# Queries that are asked by them: the plain sums of products over SciFact take 80 ms a query, the BM25 oracle 34.
+STRATEGY_QUERIES = 50
+DIMENSION = 32
+# One record in so many has a vector for each of so many passages.
+PASSAGES = 3
+
+Answer = list[tuple[str, int]]
+Scored = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class RoadResult:
+    """How many queries one road answered, and at how many it differs from the oracle."""
+
+    name: str
+    queries: int
+    differences: int
+
+
+def oracle_answers(
+    records: Sequence[Record],
+    queries: Sequence[Query],
+    k: int,
+    analyzer: Analyzer,
+    bm25: BM25,
+    *,
+    progress: bool = False,
+) -> list[Answer]:
+    """The oracle's hits for each query as (id, quanta). Queries with filters are not taken (`QueryError`)."""
+    if any(query.filter is not None for query in queries):
+        raise QueryError("the check does not take queries with filters")
+    names = list(bm25.fields)
+    by_namespace: dict[str, list[Record]] = {}
+    for record in records:
+        by_namespace.setdefault(record.namespace, []).append(record)
+    needed = {query.namespace for query in queries}
+    oracles = {
+        namespace: Oracle(
+            [[analyzer(r.text if name == "text" else r.fields.get(name, "")) for name in names] for r in own],
+            method=bm25.method,
+            k1=bm25.k1,
+            b=bm25.b,
+            delta=bm25.delta or 0.0,
+            query_tf=bm25.query_tf,
+            weights=list(bm25.fields.values()),
+        )
+        for namespace, own in by_namespace.items()
+        if namespace in needed
+    }
+    answers: list[Answer] = []
+    for query in tqdm(queries, "oracle", unit=" queries", disable=not (progress and sys.stderr.isatty())):
+        if query.namespace not in oracles:
+            answers.append([])
+            continue
+        terms = list(query.terms) if query.terms is not None else analyzer(query.text)
+        own = by_namespace[query.namespace]
+        found = oracles[query.namespace].search(terms, k if query.k is None else query.k)
+        answers.append([(own[document].id, quanta) for document, quanta in found])
+    return answers
+
+
+def engine_answers(hits: Hits) -> list[Answer]:
+    """A batch's hits as (id, quanta), comparable with the oracle's."""
+    return [
+        list(
+            zip(
+                hits.ids[row, :count].tolist(),
+                np.rint(hits.scores[row, :count] * SCALE).astype(np.int64).tolist(),
+                strict=True,
+            )
+        )
+        for row, count in enumerate(hits.counts.tolist())
+    ]
+
+
+class WordEvidence:
+    """Vectors and learned weights of any text, without a model: what they mean does not matter, only what is made of
+    them.
+
+    A word is 32 bits of its hash. Its vector has their signs, a text's is the sum over its words; similar texts are
+    near, equal ones tie. The weight of a word is a made-up number that grows with how often it stands there. A text
+    without a word has neither.
+    """
+
+    def __init__(self) -> None:
+        self._bits: dict[str, bytes] = {}
+
+    def records(self, records: Sequence[Record]) -> list[Record]:
+        """The records with these vectors and weights in place of their own."""
+        words = [self._hashed(record.text) for record in records]
+        passages = [_cut(own, PASSAGES if n % PASSAGES == 0 else 1) for n, own in enumerate(words)]
+        rows = iter(self._rows([passage for own in passages for passage in own]))
+        made = []
+        for record, own, parts in zip(records, words, passages, strict=True):
+            bare = replace(record, passages=None, embedding=None, weights=self._weights(own))
+            made.append(bare.with_rows(np.stack([next(rows) for _ in parts])) if parts else bare)
+        return made
+
+    def query(self, query: Query) -> Query:
+        """The query with this vector and these weights: of its text, or of its terms if it has no text."""
+        words = self._hashed(query.text) or self._hashed(" ".join(query.terms or ()))
+        vector = self._rows([words])[0] if words else None
+        return replace(query, vector=vector, model=None, weights=self._weights(words))
+
+    def _hashed(self, text: str) -> list[bytes]:
+        bits = self._bits
+        for word in (words := text.lower().split()):
+            if word not in bits:
+                bits[word] = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=DIMENSION // 8).digest()
+        return [bits[word] for word in words]
+
+    @staticmethod
+    def _rows(texts: Sequence[list[bytes]]) -> npt.NDArray[np.float16]:
+        """[texts, DIMENSION] of length 1. An odd number of signs is never 0, so an even one gets one more."""
+        sums = np.empty((len(texts), DIMENSION))
+        for row, words in enumerate(texts):
+            odd = b"".join(words if len(words) % 2 else [*words, bytes(DIMENSION // 8)])
+            bits = np.unpackbits(np.frombuffer(odd, dtype=np.uint8)).reshape(-1, DIMENSION)
+            sums[row] = 2.0 * bits.sum(axis=0) - len(bits)
+        return unit_rows(sums) if len(sums) else sums.astype(np.float16)
+
+    @staticmethod
+    def _weights(words: list[bytes]) -> dict[str, float]:
+        return {word.hex(): math.log1p(times) * (1.0 + word[0] / 256.0) for word, times in Counter(words).items()}
+
+
+def _cut(words: list[bytes], pieces: int) -> list[list[bytes]]:
+    """In so many pieces at most, none of them empty."""
+    size = max(1, -(-len(words) // pieces))
+    return [words[start : start + size] for start in range(0, len(words), size)]
+
+
+def strategy_answers(
+    records: Sequence[Record], queries: Sequence[Query], k: int, lexical: Sequence[Answer], *, progress: bool = False
+) -> dict[str, list[Scored]]:
+    """The oracle's hits for each query by each of `STRATEGIES`, as (id, score).
+
+    Records and queries have vectors and weights; `lexical` holds the BM25 hits of each query, `DEPTH` or more.
+    """
+    by_namespace: dict[str, list[Record]] = {query.namespace: [] for query in queries}
+    for record in records:
+        if record.namespace in by_namespace:
+            by_namespace[record.namespace].append(record)
+    oracles = {}
+    for namespace, own in by_namespace.items():
+        rows = [[] if record.embedding is None else record.embedding.tolist() for record in own]
+        numbers = {record.id: number for number, record in enumerate(own)}
+        weights = WeightOracle([record.weights or {} for record in own])
+        oracles[namespace] = own, numbers, VectorOracle(rows), VectorOracle(rows, int8=True), weights
+    answers: dict[str, list[Scored]] = {name: [] for name in STRATEGIES}
+    shown = tqdm(queries, "oracle, strategies", unit=" queries", disable=not (progress and sys.stderr.isatty()))
+    for query, words in zip(shown, lexical, strict=True):
+        own, numbers, exact, codes, weights = oracles[query.namespace]
+        wanted = k if query.k is None else query.k
+        depth = max(DEPTH, wanted)
+        vector = None if query.vector is None else query.vector[0].tolist()
+        near = exact.search(vector, depth)
+        lists = [[numbers[name] for name, _ in words[:depth]], [document for document, _ in near]]
+        for name, found in (
+            ("dense", near[:wanted]),
+            ("dense-int8", codes.search(vector, wanted)),
+            ("sparse", weights.search(query.weights or {}, wanted)),
+            ("rrf", reciprocal_ranks(lists, wanted)),
+        ):
+            answers[name].append([(own[document].id, score) for document, score in found])
+    return answers
+
+
+def check(
+    records: Sequence[Record],
+    queries: Sequence[Query],
+    *,
+    corpus: str,
+    k: int = 100,
+    backend: str | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run every road of every usable backend (or of `backend`) and compare each with the oracle.
+
+    `options` are the engine's, without encoders: vectors and learned weights are the check's own (`WordEvidence`), so
+    that any corpus has some. BM25 is asked all queries, each of `STRATEGIES` the first `STRATEGY_QUERIES`. Returns
+    ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}], "differences"}``: a difference is a query
+    whose ids, scores or order are not the oracle's.
+    """
+    if not queries:
+        raise QueryError(f"{corpus}: no queries to check with")
+    names = [s.name for s in backends.statuses() if s.usable and not s.by_name] if backend is None else [backend]
+    evidence = WordEvidence()
+    records, queries = evidence.records(records), [evidence.query(query) for query in queries]
+    results: list[RoadResult] = []
+    expected: dict[str, Sequence[object]] | None = None
+    options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}
+    for name in names:
+        engine = Engine.from_records(records, backend=name, progress=progress, **options)
+        if expected is None:
+            expected = _expected(engine, records, queries, k, progress)
+        for road in _roads(engine, records, name, options):
+            asked = queries[: road.most]
+            got = road.ask(asked, k)
+            wrong = sum(a != b for a, b in zip(got, expected[road.strategy][: len(asked)], strict=True))
+            results.append(RoadResult(f"{name}: {road.name}", len(asked), wrong))
+    return {
+        "corpus": corpus,
+        "queries": len(queries),
+        "roads": [vars(result) for result in results],
+        "differences": sum(result.differences for result in results),
+    }
+
+
+def _expected(
+    engine: Engine, records: Sequence[Record], queries: Sequence[Query], k: int, progress: bool
+) -> dict[str, Sequence[object]]:
+    """The oracle's answers by strategy. BM25 is asked once, for as many as a fusion lists."""
+    wanted = [k if query.k is None else query.k for query in queries]
+    deep = [replace(query, k=max(DEPTH, own)) for query, own in zip(queries, wanted, strict=True)]
+    lexical = oracle_answers(records, deep, k, engine.analyzer, engine.bm25, progress=progress)
+    first = queries[:STRATEGY_QUERIES]
+    return {
+        "bm25": [answer[:own] for answer, own in zip(lexical, wanted, strict=True)],
+        **strategy_answers(records, first, k, lexical[: len(first)], progress=progress),
+    }
+
+
+Ask = Callable[[Sequence[Query], int], Sequence[object]]
+
+
+@dataclass(frozen=True)
+class _Road:
+    name: str
+    ask: Ask
+    strategy: str = "bm25"
+    most: int | None = None
+    """Queries that it is asked; None: all."""
+
+
+def _roads(engine: Engine, records: Sequence[Record], backend: str, options: dict[str, Any]) -> Iterator[_Road]:
+    def batch(own: Engine, **how: Any) -> Ask:
+        return lambda queries, k: engine_answers(own.search(queries, k, **how))
+
+    def scored(own: Engine, strategy: str) -> Ask:
+        return lambda queries, k: list(own.search(queries, k, strategy=strategy))
+
+    def one_by_one(ask: Ask) -> Ask:
+        return lambda queries, k: [answer for query in queries for answer in ask([query], k)]
+
+    for execution in backends.EXECUTIONS:
+        yield _Road(f"batch, {execution}", batch(engine, execution=execution))
+    yield _Road("batch, 2 threads", batch(engine, threads=2))
+    yield _Road("one by one", one_by_one(batch(engine)), most=ONE_BY_ONE)
+    yield _Road("terms reversed", lambda queries, k: batch(engine)([_reversed(engine, query) for query in queries], k))
+    grown = Engine(backend=backend, **options)
+    piece = max(1, len(records) // PIECES)
+    for start in range(0, len(records), piece):
+        grown.add(records[start : start + piece])
+    pieces = f"grown in {len(range(0, len(records), piece))} pieces"
+    yield _Road(pieces, batch(grown))
+    with tempfile.TemporaryDirectory() as folder:
+        engine.save(Path(folder) / "index")
+        loaded = Engine.load(Path(folder) / "index", backend=backend)
+        yield _Road("saved and loaded", batch(loaded))
+        for name in STRATEGIES:
+            yield _Road(f"{name}, batch", scored(engine, name), name, STRATEGY_QUERIES)
+            yield _Road(f"{name}, one by one", one_by_one(scored(engine, name)), name, STRATEGY_QUERIES)
+            yield _Road(f"{name}, {pieces}", scored(grown, name), name, STRATEGY_QUERIES)
+            yield _Road(f"{name}, saved and loaded", scored(loaded, name), name, STRATEGY_QUERIES)
+
+
+def _reversed(engine: Engine, query: Query) -> Query:
+    terms = engine.analyzer(query.text) if query.terms is None else list(query.terms)
+    return replace(query, terms=tuple(terms[::-1]))

@@ -1,0 +1,102 @@
+"""What the command line's options and query files mean: filters, times, durations, queries."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ..errors import FanrankError, ParameterError, RecordError
+from ..index.columns import NUMBERS
+from ..records.filters import ORDERINGS, Comparison, Filter, all_of, parse_filter
+from ..records.record import Query, SearchScope, parse_time
+
+QUERY_FIELDS = (
+    "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
+    "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
+)  # fmt: skip
+# Scopes, and how many hits each has by default (C008).
+SCOPES: dict[Any, int] = {"session": 3, "user": 2}
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def filter_of(filters: tuple[str, ...]) -> Filter | None:
+    """All of the options together. ``role=user`` twice with different values accepts both."""
+    equal: dict[str, list[str | float]] = {}
+    parts: list[Filter] = []
+    for text in filters:
+        if text.startswith("{"):
+            try:
+                data = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise ParameterError(f"--filter {text[:80]!r}: not JSON: {error}") from None
+            parsed = parse_filter(data)
+            parts += [] if parsed is None else [parsed]
+            continue
+        found = re.fullmatch("([^=!<>]*)(=|!=|<=|>=|<|>)(.*)", text, re.DOTALL)
+        if found is None:
+            raise ParameterError(f"--filter takes COLUMN=VALUE, with one of = != < <= > >=, or JSON, not {text!r}")
+        name, comparison, value = found.groups()
+        numeric = name in NUMBERS or comparison in ORDERINGS
+        try:
+            wanted = float(value) if numeric else value
+        except ValueError:
+            raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
+        if comparison == "=":
+            equal.setdefault(name, []).append(wanted)
+        else:
+            parts.append(Comparison(name, comparison, wanted))
+    parts += [Comparison(name, "in", tuple(values)) for name, values in equal.items()]
+    return all_of(*parts)
+
+
+def query_of(data: Any) -> Query:
+    if not isinstance(data, dict):
+        raise RecordError("a query must be a JSON object")
+    known = {*QUERY_FIELDS, *SCOPES}
+    unknown = sorted(set(data) - known - {"_id", "metadata"})
+    if unknown:
+        raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
+    values = {key: value for key, value in data.items() if key in QUERY_FIELDS}
+    if "id" not in values and "_id" in data:
+        values["id"] = data["_id"]
+    try:
+        scopes = [SearchScope(name, data[name], SCOPES[name]) for name in SCOPES if data.get(name) is not None]
+        if len(scopes) > 1:
+            raise RecordError("a query has one scope: a session or a user")
+        return Query(**values, scope=scopes[0] if scopes else None)
+    except (FanrankError, TypeError) as error:
+        raise RecordError(str(error)) from None
+
+
+def moment(text: str | None) -> float | None:
+    """Seconds since 1970-01-01 UTC from a number or an ISO 8601 date. Raises `ParameterError`."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            return parse_time(text, None)
+        except RecordError:
+            raise ParameterError(f"{text!r} is neither seconds since 1970 nor an ISO 8601 date") from None
+
+
+def duration(text: str | None) -> float | None:
+    """Seconds from a number with a unit: 90s, 30m, 12h, 7d, 2w; without one, seconds. Raises `ParameterError`."""
+    if text is None:
+        return None
+    try:
+        unit = UNITS.get(text[-1:])
+        return float(text) if unit is None else float(text[:-1]) * unit
+    except ValueError:
+        raise ParameterError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w") from None
+
+
+def windows_of(text: str | None) -> Any:
+    """A number of time windows, or "auto". Raises `ParameterError`."""
+    if text is None or text == "auto":
+        return text
+    if not re.fullmatch("[0-9]+", text):
+        raise ParameterError(f"--windows takes a number or 'auto', not {text!r}")
+    return int(text)

@@ -1,0 +1,420 @@
+"""The evidence of one batch under one strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import offsets_of, ranges
+from ..backends.choose import Backend
+from ..errors import QueryError
+from ..feedback.pool import Pool, rounded
+from ..fuse.candidates import Candidates, Channel, Fused, best
+from ..index.masks import CompiledFilter
+from ..index.snapshot import Snapshot
+from ..records.decision import Decision
+from ..records.explanation import Explanation
+from ..search.lexical import Batch, Listed, explainer_of, listed, passing
+from ..timing import Phases
+from ..vectors.vectors import Halves
+from ..vectors.verbs import Mode, Stretch, document_vectors
+from .sources import Sources, query_vectors, query_weights
+from .strategy import Channel as AnyChannel
+from .strategy import Dense, Learned, Lexical, Strategy
+
+Floats = npt.NDArray[np.float64]
+
+
+Integers = npt.NDArray[np.int64]
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+Found = tuple[Floats, Integers]
+"""What a channel lists: scores and documents [B, width], padding -1; NaN where a score is still to be asked for."""
+
+
+Evidence = tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]
+"""Candidates, and what turns all their documents into record ids."""
+
+
+# Candidates of one batch, over all channels: some 125 bytes each while they are fused, 4 GiB.
+MAX_CANDIDATES = 1 << 25
+
+
+# Bits of a document number in a (query, document) key.
+NUMBER_BITS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Rows of the batch that search the same documents."""
+
+    rows: Integers
+    snapshot: Snapshot
+    passing: tuple[Flags, ...]  # by segment
+
+    @cached_property
+    def documents(self) -> Integers:
+        """All that may be hits, ascending."""
+        parts = [first + np.flatnonzero(own) for first, own in zip(self.snapshot.firsts, self.passing, strict=True)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    @cached_property
+    def flags(self) -> Flags:
+        """By document number, what may be a hit."""
+        return np.concatenate([np.zeros(0, dtype=np.bool_), *self.passing])
+
+    @cached_property
+    def embedded(self) -> Integers:
+        """Those of `documents` that have a vector."""
+        parts = [
+            stretch.first
+            + np.flatnonzero(
+                stretch.vectors.held if stretch.passing is None else stretch.vectors.held & stretch.passing
+            )
+            for stretch in self.stretches
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The segments with vectors that can hold a hit."""
+        return tuple(
+            Stretch(segment.vectors, first, None if own.all() else own)
+            for segment, first, own in zip(self.snapshot.segments, self.snapshot.firsts, self.passing, strict=True)
+            if segment.vectors is not None and own.any()
+        )
+
+
+class Gathering:
+    """The evidence of one batch under one strategy."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        backend: Backend,
+        sources: Sources,
+        strategy: Strategy,
+        *,
+        threads: int,
+        execution: str,
+        of: Gathering | None = None,
+    ) -> None:
+        """`of` is the gathering that this one is a part of: it has the depths and the vectors, and counts the time."""
+        self.batch = batch
+        self.backend = backend
+        self.sources = sources
+        self.strategy = strategy
+        self.threads = threads
+        self.execution = execution
+        self.of = of
+        self.phases: Phases = Phases() if of is None else of.phases
+        self.lists: dict[str, Listed] = {}
+
+    @property
+    def served(self) -> str:
+        """The backends that answered, those of vectors named as such."""
+        names = [own.served for own in self.lists.values()]
+        if self.strategy.dense:
+            names.append(f"dense {self.backend.dense().name}")
+        return ", ".join(dict.fromkeys(names)) or self.backend.name
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        rows: dict[tuple[str, CompiledFilter, float, float], list[int]] = {}
+        for row in self.batch.rows:
+            asked = self.batch.asked[row]
+            rows.setdefault((asked.query.namespace, asked.accepted, asked.limits.since, asked.limits.until), []).append(
+                row
+            )
+        found = []
+        for (namespace, accepted, since, until), own in rows.items():
+            snapshot = self.batch.snapshots[namespace]
+            masks = [passing(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
+            found.append(Group(np.array(own, dtype=np.int64), snapshot, tuple(masks)))
+        return found
+
+    @cached_property
+    def depths(self) -> dict[int, int]:
+        """How many documents a channel lists for each row."""
+        if self.of is not None:
+            return self.of.depths
+        batch, depth = self.batch, self.strategy.depth
+        depths = {
+            row: min(
+                batch.snapshots[batch.queries[row].namespace].size,
+                MAX_CANDIDATES if depth is None else max(depth, batch.asked[row].k),
+            )
+            for row in batch.rows
+        }
+        places = sum(depths.values()) * len(self.strategy.channels)
+        if places > MAX_CANDIDATES:
+            raise QueryError(
+                f"{len(batch)} queries with up to {max(depths.values()):,} candidates are {places:,}, more than "
+                f"{MAX_CANDIDATES:,}; ask for fewer at once, or with a smaller depth"
+            )
+        return depths
+
+    @cached_property
+    def vectors(self) -> tuple[Halves, Flags]:
+        """(the queries' vectors [B, dimension], which of them have one)."""
+        if self.of is not None:
+            return self.of.vectors
+        with self.phases("encode"):
+            return query_vectors(self.batch, self.sources)
+
+    @cached_property
+    def weights(self) -> dict[int, Mapping[str, float]]:
+        """The queries' learned term weights, by row; rows without any are left out."""
+        with self.phases("encode"):
+            return query_weights(self.batch, self.sources)
+
+    def listing(self, channel: Lexical | Learned) -> Listed:
+        """The lists of a channel over postings."""
+        if channel.name not in self.lists:
+            with self.phases(channel.name):
+                found = listed(
+                    self.batch,
+                    self.backend,
+                    self.depths,
+                    learned=self.weights if isinstance(channel, Learned) else None,
+                    threads=self.threads,
+                    execution=self.execution,
+                    phases=Phases(),
+                    timing=False,
+                )
+            self.lists[channel.name] = found
+        return self.lists[channel.name]
+
+    def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
+        """What explains a record's BM25 score for the queries that a row answers; None where BM25 was not asked."""
+        return explainer_of(self.batch, self.listing(channel))
+
+    def decisions(self) -> dict[int, Decision] | None:
+        """What was decided for each row; None where nothing is."""
+        return None
+
+    def nearest(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
+        """What a dense channel lists for these query vectors: (scores, documents) [B, width], padding -1.
+
+        NaN where a score is still to be asked for.
+        """
+        has, depths = self.vectors[1], self.depths
+        width = max((depths[row] for row in self.batch.rows if has[row]), default=0)
+        scores = np.full((len(self.batch), width), np.nan)
+        documents = np.full((len(self.batch), width), -1, dtype=np.int64)
+        verbs = self.backend.dense()
+        with self.phases("dense"):
+            for group in self.groups:
+                rows = group.rows[has[group.rows]]
+                if not len(rows) or not group.stretches:
+                    continue
+                wanted = np.array([depths[row] for row in rows.tolist()])
+                if self.strategy.depth is None:
+                    # All of them: nothing is to be searched for.
+                    documents[rows, : len(group.embedded)] = group.embedded
+                    continue
+                found, numbers, _ = verbs.best(
+                    vectors[rows],
+                    group.stretches,
+                    int(wanted.max()),
+                    channel.interaction,
+                    channel.mode,
+                    threads=self.threads,
+                )
+                beyond = np.arange(numbers.shape[1]) >= wanted[:, None]
+                scores[rows, : numbers.shape[1]] = found
+                documents[rows, : numbers.shape[1]] = np.where(beyond, -1, numbers)
+        return scores, documents
+
+    def similarities(self, channel: Dense, vectors: Halves, offsets: Integers, documents: Integers) -> Floats:
+        """[candidates] a dense channel's scores of given documents, -inf for those without a vector."""
+        has = self.vectors[1]
+        scores = np.full(len(documents), -np.inf)
+        verbs = self.backend.dense()
+        mode: Mode = "int8" if channel.mode == "int8" else "exact"
+        with self.phases("dense"):
+            for group in self.groups:
+                rows = group.rows[has[group.rows]]
+                counts = offsets[rows + 1] - offsets[rows]
+                places = ranges(offsets[rows], counts)
+                if not len(places) or not group.stretches:
+                    continue
+                scores[places] = verbs.scores_of(
+                    vectors[rows], group.stretches, offsets_of(counts), documents[places], channel.interaction, mode
+                )
+        return scores
+
+    def candidates(self, vectors: Halves | None = None) -> Candidates:
+        """All channels' lists together; `vectors` are the dense channels' query vectors if not the queries' own."""
+        if vectors is None and self.strategy.dense:
+            vectors = self.vectors[0]
+        return self.joined({channel.name: self.found(channel, vectors) for channel in self.strategy.channels}, vectors)
+
+    def found(self, channel: AnyChannel, vectors: Halves | None) -> Found:
+        """What a channel lists of each row."""
+        if isinstance(channel, Dense):
+            assert vectors is not None
+            return self.nearest(channel, vectors)
+        assert isinstance(channel, (Lexical, Learned))
+        listing = self.listing(channel)
+        return listing.scores, listing.documents
+
+    def joined(self, lists: Mapping[str, Found], vectors: Halves | None) -> Candidates:
+        """These lists as candidates, each with what every channel says of it."""
+        with self.phases("fuse"):
+            keys = [_keys(documents) for _, documents in lists.values()]
+            if self.strategy.complete:
+                keys += [(group.rows[:, None] << NUMBER_BITS | group.documents).reshape(-1) for group in self.groups]
+            every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+            offsets = np.searchsorted(every, np.arange(len(self.batch) + 1) << NUMBER_BITS)
+            documents = every & (1 << NUMBER_BITS) - 1
+        channels = {}
+        for channel in self.strategy.channels:
+            own, numbers = lists[channel.name]
+            place = np.searchsorted(every, _keys(numbers))
+            named = np.zeros(len(every), dtype=np.bool_)
+            named[place] = True
+            scores = np.zeros(len(every))
+            scores[place] = own[numbers >= 0]
+            channels[channel.name] = self.said(channel, scores, named, offsets, documents, vectors)
+        with self.phases("fuse"):
+            return self._described(offsets, documents, channels)
+
+    def said(
+        self,
+        channel: AnyChannel,
+        scores: Floats,
+        named: Flags,
+        offsets: Integers,
+        documents: Integers,
+        vectors: Halves | None,
+    ) -> Channel:
+        """What a channel says of candidates: `scores` [candidates] of those that it `named`, NaN where still asked."""
+        scored = np.ones(len(documents), dtype=np.bool_)
+        if isinstance(channel, Dense):
+            assert vectors is not None
+            rest = np.flatnonzero(~named | np.isnan(scores))
+            if len(rest):
+                owners = np.searchsorted(offsets, rest, side="right") - 1
+                counts = np.bincount(owners, minlength=len(self.batch))
+                scores[rest] = self.similarities(channel, vectors, offsets_of(counts), documents[rest])
+            scored = scores > -np.inf
+        with self.phases("fuse"):
+            return Channel.of(scores, scored, scored if self.strategy.complete else named & scored, offsets)
+
+    def _described(self, offsets: Integers, documents: Integers, channels: Mapping[str, Channel]) -> Candidates:
+        times, importance = np.full(len(documents), np.nan), np.full(len(documents), np.nan)
+        if self.strategy.aged:
+            for group in self.groups:
+                places = ranges(offsets[group.rows], offsets[group.rows + 1] - offsets[group.rows])
+                for name, column in (("time", times), ("importance", importance)):
+                    column[places] = group.snapshot.numbers_of(name, documents[places])
+        now = [np.nan if query.now is None else float(query.now) for query in self.batch.queries]
+        types = tuple(query.type for query in self.batch.queries)
+        return Candidates(offsets, documents, channels, np.array(now), times, importance, types)
+
+    def again(self, candidates: Candidates, vectors: Halves) -> Candidates:
+        """The same candidates, scored for other query vectors (E012)."""
+        channels = dict(candidates.channels)
+        for channel in self.strategy.dense:
+            scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
+            before = channels[channel.name]
+            channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
+        return replace(candidates, channels=channels)
+
+    def fuse(self, candidates: Candidates) -> Fused:
+        with self.phases("fuse"):
+            if self.strategy.fusion is not None:
+                return self.strategy.fusion(candidates)
+            ((name, channel),) = candidates.channels.items()
+            return Fused.of({name: channel.scores}, channel.listed)
+
+    def moved(self, candidates: Candidates, fused: Fused) -> Candidates:
+        """The candidates after feedback: scored again for the vectors that the first of them gave."""
+        feedback = self.strategy.feedback
+        assert feedback is not None
+        vectors, has = self.vectors
+        rows = np.flatnonzero(has)
+        own = vectors[rows].astype(np.float64)
+        with self.phases("feedback"):
+            pool = self._pool(candidates, fused, rows, own)
+            new = feedback(own, pool)
+            halves = vectors.copy()
+            halves[rows] = rounded(own, new).astype(np.float16)
+        return self.again(candidates, halves)
+
+    def _pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
+        """What the feedback reads of the best candidates of these rows that have a vector; `queries` are the rows'."""
+        feedback = self.strategy.feedback
+        assert feedback is not None
+        evidence = candidates.channels[self.strategy.dense[0].name]
+        ready = Fused(fused.scores, fused.shares, fused.kept & evidence.scored)
+        depth = min(feedback.depth, int(np.diff(candidates.offsets).max(initial=0)))
+        every, numbers, at = best(ready, candidates, np.full(len(self.batch), depth), depth)
+        scores, documents, found = every[rows], numbers[rows], at[rows] >= 0
+        vectors = np.zeros((*documents.shape, self.vectors[0].shape[1]), dtype=np.float16)
+        for group in self.groups:
+            own = np.flatnonzero(np.isin(rows, group.rows))
+            if len(own) and group.stretches:
+                vectors[own] = document_vectors(group.stretches, documents[own].reshape(-1)).reshape(vectors[own].shape)
+
+        def fresh(queries: Floats) -> Pool:
+            halves = self.vectors[0].copy()
+            halves[rows] = queries.astype(np.float16)
+            again = self.candidates(halves)
+            return self._pool(again, self.fuse(again), rows, queries)
+
+        return Pool(
+            texts=[self.batch.queries[row].text for row in rows.tolist()],
+            scores=scores,
+            # Of the vectors that move the query: a channel's own score may be of one passage among many.
+            similarities=np.where(found, np.einsum("bpd,bd->bp", vectors.astype(np.float64), queries), -np.inf),
+            vectors=vectors,
+            counts=found.sum(axis=1),
+            first_sentences=partial(self._sentences, rows, documents) if feedback.needs_sentences else None,
+            again=fresh,
+        )
+
+    def _sentences(self, rows: Integers, documents: Integers, count: int) -> Floats:
+        """Vectors of the first sentence of each of the first `count` documents [rows, count, d]; 0 where there is none.
+
+        Raises `QueryError` where nobody keeps the records' texts.
+        """
+        if self.sources.sentences is None:
+            raise QueryError(
+                f"strategy {self.strategy.name!r} reads and encodes sentences of records: use Engine.open(path), which "
+                "keeps texts, with the records' encoder"
+            )
+        out = np.zeros((len(rows), count, self.vectors[0].shape[1]))
+        for group in self.groups:
+            own = np.flatnonzero(np.isin(rows, group.rows))
+            if len(own):
+                numbers = documents[own, :count]
+                held = numbers >= 0
+                ids = group.snapshot.ids_of(numbers[held]).tolist()
+                found = np.zeros((*numbers.shape, out.shape[2]))
+                found[held] = self.sources.sentences(self.batch.queries[int(group.rows[0])].namespace, ids)
+                out[own] = found
+        return out
+
+    def evidence(self) -> tuple[Candidates, Fused]:
+        """What the answer is chosen from."""
+        candidates = self.candidates()
+        fused = self.fuse(candidates)
+        if self.strategy.feedback is not None and self.vectors[1].any():
+            candidates = self.moved(candidates, fused)
+            fused = self.fuse(candidates)
+        return candidates, fused
+
+
+def _keys(documents: Integers) -> Integers:
+    """(query, document) pairs of a list [B, width] as numbers, padding left out."""
+    rows, columns = np.nonzero(documents >= 0)
+    return rows << NUMBER_BITS | documents[rows, columns]

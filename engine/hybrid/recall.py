@@ -1,0 +1,397 @@
+"""Evidence of a batch by a strategy that reads its queries: entities, times, types of record (SPEC B060 to B062).
+
+::
+
+    parse ─ optimize ─┬─ bm25, dense: among the hinted types ─ fewer than 5: among all ─┐
+                      └─ graph, temporal, conversation: among all ──────────────────────┴─ fuse
+
+Coreference, of the source's first stage, is left to the caller, who knows the conversation: `Query.entities`.
+
+Channels that the optimizer leaves out for a query list nothing for it, and its text is not encoded for nothing. A query
+of nothing but a time is left to the time window only where that holds an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, QueryError
+from ..fuse.candidates import Candidates, Channel
+from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
+from ..recall.conversation import rank, seeds_of
+from ..recall.entity_graph import HOP_SCORES
+from ..recall.hints import EVENT
+from ..recall.optimizer import NO_TIME, ONLY_TIME, Parsed, Route, Stats, content_words
+from ..recall.resolution import Mention, asks_many_hops, resolve, roots_of
+from ..records.decision import Decision
+from ..records.explanation import Explanation
+from ..records.filters import Comparison
+from ..records.record import zone_of
+from ..search.lexical import analyse, explainer_of
+from ..text.time_expressions.parse import When, parse_when
+from ..vectors.vectors import Halves
+from .evidence import NUMBER_BITS, Flags, Floats, Found, Gathering, Group, Integers
+from .sources import query_vectors
+from .strategy import Channel as AnyChannel
+from .strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal
+
+MAX_HOPS = len(HOP_SCORES) - 1
+NO_NOW = "the query has no 'now' to read times by"
+
+
+class Recalling(Gathering):
+    """As `Gathering`, for channels beyond words and vectors, and an optimizer."""
+
+    def __init__(self, *given: Any, **how: Any) -> None:
+        super().__init__(*given, **how)
+        self._passes: dict[str, list[Gathering]] = {}
+        """What searched for a channel, in order: the hinted types, then all of them for those found wanting."""
+        self._widened: set[int] = set()
+        self._far: dict[str, Integers] = {}
+        """By graph channel the (row, document) keys, ascending, of what it reached over an edge."""
+
+    @property
+    def served(self) -> str:
+        names = [own.lists[name].served for passes in self._passes.values() for own in passes for name in own.lists]
+        if self.strategy.dense and self.vectors[1].any():
+            names.append(f"dense {self.backend.dense().name}")
+        return ", ".join(dict.fromkeys(names)) or self.backend.name
+
+    @cached_property
+    def mentions(self) -> dict[int, tuple[Mention, ...]]:
+        """The entities of each row that is worked out; none where nothing asks for them."""
+        batch = self.batch
+        found: dict[int, tuple[Mention, ...]] = dict.fromkeys(batch.rows, ())
+        if self.strategy.optimizer is None and not any(isinstance(own, Graph) for own in self.strategy.channels):
+            return found
+        with self.phases("parse"):
+            # Names are the same in every graph of a snapshot; that of a channel is there already, or will be asked for.
+            prior = next((own.type_prior for own in self.strategy.channels if isinstance(own, Graph)), None)
+            rows_of: dict[str, list[int]] = {}
+            for row in batch.rows:
+                rows_of.setdefault(batch.queries[row].namespace, []).append(row)
+            for namespace, rows in rows_of.items():
+                graph = self.sources.graphs.entities(batch.memory, batch.snapshots[namespace], prior)
+                queries = [batch.queries[row] for row in rows]
+                askers = [
+                    query.scope.id if query.scope is not None and query.scope.column == "user" else None
+                    for query in queries
+                ]
+                resolved = resolve(graph, [q.text for q in queries], [q.entities for q in queries], askers)
+                found.update(zip(rows, resolved, strict=True))
+        return found
+
+    @cached_property
+    def whens(self) -> dict[int, When | None]:
+        """The time that each row names, those of namespaces that hold nothing included."""
+        days = next((own.recent_days for own in self.strategy.channels if isinstance(own, Temporal)), None)
+        found: dict[int, When | None] = {}
+        with self.phases("parse"):
+            for row in sorted(set(self.batch.source)):
+                query = self.batch.queries[row]
+                found[row] = None
+                if query.now is None or days is None:
+                    continue
+                try:
+                    found[row] = parse_when(
+                        query.text,
+                        float(query.now),
+                        last_session_end=query.last_session_end,
+                        recent_days=float(days),
+                        timezone=zone_of(query.timezone),
+                    )
+                except ParameterError as error:
+                    raise QueryError(f"query {row}: {error}") from None
+        return found
+
+    @cached_property
+    def routes(self) -> dict[int, Route]:
+        """What the optimizer decided for each row, those of namespaces that hold nothing included."""
+        batch, optimizer = self.batch, self.strategy.optimizer
+        every = sorted(set(batch.source))
+        if optimizer is None:
+            return {row: Route(tuple(batch.queries[row].hints or ())) for row in every}
+        mentions, whens = self.mentions, self.whens
+        names = [channel.name for channel in self.strategy.channels]
+        found = {}
+        with self.phases("parse"):
+            for row in every:
+                query = batch.queries[row]
+                snapshot = batch.snapshots.get(query.namespace)
+                known, stats = 0, Stats(0)
+                if snapshot is not None:
+                    terms = np.array(analyse(batch.memory, query), dtype=np.int32)
+                    known = int((snapshot.document_frequencies(terms) > 0).sum())
+                    stats = self.sources.graphs.stats(batch.memory, snapshot)
+                parsed = Parsed(
+                    query.text,
+                    content_words(query.text, whens[row]) if query.terms is None else tuple(query.terms),
+                    known,
+                    whens[row],
+                    tuple(mention.name for mention in mentions.get(row, ())),
+                )
+                route = optimizer(parsed, stats, names)
+                skipped = dict(route.skipped)
+                if query.now is None and skipped.get("temporal") == NO_TIME:
+                    skipped["temporal"] = NO_NOW
+                found[row] = Route(route.hints if query.hints is None else tuple(query.hints), skipped)
+            self._reopen(found)
+        return found
+
+    def _reopen(self, routes: dict[int, Route]) -> None:
+        """Let words and vectors answer queries of nothing but a time in which nothing took place."""
+        bare = {row for row, route in routes.items() if ONLY_TIME in route.skipped.values()}
+        for group, _, times in self._events if bare else []:
+            for row in bare.intersection(group.rows.tolist()):
+                when = self.whens[row]
+                if when is None or not ((times >= when.start) & (times <= when.end)).any():
+                    skipped = {name: why for name, why in routes[row].skipped.items() if why != ONLY_TIME}
+                    routes[row] = replace(routes[row], skipped=skipped)
+
+    def _running(self, channel: str) -> set[int]:
+        """The rows that are worked out and that a channel works on."""
+        return {row for row in self.batch.rows if channel not in self.routes[row].skipped}
+
+    @cached_property
+    def vectors(self) -> tuple[Halves, Flags]:
+        rows = {row for channel in self.strategy.dense for row in self._running(channel.name)}
+        if not rows:
+            # Not an error where the engine holds no vectors: the optimizer said so.
+            return np.zeros((len(self.batch), 1), dtype=np.float16), np.zeros(len(self.batch), dtype=np.bool_)
+        with self.phases("encode"):
+            return query_vectors(self.batch.only(rows), self.sources)
+
+    def candidates(self, vectors: Halves | None = None) -> Candidates:
+        if vectors is None and self.strategy.dense:
+            vectors = self.vectors[0]
+        self._passes.clear()
+        lists = {channel.name: self.found(channel, vectors) for channel in self.strategy.channels}
+        searched = [own for own in self.strategy.channels if isinstance(own, _SEARCHED)]
+        asked = {row for own in searched for row in self._running(own.name)}
+        narrow = {row for row, route in self.routes.items() if route.hints and row in asked}
+        below = 0 if self.strategy.optimizer is None else self.strategy.optimizer.widen_below
+        if narrow and below:
+            rows = np.array(sorted(narrow), dtype=np.int64)
+            held = [np.sort(lists[own.name][1][rows], axis=1) for own in searched]
+            counts = [len(np.unique(own[own >= 0])) for own in np.concatenate(held, axis=1)]
+            self._widened = set(rows[np.array(counts) < below].tolist())
+        if self._widened:
+            for channel in searched:
+                again = self._searched(channel, self._widened & self._running(channel.name), vectors, hinted=False)
+                lists[channel.name] = _replaced(lists[channel.name], again, sorted(self._widened))
+        return self.joined(lists, vectors)
+
+    def found(self, channel: AnyChannel, vectors: Halves | None) -> Found:
+        if isinstance(channel, _SEARCHED):
+            return self._searched(channel, self._running(channel.name), vectors, hinted=True)
+        with self.phases(channel.name):
+            if isinstance(channel, Graph):
+                return self._related(channel)
+            if isinstance(channel, Temporal):
+                return self._within(channel)
+            assert isinstance(channel, Conversation)
+            return self._conversed(channel)
+
+    def _searched(self, channel: AnyChannel, rows: set[int], vectors: Halves | None, *, hinted: bool) -> Found:
+        """What a channel of words or vectors finds for some rows, among the types that they hint at or among all."""
+        changed = {}
+        if hinted:
+            for row in rows:
+                if hints := self.routes[row].hints:
+                    changed[row] = self.batch.narrowed(row, Comparison("type", "in", hints))
+        batch = self.batch.only(rows, changed)
+        part = Gathering(
+            batch, self.backend, self.sources, self.strategy, threads=self.threads, execution=self.execution, of=self
+        )
+        self._passes.setdefault(channel.name, []).append(part)
+        return part.found(channel, vectors)
+
+    def _nothing(self) -> Found:
+        """Lists as deep as any row's, all padding."""
+        shape = len(self.batch), max(self.depths.values(), default=0)
+        return np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
+
+    def _related(self, channel: Graph) -> Found:
+        """The memories around each row's entities, best first."""
+        scores, documents = self._nothing()
+        running = self._running(channel.name)
+        far = [np.zeros(0, dtype=np.int64)]
+        for group in self.groups:
+            rows = np.array([row for row in group.rows.tolist() if row in running], dtype=np.int64)
+            if not len(rows):
+                continue
+            queries = [self.batch.queries[row] for row in rows.tolist()]
+            roots = [roots_of(self.mentions[row]) for row in rows.tolist()]
+            now = [np.nan if query.now is None else float(query.now) for query in queries]
+            hops = [min(channel.hops + asks_many_hops(query.text), MAX_HOPS) for query in queries]
+            graph = self.sources.graphs.entities(self.batch.memory, group.snapshot, channel.type_prior)
+            flags = group.flags
+            for part in graph.parts(roots, now, hops):
+                kept = np.flatnonzero(flags[part.documents])
+                own, held, score = part.rows[kept], part.documents[kept], part.scores[kept]
+                order = np.lexsort((held, -score, own))
+                own, held, score, steps = own[order], held[order], score[order], part.hops[kept][order]
+                place = np.arange(len(own)) - np.searchsorted(own, own)
+                best = np.flatnonzero(place < np.array([self.depths[row] for row in rows[own].tolist()]))
+                at = rows[own[best]], place[best]
+                scores[at], documents[at] = score[best], held[best]
+                over = best[steps[best] > 0]
+                far.append(rows[own[over]] << NUMBER_BITS | held[over])
+        self._far[channel.name] = np.sort(np.concatenate(far))
+        return scores, documents
+
+    def _within(self, channel: Temporal) -> Found:
+        """The events in each row's window: the first by document where they tie, else the latest."""
+        scores, documents = self._nothing()
+        running = self._running(channel.name)
+        for group, every, moments_of in self._events:
+            order = np.argsort(moments_of, kind="stable")
+            numbers, times = every[order], moments_of[order]
+            for row in group.rows.tolist():
+                when = self.whens[row]
+                if when is None or row not in running:
+                    continue
+                start, end = np.searchsorted(times, when.start), np.searchsorted(times, when.end, side="right")
+                inside, moments = numbers[start:end], times[start:end]
+                first = np.argsort(inside) if not channel.newest_first else np.lexsort((inside, -moments))
+                first = first[: self.depths[row]]
+                documents[row, : len(first)] = inside[first]
+                scores[row, : len(first)] = moments[first] if channel.newest_first else 1.0
+        return scores, documents
+
+    @cached_property
+    def _events(self) -> list[tuple[Group, Integers, Floats]]:
+        """Each group with its events: document numbers ascending, and times."""
+        return [(group, *self._events_of(group)) for group in self.groups]
+
+    def _events_of(self, group: Group) -> tuple[Integers, Floats]:
+        code = self.batch.memory.values["type"].ids.get(EVENT)
+        numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+        for first, segment, own in zip(group.snapshot.firsts, group.snapshot.segments, group.passing, strict=True):
+            codes = segment.columns.categories.get("type")
+            if codes is None or code is None or segment.times is None:
+                continue
+            positions = np.flatnonzero(own & (codes == code) & ~np.isnan(segment.times))
+            numbers.append(first + positions)
+            times.append(segment.times[positions])
+        return np.concatenate(numbers), np.concatenate(times)
+
+    def _conversed(self, channel: Conversation) -> Found:
+        """The newest turns by their rank for each row."""
+        scores, documents = self._nothing()
+        running = self._running(channel.name)
+        memory = self.batch.memory
+        for group in self.groups:
+            rows = [row for row in group.rows.tolist() if row in running]
+            if not rows:
+                continue
+            asked = self.batch.asked[rows[0]]
+            chosen = asked.accepted, asked.limits.since, asked.limits.until
+            graph = self.sources.graphs.conversation(memory, group.snapshot, group.passing, chosen, channel.ranking)
+            seeds = seeds_of(graph, [analyse(memory, self.batch.queries[row]) for row in rows])
+            for row, ranks in zip(rows, rank(graph, seeds), strict=True):
+                held = np.flatnonzero(ranks > 0.0)
+                best = held[np.argsort(-ranks[held], kind="stable")][: self.depths[row]]
+                scores[row, : len(best)], documents[row, : len(best)] = ranks[best], graph.documents[best]
+        return scores, documents
+
+    def said(
+        self,
+        channel: AnyChannel,
+        scores: Floats,
+        named: Flags,
+        offsets: Integers,
+        documents: Integers,
+        vectors: Halves | None,
+    ) -> Channel:
+        if isinstance(channel, Graph):
+            keys = np.repeat(np.arange(len(self.batch)), np.diff(offsets)) << NUMBER_BITS | documents
+            weights = np.where(np.isin(keys, self._far[channel.name]), MULTI_HOP_WEIGHT, GRAPH_WEIGHT)
+            return Channel.of(scores, named, named, offsets, weights)
+        if isinstance(channel, Temporal):
+            return self._timed(channel, scores, named, offsets, documents)
+        if isinstance(channel, Conversation):
+            return Channel.of(scores, named, named, offsets)
+        return super().said(channel, scores, named, offsets, documents, vectors)
+
+    def _timed(
+        self, channel: Temporal, scores: Floats, named: Flags, offsets: Integers, documents: Integers
+    ) -> Channel:
+        """Where all in a window tie, every candidate in it counts, whichever channel named it (B035)."""
+        weight = [
+            SPECULATIVE_WEIGHT if (when := self.whens.get(row)) is not None and when.speculative else TEMPORAL_WEIGHT
+            for row in range(len(self.batch))
+        ]
+        weights = np.repeat(np.array(weight, dtype=np.float64), np.diff(offsets))
+        if channel.newest_first:
+            return Channel.of(scores, named, named, offsets, weights)
+        inside = named.copy()
+        running = self._running(channel.name)
+        for group, numbers, times in self._events:
+            for row in group.rows.tolist():
+                when = self.whens[row]
+                if when is None or row not in running:
+                    continue
+                own = slice(int(offsets[row]), int(offsets[row + 1]))
+                among = numbers[(times >= when.start) & (times <= when.end)]
+                inside[own] |= np.isin(documents[own], among)
+        return Channel.of(np.ones(len(documents)), inside, inside, offsets, weights, tied=True)
+
+    def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
+        for part in reversed(self._passes[channel.name]):
+            if row in part.batch.rows:
+                return explainer_of(part.batch, part.listing(channel))
+        return None
+
+    def costs(self) -> dict[int, float]:
+        """Milliseconds of each row that is worked out: a stage is paid for by the queries that went through it."""
+        repeats = np.bincount(np.array(self.batch.source, dtype=np.int64), minlength=len(self.batch))
+        every = set(self.batch.rows)
+        dense = {row for channel in self.strategy.dense for row in self._running(channel.name)}
+        users = {channel.name: self._running(channel.name) for channel in self.strategy.channels}
+        users |= {"dense": dense, "encode": dense}
+        costs = dict.fromkeys(every, 0.0)
+        for stage, spent in self.phases.milliseconds.items():
+            rows = users.get(stage, every) or every
+            each = spent / max(int(repeats[list(rows)].sum()), 1)
+            for row in rows:
+                costs[row] += each
+        return costs
+
+    def decisions(self) -> dict[int, Decision]:
+        name, costs = self.strategy.name, self.costs()
+        return {
+            row: Decision(
+                name,
+                costs.get(row, 0.0),
+                type=self.batch.queries[row].type,
+                when=self.whens[row],
+                entities=roots_of(self.mentions.get(row, ())),
+                hints=route.hints,
+                skipped=route.skipped,
+                widened=row in self._widened,
+            )
+            for row, route in self.routes.items()
+        }
+
+
+_SEARCHED = (Lexical, Learned, Dense)
+"""Channels that search among the types that a query hints at (B042)."""
+
+
+def _replaced(before: Found, after: Found, rows: list[int]) -> Found:
+    """The lists with those of some rows taken from others."""
+    width = max(before[0].shape[1], after[0].shape[1])
+    made = []
+    for old, new, padding in zip(before, after, (-np.inf, -1), strict=True):
+        joined = np.full((len(old), width), padding, dtype=old.dtype)
+        joined[:, : old.shape[1]] = old
+        joined[rows] = padding
+        joined[rows, : new.shape[1]] = new[rows]
+        made.append(joined)
+    return made[0], made[1]

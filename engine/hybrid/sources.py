@@ -1,0 +1,123 @@
+"""What a search needs that the index does not hold: models, records' texts, graphs; and queries made comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..encoders.embed import checked_terms
+from ..encoders.encoder import Encoder, checked
+from ..encoders.sparse import TermEncoder
+from ..errors import EncoderError, ModelMismatchError, QueryError
+from ..recall.graphs import Graphs
+from ..records.record import Record
+from ..search.lexical import Batch
+from ..vectors.unit_rows import unit_rows
+from ..vectors.vectors import Halves
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a search finds what the index does not hold."""
+
+    encoder: Encoder | None
+    pin: Mapping[str, Any] | None
+    term_encoder: TermEncoder | None
+    records: Callable[[str, Sequence[str]], Sequence[Record | None]] | None
+    """Records of a namespace by id; None where nobody keeps them."""
+    sentences: Callable[[str, Sequence[str]], Floats] | None
+    """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""
+    graphs: Graphs
+    """The graphs of the engine's snapshots."""
+
+
+def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
+    """(vectors [B, dimension], which rows have one) of the rows that are worked out.
+
+    A query's own vector goes before its text; a query with neither, or with terms alone, has no vector. Equal texts are
+    encoded once, all in one call. Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
+    """
+    dimension = check_vectors(batch, sources)
+    vectors = np.zeros((len(batch), dimension), dtype=np.float16)
+    has = np.zeros(len(batch), dtype=np.bool_)
+    for row in batch.rows:
+        query = batch.queries[row]
+        if query.vector is not None:
+            vectors[row], has[row] = query.vector[0], True
+    texts = _texts_of(batch, [row for row in batch.rows if not has[row]])
+    if texts:
+        assert sources.encoder is not None
+        encoded = unit_rows(checked(sources.encoder.queries(list(texts)), list(texts), sources.encoder))
+        for vector, rows in zip(encoded, texts.values(), strict=True):
+            vectors[rows], has[rows] = vector, True
+    return vectors, has
+
+
+def check_vectors(batch: Batch, sources: Sources) -> int:
+    """The dimension of the vectors, once it is sure that every row that is worked out can have its own.
+
+    Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
+    """
+    pin = sources.pin
+    if pin is None:
+        raise QueryError(
+            "the engine holds no vectors, and the strategy needs them; make it with encoder='model name', or with "
+            "fanrank.OwnVectors(dimension) and vectors of your own"
+        )
+    model, dimension = f"{pin['name']}@{pin['version']}", int(pin["dimension"])
+    for row, query in enumerate(batch.queries):
+        if query.model is not None and query.model not in (pin["name"], model):
+            raise ModelMismatchError(
+                f"query {row}: its vector is of model {query.model!r}, and the records' are of "
+                f"{model}; the two cannot be compared"
+            )
+        if query.vector is not None and query.vector.shape[1] != dimension:
+            raise QueryError(
+                f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
+                f"{dimension} ({model})"
+            )
+    if sources.encoder is None and _texts_of(batch, [row for row in batch.rows if batch.queries[row].vector is None]):
+        raise EncoderError(
+            f"queries need the encoder of the records, {model}: open the engine with encoder=..., "
+            "or give each query its vector"
+        )
+    return dimension
+
+
+def _texts_of(batch: Batch, rows: Sequence[int]) -> dict[str, list[int]]:
+    """What there is to encode for these rows: each text, and the rows that ask it."""
+    texts: dict[str, list[int]] = {}
+    for row in rows:
+        query = batch.queries[row]
+        if query.text.strip() and query.terms is None:
+            texts.setdefault(query.text, []).append(row)
+    return texts
+
+
+def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, float]]:
+    """The learned term weights of the rows that are worked out and have some.
+
+    A query's own weights go before its text. Raises `QueryError` where a text has none and nothing makes them.
+    """
+    found: dict[int, Mapping[str, float]] = {}
+    for row in batch.rows:
+        weights = batch.queries[row].weights
+        if weights is not None:
+            found[row] = weights
+    texts = _texts_of(batch, [row for row in batch.rows if row not in found])
+    if texts:
+        if sources.term_encoder is None:
+            raise QueryError(
+                "queries need learned term weights: make the engine with term_encoder=..., or give each its weights"
+            )
+        made = sources.term_encoder.queries(list(texts))
+        for own, rows in zip(checked_terms(made, len(texts), sources.term_encoder), texts.values(), strict=True):
+            found |= dict.fromkeys(rows, own)
+    return found

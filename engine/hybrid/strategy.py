@@ -1,0 +1,367 @@
+"""How a query is answered: which evidence to gather, and how to make one list of it.
+
+A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `STRATEGIES` names
+the ones that the sources describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
+answer; a strategy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..errors import ParameterError
+from ..feedback.pool import Feedback
+from ..feedback.registry import feedback_of, feedback_to_dict
+from ..fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
+from ..fuse.fusion import check_channels, checked_table
+from ..recall.conversation import PageRank
+from ..recall.entity_graph import TYPE_PRIOR
+from ..recall.optimizer import Optimizer
+from ..text.time_expressions.parse import MAX_RECENT_DAYS, RECENT_DAYS
+from ..vectors.interaction import Interaction
+from ..vectors.verbs import MODES, Mode
+
+DEPTH = 100
+"""Candidates a channel (B050)."""
+POOL = 1000
+"""Candidates of strategies with feedback: the pool that the new query scores again (E012)."""
+
+BM25 = "bm25"
+DENSE = "dense"
+LEARNED = "sparse"
+GRAPH = "graph"
+TEMPORAL = "temporal"
+CONVERSATION = "conversation"
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """BM25 over the record's text fields."""
+
+    name: str = BM25
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The product of learned term weights (`Record.weights`, `Query.weights`), Algorithm 3 of seed 000."""
+
+    name: str = LEARNED
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``."""
+
+    interaction: Interaction = field(default_factory=Interaction)
+    mode: Mode = "exact"
+    name: str = DENSE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.interaction, Interaction):
+            raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
+        if self.mode not in MODES:
+            raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Records that mention an entity of the query, or one up to `hops` relations away (SPEC B020 to B026).
+
+    A query that asks for a chain of relations ("who works with Ana who also knows Bob") may go one further (B021).
+    `type_prior` says how far relations of a category are relied on, in [0, 1], where not as `TYPE_PRIOR` (B022).
+    """
+
+    hops: int = 2
+    type_prior: Mapping[str, float] | None = field(default=None, hash=False)
+    name: str = GRAPH
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hops, bool) or not isinstance(self.hops, int) or not 0 <= self.hops <= 3:
+            raise ParameterError(f"a graph channel's hops must lie in [0, 3], not {self.hops!r}")
+        given = checked_table("a graph channel's type_prior", self.type_prior)
+        wrong = [name for name, prior in given.items() if name not in TYPE_PRIOR or prior > 1.0]
+        if wrong:
+            raise ParameterError(
+                f"a graph channel's type_prior gives numbers in [0, 1] to {', '.join(TYPE_PRIOR)}, not "
+                f"{given[wrong[0]]!r} to {wrong[0]!r}"
+            )
+        object.__setattr__(self, "type_prior", given or None)
+
+
+@dataclass(frozen=True)
+class Temporal:
+    """Records of the type ``Event`` in the time that the query names (B030 to B036), whatever type the query hints at.
+
+    The window ranks nothing: all events in it share the first rank, or with `newest_first` the later stand first
+    (B035). `recent_days` is what "recently" reaches back (B032). It needs the query's own `now`.
+    """
+
+    newest_first: bool = False
+    recent_days: float = RECENT_DAYS
+    name: str = TEMPORAL
+
+    def __post_init__(self) -> None:
+        days = self.recent_days
+        if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0.0 < days <= MAX_RECENT_DAYS:
+            raise ParameterError(f"a temporal channel's recent_days must lie in (0, {MAX_RECENT_DAYS:g}], not {days!r}")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """PageRank over the newest turns, from those that hold a word of the query (C030, C031). Experimental (C032)."""
+
+    ranking: PageRank = field(default_factory=PageRank)
+    name: str = CONVERSATION
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ranking, PageRank):
+            raise ParameterError(f"a conversation channel's ranking must be a PageRank, not {self.ranking!r}")
+
+
+Channel = Lexical | Dense | Learned | Graph | Temporal | Conversation
+
+_KINDS: dict[str, type[Channel]] = {
+    "lexical": Lexical,
+    "dense": Dense,
+    "learned": Learned,
+    "graph": Graph,
+    "temporal": Temporal,
+    "conversation": Conversation,
+}
+_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "ranking": PageRank}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The channels of evidence and what becomes of them.
+
+    `fusion` makes one score of several channels; without one there is one channel, whose scores are the answer's.
+    `feedback` moves the query vector by what stands first, and scores the candidates' vectors again (E012). `depth` is
+    how many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a
+    channel also ranks, behind its hits, the records that pass and hold nothing for it (for small namespaces; what
+    published protocols do). `optimizer` decides for each query which types of record to look among and which channels
+    to leave out; without one every channel runs. Raises `ParameterError`.
+    """
+
+    name: str
+    channels: tuple[Channel, ...] = (Lexical(),)
+    fusion: Fusion | None = None
+    feedback: Feedback | None = None
+    depth: int | None = DEPTH
+    complete: bool = False
+    optimizer: Optimizer | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ParameterError(f"a strategy's name must be a non-empty string, not {self.name!r}")
+        if isinstance(self.channels, (list, tuple)):
+            object.__setattr__(self, "channels", tuple(self.channels))
+        else:
+            raise ParameterError(f"strategy {self.name!r}: channels must be a list, not {self.channels!r}")
+        if not self.channels or not all(isinstance(channel, _CHANNELS) for channel in self.channels):
+            known = ", ".join(kind.__name__ for kind in _CHANNELS)
+            raise ParameterError(f"strategy {self.name!r} needs channels; there are: {known}")
+        names = [channel.name for channel in self.channels]
+        if not all(isinstance(name, str) and name for name in names):
+            raise ParameterError(f"strategy {self.name!r}: a channel's name must be a non-empty string")
+        if self.fusion is not None and not (hasattr(self.fusion, "reads") and callable(self.fusion)):
+            raise ParameterError(f"strategy {self.name!r}: fusion must be one of fanrank's, or fusion_of(name)")
+        if self.feedback is not None and not isinstance(self.feedback, Feedback):
+            raise ParameterError(f"strategy {self.name!r}: feedback must be a Feedback, or feedback_of(name)")
+        if len(set(names)) < len(names):
+            raise ParameterError(f"strategy {self.name!r}: two channels have one name; give them different names")
+        if self.fusion is None and len(names) > 1:
+            raise ParameterError(f"strategy {self.name!r} has {len(names)} channels and no fusion")
+        if self.fusion is not None:
+            check_channels(self.fusion, names)
+        if self.feedback is not None and not self.dense:
+            raise ParameterError(f"strategy {self.name!r}: feedback moves a query vector, and no channel is dense")
+        if self.depth is not None and (
+            isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
+        ):
+            raise ParameterError(f"strategy {self.name!r}: depth must be 1 or more, or None, not {self.depth!r}")
+        if self.complete and self.depth is not None:
+            raise ParameterError(f"strategy {self.name!r}: complete lists need depth None")
+        if len({channel.recent_days for channel in self.channels if isinstance(channel, Temporal)}) > 1:
+            raise ParameterError(
+                f"strategy {self.name!r}: a query names one time; give its temporal channels one recent_days"
+            )
+        if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
+            raise ParameterError(f"strategy {self.name!r}: optimizer must be an Optimizer, not {self.optimizer!r}")
+
+    @property
+    def plain(self) -> bool:
+        """Whether BM25 alone answers."""
+        return self.channels == (Lexical(),) and self.fusion is None and not self.complete and self.optimizer is None
+
+    @property
+    def recalls(self) -> bool:
+        """Whether it reads more in a query than words and a vector: entities, times, what kind of record it wants."""
+        beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)
+        return beyond or self.optimizer is not None
+
+    @property
+    def dense(self) -> tuple[Dense, ...]:
+        """Its channels of vectors."""
+        return tuple(channel for channel in self.channels if isinstance(channel, Dense))
+
+    @property
+    def learned(self) -> tuple[Learned, ...]:
+        """Its channels of learned term weights."""
+        return tuple(channel for channel in self.channels if isinstance(channel, Learned))
+
+    @property
+    def aged(self) -> bool:
+        """Whether answers depend on the query's own time, beyond a half-life, or on what else it is read by."""
+        return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))
+
+    def needs_now(self, type: str | None) -> bool:
+        """Whether its fusion counts ages for queries of this type (None: of none), which must say their own time."""
+        return isinstance(self.fusion, Decay) or (isinstance(self.fusion, AgentRRF) and self.fusion.leans(type))
+
+    @classmethod
+    def of(cls, value: AnyStrategy) -> Strategy:
+        """The strategy that a name, a mapping (`to_dict`) or a strategy stands for. Raises `ParameterError`."""
+        if isinstance(value, Strategy):
+            return value
+        if isinstance(value, str):
+            if value not in STRATEGIES:
+                raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join(STRATEGIES)}")
+            return STRATEGIES[value]
+        if not isinstance(value, Mapping):
+            raise ParameterError(f"a strategy is a name, a mapping or a Strategy, not {type(value).__name__}")
+        known = set(cls.__dataclass_fields__)
+        unknown = sorted(set(value) - known)
+        if unknown or "name" not in value:
+            what = f"no {unknown[0]!r}" if unknown else "a 'name'"
+            raise ParameterError(f"a strategy has {what}; it has: {', '.join(sorted(known))}")
+        given = dict(value)
+        if isinstance(given.get("channels"), (list, tuple)):
+            given["channels"] = tuple(_channel_of(channel) for channel in given["channels"])
+        if given.get("fusion") is not None:
+            given["fusion"] = fusion_of(given["fusion"])
+        if given.get("feedback") is not None:
+            given["feedback"] = feedback_of(given["feedback"])
+        if given.get("optimizer") is not None:
+            given["optimizer"] = Optimizer.of(given["optimizer"])
+        return cls(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, which `of` takes."""
+        return {
+            "name": self.name,
+            "channels": [_channel_to_dict(channel) for channel in self.channels],
+            "fusion": None if self.fusion is None else fusion_to_dict(self.fusion),
+            "feedback": None if self.feedback is None else feedback_to_dict(self.feedback),
+            "depth": self.depth,
+            "complete": self.complete,
+            "optimizer": None if self.optimizer is None else self.optimizer.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        parts = [" + ".join(_shown(channel) for channel in self.channels)]
+        if self.fusion is not None:
+            parts.append(f"fused by {self.fusion}")
+        if self.feedback is not None:
+            parts.append(f"after {self.feedback}")
+        if self.optimizer is not None:
+            parts.append("channels and types chosen by the query")
+        return f"{self.name}: {', '.join(parts)}"
+
+    def deep(self, *, complete: bool = False) -> Strategy:
+        """The same over all records that pass (`depth` None)."""
+        return replace(self, depth=None, complete=complete)
+
+
+def _shown(channel: Channel) -> str:
+    if not isinstance(channel, Dense):
+        return channel.name
+    return f"{channel.name} ({channel.interaction}{'' if channel.mode == 'exact' else ', ' + channel.mode})"
+
+
+def _channel_to_dict(channel: Channel) -> dict[str, Any]:
+    kind = next(kind for kind, own in _KINDS.items() if isinstance(channel, own))
+    return {"kind": kind, **asdict(channel)}
+
+
+def _channel_of(value: Any) -> Channel:
+    if isinstance(value, _CHANNELS):
+        return value
+    if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
+        raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
+    given = {
+        key: _made(_NESTED[key], key, own) if key in _NESTED and isinstance(own, Mapping) else own
+        for key, own in value.items()
+        if key != "kind"
+    }
+    made: Channel = _made(_KINDS[value["kind"]], f"channel {value!r}", given)
+    return made
+
+
+def _made(kind: type[Any], what: str, fields: Mapping[str, Any]) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise ParameterError(f"{what}: {error}") from None
+
+
+_CHANNELS = tuple(_KINDS.values())
+_LATE = Dense()
+
+
+def _dense(name: str, **how: Any) -> Strategy:
+    return Strategy(name, (Dense(**how),))
+
+
+def _hybrid(name: str, fusion: Fusion, **how: Any) -> Strategy:
+    return Strategy(name, (Lexical(), _LATE), fusion, **how)
+
+
+def _moved(name: str, feedback: str) -> tuple[Strategy, Strategy]:
+    """The dense form of a feedback, and the one fused with BM25 (E011)."""
+    own = feedback_of(feedback)
+    return (
+        Strategy(name, (_LATE,), None, own, POOL),
+        _hybrid(f"{name}-fused", MinMax(), feedback=own, depth=POOL),
+    )
+
+
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("bm25"),
+        _dense("dense"),
+        _dense("dense-early", interaction=Interaction("early")),
+        _dense("dense-late", interaction=Interaction("late")),
+        _dense("dense-top3", interaction=Interaction("top", rows=3)),
+        _dense("dense-lse10", interaction=Interaction("lse", beta=10.0)),
+        _dense("dense-lme10", interaction=Interaction("lme", beta=10.0)),
+        _dense("dense-int8", mode="int8"),
+        _dense("dense-hnsw", mode="hnsw"),
+        Strategy("sparse", (Learned(),)),
+        _hybrid("rrf", RRF()),
+        _hybrid("score_rrf", ScoreRRF()),
+        _hybrid("agent_rrf", AgentRRF()),
+        _hybrid("fused", ZScore()),
+        _hybrid("minmax", MinMax()),
+        Strategy("decay", (Lexical(),), Decay()),
+        *_moved("softcentroid", "softcentroid"),
+        *_moved("softcentroid-iterated", "softcentroid-2"),
+        *_moved("rocchio", "rocchio"),
+        *_moved("rocchio-floor", "rocchio-floor"),
+        *_moved("first-sentence", "first-sentence"),
+        *_moved("tail-gap", "tail-gap"),
+        *_moved("adaptive-softcentroid", "adaptive-softcentroid"),
+        *_moved("factoid-route", "factoid-route"),
+        *_moved("hard-top1", "hard-top1"),
+        Strategy("graph", (Graph(),)),
+        Strategy("temporal", (Temporal(),)),
+        Strategy("conversation", (Conversation(),)),
+        Strategy("recall", (Lexical(), _LATE, Graph(), Temporal()), ScoreRRF(), optimizer=Optimizer()),
+    )
+}
+"""The named strategies (`fanrank eval --list-strategies`)."""
+
+AnyStrategy = str | Strategy | Mapping[str, Any]

@@ -1,0 +1,190 @@
+"""A batch too large for one segment: analysed chunk by chunk, and each document's postings joined to the others once.
+
+Beside the index are held: the records of a chunk, and the chunks of the open segment at 4 bytes a posting (`Part`),
+which become the segment without both being there at once (A126). Threads read the texts of a chunk side by side; a
+thread for the chunk's analysis beside one that reads the next gained nothing, as they wait for the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DuplicateIdError
+from ..records.record import Record
+from ..text.vocabulary import Encoder, Vocabulary
+from ..vectors.vectors import Vectors
+from .build import entities_of, learned_of, texts_of, vectors_of
+from .columns import Columns, Ids, Schema, Strings, hashes_of
+from .postings import Part, Postings, join_postings, sort_tokens
+from .segment import NESTED, Segment, join_vectors
+from .snapshot import Snapshot, closes
+
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(eq=False)
+class Chunk:
+    """What is kept of some records until their segment is joined."""
+
+    strings: Strings
+    hashes: Hashes
+    columns: Columns
+    vectors: Vectors | None
+    nested: dict[str, Segment]
+    part: Part | None = None
+
+    @property
+    def size(self) -> int:
+        return self.columns.size
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The earliest and the latest time; None where no record has one."""
+        times = self.columns.times
+        return None if times is None else (float(np.nanmin(times)), float(np.nanmax(times)))
+
+
+@dataclass(eq=False)
+class Bulk:
+    """The segments of one namespace's share of a batch."""
+
+    namespace: str
+    before: Snapshot
+    fields: Sequence[str]
+    encoder: Encoder
+    schema: Schema
+    values: dict[str, Vocabulary]
+    weight_terms: Vocabulary
+    entity_terms: Vocabulary
+    limit: int
+    """Documents of a segment, at most; a chunk is not split."""
+    window: float
+    threads: int
+    _segments: list[Segment] = field(default_factory=list)
+    _open: list[Chunk] = field(default_factory=list)
+    _size: int = 0
+    """Documents in `_open`."""
+    _span: tuple[float, float] | None = None
+    """Of those."""
+    _seen: list[Hashes] = field(default_factory=list)
+    """The hashes of all ids so far: ascending stretches, each longer than the next."""
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the next records; new terms enter the vocabularies. Raises `DuplicateIdError`, `RecordError`."""
+        ids = [record.id for record in records]
+        hashes = hashes_of(ids)
+        self._check_new(ids, hashes)
+        columns = Columns.of(records, self.schema, self.values)
+        nested: dict[str, Segment] = {}
+        if any(record.weights or record.entities or record.relations for record in records):
+            own = Ids.of(ids, hashes)
+            found = (
+                learned_of(records, self.weight_terms, own, columns),
+                entities_of(records, self.entity_terms, own, columns),
+            )
+            nested = {name: inner for name, inner in zip(NESTED, found, strict=True) if inner is not None}
+        chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested)
+        self._take(chunk, [texts_of(records, name) for name in self.fields])
+
+    def finish(self) -> list[Segment]:
+        """All segments, in order of arrival."""
+        self._seen.clear()
+        self._close()
+        return self._segments
+
+    def _check_new(self, ids: list[str], hashes: Hashes) -> None:
+        check_ids(self.namespace, ids, hashes, self.before)
+        ascending = np.sort(hashes)
+        shared = np.zeros(len(hashes), dtype=np.bool_)
+        for seen in self._seen:
+            shared |= _held_in(seen, hashes)
+        if shared.any():
+            # Another id may have the hash of one of these.
+            taken = next((ids[place] for place in np.flatnonzero(shared).tolist() if self._holds(ids[place])), None)
+            if taken is not None:
+                raise _duplicate(self.namespace, taken)
+        while self._seen and len(self._seen[-1]) <= len(ascending):
+            ascending = np.concatenate([self._seen.pop(), ascending])
+            ascending.sort()
+        self._seen.append(ascending)
+
+    def _holds(self, record_id: str) -> bool:
+        """Whether an earlier record of the batch has this id."""
+        value = hashes_of([record_id])[0]
+        return any(segment.ids.find(record_id, int(value)) is not None for segment in self._segments) or any(
+            chunk.strings[place] == record_id
+            for chunk in self._open
+            for place in np.flatnonzero(chunk.hashes == value).tolist()
+        )
+
+    def _take(self, chunk: Chunk, texts: list[list[str]]) -> None:
+        if self._size and (
+            self._size + chunk.size > self.limit or closes(self._span, chunk.span, self.window, self._size)
+        ):
+            self._close()
+        tokens = [self.encoder.encode_documents(own, threads=self.threads) for own in texts]
+        chunk.part = Part.of(sort_tokens(tokens, chunk.size, bulk=True))
+        self._open.append(chunk)
+        self._size += chunk.size
+        spans = [own for own in (self._span, chunk.span) if own is not None]
+        if spans:
+            self._span = min(first for first, _ in spans), max(last for _, last in spans)
+
+    def _close(self) -> None:
+        """Join the open chunks into a segment."""
+        chunks, self._open, self._size, self._span = self._open, [], 0, None
+        if not chunks:
+            return
+        postings = join_postings([chunk.part for chunk in chunks if chunk.part is not None])
+        for chunk in chunks:
+            chunk.part = None
+        strings, hashes = [chunk.strings for chunk in chunks], [chunk.hashes for chunk in chunks]
+        for chunk in chunks:
+            del chunk.strings, chunk.hashes
+        ids = Ids.joined(strings, hashes)
+        columns = Columns.concatenate([chunk.columns for chunk in chunks])
+        nested: dict[str, Any] = {
+            name: Segment(
+                **vars(join_postings([chunk.nested.get(name) or Postings.none(chunk.size) for chunk in chunks])),
+                ids=ids,
+                columns=columns,
+            )
+            for name in NESTED
+            if any(name in chunk.nested for chunk in chunks)
+        }
+        vectors = join_vectors([chunk.vectors for chunk in chunks], [chunk.size for chunk in chunks])
+        self._segments.append(Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, **nested))
+
+
+def _held_in(ascending: Hashes, values: Hashes) -> npt.NDArray[np.bool_]:
+    """Which of the values an array that is not empty holds."""
+    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return ascending[places] == values  # type: ignore[no-any-return]
+
+
+def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Hashes:
+    """The hashes of the records' ids. Raises `DuplicateIdError` for an id that stands twice, or is live in `before`."""
+    ids = [record.id for record in records]
+    hashes = hashes_of(ids)
+    check_ids(namespace, ids, hashes, before)
+    return hashes
+
+
+def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
+    """As `check_new`, of ids whose hashes are known."""
+    taken = next(iter(before.find_all(ids, hashes)), None)
+    if taken is None and len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        taken = next(own for own in ids if own in seen or seen.add(own))  # type: ignore[func-returns-value]
+    if taken is not None:
+        raise _duplicate(namespace, taken)
+
+
+def _duplicate(namespace: str, record_id: str) -> DuplicateIdError:
+    where = f"namespace {namespace!r}" if namespace else None
+    return DuplicateIdError("the id is already taken; ids must be unique", where=where, record_id=record_id)

@@ -1,0 +1,386 @@
+"""Postings by term: sorted out of tokens, and those of neighbouring documents joined; in numpy, or in compiled loops.
+
+Both roads give the same arrays (`engine/index/postings_compiled.py` holds the loops). Numpy sorts (term, document)
+pairs; the loops count, as tokens come in the order of their documents: some 10 ns a token instead of 60.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+Unsigned = npt.NDArray[np.unsignedinteger[Any]]
+Number = TypeVar("Number", bound=np.generic)
+
+# Postings moved at a time while they are joined in numpy: some 200 us during which searches may wait for the
+# interpreter's lock.
+MERGE_BLOCK = 1 << 14
+# The same in compiled loops, which do not hold it; what is read is given back after each.
+COMPILED_BLOCK = 1 << 20
+# Tokens or postings from which on loops are compiled (or fetched from numba's cache), for some .1 to 2 s in a process:
+# numpy sorts so many in 20 ms. A bulk build calls them from its first chunk on where numba is loaded already.
+COMPILED_LEAST = 1 << 18
+# Kinds are told apart through a table of flags where it has at most this many places, else by sorting.
+FLAGS = 1 << 24
+# The vocabulary may have this many terms for each that the parts hold before their terms are sorted, not counted.
+SPARSE = 8
+# A part of fewer postings is kept as it is: giving it back would free a page or two.
+MAPPED_LEAST = 1 << 14
+
+
+class Lists(Protocol):
+    """What can be joined: the postings of `size` documents; arrays as those of `Postings`."""
+
+    @property
+    def terms(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def offsets(self) -> npt.NDArray[np.signedinteger[Any]]: ...
+    @property
+    def documents(self) -> npt.NDArray[np.integer[Any]]: ...
+    @property
+    def kinds(self) -> Unsigned: ...
+    @property
+    def kind_frequencies(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def kind_lengths(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Postings:
+    """The arrays of a `Segment` that hold its postings; see there."""
+
+    terms: npt.NDArray[np.int32]  # [terms]
+    offsets: Integers  # [terms + 1]
+    documents: npt.NDArray[np.int32]  # [postings]
+    kinds: Unsigned  # [postings]
+    kind_frequencies: npt.NDArray[np.int32]  # [fields, kinds]
+    kind_lengths: npt.NDArray[np.int32]  # [fields, kinds]
+    lengths: npt.NDArray[np.int32]  # [fields, size]
+
+    @classmethod
+    def none(cls, size: int) -> Postings:
+        """Those of documents without a token, in one field."""
+        none = np.zeros(0, dtype=np.int32)
+        kinds = np.zeros(0, dtype=kind_type(0))
+        table = none.reshape(1, 0)
+        return cls(none, np.zeros(1, dtype=np.int64), none, kinds, table, table, np.zeros((1, size), dtype=np.int32))
+
+
+def sort_tokens(
+    fields: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], size: int, bulk: bool = False
+) -> Postings:
+    """The postings of `size` documents from each text field's ``(terms [tokens], document of each [tokens])``, the
+    documents ascending. `bulk`: more will follow. Several fields are sorted in numpy alone.
+    """
+    lengths = np.empty((len(fields), size), dtype=np.int32)
+    for position, (_, documents) in enumerate(fields):
+        lengths[position] = np.bincount(documents, minlength=size)
+    if len(fields) == 1:
+        terms = fields[0][0]
+        # Counting takes memory and time for all terms up to the largest, which few tokens would not pay for.
+        loops = _loops(len(terms), bulk) if int(terms.max(initial=0)) <= SPARSE * len(terms) else None
+        if loops is not None:
+            return _counted(loops, *fields[0], lengths)
+    keys_by_field = []
+    for terms, documents in fields:
+        # One sort of (term, document) pairs gives the lists and, from runs of equal pairs, the frequencies.
+        keys = terms.astype(np.int64) << 32 | documents
+        keys.sort()
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        keys_by_field.append((keys[starts], np.diff(starts, append=len(keys))))
+    if len(fields) == 1:
+        keys, counts = keys_by_field[0]
+        frequencies = counts[None, :]
+    else:
+        keys = distinct(np.concatenate([keys for keys, _ in keys_by_field]))
+        frequencies = np.zeros((len(fields), len(keys)), dtype=np.int64)
+        for position, (own, counts) in enumerate(keys_by_field):
+            frequencies[position, np.searchsorted(keys, own)] = counts
+    term_of_posting = (keys >> 32).astype(np.int32)
+    starts = np.flatnonzero(np.diff(term_of_posting, prepend=-1))
+    documents = (keys & 0xFFFFFFFF).astype(np.int32)
+    kinds, representatives = kinds_of([*frequencies, *lengths[:, documents]])
+    return Postings(
+        terms=term_of_posting[starts],
+        offsets=np.append(starts, len(keys)).astype(np.int64),
+        documents=documents,
+        kinds=kinds,
+        kind_frequencies=frequencies[:, representatives].astype(np.int32),
+        kind_lengths=lengths[:, documents[representatives]],
+        lengths=lengths,
+    )
+
+
+def _counted(
+    loops: ModuleType,
+    terms: npt.NDArray[np.int32],
+    token_documents: npt.NDArray[np.int32],
+    lengths: npt.NDArray[np.int32],
+) -> Postings:
+    """As `sort_tokens` of one field, by counting."""
+    terms, token_documents = np.ascontiguousarray(terms), np.ascontiguousarray(token_documents)
+    lists = np.zeros(int(terms.max(initial=-1)) + 2, dtype=np.int64)
+    loops.count_lists(terms, token_documents, lists)
+    held = np.flatnonzero(lists[1:]).astype(np.int32)
+    np.cumsum(lists, out=lists)
+    offsets = np.append(lists[held], lists[-1])
+    documents = np.empty(int(offsets[-1]), dtype=np.int32)
+    frequencies = np.empty(len(documents), dtype=np.int32)
+    loops.fill_lists(terms, token_documents, lists, documents, frequencies)
+    places = (int(frequencies.max(initial=0)) + 1) * (width := int(lengths.max(initial=0)) + 1)
+    if places > min(FLAGS, 16 * len(documents) + 1024):
+        kinds, representatives = kinds_of([frequencies, lengths[0][documents]])
+        kind_frequencies, kind_lengths = frequencies[representatives], lengths[0][documents[representatives]]
+    else:
+        flags = np.zeros(places, dtype=np.bool_)
+        loops.flag_kinds(frequencies, documents, lengths[0], width, flags)
+        codes = np.flatnonzero(flags)
+        ranks = np.zeros(places, dtype=kind_type(len(codes)))
+        ranks[codes] = np.arange(len(codes))
+        kinds = np.empty(len(documents), dtype=ranks.dtype)
+        loops.rank_kinds(frequencies, documents, lengths[0], width, ranks, kinds)
+        kind_frequencies, kind_lengths = (part.astype(np.int32) for part in np.divmod(codes, width))
+    return Postings(held, offsets, documents, kinds, kind_frequencies[None, :], kind_lengths[None, :], lengths)
+
+
+def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
+    """The number of each place's tuple of values (none negative), and a place that holds each tuple.
+
+    Tuples are numbered in lexicographic order, so that the numbering depends on the tuples alone.
+    """
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    places = 1
+    for column in columns:
+        width = int(column.max(initial=0)) + 1
+        if places * width > FLAGS:
+            codes, places = _renumbered(codes, places)
+        codes = codes * width + column
+        places *= width
+    codes, count = _renumbered(codes, places)
+    representatives = np.empty(count, dtype=np.int64)
+    representatives[codes] = np.arange(len(codes))
+    return codes.astype(kind_type(count)), representatives
+
+
+def _renumbered(codes: Integers, places: int) -> tuple[Integers, int]:
+    """The rank of each code among the distinct ones, and how many there are."""
+    if places > min(FLAGS, 16 * len(codes) + 1024):
+        found, ranks = np.unique(codes, return_inverse=True)
+        return ranks.reshape(-1).astype(np.int64), len(found)
+    flags = np.zeros(places, dtype=np.bool_)
+    flags[codes] = True
+    ranks = np.cumsum(flags) - 1
+    return ranks[codes], int(ranks[-1]) + 1
+
+
+def kind_type(count: int) -> npt.DTypeLike:
+    """The type of so many kinds' numbers; one for all but the oddest segments, as loops are compiled for each."""
+    return np.uint16 if count <= 1 << 16 else np.uint32
+
+
+def join_postings(parts: Sequence[Lists]) -> Postings:
+    """The postings of neighbouring documents, part after part, as one.
+
+    Linear in the postings; no sort. Works term by term through all parts at once, in pieces between which other threads
+    may run; a `Part` gives back what was read of it.
+    """
+    terms, offsets = _all_terms(parts)
+    fields = len(parts[0].lengths)
+    tables = [np.concatenate([part.kind_frequencies, part.kind_lengths]) for part in parts]
+    table = np.concatenate(tables, axis=1)
+    numbers, representatives = kinds_of(list(table.astype(np.int64)))
+    table = table[:, representatives]
+    kinds_of_parts = np.split(numbers, np.cumsum([own.shape[1] for own in tables])[:-1])
+
+    documents = np.empty(int(offsets[-1]), dtype=np.int32)
+    kinds = np.empty(len(documents), dtype=kind_type(table.shape[1]))
+    loops = _loops(len(documents), isinstance(parts[0], Part))
+    block = MERGE_BLOCK * len(parts) if loops is None else COMPILED_BLOCK
+    copy: Callable[..., None] = _copy_lists if loops is None else loops.copy_lists
+    free = offsets[:-1].copy()
+    firsts = np.cumsum([0, *(part.lengths.shape[1] for part in parts)])[:-1].tolist()
+    ends = [lists.stop for lists in blocks(offsets, block, pause=False)]
+    stops = [np.searchsorted(part.terms, terms[np.array(ends, dtype=np.int64) - 1], side="right") for part in parts]
+    starts = [0] * len(parts)
+    for number in range(len(ends)):
+        low = 0 if number == 0 else ends[number - 1]
+        own_terms = terms[low : ends[number]]
+        for place, (part, first, names) in enumerate(zip(parts, firsts, kinds_of_parts, strict=True)):
+            start, stop = starts[place], int(stops[place][number])
+            if start < stop:
+                rows = low + np.searchsorted(own_terms, part.terms[start:stop])
+                bounds = part.offsets[start : stop + 1]
+                copy(rows, bounds, part.documents, part.kinds, first, names, free, documents, kinds)
+                if isinstance(part, Part):
+                    part.give_back(int(bounds[-1]))
+                if loops is None:
+                    time.sleep(0)
+            starts[place] = stop
+    return Postings(
+        terms=terms,
+        offsets=offsets,
+        documents=documents,
+        kinds=kinds,
+        kind_frequencies=table[:fields],
+        kind_lengths=table[fields:],
+        lengths=np.concatenate([part.lengths for part in parts], axis=1),
+    )
+
+
+def _all_terms(parts: Sequence[Lists]) -> tuple[npt.NDArray[np.int32], Integers]:
+    """The terms of all parts, ascending, and the offsets of their lists in one."""
+    width = max((int(part.terms[-1]) + 1 for part in parts if len(part.terms)), default=0)
+    if width > SPARSE * sum(len(part.terms) for part in parts):
+        terms = distinct(np.concatenate([part.terms for part in parts]))
+        counts = np.zeros(len(terms), dtype=np.int64)
+        for part in parts:
+            counts[np.searchsorted(terms, part.terms)] += np.diff(part.offsets)
+    else:
+        counts = np.zeros(width, dtype=np.int64)
+        for part in parts:
+            counts[part.terms] += np.diff(part.offsets)
+        terms = np.flatnonzero(counts).astype(np.int32)
+        counts = counts[terms]
+    offsets = np.zeros(len(terms) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return terms, offsets
+
+
+def _copy_lists(
+    rows: Integers,
+    bounds: npt.NDArray[np.signedinteger[Any]],
+    documents: npt.NDArray[np.integer[Any]],
+    kinds: Unsigned,
+    first: int,
+    names: Unsigned,
+    free: Integers,
+    all_documents: npt.NDArray[np.int32],
+    all_kinds: Unsigned,
+) -> None:
+    """Put the lists of one part at the free places of those in the whole, which they move on.
+
+    List i of the part's, ``[bounds[i], bounds[i + 1])``, belongs to row ``rows[i]`` of the whole; its documents are
+    numbered from `first` on there, and kind `k` is called ``names[k]``.
+    """
+    source = slice(int(bounds[0]), int(bounds[-1]))
+    counts = np.diff(bounds)
+    target = np.repeat(free[rows] - bounds[:-1], counts) + np.arange(source.start, source.stop)
+    all_documents[target] = documents[source] + np.int32(first)
+    all_kinds[target] = names[kinds[source]]
+    free[rows] += counts
+
+
+def blocks(offsets: Integers, size: int | None = None, pause: bool = True) -> Iterator[slice]:
+    """Neighbouring lists with about `size` postings together (`MERGE_BLOCK`); `pause` lets others run between."""
+    size = MERGE_BLOCK if size is None else size
+    start, last = 0, len(offsets) - 1
+    while start < last:
+        end = int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1
+        end = min(max(end, start + 1), last)
+        yield slice(start, end)
+        if pause:
+            time.sleep(0)
+        start = end
+
+
+def distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The distinct numbers, ascending; sorts in place. `np.unique` hashes them first, for ten times as long."""
+    numbers.sort()
+    new = np.ones(len(numbers), dtype=np.bool_)
+    new[1:] = numbers[1:] != numbers[:-1]
+    return numbers[new]
+
+
+@dataclass(eq=False)
+class Part:
+    """The postings of a chunk while it waits to be joined with others, in 4 bytes each instead of 6.
+
+    Its arrays lie in memory of their own, the beginning of which goes back to the system as the join proceeds: else
+    the peak of a build would be twice the index.
+    """
+
+    terms: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int32]
+    documents: Unsigned
+    kinds: Unsigned
+    kind_frequencies: npt.NDArray[np.int32]
+    kind_lengths: npt.NDArray[np.int32]
+    lengths: npt.NDArray[np.int32]
+    _mapped: list[tuple[mmap.mmap, int]]
+    _given: list[int] = field(default_factory=lambda: [0, 0])
+
+    @classmethod
+    def of(cls, postings: Postings) -> Part:
+        narrow = np.uint16 if postings.lengths.shape[1] <= 1 << 16 else np.uint32
+        documents: Unsigned = postings.documents.astype(narrow)
+        kinds = postings.kinds
+        mapped: list[tuple[mmap.mmap, int]] = []
+        if len(documents) >= MAPPED_LEAST:
+            documents, behind_documents = _mapped(documents)
+            kinds, behind_kinds = _mapped(kinds)
+            mapped = [(behind_documents, documents.itemsize), (behind_kinds, kinds.itemsize)]
+        return cls(
+            postings.terms,
+            postings.offsets.astype(np.int32 if postings.offsets[-1] < 1 << 31 else np.int64),
+            documents,
+            kinds,
+            postings.kind_frequencies,
+            postings.kind_lengths,
+            postings.lengths,
+            mapped,
+        )
+
+    def give_back(self, postings: int) -> None:
+        """Let the memory of the first so many postings go; they must not be read again."""
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if advice is None:  # not on every system; the peak is higher there
+            return
+        for number, (memory, width) in enumerate(self._mapped):
+            start, end = self._given[number], postings * width // mmap.PAGESIZE * mmap.PAGESIZE
+            if start < end:
+                memory.madvise(advice, start, end - start)
+                self._given[number] = end
+
+
+def _mapped(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
+    """The values, not none, in anonymous memory, and that memory."""
+    size = values.nbytes
+    if sys.platform == "win32":
+        memory = mmap.mmap(-1, size)
+    else:
+        # Private: what is shared with other processes stays whatever the advice.
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    held = np.frombuffer(memory, dtype=values.dtype, count=len(values))
+    held[:] = values
+    return held, memory
+
+
+def _loops(work: int, bulk: bool) -> ModuleType | None:
+    """The compiled loops, where numba is installed and so many tokens or postings are worth it."""
+    if os.environ.get("FANRANK_BACKEND") == "numpy":
+        return None
+    if work < COMPILED_LEAST and not (bulk and "numba" in sys.modules):
+        return None
+    return _compiled()
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    try:
+        from . import postings_compiled
+    except Exception:  # not installed, or without a place for what it compiles
+        return None
+    return postings_compiled

@@ -1,0 +1,383 @@
+"""One stretch of arrival as one CSR: the unit of growth, of files and of device residency. Never changes once built.
+
+Three tiny documents and what they become (one field)::
+
+    0: "cat cat dog"   terms             [0 1 2]        cat, dog, fish (ids of the engine's vocabulary, ascending)
+    1: "dog fish"      offsets           [0 1 3 4]      the postings of terms[i] are [offsets[i], offsets[i + 1])
+    2: ""              documents         [0  0 1  1]    within the segment, ascending for each term
+                       kinds             [2  1 0  0]    which (frequency, length) pair a posting is
+                       kind_frequencies  [[1 1 2]]      raw counts (A011) of each kind
+                       kind_lengths      [[2 3 3]]      and lengths
+                       lengths           [[3 2 0]]      kept tokens a document
+
+What a posting contributes depends on its term's idf and on its kind alone, and there are few kinds (392 in 330,000
+dialogue turns). So new statistics cost a number a kind, not a number a posting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import offsets_of
+from ..text.vocabulary import Vocabulary
+from ..vectors.vectors import Vectors
+from .columns import Columns, Ids
+from .masks import CompiledFilter
+from .postings import Integers, Postings, Unsigned, blocks, distinct, join_postings, kinds_of
+from .skip_tables import Skips
+from .upper_bounds import Peaks
+
+NESTED = "learned", "entities"
+"""Further postings of a segment's documents, each a segment of its own in the attribute of this name."""
+
+# Documents whose latest time is kept together, for searches that go from the newest document to the oldest.
+TIME_BLOCK = 1 << 10
+# Filter masks kept a segment: sessions and users come back batch after batch.
+MASKS = 16
+# A list that holds at least one in DENSE_SHARE of a segment's documents, and at least DENSE_POSTINGS, may also be kept
+# as a row of contributions by document, which adds at vector speed; the longest lists first, up to DENSE_BYTES.
+DENSE_SHARE = 8
+DENSE_POSTINGS = 256
+DENSE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The postings and columns of `size` documents, in order of arrival."""
+
+    terms: npt.NDArray[np.int32]  # [terms]
+    offsets: Integers  # [terms + 1]
+    documents: npt.NDArray[np.int32]  # [postings]
+    kinds: Unsigned  # [postings] in the narrowest type
+    kind_frequencies: npt.NDArray[np.int32]  # [fields, kinds]
+    kind_lengths: npt.NDArray[np.int32]  # [fields, kinds]
+    lengths: npt.NDArray[np.int32]  # [fields, size]
+    ids: Ids
+    columns: Columns
+    vectors: Vectors | None = None
+    """Unit vectors of the documents; None where none of them has one."""
+    learned: Segment | None = None
+    """Learned term weights of the same documents as postings of their own, with the very same `ids` and `columns`, and
+    lengths of 0; None where there is no posting."""
+    entities: Segment | None = None
+    """What the same documents say of entities (`engine/records/entities.py`), likewise; each posting's frequency is
+    1."""
+
+    def __post_init__(self) -> None:
+        # Loops are compiled once for memory-mapped arrays and built ones alike.
+        arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.kinds, self.times]
+        if self.vectors is not None:
+            arrays += [self.vectors.matrix, self.vectors.offsets]
+        for array in arrays:
+            if array is not None:
+                array.flags.writeable = False
+
+    @property
+    def size(self) -> int:
+        return int(self.lengths.shape[1])
+
+    @property
+    def postings(self) -> int:
+        return len(self.documents)
+
+    def held(self, name: str) -> Segment | None:
+        """The nested segment of this name, one of `NESTED`; None where it has no posting."""
+        inner: Segment | None = getattr(self, name)
+        return inner
+
+    def nested(self, name: str) -> Segment:
+        """As `held`, or the same documents without a posting."""
+        return self.held(name) or self._without_postings
+
+    def nested_postings(self, name: str) -> int:
+        """How many postings the nested segment of this name has."""
+        inner = self.held(name)
+        return 0 if inner is None else inner.postings
+
+    @cached_property
+    def _without_postings(self) -> Segment:
+        return Segment(**vars(Postings.none(self.size)), ids=self.ids, columns=self.columns)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of what BM25 needs: terms, offsets, documents, kinds and lengths."""
+        held = (self.terms, self.offsets, self.documents, self.kinds, self.lengths)
+        return sum(a.nbytes for a in (*held, self.kind_frequencies, self.kind_lengths))
+
+    def frequencies(self, where: slice | Integers = slice(None)) -> npt.NDArray[np.int32]:
+        """Raw counts of the postings at these places, [fields, places]."""
+        return self.kind_frequencies[:, self.kinds[where]]
+
+    @cached_property
+    def total_lengths(self) -> tuple[int, ...]:
+        """Tokens of all documents, one number a field."""
+        return tuple(int(own.sum(dtype=np.int64)) for own in self.lengths)
+
+    @property
+    def times(self) -> npt.NDArray[np.float64] | None:
+        """[size] seconds, NaN where a record has none; None where no record has one."""
+        return self.columns.times
+
+    @cached_property
+    def span(self) -> tuple[float, float] | None:
+        """The earliest and the latest time, or None where no record has one."""
+        if self.times is None or not len(self.times):
+            return None
+        return float(np.nanmin(self.times)), float(np.nanmax(self.times))
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether every record has a time and none is before its predecessor's."""
+        return self.times is not None and not np.isnan(self.times).any() and bool((np.diff(self.times) >= 0).all())
+
+    @cached_property
+    def latest_before(self) -> npt.NDArray[np.float64]:
+        """[blocks] the latest time of any document up to the end of each `TIME_BLOCK`; inf where one has no time."""
+        blocks = -(-self.size // TIME_BLOCK)
+        if self.times is None:
+            return np.full(blocks, np.inf)
+        padded = np.full(blocks * TIME_BLOCK, -np.inf)
+        padded[: self.size] = np.where(np.isnan(self.times), np.inf, self.times)
+        return np.maximum.accumulate(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
+
+    @property
+    def latest(self) -> float:
+        """The latest time of its documents; inf where one has no time, -inf where there are no documents."""
+        return float(self.latest_before[-1]) if self.size else -math.inf
+
+    def windows(self, window: float) -> Integers:
+        """The numbers of the time windows (``floor(time / window)``) that hold a document, ascending."""
+        known = self._windows.get(window)
+        if known is None:
+            known = self._windows[window] = self.windows_among(slice(None), window)
+        return known
+
+    def windows_among(self, documents: slice | npt.NDArray[np.bool_], window: float) -> Integers:
+        """As `windows`, of these documents alone."""
+        times = np.zeros(0) if self.times is None else self.times[documents]
+        return distinct(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
+
+    @cached_property
+    def _windows(self) -> dict[float, Integers]:
+        return {}
+
+    def prepare(self) -> None:
+        """Make what searches would make at first, so that none of them has to."""
+        _ = (self.total_lengths, self.span, self.in_order, self.latest_before, self.dense_rows)
+        for name in NESTED:
+            if (inner := self.held(name)) is not None:
+                inner.prepare()
+
+    def passing(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
+        """Which documents pass, bool [size]. The last few masks are kept."""
+        mask = self._masks.get(accepted)
+        if mask is None:
+            mask = accepted.passing(self.columns)
+            if len(self._masks) >= MASKS:
+                self._masks.clear()
+            self._masks[accepted] = mask
+        return mask
+
+    @cached_property
+    def _masks(self) -> dict[CompiledFilter, npt.NDArray[np.bool_]]:
+        return {}
+
+    @cached_property
+    def skips(self) -> Skips:
+        """Where documents stand in the lists, of those that were asked for."""
+        return Skips(self.offsets, self.size)
+
+    @cached_property
+    def surveys(self) -> list[Peaks]:
+        """The last survey of the lists, if one was made."""
+        return []
+
+    @cached_property
+    def dense_row(self) -> npt.NDArray[np.int32]:
+        """[terms] number of each list among those long enough to be kept as dense rows, or -1."""
+        lengths = np.diff(self.offsets)
+        dense = np.flatnonzero(lengths >= max(self.size // DENSE_SHARE, DENSE_POSTINGS))
+        room = DENSE_BYTES // max(self.size * 4, 1)
+        if len(dense) > room:
+            dense = np.sort(dense[np.argsort(-lengths[dense], kind="stable")[:room]])
+        rows = np.full(len(self.terms), -1, dtype=np.int32)
+        rows[dense] = np.arange(len(dense), dtype=np.int32)
+        return rows
+
+    @cached_property
+    def dense_rows(self) -> int:
+        """How many lists `dense_row` numbers."""
+        return int(self.dense_row.max(initial=-1)) + 1
+
+    def locate(self, terms: npt.NDArray[np.int32]) -> Integers:
+        """The position of each term in `self.terms`, or -1 where no document of the segment has it."""
+        if not len(self.terms):
+            return np.full(len(terms), -1, dtype=np.int64)
+        positions = np.minimum(np.searchsorted(self.terms, terms), len(self.terms) - 1)
+        return np.where(self.terms[positions] == terms, positions, -1).astype(np.int64)
+
+
+def nested_segment(
+    names: Sequence[str],
+    documents: Integers,
+    frequencies: Integers,
+    vocabulary: Vocabulary,
+    ids: Ids,
+    columns: Columns,
+) -> Segment:
+    """The segment of these postings [postings], no term twice in a document, of the documents whose `ids` and
+    `columns` are given; all lengths are 0.
+
+    New terms enter the vocabulary, numbered alphabetically among themselves, whatever the order of the documents.
+    """
+    for name in sorted(set(names).difference(vocabulary.ids)):
+        vocabulary.add(str(name))
+    numbers = np.fromiter(map(vocabulary.ids.__getitem__, names), np.int64, len(names))
+    order = np.argsort(numbers << 32 | documents)
+    numbers = numbers[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    offsets = offsets_of(np.diff(starts, append=len(numbers)))
+    return _postings_segment(numbers[starts], offsets, documents[order], frequencies[order], ids, columns)
+
+
+def _postings_segment(
+    terms: npt.NDArray[np.signedinteger[Any]],
+    offsets: Integers,
+    documents: npt.NDArray[np.signedinteger[Any]],
+    frequencies: npt.NDArray[np.signedinteger[Any]],
+    ids: Ids,
+    columns: Columns,
+) -> Segment:
+    kinds, representatives = kinds_of([frequencies])
+    distinct = frequencies[representatives][None, :].astype(np.int32)
+    return Segment(
+        terms=terms.astype(np.int32),
+        offsets=offsets,
+        documents=documents.astype(np.int32),
+        kinds=kinds,
+        kind_frequencies=distinct,
+        kind_lengths=np.zeros_like(distinct),
+        lengths=np.zeros((1, columns.size), dtype=np.int32),
+        ids=ids,
+        columns=columns,
+    )
+
+
+def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bool_] | None] | None = None) -> Segment:
+    """One segment with the documents of neighbouring segments in their order, without the dead ones.
+
+    Linear in the postings; no sort. Works in pieces, between which other threads may run.
+    """
+    parts = [
+        segment if gone is None else select_documents(segment, ~gone)
+        for segment, gone in zip(segments, dead or [None] * len(segments), strict=True)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    ids, columns = Ids.concatenate([part.ids for part in parts]), Columns.concatenate([part.columns for part in parts])
+    merged = Segment(**vars(join_postings(parts)), ids=ids, columns=columns)
+    inner: dict[str, Any] = {
+        name: Segment(**vars(join_postings([part.nested(name) for part in parts])), ids=ids, columns=columns)
+        for name in NESTED
+        if any(part.held(name) is not None for part in parts)
+    }
+    if inner:
+        merged = replace(merged, **inner)
+    vectors = join_vectors([part.vectors for part in parts], [part.size for part in parts])
+    return merged if vectors is None else replace(merged, vectors=vectors)
+
+
+def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vectors | None:
+    """The vectors of neighbouring documents, `sizes` of them in each part; None where there are none at all."""
+    dimension = next((part.dimension for part in parts if part is not None), None)
+    if dimension is None:
+        return None
+    return Vectors.concatenate(
+        [
+            Vectors.of([None] * size, dimension) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+    )
+
+
+def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only: bool = False) -> Segment:
+    """The segment of the documents where `kept` [size] is true; `text_only` leaves out vectors, learned weights and
+    entities.
+    """
+    positions = np.flatnonzero(kept)
+    ids, columns = segment.ids.take(positions), segment.columns.take(positions)
+    chosen = _select_postings(segment, kept, ids, columns)
+    if text_only:
+        return chosen
+    inner: dict[str, Any] = {
+        name: own
+        for name in NESTED
+        if (whole := segment.held(name)) is not None and (own := _select_postings(whole, kept, ids, columns)).postings
+    }
+    if inner:
+        chosen = replace(chosen, **inner)
+    if segment.vectors is not None:
+        vectors = segment.vectors.take(positions)
+        chosen = replace(chosen, vectors=vectors if len(vectors.matrix) else None)
+    return chosen
+
+
+def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, columns: Columns) -> Segment:
+    """The postings of these documents, over their own ids and columns."""
+    renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
+    documents, kinds = [], []
+    counts = np.zeros(len(segment.terms), dtype=np.int64)
+    for lists in blocks(segment.offsets):
+        source = slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))
+        own = segment.documents[source]
+        alive = kept[own]
+        documents.append(renumbered[own[alive]])
+        kinds.append(segment.kinds[source][alive])
+        counts[lists] = np.diff(offsets_of(alive)[segment.offsets[lists.start : lists.stop + 1] - source.start])
+    held = np.flatnonzero(counts)
+    return Segment(
+        terms=segment.terms[held],
+        offsets=offsets_of(counts[held]),
+        documents=np.concatenate([np.zeros(0, dtype=np.int32), *documents]),
+        kinds=np.concatenate([np.zeros(0, dtype=segment.kinds.dtype), *kinds]),
+        kind_frequencies=segment.kind_frequencies,
+        kind_lengths=segment.kind_lengths,
+        lengths=segment.lengths[:, kept],
+        ids=ids,
+        columns=columns,
+    )
+
+
+def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
+    """What these hold beside BM25's postings: rows of vectors, their bytes, postings of learned weights and of what is
+    said of entities.
+    """
+    held = [segment.vectors for segment in segments if segment.vectors is not None]
+    return {
+        "vectors": sum(len(vectors.matrix) for vectors in held),
+        "vector_bytes": sum(vectors.bytes for vectors in held),
+        "weights": sum(segment.nested_postings("learned") for segment in segments),
+        "entities": sum(segment.nested_postings("entities") for segment in segments),
+    }
+
+
+def postings_of(segment: Segment, chosen: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+    """The terms (positions, ascending) of the documents where `chosen` [size] is true, and how many of them hold each.
+
+    Looks through all postings: about a nanosecond each.
+    """
+    where = [
+        source.start + np.flatnonzero(chosen[segment.documents[source]])
+        for lists in blocks(segment.offsets)
+        for source in [slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))]
+    ]
+    places = np.concatenate([np.zeros(0, dtype=np.int64), *where])
+    positions, counts = np.unique(np.searchsorted(segment.offsets, places, side="right") - 1, return_counts=True)
+    return positions.astype(np.int64), counts.astype(np.int64)

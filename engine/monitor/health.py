@@ -1,0 +1,297 @@
+"""What a namespace's searches have been like: counts, latencies, fallbacks, log lines; and whether its words change.
+
+Sources: SPEC C040 (search metrics and log lines), B014 (vocabulary drift).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ParameterError
+
+logger = logging.getLogger("fanrank")
+# Without it, Python prints errors of programs that configure no logging.
+logger.addHandler(logging.NullHandler())
+
+BUCKETS_PER_OCTAVE = 8
+BUCKET_ERROR = 2.0 ** (0.5 / BUCKETS_PER_OCTAVE) - 1.0
+"""How far a percentile can lie from the latency it stands for: 4.4 %, the way from a bucket's middle to its edge."""
+# From a microsecond to a quarter of an hour; what lies outside counts in the first or the last bucket.
+LOWEST, OCTAVES = 2.0**-20, 30
+BUCKETS = BUCKETS_PER_OCTAVE * OCTAVES
+HIGHEST = LOWEST * 2.0**OCTAVES
+
+MAX_NAMES = 16
+"""Reasons, backends and failures told apart; further ones count as "other", so that memory stays constant."""
+OTHER = "other"
+
+TOP_TERMS = 5000
+DRIFT_THRESHOLD = 0.7
+"""Both of B014."""
+
+TermArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds, as percentiles (None where nothing was counted) and as a histogram.
+
+    A percentile is the geometric middle of the bucket that holds the nearest rank, so within `BUCKET_ERROR` of it
+    between 1 us and 17 min. `buckets` maps a bucket's upper end to its count, buckets without any left out.
+    """
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    buckets: Mapping[float, int]
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """The counts of one namespace at one moment.
+
+    `batch` is what a caller waited for, once a batch; `query` is what a query cost, that time divided by the batch's
+    queries, once a query. `results` maps "0", "1", "2-3", "4-7", ... hits to queries. `fallback_count` maps reasons to
+    the queries that were answered by another road than the chosen one, `backends` names to the queries that they
+    answered, `failure_count` classes of errors to the queries that they cost; the last are not in `query_count`.
+    """
+
+    query_count: int
+    batch_count: int
+    batch: Latency
+    query: Latency
+    results: Mapping[str, int]
+    fallback_count: Mapping[str, int]
+    failure_count: Mapping[str, int]
+    backends: Mapping[str, int]
+
+    @property
+    def fallback_rate(self) -> float:
+        """Queries answered by a fallback, of all answered; 0 where there are none."""
+        return sum(self.fallback_count.values()) / self.query_count if self.query_count else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "fallback_rate": self.fallback_rate, "bucket_error": BUCKET_ERROR}
+
+    def __str__(self) -> str:
+        """The line of C040; P95 is a batch's."""
+        p95 = "none" if self.batch.p95 is None else f"{self.batch.p95 * 1e3:.3g} ms"
+        return f"{self.query_count} queries, P95 {p95}, fallback rate {100.0 * self.fallback_rate:.1f} %"
+
+
+class Health:
+    """Counts the searches of one namespace, and logs them. Safe to use from many threads; memory is constant.
+
+    Log lines go to the logger "fanrank": INFO a batch, WARNING a fallback, ERROR a failure. They hold no text of a
+    query, of a record or of an error unless `log_texts`, as a log is read by others than the tenant.
+    """
+
+    def __init__(self, namespace: str = "", *, log_texts: bool = False) -> None:
+        self.namespace = namespace
+        self.log_texts = log_texts
+        self._queries = 0
+        self._batches = 0
+        self._batch_buckets = [0] * BUCKETS
+        self._query_buckets = [0] * BUCKETS
+        # Position n counts the queries with 2**(n - 1) to 2**n - 1 hits, position 0 those with none.
+        self._results = [0] * 65
+        self._fallbacks: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
+        self._backends: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def record(
+        self,
+        queries: int,
+        seconds: float,
+        results: Sequence[int] | npt.NDArray[np.integer[Any]],
+        *,
+        backend: str,
+        fallback: str | None = None,
+        scope: str | None = None,
+        texts: Sequence[str] | None = None,
+        scores: Sequence[float] | npt.NDArray[np.float64] | None = None,
+    ) -> None:
+        """Count a batch that was answered: `results` [queries] hits of each query, `seconds` for the whole batch.
+
+        `fallback` is the reason why another road than the chosen one answered. `scope`, the queries' `texts` and their
+        best `scores` [queries] only stand in the log line, the last two only with `log_texts`.
+        """
+        hits: list[int] = results.tolist() if isinstance(results, np.ndarray) else list(results)
+        batch_bucket, query_bucket = _bucket(seconds), _bucket(seconds / queries) if queries else 0
+        with self._lock:
+            self._queries += queries
+            self._batches += 1
+            self._batch_buckets[batch_bucket] += 1
+            self._query_buckets[query_bucket] += queries
+            histogram = self._results
+            for bits in map(int.bit_length, hits):
+                histogram[bits] += 1
+            _add(self._backends, backend, queries)
+            if fallback is not None:
+                _add(self._fallbacks, fallback, queries)
+        if logger.isEnabledFor(logging.WARNING if fallback is not None else logging.INFO):
+            self._log(queries, seconds, hits, backend, fallback, scope, texts, scores)
+
+    def _log(
+        self,
+        queries: int,
+        seconds: float,
+        hits: list[int],
+        backend: str,
+        fallback: str | None,
+        scope: str | None,
+        texts: Sequence[str] | None,
+        scores: Sequence[float] | npt.NDArray[np.float64] | None,
+    ) -> None:
+        line = "search: queries=%d namespace=%r scope=%s backend=%s latency=%.3fms results=%d"
+        values: list[object] = [queries, self.namespace, scope or "all", backend, seconds * 1e3, sum(hits)]
+        if self.log_texts and texts is not None:
+            line += " texts=%r"
+            values.append(list(texts))
+        if self.log_texts and scores is not None:
+            line += " scores=%s"
+            values.append([float(f"{score:.4g}") for score in scores])
+        logger.info(line, *values)
+        if fallback is not None:
+            logger.warning(line + " fallback=%r", *values, fallback)
+
+    def fail(self, queries: int, error: BaseException, *, backend: str) -> None:
+        """Count a batch that could not be answered. An error's message can quote a query, so it is logged as a text."""
+        name = type(error).__name__
+        with self._lock:
+            _add(self._failures, name, queries)
+        if logger.isEnabledFor(logging.ERROR):
+            shown = f"{name}: {error}" if self.log_texts else name
+            logger.error(
+                "search failed: queries=%d namespace=%r backend=%s error=%s", queries, self.namespace, backend, shown
+            )
+
+    def snapshot(self) -> HealthReport:
+        """The counts so far, of one moment."""
+        with self._lock:
+            queries, batches = self._queries, self._batches
+            batch_buckets, query_buckets = self._batch_buckets.copy(), self._query_buckets.copy()
+            results = self._results.copy()
+            fallbacks, failures, backends = self._fallbacks.copy(), self._failures.copy(), self._backends.copy()
+        return HealthReport(
+            query_count=queries,
+            batch_count=batches,
+            batch=_latency(batch_buckets),
+            query=_latency(query_buckets),
+            results={_hits_label(bits): count for bits, count in enumerate(results) if count},
+            fallback_count=fallbacks,
+            failure_count=failures,
+            backends=backends,
+        )
+
+
+def _add(counts: dict[str, int], name: str, count: int) -> None:
+    if name not in counts and len(counts) >= MAX_NAMES:
+        name = OTHER
+    counts[name] = counts.get(name, 0) + count
+
+
+def _bucket(seconds: float) -> int:
+    if not seconds > LOWEST:  # NaN too: what is counted never fails a search
+        return 0
+    if seconds >= HIGHEST:
+        return BUCKETS - 1
+    return int(math.log2(seconds / LOWEST) * BUCKETS_PER_OCTAVE)
+
+
+def _edge(position: float) -> float:
+    return float(LOWEST * 2.0 ** (position / BUCKETS_PER_OCTAVE))
+
+
+def _latency(buckets: list[int]) -> Latency:
+    total = sum(buckets)
+
+    def percentile(share: int) -> float | None:
+        if not total:
+            return None
+        rank, seen, position = -(-share * total // 100), 0, -1
+        while seen < rank:
+            position += 1
+            seen += buckets[position]
+        return _edge(position + 0.5)
+
+    counts = {_edge(position + 1): count for position, count in enumerate(buckets) if count}
+    return Latency(percentile(50), percentile(95), percentile(99), counts)
+
+
+def _hits_label(bits: int) -> str:
+    if bits < 2:
+        return str(bits)
+    return f"{1 << (bits - 1)}-{(1 << bits) - 1}"
+
+
+def top_terms(
+    terms: npt.NDArray[np.integer[Any]], frequencies: npt.NDArray[np.integer[Any]], limit: int = TOP_TERMS
+) -> TermArray:
+    """The `limit` most frequent of `terms` [n], ties by smaller id; those in no document left out. int64, ascending.
+
+    `frequencies` [n] are their document frequencies.
+    """
+    live = frequencies > 0
+    terms, frequencies = terms[live], frequencies[live]
+    if len(terms) > limit:
+        cut = np.partition(frequencies, len(terms) - limit)[len(terms) - limit] if limit else frequencies.max() + 1
+        above = terms[frequencies > cut]
+        terms = np.concatenate((above, np.sort(terms[frequencies == cut])[: limit - len(above)]))
+    return np.sort(terms).astype(np.int64)
+
+
+def jaccard(a: npt.NDArray[np.integer[Any]], b: npt.NDArray[np.integer[Any]]) -> float:
+    """What two sets of ids share, of what either holds; 1 for two empty sets."""
+    either = len(np.union1d(a, b))
+    return len(np.intersect1d(a, b)) / either if either else 1.0
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    jaccard: float
+    drifted: bool
+    advice: str
+
+
+class Drift:
+    """Compares a namespace's most frequent terms with those of the check before, a week ago in B014.
+
+    B014 rebuilds an index whose idf is stale. fanrank derives contributions from live statistics (A011), so nothing
+    here is ever stale and the report asks for no rebuild; it says that what was chosen for the old words (stop words,
+    analyzer, embedding model) may no longer fit. Raises `ParameterError` for a threshold outside [0, 1].
+    """
+
+    def __init__(self, threshold: float = DRIFT_THRESHOLD) -> None:
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0.0 <= threshold <= 1.0:
+            raise ParameterError(f"a drift threshold must lie in [0, 1], not {threshold!r}")
+        self.threshold = float(threshold)
+        self._reference: TermArray | None = None
+        self._lock = threading.Lock()
+
+    def check(self, current: TermArray) -> DriftReport:
+        """How far `current`, from `top_terms`, has moved since the last check, whose place it takes.
+
+        The first check finds nothing to compare with: 1, not drifted.
+        """
+        with self._lock:
+            previous, self._reference = self._reference, current.copy()
+        shared = 1.0 if previous is None else jaccard(previous, current)
+        if shared >= self.threshold:
+            return DriftReport(shared, False, "nothing to do")
+        return DriftReport(
+            shared,
+            True,
+            f"the most frequent terms share {shared:.2f} with those of the last check, less than {self.threshold:g}: "
+            "statistics are live and need no rebuild; look whether stop words and analyzer still fit, and embed anew "
+            "if the embedding model does not know the new words",
+        )

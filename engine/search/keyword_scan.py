@@ -1,0 +1,72 @@
+"""What answers while there is no index: a scan of the stored texts for keywords, newest first (SPEC C009)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UnknownIdError
+from ..index.columns import Columns
+from ..index.masks import compile_filter
+from ..records.explanation import Explanation
+from ..records.filters import Comparison, all_of
+from ..records.record import Hits, Query, Record, check_k
+from ..storage.memory import Memory
+from ..text.keywords import keywords
+from ..text.vocabulary import Vocabulary
+from .lexical import AnyQuery, as_queries, k_of, scoped
+
+BACKEND = "keyword-scan"
+
+
+def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
+    """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
+
+    Filters, scopes and time ranges hold; decay, windows and statistics are passed over. Documents are numbered through
+    the answer, as there is no index to number them.
+    """
+    assert memory.store is not None
+    batch = as_queries(queries, "search")
+    k = check_k(k)
+    wanted = [k_of(query, k) for query in batch]
+    shape = (len(batch), max(wanted, default=k))
+    scores, documents = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
+    counts = np.zeros(len(batch), dtype=np.int32)
+    ids: list[str] = []
+    for row, query in enumerate(batch):
+        words = keywords(query.text) if query.terms is None else list(query.terms)
+        found = memory.store.keyword_scan(query.namespace, words, wanted[row], partial(_accepts, memory, query))
+        counts[row] = len(found)
+        for place, (record_id, held) in enumerate(found):
+            scores[row, place], documents[row, place] = held, len(ids)
+            ids.append(record_id)
+
+    def explain(position: int, record_id: str) -> Explanation:
+        raise UnknownIdError("there is no index yet to explain a score with")
+
+    return Hits(scores, documents, counts, batch, BACKEND, _Ids(ids), explain)
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """Numbers that were given through the answer."""
+
+    ids: list[str]
+
+    def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return np.array([*self.ids, None], dtype=object)[documents]
+
+    def part(self, start: int, stop: int) -> _Ids:
+        return self
+
+
+def _accepts(memory: Memory, query: Query, record: Record) -> bool:
+    since = None if query.since is None else Comparison("time", ">=", query.since)
+    until = None if query.until is None else Comparison("time", "<=", query.until)
+    values = {name: Vocabulary() for name in memory.schema.categories}
+    columns = Columns.of([record], memory.schema, values)
+    return bool(compile_filter(all_of(since, until, scoped(query)), memory.schema, values).passing(columns)[0])

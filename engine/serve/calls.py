@@ -1,0 +1,262 @@
+"""One caller's batch while it waits to be answered together with others', and how the answer gets to the caller.
+
+`engine/serve/coalesce.py` holds its lock wherever a call's state changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import enum
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from ..errors import DeadlineError
+from ..hybrid.rerank import CheckedReranker
+from ..hybrid.strategy import Strategy
+from ..monitor.health import logger
+from ..records.record import Hits, Query
+from ..route.cascade import Cascade
+from ..route.policy import Answerer
+from ..search.lexical import k_of
+
+
+class State(enum.Enum):
+    WAITING = enum.auto()
+    BEGUN = enum.auto()
+    OVER = enum.auto()  # answered, failed, cancelled or expired
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What all callers of one launch have in common."""
+
+    strategy: Answerer
+    reranker: CheckedReranker | None
+    rerank_depth: int
+    threads: int | None
+    execution: str
+
+    def joins(self, other: Options) -> bool:
+        """Whether queries with these and the other options have the answers that they have alone, if asked at once."""
+        return (self is other or self.equals(other)) and not self.approximate
+
+    def equals(self, other: Options) -> bool:
+        own, others = ((one.rerank_depth, one.threads, one.execution) for one in (self, other))
+        if own != others or self.reranker is not other.reranker:
+            return False
+        if self.strategy is other.strategy:
+            return True
+        try:
+            # Equal tables can differ in their order, in which shares are added up: other sums. Their texts tell.
+            return bool(self.strategy == other.strategy) and self._written == other._written
+        except Exception:  # of a fusion of the caller's own
+            return False
+
+    @cached_property
+    def _written(self) -> str:
+        return repr(self.strategy)
+
+    @cached_property
+    def approximate(self) -> bool:
+        """Whether which documents are looked at depends on the batch: an HNSW graph is asked for the largest k."""
+        return any(channel.mode == "hnsw" for strategy in _strategies(self.strategy) for channel in strategy.dense)
+
+
+def _strategies(answerer: Answerer) -> list[Strategy]:
+    if isinstance(answerer, Strategy):
+        return [answerer]
+    if isinstance(answerer, Cascade):
+        return _strategies(answerer.escalate)
+    return list(answerer.strategies.values())
+
+
+class Call:
+    """A batch, by what it is answered, and its answer. `deadline` is a time of `time.monotonic`."""
+
+    def __init__(
+        self, queries: tuple[Query, ...], k: int, options: Options, *, deadline: float | None, patient: bool
+    ) -> None:
+        self.queries = queries
+        self.k = k
+        self.width = max((k_of(query, k) for query in queries), default=k)  # places for hits of each query
+        self.options = options
+        self.deadline = deadline
+        self.patient = patient  # waits for room in the queue
+        self.state = State.WAITING
+        self.entered = False  # into a queue
+        self.large = False
+        self._hits: Hits | None = None
+        self._start: int | None = None
+        self._error: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def asked(self, k: int) -> Sequence[Query]:
+        """The queries for a batch with another k: those that do not say their own say this call's."""
+        if k == self.k:
+            return self.queries
+        return [query if k_of(query, self.k) == k_of(query, k) else _with_k(query, self.k) for query in self.queries]
+
+    def answered(self, hits: Hits, start: int | None = None) -> None:
+        """Take the answer: `hits`, or the rows of them from `start` on."""
+        self._hits, self._start = hits, start
+
+    def failed(self, error: BaseException) -> None:
+        self._error = error
+
+    def answer(self) -> Hits:
+        """The hits of this call alone. Raises what its search raised."""
+        error, hits, start = self._error, self._hits, self._start
+        self._error = self._hits = None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        assert hits is not None
+        if start is None:
+            return hits
+        return hits.part(start, start + len(self), self.width, self.queries)
+
+    def late(self, now: float) -> bool:
+        return self.deadline is not None and now >= self.deadline
+
+    def begin(self) -> bool:
+        """Whether the caller still wants it."""
+        return True
+
+    def settle(self) -> None:
+        """Tell the caller, in whichever thread, that the call is over. Never under the coalescer's lock."""
+        raise NotImplementedError
+
+
+class Blocked(Call):
+    """The caller is a thread that waits."""
+
+    def __init__(self, *asked: Any, **how: Any) -> None:
+        super().__init__(*asked, **how)
+        self._over = threading.Lock()
+        self._over.acquire()
+
+    def wait(self) -> bool:
+        """Wait for the answer up to the deadline; whether it came."""
+        if self.deadline is None:
+            return self._over.acquire()
+        return self._over.acquire(timeout=left_until(self.deadline))
+
+    def settle(self) -> None:
+        self._over.release()
+
+
+class Answer(Future[Hits]):
+    """A future that says before a thread waits for it, as the one that would answer it must not."""
+
+    about_to_wait: Callable[[], None] | None = None
+
+    def result(self, timeout: float | None = None) -> Hits:
+        if self.about_to_wait is not None:
+            self.about_to_wait()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if self.about_to_wait is not None:
+            self.about_to_wait()
+        return super().exception(timeout)
+
+
+class Promised(Call):
+    """The caller holds a future, which may be cancelled until its launch begins."""
+
+    def __init__(self, *asked: Any, **how: Any) -> None:
+        super().__init__(*asked, **how)
+        self.future = Answer()
+
+    def begin(self) -> bool:
+        try:
+            return self.future.set_running_or_notify_cancel()
+        except RuntimeError:  # whoever holds it has finished it
+            return False
+
+    def settle(self) -> None:
+        with suppress(InvalidStateError):  # cancelled at this moment
+            try:
+                hits = self.answer()
+            except BaseException as error:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(hits)
+
+
+class Awaited(Call):
+    """The caller is a coroutine. Its future only says that the answer is there, so that one message to the event loop
+    serves all the callers of a launch, and each cuts out its own rows.
+    """
+
+    def __init__(self, *asked: Any, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
+        super().__init__(*asked, **how)
+        self.loop = loop
+        self.over: asyncio.Future[None] = loop.create_future()
+
+    def arrive(self) -> None:
+        """In the thread of the loop: wake the caller up."""
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def settle(self) -> None:
+        wake(self.loop, [self])
+
+
+def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Awaited]) -> None:
+    """Tell these callers, all of one loop, that their calls are over."""
+
+    def arrive() -> None:
+        for call in calls:
+            call.arrive()
+
+    try:
+        loop.call_soon_threadsafe(arrive)
+    except RuntimeError:
+        if not loop.is_closed():  # whoever waited in a closed one is gone
+            raise
+
+
+def settle(calls: Sequence[Call]) -> None:
+    """Tell every caller that its call is over, each event loop once. Raises nothing, whatever their callbacks raise."""
+    loops: dict[asyncio.AbstractEventLoop, list[Awaited]] = {}
+    tell: list[Callable[[], None]] = []
+    for call in calls:
+        if isinstance(call, Awaited):
+            loops.setdefault(call.loop, []).append(call)
+        else:
+            tell.append(call.settle)
+    tell += [partial(wake, loop, own) for loop, own in loops.items()]
+    for one in tell:
+        try:
+            one()
+        except BaseException as error:  # noqa: PERF203
+            logger.error("telling a caller that its search is over raised %s", type(error).__name__)
+
+
+def left_until(moment: float) -> float:
+    """Seconds until a time of `time.monotonic`, as locks and conditions take them."""
+    return min(max(moment - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+
+
+def expired(call: Call) -> DeadlineError:
+    begun = "its launch took longer" if call.state is State.BEGUN else "its queries were not run"
+    return DeadlineError(f"{len(call)} queries were not answered within their deadline: {begun}")
+
+
+def _with_k(query: Query, k: int) -> Query:
+    # Not `replace`, which would check all of the query again.
+    own = copy.copy(query)
+    object.__setattr__(own, "k", k)
+    return own

@@ -1,0 +1,147 @@
+"""Many batches in order, each analysed and planned while the one before it is scored.
+
+::
+
+    caller    reads batch 3: its snapshot, filters, ranges of time
+    worker    analysis and plan of batch 2, which then waits for its turn
+    worker    scoring of batch 1: compiled loops and devices let go of the interpreter's lock
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, TypeVar
+
+from ..backends.choose import Backend, Output
+from ..errors import FanrankError, ParameterError, QueryError
+from ..plan.plan import Plan
+from ..records.record import Hits, check_k
+from ..search import lexical as searching
+from ..search.keyword_scan import scan
+from ..search.lexical import AnyQuery
+from ..timing import Phases
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+MAX_AHEAD = 64
+DEVICE_TURNS = 2
+"""Batches on a device at once: one is computed while the other is launched, or copied back."""
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+@dataclass(frozen=True)
+class InTurn(Backend):
+    """The same backend, which serves so many batches at once as `turns` lets."""
+
+    turns: AbstractContextManager[object] | None = None
+
+    @classmethod
+    def of(cls, backend: Backend, turns: AbstractContextManager[object]) -> InTurn:
+        return cls(**{field.name: getattr(backend, field.name) for field in fields(Backend)}, turns=turns)
+
+    def serve(
+        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
+    ) -> tuple[str, Output]:
+        assert self.turns is not None
+        with self.turns:
+            return super().serve(plans, batch, k, threads=threads, execution=execution, phases=phases)
+
+
+def search_stream(
+    engine: Engine,
+    batches: Iterable[Sequence[AnyQuery]],
+    k: int,
+    *,
+    ahead: int,
+    threads: int,
+    execution: str,
+    timing: bool,
+) -> Iterator[Hits]:
+    """As `Engine.search_stream`."""
+    if isinstance(batches, str) or not isinstance(batches, Iterable):
+        raise QueryError("search_stream takes batches: pass an iterable of lists of queries")
+    k = check_k(k)
+    searching.check_how(threads, execution)
+    if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead <= MAX_AHEAD:
+        raise ParameterError(f"ahead must lie in [0, {MAX_AHEAD}], not {ahead!r}")
+    turns = threading.BoundedSemaphore(threads), threading.BoundedSemaphore(DEVICE_TURNS)
+
+    def begin(queries: Sequence[AnyQuery]) -> Callable[[], Hits]:
+        started = time.perf_counter()
+        try:
+            if engine.opening:
+                hits = scan(engine._memory, queries, k)
+                engine._count(hits, time.perf_counter() - started, "the index is being built")
+                return lambda: hits
+            asked = searching.as_queries(queries, "search_stream")
+            batch = searching.prepare(engine._ready(), asked, k, engine._windows)
+        except FanrankError as error:
+            engine._count_failure(queries, error)
+            raise
+        read = time.perf_counter() - started
+        backend = engine.backend
+        serving = InTurn.of(backend, turns[backend.device is not None]) if ahead else backend
+
+        def finish() -> Hits:
+            begun = time.perf_counter()
+            own = threads if not ahead else 1
+            try:
+                hits = searching.answer(batch, serving, threads=own, execution=execution, timing=timing)
+            except FanrankError as error:
+                engine._count_failure(queries, error)
+                raise
+            engine._count(hits, read + time.perf_counter() - begun, None)
+            return hits
+
+        return finish
+
+    return in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
+
+
+def in_order(
+    source: Iterable[Asked], begin: Callable[[Asked], Callable[[], Answered]], *, ahead: int, workers: int
+) -> Iterator[Answered]:
+    """What `begin` makes of each item, in order: `begin` runs in the caller's thread, what it returns in a worker's.
+
+    An answer is handed out once its item and at most `ahead` more were read; without any to read ahead, all is done in
+    the caller's thread. The source is read inside ``next`` alone, so one that waits blocks nothing but its caller. An
+    error, of the source as well, is raised when its turn comes, and nothing is read after it. Closing the iterator, or
+    its end, ends the workers; what they had begun is finished first.
+    """
+    items = iter(source)
+    if not ahead:
+        for item in items:
+            yield begin(item)()
+        return
+    waiting: deque[Future[Answered]] = deque()
+    with ThreadPoolExecutor(workers, "fanrank-stream") as pool:
+        try:
+            more = True
+            while True:
+                while more and len(waiting) <= ahead:
+                    try:
+                        for item in items:
+                            waiting.append(pool.submit(begin(item)))
+                            break
+                        else:
+                            more = False
+                    except Exception as error:
+                        more = False
+                        failed: Future[Answered] = Future()
+                        failed.set_exception(error)
+                        waiting.append(failed)
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

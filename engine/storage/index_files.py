@@ -1,0 +1,527 @@
+"""An index as a directory of plain arrays under one JSON manifest.
+
+Every array is a ``.npy`` file that any tool can read; nothing is ever pickled. Segments are written in *parts*, each a
+few files that hold the arrays of all its segments one after another; ``segments`` says which of them the index
+consists of now, and ``deleted`` which of their documents are dead. A save writes what is new beside the old files and
+then replaces the manifest, in one step: whoever opens the directory sees the old index or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import weakref
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DamagedIndexError, ForeignIndexError, IndexFileError, NewerFormatError, StorageError
+from ..index.bm25 import BM25
+from ..index.columns import ABSENT, Columns, Ids, Strings
+from ..index.segment import NESTED, Segment
+from ..index.snapshot import Snapshot, Tombstones
+from ..vectors.vectors import Vectors
+from .failpoints import reach
+
+FORMAT = "fanrank index"
+VERSION = 4
+# What an index that never held entities is written as, and one without vectors and learned weights besides: versions of
+# fanrank that know none of it can read them.
+EVIDENCE_VERSION, PLAIN_VERSION = 3, 2
+MANIFEST = "manifest.json"
+
+# What a save writes besides the manifest, and so may take away.
+_OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
+# How often a load starts afresh when a save replaces the index under it.
+LOAD_ATTEMPTS = 20
+# A part of whose postings fewer than this share are in use is given up, its segments written again.
+USED_SHARE = 0.5
+# With more parts than this, the smaller half is written again as one.
+MAX_PARTS = 48
+
+# Settings that such an index has.
+PINNED = {"encoder", "term_encoder"}
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SavedIndex:
+    """Everything that an engine needs to be as it was."""
+
+    analyzer: str
+    parameters: Mapping[str, Any]  # of `BM25`
+    columns: Mapping[str, str]  # as `Schema.declared`
+    terms: Sequence[str]
+    categories: Mapping[str, Sequence[str]]  # values of each category column
+    namespaces: Mapping[str, Snapshot]
+    sequence: int = 0
+    """The last write of the record store that the index holds."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's other parameters, by name."""
+    weight_terms: Sequence[str] = ()
+    """The terms of learned weights."""
+    entity_terms: Sequence[str] = ()
+    """What records say of entities."""
+
+
+def _weight(segment: Segment) -> int:
+    """How much of a part a segment is: postings, nested ones, and numbers of vectors."""
+    nested = sum(segment.nested_postings(name) for name in NESTED)
+    return segment.postings + nested + (0 if segment.vectors is None else segment.vectors.matrix.size)
+
+
+class IndexDirectory:
+    """A directory that holds an index, and knows which segments are in it already. One thread at a time."""
+
+    def __init__(self, path: str | os.PathLike[str], owner: str | None = None) -> None:
+        """`owner` names the records that the index is of; files of another owner count as damaged."""
+        self.root = Path(path)
+        self.owner = owner
+        self._parts: list[dict[str, Any]] = []
+        self._strings: list[dict[str, Any]] = []
+        self._known: weakref.WeakKeyDictionary[Segment, tuple[str, int]] = weakref.WeakKeyDictionary()
+        self._saved: dict[str, int] = {}  # strings on disk, by column
+
+    def exists(self) -> bool:
+        return (self.root / MANIFEST).exists()
+
+    def clear(self) -> None:
+        """Make the directory hold no index. Raises `StorageError`."""
+        try:
+            (self.root / MANIFEST).unlink(missing_ok=True)
+            if self.root.exists():
+                _sync(self.root)
+        except OSError as error:
+            raise StorageError(f"{self.root}: cannot be written: {error.strerror or error}") from error
+        self._parts, self._strings, self._saved = [], [], {}
+        self._known.clear()
+
+    def save(self, index: SavedIndex) -> None:
+        """Make the directory hold `index`. Raises `ForeignIndexError`, `StorageError`; then it is as it was."""
+        root = self.root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if not (root / MANIFEST).exists() and not all(_OURS.fullmatch(file.name) for file in root.iterdir()):
+                raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
+            if (root / MANIFEST).exists():
+                _read_manifest(root)
+            self._write(index)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{root}: cannot be written: {error.strerror or error}") from error
+
+    def _write(self, index: SavedIndex) -> None:
+        root, tag = self.root, secrets.token_hex(4)
+        segments = [segment for snapshot in index.namespaces.values() for segment in snapshot.segments]
+        parts, strings = self._kept(segments), list(self._strings)
+        kept = {part["tag"] for part in parts}
+        new = [segment for segment in segments if self._known.get(segment, ("", 0))[0] not in kept]
+        columns = {"vocabulary": index.terms, **{f"values_{n}": values for n, values in index.categories.items()}}
+        if index.weight_terms:
+            columns["weight_terms"] = index.weight_terms
+        if index.entity_terms:
+            columns["entity_terms"] = index.entity_terms
+        beyond = bool(PINNED & set(index.settings)) or any(
+            segment.vectors is not None or segment.learned is not None for segment in segments
+        )
+        try:
+            if new:
+                entries = _write_arrays(root, f"part.{tag}", _part_arrays(new))
+                weight, postings = sum(map(_weight, new)), sum(segment.postings for segment in new)
+                parts.append({"tag": tag, "postings": postings, "weight": weight, "arrays": entries})
+                reach("checkpoint.part")
+            grown = {name: column[self._saved.get(name, 0) :] for name, column in columns.items()}
+            if any(grown.values()):
+                written = {name: Strings.of(column) for name, column in grown.items() if column}
+                strings.append(_write_arrays(root, f"strings.{tag}", _string_arrays(written)))
+            places = {**self._known, **{segment: (tag, row) for row, segment in enumerate(new)}}
+            entries = _write_arrays(root, f"head.{tag}", _head_arrays(index, places, [part["tag"] for part in parts]))
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION if index.entity_terms else EVIDENCE_VERSION if beyond else PLAIN_VERSION,
+                "analyzer": index.analyzer,
+                "parameters": dict(index.parameters),
+                "columns": dict(index.columns),
+                "settings": dict(index.settings),
+                "documents": sum(snapshot.size for snapshot in index.namespaces.values()),
+                "owner": self.owner,
+                "sequence": index.sequence,
+                "head": entries,
+                "lengths": {name: len(column) for name, column in columns.items()},
+                "strings": strings,
+                "parts": parts,
+            }
+            manifest["checksum"] = _manifest_checksum(manifest)
+            temporary = root / f"{MANIFEST}.{tag}"
+            with temporary.open("w", encoding="utf-8") as handle:
+                json.dump(manifest, handle, indent=1, ensure_ascii=False)
+                handle.flush()
+                os.fsync(handle.fileno())
+            reach("checkpoint.manifest")
+            os.replace(temporary, root / MANIFEST)
+        except BaseException:
+            _remove(root.glob(f"*.{tag}*"))
+            raise
+        reach("checkpoint.replaced")
+        _sync(root)
+        self._parts, self._strings = parts, strings
+        for row, segment in enumerate(new):
+            self._known[segment] = (tag, row)
+        self._saved = {name: len(column) for name, column in columns.items()}
+        named = {entry["file"] for entries in _entries(manifest) for entry in entries.values()}
+        _remove(file for file in root.iterdir() if _OURS.fullmatch(file.name) and file.name not in named)
+        reach("checkpoint.swept")
+
+    def _kept(self, segments: Sequence[Segment]) -> list[dict[str, Any]]:
+        """The parts that stay."""
+        used: Counter[str] = Counter()
+        for segment in segments:
+            if segment in self._known:
+                used[self._known[segment][0]] += _weight(segment) + 1
+        # Parts of before there were vectors hold postings alone.
+        weights = {part["tag"]: int(part.get("weight", part["postings"])) for part in self._parts}
+        kept = [part for part in self._parts if used[part["tag"]] > USED_SHARE * weights[part["tag"]]]
+        if len(kept) > MAX_PARTS:
+            large = sorted(kept, key=lambda part: -weights[part["tag"]])[: MAX_PARTS // 2]
+            kept = [part for part in kept if part in large]
+        return kept
+
+    def load(self, *, verify: bool = True) -> SavedIndex:
+        """Read the index, its arrays memory-mapped; `verify` checks every file against its checksum.
+
+        Raises `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`.
+        """
+        root = self.root
+        attempts = 0
+        while True:
+            manifest = _readable(root, partial(_read_manifest, root))
+            if self.owner is not None and manifest.get("owner") != self.owner:
+                _damaged(root, "of other records than those beside it")
+            try:
+                return _readable(root, partial(self._load, manifest, verify))
+            except StorageError:
+                # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
+                attempts += 1
+                replaced = _readable(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
+                if not replaced or attempts == LOAD_ATTEMPTS:
+                    raise
+
+    def _load(self, manifest: Mapping[str, Any], verify: bool) -> SavedIndex:
+        def read(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+            # Views of plain arrays: a memmap object would make every small slice several times slower.
+            return {name: np.asarray(_read_array(self.root, entry, verify)) for name, entry in entries.items()}
+
+        strings: dict[str, list[str]] = {}
+        for entries in manifest["strings"]:
+            for name, column in _string_columns(read(entries)).items():
+                strings.setdefault(name, []).extend(column.tolist())
+        held = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
+        if held != manifest["lengths"]:
+            _damaged(self.root, "not the strings that the manifest counts")
+        parts = [_segments(read(part["arrays"])) for part in manifest["parts"]]
+        head = read(manifest["head"])
+        segments: dict[int, list[Segment]] = {}
+        dead: dict[tuple[int, int], list[int]] = {}
+        rows: list[tuple[int, int]] = []
+        for number, part, row in head["segments"].tolist():
+            own = segments.setdefault(number, [])
+            rows.append((number, len(own)))
+            own.append(parts[part][row])
+            self._known[own[-1]] = (manifest["parts"][part]["tag"], row)
+        for segment, document in head["deleted"].tolist():
+            dead.setdefault(rows[segment], []).append(document)
+        bm25 = BM25(**manifest["parameters"])
+        names = _string_columns(head)["namespaces"].tolist()
+        self._parts, self._strings = list(manifest["parts"]), list(manifest["strings"])
+        self._saved = {name: len(column) for name, column in strings.items()}
+        return SavedIndex(
+            analyzer=manifest["analyzer"],
+            parameters=manifest["parameters"],
+            columns=manifest["columns"],
+            terms=strings.get("vocabulary", []),
+            categories={
+                name.removeprefix("values_"): column for name, column in strings.items() if name.startswith("values_")
+            },
+            namespaces={
+                name: _snapshot(
+                    segments.get(number, []), {s: d for (n, s), d in dead.items() if n == number} if dead else {}, bm25
+                )
+                for number, name in enumerate(names)
+            },
+            sequence=manifest["sequence"],
+            settings=manifest["settings"],
+            weight_terms=strings.get("weight_terms", []),
+            entity_terms=strings.get("entity_terms", []),
+        )
+
+
+def _snapshot(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
+    tombstones = {}
+    for number, documents in dead.items():
+        mask = np.zeros(segments[number].size, dtype=np.bool_)
+        mask[np.array(documents)] = True
+        tombstones[number] = Tombstones.of(segments[number], mask)
+    return Snapshot((), bm25).extended(segments, tombstones)
+
+
+def save(path: str | os.PathLike[str], index: SavedIndex) -> None:
+    """Make the directory `path` hold `index`, all of it written anew."""
+    IndexDirectory(path).save(index)
+
+
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> SavedIndex:
+    """As `IndexDirectory.load`."""
+    return IndexDirectory(path).load(verify=verify)
+
+
+def _entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [manifest["head"], *manifest["strings"], *(part["arrays"] for part in manifest["parts"])]
+
+
+def _sync(folder: Path) -> None:
+    """Make the folder's entries durable, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:
+    """Write the arrays to files of their own, named by their names and the prefix's tag."""
+    kind, tag = prefix.split(".")
+    return {name: _write_array(root / f"{kind}_{name}.{tag}.npy", array) for name, array in arrays.items()}
+
+
+def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    """The arrays of all these segments, one after another; those of vectors and of nested segments, whose names begin
+    with theirs, only where some are.
+    """
+    ids = [segment.ids for segment in segments]
+    arrays: dict[str, Array] = {
+        **_posting_arrays(segments),
+        "lengths": np.concatenate([s.lengths for s in segments], axis=1),
+        "id_hashes": np.concatenate([i.hashes for i in ids]),
+        "id_order": np.concatenate([i.order for i in ids]),
+    }
+    columns = Columns.concatenate([s.columns for s in segments])
+    arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
+    arrays |= {f"number_{name}": numbers for name, numbers in columns.numbers.items()}
+    held = [s.vectors for s in segments if s.vectors is not None]
+    if held:
+        arrays["vectors"] = np.concatenate([vectors.matrix for vectors in held])
+        arrays["vector_offsets"] = np.concatenate(
+            [np.zeros(s.size + 1, dtype=np.int64) if s.vectors is None else s.vectors.offsets for s in segments]
+        )
+    for inner in NESTED:
+        if any(s.held(inner) is not None for s in segments):
+            arrays |= {f"{inner}_{name}": a for name, a in _posting_arrays([s.nested(inner) for s in segments]).items()}
+    return arrays | _string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
+
+
+def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    shapes = [(s.size, len(s.terms), s.postings, s.kind_lengths.shape[1]) for s in segments]
+    return {
+        "shapes": np.array(shapes, dtype=np.int64),
+        "terms": np.concatenate([s.terms for s in segments]),
+        "offsets": np.concatenate([s.offsets for s in segments]),
+        "documents": np.concatenate([s.documents for s in segments]),
+        "kinds": np.concatenate([s.kinds for s in segments]),
+        "kind_frequencies": np.concatenate([s.kind_frequencies for s in segments], axis=1),
+        "kind_lengths": np.concatenate([s.kind_lengths for s in segments], axis=1),
+    }
+
+
+def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
+    segments = []
+    document = 0
+    categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
+    numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
+    ids = _string_columns(arrays)["ids"]
+    sizes = arrays["shapes"][:, 0].tolist()
+    held = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
+    vectors = _vectors(arrays, sizes) if "vector" in held else repeat(None)
+    nested = [_postings(arrays, f"{name}_") if name in held else repeat(None) for name in NESTED]
+    for size, postings, rows, *inner in zip(sizes, _postings(arrays), vectors, *nested, strict=False):
+        own = slice(document, document + size)
+        codes = {name: column[own] for name, column in categories.items()}
+        values = {name: column[own] for name, column in numbers.items()}
+        about: dict[str, Any] = {
+            "ids": Ids(
+                Strings(ids.block, ids.offsets[document : document + size + 1]),
+                arrays["id_hashes"][own],
+                arrays["id_order"][own],
+            ),
+            "columns": Columns(
+                size,
+                {name: column for name, column in codes.items() if len(column) and column.max() != ABSENT},
+                {name: column for name, column in values.items() if not np.isnan(column).all()},
+            ),
+        }
+        listed: dict[str, Any] = {
+            name: Segment(**arrays_of, **about, lengths=np.zeros((1, size), dtype=np.int32))
+            for name, arrays_of in zip(NESTED, inner, strict=True)
+            if arrays_of is not None and len(arrays_of["documents"])
+        }
+        segments.append(Segment(**postings, **about, lengths=arrays["lengths"][:, own], vectors=rows, **listed))
+        document += size
+    return segments
+
+
+def _postings(arrays: Mapping[str, Array], prefix: str = "") -> Iterator[dict[str, Any]]:
+    """The arrays of each segment's postings, in order."""
+    term = posting = kind = 0
+    for row, (_, terms, postings, kinds) in enumerate(arrays[f"{prefix}shapes"].tolist()):
+        listed, kept = slice(posting, posting + postings), slice(kind, kind + kinds)
+        yield {
+            "terms": arrays[f"{prefix}terms"][term : term + terms],
+            # Each segment's offsets have one entry more than it has terms.
+            "offsets": arrays[f"{prefix}offsets"][term + row : term + row + terms + 1],
+            "documents": arrays[f"{prefix}documents"][listed],
+            "kinds": arrays[f"{prefix}kinds"][listed],
+            "kind_frequencies": arrays[f"{prefix}kind_frequencies"][:, kept],
+            "kind_lengths": arrays[f"{prefix}kind_lengths"][:, kept],
+        }
+        term, posting, kind = term + terms, posting + postings, kind + kinds
+
+
+def _vectors(arrays: Mapping[str, Array], sizes: Sequence[int]) -> Iterator[Vectors | None]:
+    """The vectors of each segment, in order."""
+    first = row = 0
+    for size in sizes:
+        offsets = arrays["vector_offsets"][first : first + size + 1]
+        rows = int(offsets[-1])
+        yield Vectors(arrays["vectors"][row : row + rows], offsets) if rows else None
+        first, row = first + size + 1, row + rows
+
+
+def _head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:
+    """What of the parts is in use."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    rows: list[tuple[int, int, int]] = []
+    deleted = [np.zeros((0, 2), dtype=np.int64)]
+    for namespace, snapshot in enumerate(index.namespaces.values()):
+        for number, own in snapshot.tombstones.items():
+            documents = np.flatnonzero(own.dead)
+            deleted.append(np.stack([np.full(len(documents), len(rows) + number), documents], axis=1))
+        for segment in snapshot.segments:
+            tag, row = places[segment]
+            rows.append((namespace, numbers[tag], row))
+    return {
+        "segments": np.array(rows, dtype=np.int64).reshape(-1, 3),
+        "deleted": np.concatenate(deleted),
+        **_string_arrays({"namespaces": Strings.of(index.namespaces)}),
+    }
+
+
+def _string_arrays(columns: Mapping[str, Strings]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for name, column in columns.items():
+        arrays[f"{name}_block"], arrays[f"{name}_offsets"] = column.block, column.offsets
+    return arrays
+
+
+def _string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
+    names = [name.removesuffix("_block") for name in arrays if name.endswith("_block")]
+    return {name: Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]) for name in names}
+
+
+def _write_array(path: Path, array: Array) -> dict[str, Any]:
+    with path.open("wb") as handle:
+        np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
+        handle.flush()
+        os.fsync(handle.fileno())
+    return {
+        "file": path.name,
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "bytes": path.stat().st_size,
+        "crc32": _file_checksum(path),
+    }
+
+
+def _file_checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 22):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _manifest_checksum(manifest: Mapping[str, Any]) -> int:
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def _readable(root: Path, read: Callable[[], T]) -> T:
+    """What `read` returns, with every failure of the files named."""
+    try:
+        return read()
+    except IndexFileError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{root}: cannot be read: {error.strerror or error}") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        _damaged(root, f"its parts do not fit together ({type(error).__name__}: {error})")
+
+
+def _damaged(path: Path, what: str) -> NoReturn:
+    raise DamagedIndexError(f"{path}: {what}; restore the index from a copy or build it again from the records")
+
+
+def _read_manifest(root: Path) -> dict[str, Any]:
+    path = root / MANIFEST
+    if not root.is_dir():
+        raise ForeignIndexError(f"{root}: no such directory" if not root.exists() else f"{root}: not a directory")
+    if not path.exists():
+        raise ForeignIndexError(f"{root}: not a fanrank index (it has no {MANIFEST})")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        _damaged(path, "not valid JSON")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ForeignIndexError(f"{path}: not the manifest of a fanrank index")
+    version = manifest.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise NewerFormatError(
+            f"{path}: written in format {version}, and this fanrank reads up to {VERSION}; upgrade fanrank"
+        )
+    if manifest.get("checksum") != _manifest_checksum(manifest):
+        _damaged(path, "altered since it was written")
+    return manifest
+
+
+def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
+    path = root / entry["file"]
+    if path.parent != root:
+        _damaged(path, "a file name that leaves the directory")
+    if not path.exists():
+        _damaged(path, "missing")
+    if path.stat().st_size != entry["bytes"]:
+        _damaged(path, f"{path.stat().st_size} bytes instead of {entry['bytes']}")
+    if verify and _file_checksum(path) != entry["crc32"]:
+        _damaged(path, "altered since it was written (checksum differs)")
+    empty = 0 in entry["shape"]
+    array: Array = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+    if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+        _damaged(path, "not the array that the manifest names")
+    return array

@@ -1,0 +1,75 @@
+"""A store's directory, and the lock that lets one writer in at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+from ..errors import ForeignIndexError, StoreLockedError
+from .row_codec import RECORDS
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK = "lock"
+
+
+def make_folder(root: Path) -> None:
+    """Make the directory if it is missing. Raises `ForeignIndexError` unless it is a store's, or empty."""
+    if root.exists() and not root.is_dir():
+        raise ForeignIndexError(f"{root}: not a directory")
+    if not root.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        if os.name == "posix":
+            # SQLite makes its own files durable in the directory, but not the directory.
+            descriptor = os.open(root.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    if not (root / RECORDS).exists() and any(file.name != LOCK for file in root.iterdir()):
+        raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
+
+
+def take_lock(path: Path) -> int:
+    """A descriptor that holds the writer's lock until `let_go`, or until the process ends, however it ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            if sys.platform == "win32":
+                # Windows keeps others from reading what is locked, so that is a byte behind the number.
+                os.lseek(descriptor, 1 << 20, os.SEEK_SET)
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                raise
+            holder = os.pread(descriptor, 20, 0) if sys.platform != "win32" else os.read(descriptor, 20)
+            raise StoreLockedError(
+                f"{path.parent}: process {holder.decode(errors='replace').strip() or 'unknown'} writes to it; there is "
+                "one writer at a time (readers may open it with read_only=True)"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def let_go(lock: int) -> None:
+    try:
+        if sys.platform == "win32":
+            os.lseek(lock, 1 << 20, os.SEEK_SET)
+            msvcrt.locking(lock, msvcrt.LK_UNLCK, 1)
+        else:
+            # A forked child still has the descriptor, and closing ours alone would leave it the lock.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    finally:
+        os.close(lock)

@@ -1,0 +1,642 @@
+"""What an engine holds, and how writes change it: batches in, snapshots out, durable first where there is a store.
+
+::
+
+    write ─ encode ─ queue ─┐ one thread at a time, for all that wait (group commit)
+                            └ prepare on the snapshots ─ commit to the store ─ publish ─ merge, checkpoint behind
+
+A search takes the snapshots as they are and never waits for a writer. A batch is prepared on top of them in full, then
+committed, then published in one assignment, so that no reader sees half of it and none sees what is not durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StorageError, UnknownIdError
+from ..index.bm25 import BM25
+from ..index.build import build_segment
+from ..index.bulk import Bulk, check_new
+from ..index.columns import Schema
+from ..index.segment import Segment
+from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
+from ..records.record import Record
+from ..text.analyzers import Analyzer
+from ..text.vocabulary import Encoder, Vocabulary
+from .failpoints import reach
+from .index_files import IndexDirectory, SavedIndex
+from .record_store import Change, RecordStore, Run
+from .row_codec import EncodedRecord, encode
+
+logger = logging.getLogger("fanrank")
+
+# Records, and characters of their texts, analysed at a time while an index is built (A126): bounds what is held beside
+# the index. Of 50,000 records those of SGD alone took as much memory as its whole index.
+BUILD_CHUNK = 1 << 14
+BUILD_CHARACTERS = 1 << 23
+# Records read before their characters are counted.
+READ = 1 << 10
+# A write merges segments itself up to this many documents, a millisecond or two; larger merges wait for the background.
+INLINE_DOCUMENTS = 1 << 12
+# With more segments than this in a namespace the background has fallen behind, and the writer merges them all.
+MAX_SEGMENTS = 512
+# Changes after which the index files are brought up to date: what opening the store replays, at most about a second.
+CHECKPOINT_CHANGES = 100_000
+# Seconds after a failure in the background before the next attempt.
+PAUSE = 5.0
+
+
+@dataclass(eq=False)
+class Write:
+    """One batch: ids to remove, by namespace, then records to add."""
+
+    removed: Mapping[str, Sequence[str]]
+    added: Iterator[Sequence[Record]]
+    missing_ok: bool = False
+    """Whether ids to remove that nobody has are passed over."""
+    threads: int = 1
+    """What a batch of more than one chunk may use."""
+    bulk: bool = False
+    """Whether there is more than one chunk."""
+    count: int = 0
+    """Records added, or removed where none was added."""
+    done: bool = False
+    error: BaseException | None = None
+
+
+class State(NamedTuple):
+    """What searches and checkpoints see."""
+
+    snapshots: Mapping[str, Snapshot]
+    sequence: int
+    version: int
+    """Counts publications."""
+
+
+class Sizes(NamedTuple):
+    """Of the vocabularies."""
+
+    terms: int
+    weight_terms: int
+    entity_terms: int
+    values: Mapping[str, int]
+
+
+@dataclass
+class Counters:
+    """What happened behind the writes."""
+
+    merges: int = 0
+    merged_documents: int = 0
+    compacted_documents: int = 0
+    """Dead documents that merges left out."""
+    checkpoints: int = 0
+    commits: int = 0
+    batches: int = 0
+    """Writes; more than `commits` where several were committed together."""
+    error: str | None = None
+    """The last failure in the background, None once it succeeds again."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """The records of all namespaces as snapshots. `store` and `directory` are None for an engine in memory alone."""
+
+    bm25: BM25
+    analyzer: Analyzer
+    schema: Schema
+    window: float = WEEK
+    store: RecordStore | None = None
+    directory: IndexDirectory | None = None
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.encoder = Encoder(self.analyzer, Vocabulary())
+        self.values = {name: Vocabulary() for name in self.schema.categories}
+        self.weight_terms = Vocabulary()
+        """The terms of learned weights."""
+        self.entity_terms = Vocabulary()
+        """What records say of entities (`engine/records/entities.py`)."""
+        self.checkpointed = 0
+        self._state = State({}, 0, 0)
+        self._saved_version = 0
+        self._queue: deque[Write] = deque()
+        self._writing = threading.Lock()
+        self._saving = threading.Lock()
+        self._reading: int | None = None  # the thread that reads a caller's iterable under the lock
+        self._starting = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._dirty: set[str] = set()
+        self._not_before = 0.0
+        self._closed = False
+
+    @property
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        """By namespace; replaced by every write, never changed."""
+        return self._state.snapshots
+
+    @snapshots.setter
+    def snapshots(self, snapshots: Mapping[str, Snapshot]) -> None:
+        self._become(snapshots)
+
+    @property
+    def sequence(self) -> int:
+        """The last change of the store that the snapshots hold."""
+        return self._state.sequence
+
+    def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
+        """Publish: in one assignment, so that no interrupt leaves a half."""
+        version = self._state.version + 1
+        self._state = State(snapshots, self._state.sequence if sequence is None else sequence, version)
+
+    def restore(self, saved: SavedIndex) -> None:
+        """Take over an index from files."""
+        self.encoder = Encoder(self.analyzer, Vocabulary(saved.terms))
+        self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
+        self.weight_terms = Vocabulary(saved.weight_terms)
+        self.entity_terms = Vocabulary(saved.entity_terms)
+        self._become(dict(saved.namespaces), saved.sequence)
+        self.checkpointed, self._saved_version = saved.sequence, self._state.version
+
+    def snapshot(self, namespace: str) -> Snapshot:
+        return self.snapshots.get(namespace) or Snapshot((), self.bm25)
+
+    def write(
+        self,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Iterable[Record] = (),
+        missing_ok: bool = False,
+        threads: int | None = None,
+    ) -> int:
+        """Apply one batch, all or nothing; returns once it is durable and seen by searches.
+
+        Analysing a batch of more than one chunk may use `threads`; None: all cores that the process may run on.
+        """
+        threads = cores() if threads is None else threads
+        if self._reading == threading.get_ident():
+            raise StorageError("the records come from an iterable that itself writes; collect them first")
+        source = iter(added)
+        first = list(chunks_of(source, 1))
+        second = list(islice(source, 1))
+        if not second:
+            request = Write(removed or {}, iter(first), missing_ok, threads)
+            self._queue.append(request)
+            try:
+                with self._writing:
+                    if not request.done:
+                        self._apply_queue()
+            except BaseException:
+                # Interrupted; else another thread's write would apply it later, when the caller may have tried again.
+                with suppress(ValueError):
+                    self._queue.remove(request)
+                raise
+        else:
+            # Too large to be prepared on behalf of another thread: its records are read as they are analysed.
+            # Iterators of lists, unlike the lists, hold nothing once they are through.
+            chunks = chain(iter(first), chunks_of(chain(iter(second), source)))
+            del first, second
+            request = Write(removed or {}, chunks, missing_ok, threads, bulk=True)
+            with self._writing:
+                self._reading = threading.get_ident()
+                try:
+                    self._apply([request])
+                finally:
+                    self._reading = None
+        if request.error is not None:
+            raise request.error
+        self.wake()
+        return request.count
+
+    def _apply_queue(self) -> None:
+        """Apply all that wait. Whatever interrupts it, none of them is left undone."""
+        taken: list[Write] = []
+        try:
+            while self._queue:
+                taken.append(self._queue.popleft())
+            self._apply(taken)
+        finally:
+            for request in taken:
+                if not request.done:
+                    request.error = StorageError("the batch was interrupted, and nothing of it was written")
+                    request.done = True
+
+    def _apply(self, requests: Sequence[Write]) -> None:
+        """Prepare each, commit all that can be, publish. A request's failure is its own; the store's is everybody's."""
+        if self._closed:
+            for request in requests:
+                request.error, request.done = StorageError("the engine is closed"), True
+            return
+        self._catch_up()
+        start = self._sizes()
+        working: dict[str, Snapshot] = {}
+        batches: list[list[Change]] = []
+        prepared: list[Write] = []
+        for request in requests:
+            before = self._sizes()
+            try:
+                states, changes = self._prepare(request, working)
+            except Exception as error:
+                self._forget(before)
+                request.error, request.done = error, True
+                continue
+            except BaseException:  # of this thread, whoever's request it is
+                self._forget(start)
+                raise
+            working |= states
+            batches.append(changes)
+            prepared.append(request)
+        sequence, interrupt = self.sequence, None
+        try:
+            if self.store is not None and any(batches):
+                sequence = self.store.write(batches)
+        except BaseException as error:
+            # An interrupt may come just after the commit, and what is durable must be seen.
+            if self.store is None or self.store.sequence == self.sequence:
+                self._forget(start)
+                for request in prepared:
+                    request.error, request.done = error, True
+                if not isinstance(error, Exception):
+                    raise
+                return
+            sequence, interrupt = self.store.sequence, error
+        self._become({**self.snapshots, **working}, sequence)
+        self._dirty |= working.keys()
+        self.counters.batches += len(prepared)
+        self.counters.commits += bool(prepared)
+        reach("write.published")
+        for request in prepared:
+            request.done = True
+        if interrupt is not None:
+            raise interrupt
+
+    def _catch_up(self) -> None:
+        """Take over what the store holds beyond the snapshots: an interrupt came between commit and publication."""
+        if self.store is not None and not self.store.read_only and self.store.sequence != self.sequence:
+            self._replay(self.store.changes_after(self.sequence), self.store.sequence)
+
+    def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
+        """The snapshots after the batch, and the same as changes for the store (none where there is no store)."""
+        states: dict[str, Snapshot] = {}
+        removed: dict[str, list[str]] = {}
+        added: dict[str, list[EncodedRecord]] = {}
+        new: dict[str, list[Segment]] = {}
+        count = 0
+        for namespace, ids in request.removed.items():
+            before = working.get(namespace) or self.snapshot(namespace)
+            places = before.find_all(ids)
+            missing = [record_id for record_id in ids if record_id not in places]
+            if missing and not request.missing_ok:
+                where = f" in namespace {namespace!r}" if namespace else ""
+                raise UnknownIdError(f"no live record with id {missing[0]!r}{where}; nothing was changed")
+            if not places:
+                continue
+            removed[namespace] = list(places)
+            states[namespace] = before.without(list(places.values()))
+            count += len(places)
+        analysed = 0
+        builds: dict[str, Bulk] = {}
+        for chunk in request.added:
+            for namespace, group in by_namespace(chunk).items():
+                before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+                _let_others_run()
+                if request.bulk:
+                    if namespace not in builds:
+                        builds[namespace] = self._bulk(namespace, before, request.threads)
+                    builds[namespace].add(group)
+                else:
+                    new[namespace] = [self.build(group, check_new(namespace, group, before))]
+                if self.store is not None:
+                    added.setdefault(namespace, []).extend(map(encode, group))
+                _let_others_run()
+            analysed += len(chunk)
+            del chunk, group
+        for namespace, build in builds.items():
+            new[namespace] = build.finish()
+        for namespace, segments in new.items():
+            before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+            states[namespace] = before.extended(segments)
+        for namespace, after in states.items():
+            behind_hand = request.bulk or len(after.segments) > MAX_SEGMENTS
+            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if behind_hand else INLINE_DOCUMENTS, self.window)
+        request.count = analysed or count
+        if self.store is None:
+            return states, []
+        return states, [Change(name, removed.get(name, ()), added.get(name, ())) for name in states]
+
+    def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
+        return build_segment(
+            records,
+            self.encoder,
+            list(self.bm25.fields),
+            self.schema,
+            self.values,
+            hashes,
+            self.weight_terms,
+            self.entity_terms,
+        )
+
+    def _bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:
+        return Bulk(
+            namespace,
+            before,
+            list(self.bm25.fields),
+            self.encoder,
+            self.schema,
+            self.values,
+            self.weight_terms,
+            self.entity_terms,
+            MAX_SEGMENT_DOCUMENTS,
+            self.window,
+            threads,
+        )
+
+    def _sizes(self) -> Sizes:
+        return Sizes(
+            len(self.encoder.vocabulary),
+            len(self.weight_terms),
+            len(self.entity_terms),
+            {name: len(column) for name, column in self.values.items()},
+        )
+
+    def _forget(self, sizes: Sizes) -> None:
+        """Undo what a failed batch added to the vocabularies."""
+        if len(self.encoder.vocabulary) > sizes.terms:
+            self.encoder.forget(sizes.terms)
+        self.weight_terms.truncate(sizes.weight_terms)
+        self.entity_terms.truncate(sizes.entity_terms)
+        for name, column in self.values.items():
+            column.truncate(sizes.values[name])
+
+    def drop(self, namespace: str) -> None:
+        """Remove a namespace with all it holds."""
+        with self._writing:
+            if self._closed:
+                raise StorageError("the engine is closed")
+            self._catch_up()
+            if namespace not in self.snapshots:
+                return
+            sequence = None if self.store is None else self.store.drop(namespace)
+            self._become({name: own for name, own in self.snapshots.items() if name != namespace}, sequence)
+        self.wake()
+
+    def replay(self, runs: Iterable[Run], last: int) -> None:
+        """Apply what the store holds beyond the index. Ids that are not live are passed over.
+
+        `last` is the store's last change if there are no runs: a writer elsewhere may have made more by the time that
+        the runs show.
+        """
+        with self._writing:
+            self._replay(runs, last)
+
+    def _replay(self, runs: Iterable[Run], last: int) -> None:
+        snapshots = dict(self.snapshots)
+        for run in runs:
+            self._dirty.add(run.namespace)
+            empty = Snapshot((), self.bm25)
+            snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
+            snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
+            if run.added:
+                snapshot = snapshot.extended([self.build(run.added)])
+            snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window)
+            if run.dropped and not run.added:
+                del snapshots[run.namespace]
+            last = run.last
+        if last > self.sequence:
+            self._become(snapshots, last)
+
+    def wake(self) -> None:
+        """See to it that a thread works in the background if there is something to do."""
+        if self._closed or time.monotonic() < self._not_before:
+            return
+        if not (self._mergeable() or self._checkpoint_due()):
+            return
+        with self._starting:
+            if self._worker is None:
+                worker = threading.Thread(target=self._work, name="fanrank-merge", daemon=True)
+                try:
+                    worker.start()
+                except RuntimeError as error:  # no thread to be had; the write that asked is done all the same
+                    self._fail(error)
+                else:
+                    self._worker = worker
+
+    def _fail(self, error: Exception) -> None:
+        """Note a failure in the background, and pause."""
+        self.counters.error = f"{type(error).__name__}: {error}"
+        self._not_before = time.monotonic() + PAUSE
+        logger.warning("background work failed: %s", type(error).__name__)
+
+    def _mergeable(self) -> bool:
+        for namespace in list(self._dirty):
+            # Before the look, so that what a write adds meanwhile stays.
+            self._dirty.discard(namespace)
+            if next(self.snapshot(namespace).merges(MAX_SEGMENT_DOCUMENTS, self.window), None) is not None:
+                self._dirty.add(namespace)
+                return True
+        return False
+
+    def _checkpoint_due(self) -> bool:
+        return self.directory is not None and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
+
+    def _work(self) -> None:
+        while True:
+            try:
+                while self._merge_one() and not self._closed:
+                    pass
+                if self._checkpoint_due() and not self._closed:
+                    self.checkpoint()
+            except Exception as error:
+                self._fail(error)
+                with self._starting:
+                    self._worker = None
+                return
+            with self._starting:
+                if self._closed or not (self._mergeable() or self._checkpoint_due()):
+                    self._worker = None
+                    return
+
+    def _merge_one(self) -> bool:
+        """Do one merge that is due, if any, and publish it."""
+        for namespace in list(self._dirty):
+            self._dirty.discard(namespace)
+            merge = next(self.snapshot(namespace).merges(MAX_SEGMENT_DOCUMENTS, self.window), None)
+            if merge is None:
+                continue
+            self._dirty.add(namespace)
+            reach("merge.begin")
+            merged = merge.run()
+            if merged is not None:
+                merged.prepare()
+            reach("merge.built")
+            with self._writing:
+                self._publish(namespace, merge, merged)
+            reach("merge.published")
+            return True
+        return False
+
+    def _publish(self, namespace: str, merge: Merge, merged: Segment | None) -> None:
+        current = self.snapshots.get(namespace)
+        following = current and current.replaced(merge, merged)
+        if not following:
+            return  # a write merged them meanwhile, or the namespace is gone
+        self._become({**self.snapshots, namespace: following})
+        self.counters.merges += 1
+        self.counters.error = None
+        size = 0 if merged is None else merged.size
+        self.counters.merged_documents += size
+        self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
+
+    def saved(self) -> SavedIndex:
+        """All there is, as of one moment between two writes."""
+        with self._writing:
+            self._catch_up()
+            return SavedIndex(
+                analyzer=self.analyzer.name,
+                parameters=self.bm25.to_dict(),
+                columns=self.schema.declared(),
+                terms=list(self.encoder.vocabulary.strings),
+                categories={name: list(values.strings) for name, values in self.values.items()},
+                namespaces=self.snapshots,
+                sequence=self.sequence,
+                weight_terms=list(self.weight_terms.strings),
+                entity_terms=list(self.entity_terms.strings),
+            )
+
+    def checkpoint(self) -> None:
+        """Bring the index files up to the last write, so that opening the store has nothing to replay."""
+        if self.directory is None or self.store is None:
+            return
+        with self._saving:
+            version = self._state.version
+            if self._closed or version == self._saved_version:
+                return
+            saved = self.saved()
+            reach("checkpoint.begin")
+            self.directory.save(saved)
+            self.checkpointed, self._saved_version = saved.sequence, version
+            self.store.prune(saved.sequence)
+            reach("checkpoint.pruned")
+            self.counters.checkpoints += 1
+            self.counters.error = None
+
+    def flush(self) -> None:
+        """Do all merges that are due and checkpoint. Raises `StorageError` where the files fail."""
+        self.join()
+        while self._merge_one():
+            pass
+        self.checkpoint()
+
+    def check_gone(self, namespace: str, ids: Sequence[str]) -> None:
+        """Raise `DamagedStoreError` if one of these ids, which the store does not find, is live."""
+        if self.store is None or self.store.read_only or not self.snapshot(namespace).find_all(ids):
+            return
+        # A write may be between its commit and its snapshot: without one, both must hold the same.
+        with self._writing:
+            self.store.check_found(namespace, list(self.snapshot(namespace).find_all(ids)))
+
+    def join(self) -> None:
+        """Wait for the background to finish what it does."""
+        worker = self._worker
+        if worker is not None and worker is not threading.current_thread():
+            worker.join()
+
+    def close(self) -> None:
+        """Checkpoint, let the store go, refuse further writes. A second call does nothing."""
+        if self._closed:
+            return
+        self.join()
+        try:
+            self.checkpoint()
+        finally:
+            # No checkpoint may come after the store's lock is gone.
+            with self._saving, self._writing:
+                self._closed = True
+            if self.store is not None:
+                self.store.close()
+
+    def verify(self) -> dict[str, int]:
+        """As `Engine.verify`. Writes wait meanwhile."""
+        assert self.store is not None
+        with self._writing:
+            self._catch_up()
+            records = missing = 0
+            for namespace, ids in self.store.ids():
+                records += len(ids)
+                missing += len(ids) - len(self.snapshot(namespace).find_all(ids))
+            indexed = sum(snapshot.size for snapshot in self.snapshots.values())
+        return {"records": records, "missing": missing, "extra": indexed - (records - missing)}
+
+    def stats(self) -> dict[str, Any]:
+        """The state of what goes on behind the writes."""
+        found: dict[str, Any] = {
+            "writes": self.counters.batches,
+            "commits": self.counters.commits,
+            "merges": self.counters.merges,
+            "merged_documents": self.counters.merged_documents,
+            "compacted_documents": self.counters.compacted_documents,
+            "merging": self._worker is not None,
+            "background_error": self.counters.error,
+        }
+        if self.store is not None:
+            found |= {
+                "sequence": self.sequence,
+                "checkpointed": self.checkpointed,
+                "checkpoints": self.counters.checkpoints,
+                "store_bytes": self.store.bytes,
+            }
+        return found
+
+
+def _let_others_run() -> None:
+    """Let go of the interpreter's lock: a search that waits for it would else wait for up to 5 ms."""
+    time.sleep(0)
+
+
+def cores() -> int:
+    """Cores that the process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[list[Record]]:
+    """The records in lists of up to `BUILD_CHUNK`, and about `BUILD_CHARACTERS`; the first `most` of them."""
+    for _ in repeat(None) if most is None else range(most):
+        chunk: list[Record] = []
+        characters = 0
+        while len(chunk) < BUILD_CHUNK and characters < BUILD_CHARACTERS:
+            read = list(islice(records, min(READ, BUILD_CHUNK - len(chunk))))
+            if not read:
+                break
+            chunk += read
+            characters += sum([len(record.text) for record in read])
+            characters += sum(len(text) for record in read if record.fields for text in record.fields.values())
+        if not chunk:
+            return
+        yield chunk
+
+
+def by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each namespace, in their order."""
+    namespaces = dict.fromkeys(map(_namespace, records))
+    if len(namespaces) == 1:
+        return {next(iter(namespaces)): list(records)}
+    groups: dict[str, list[Record]] = {namespace: [] for namespace in namespaces}
+    for record in records:
+        groups[record.namespace].append(record)
+    return groups
+
+
+_namespace = attrgetter("namespace")

@@ -1,0 +1,639 @@
+"""The records of an engine directory, in SQLite: the truth that every index is built from.
+
+``records.sqlite`` holds what is live and a log of what was removed, all numbered by one counter, `sequence`. A write is
+one transaction in a write-ahead log that is synced before it counts, so that a crash at any moment leaves exactly the
+writes that returned, or those and the whole one in flight.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import (
+    DamagedStoreError,
+    FanrankError,
+    ForeignIndexError,
+    NewerFormatError,
+    ParameterError,
+    StaleIndexError,
+    StorageError,
+)
+from ..records.record import Record
+from . import failpoints
+from .lock import LOCK, let_go, make_folder, take_lock
+from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
+
+APPLICATION = 0x66616E72  # "fanr"
+VERSION = 3
+# What a store is until a record says something of entities: versions of fanrank that know nothing of them can open it.
+PLAIN_VERSION = 2
+
+# Seconds that a statement waits for another process's short locks (a recovery, a last close), not for a writer.
+PATIENCE = 10.0
+# Rows of a replay held at a time.
+REPLAY_CHUNK = 10_000
+# Parameters of one look-up by id.
+FETCH_CHUNK = 500
+# Rows of one statement. Every statement lets go of Python's lock, and beside one busy Python thread it comes back after
+# up to 5 ms: 100 records by executemany then take up to 430 ms, as VALUES of many rows 33 ms at most.
+MAX_ROWS = 128
+
+# 16 MB of log before it is folded in: with ids in no order (a page of the id index a record) 61,000 records/s, and
+# 40,000 at SQLite's default of 4 MB.
+_PRAGMAS = "synchronous=FULL", "wal_autocheckpoint=4000", "journal_size_limit=67108864", "foreign_keys=OFF"
+_SCHEMA = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE records(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT NOT NULL,"
+    " checksum INTEGER NOT NULL, data TEXT NOT NULL, vectors BLOB)",
+    "CREATE UNIQUE INDEX record_ids ON records(namespace, id)",
+    # A row without an id: all records that the namespace held.
+    "CREATE TABLE deletions(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT)",
+    f"PRAGMA application_id={APPLICATION}",
+    f"PRAGMA user_version={PLAIN_VERSION}",
+)
+# From version 1, whose records had no vectors.
+_MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={PLAIN_VERSION}")
+# OR ROLLBACK: without it an INSERT of many rows copies every page before it touches it, to undo itself alone.
+_ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data, vectors) VALUES "
+_LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
+_NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one write batch does to one namespace: first the drop, then the removals, then the additions.
+
+    `removed` are ids that are live before, `added` records whose ids are not live after the removals; `dropped` removes
+    whatever the namespace holds.
+    """
+
+    namespace: str
+    removed: Sequence[str] = ()
+    added: Sequence[EncodedRecord] = ()
+    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A step of a replay for one namespace: first the drop, then the removals, then the additions, in order."""
+
+    namespace: str
+    last: int
+    """The store's last change at the moment that the whole replay shows."""
+    removed: list[str] = field(default_factory=list)
+    added: list[Record] = field(default_factory=list)
+    dropped: bool = False
+
+
+class RecordStore:
+    """The records of one engine directory: one writer, any number of readers in any process.
+
+    Safe to use from many threads. Reads see the last committed write and never wait for one in flight. Every method
+    raises `StorageError` where the files fail and `DamagedStoreError` where they do not say what was written.
+    """
+
+    def __init__(
+        self, path: Path, reader: sqlite3.Connection, writer: sqlite3.Connection | None, lock: int | None
+    ) -> None:
+        self.path = path
+        self._reader: sqlite3.Connection | None = reader
+        self._writer = writer
+        self._lock = lock
+        self._read_only = writer is None
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._process = os.getpid()
+        self._last = 0  # the last sequence that is committed
+        self._next = 0  # and that of the transaction under way
+        self._numbers: dict[str, int] = {}
+        self._version = 0
+        if writer is not None:
+            self._remember(writer)
+
+    @classmethod
+    def open(cls, root: str | os.PathLike[str], *, read_only: bool = False) -> RecordStore:
+        """The store in the directory `root`; a writer makes both where they are missing.
+
+        Raises `StoreLockedError` while another writer has it open, `ForeignIndexError`, `NewerFormatError`,
+        `DamagedStoreError`, `StorageError`.
+        """
+        root = Path(root)
+        path = root / RECORDS
+        with _named(path):
+            if read_only:
+                if not path.is_file():
+                    raise ForeignIndexError(f"{root}: no fanrank records here (it has no {RECORDS})")
+                reader = _open_reader(path)
+                try:
+                    if _is_blank(reader, path):
+                        raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
+                    return cls(path, reader, None, None)
+                except BaseException:
+                    reader.close()
+                    raise
+            make_folder(root)
+            lock = take_lock(root / LOCK)
+            writer = None
+            try:
+                writer = _open_writer(path)
+                return cls(path, _open_reader(path), writer, lock)
+            except BaseException:
+                if writer is not None:
+                    writer.close()
+                let_go(lock)
+                raise
+
+    def __enter__(self) -> RecordStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Fold the log into the file and let go of the lock; a second call does nothing, nor does a forked child's."""
+        if os.getpid() != self._process:
+            return
+        with self._writing, self._reading, _named(self.path):
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            writer, self._writer = self._writer, None
+            lock, self._lock = self._lock, None
+            try:
+                if writer is not None:
+                    # A reader elsewhere may hold the log open; it is folded in at another time then.
+                    writer.execute("PRAGMA busy_timeout=0")
+                    with closing(writer):
+                        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                if lock is not None:
+                    let_go(lock)
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk: the database and its log."""
+        return sum(file.stat().st_size for file in (self.path, _log_of(self.path)) if file.exists())
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change, 0 where there was none."""
+        if not self._read_only:
+            return self._last
+        with self._reads() as reader:
+            return _last_sequence(reader)
+
+    @property
+    def pruned(self) -> int:
+        """Deletions up to this sequence are no longer known."""
+        with self._reads() as reader:
+            return _pruned(reader)
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """What `set_config` was given, None before."""
+        with self._reads() as reader:
+            rows = dict(reader.execute("SELECT key, value FROM meta WHERE key IN ('config', 'checksum')").fetchall())
+        if not rows:
+            return None
+        value = rows.get(b"config")
+        if not isinstance(value, bytes) or zlib.crc32(value) != rows.get(b"checksum"):
+            raise _damaged(self.path, "the engine's parameters were altered since they were written (checksum differs)")
+        found: dict[str, Any] = json.loads(value)
+        return found
+
+    def set_config(self, config: dict[str, Any], *, replace: bool = False) -> None:
+        """Keep the engine's parameters, once; `replace` others only while the store has seen no write.
+
+        Raises `ParameterError` if there are some, or if JSON alters them.
+        """
+        try:
+            value = JSON.encode(config)
+            same = json.loads(value) == config
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"the engine's parameters cannot be stored as JSON: {error}") from None
+        if not same:
+            raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
+        with self._transaction() as writer:
+            if replace and self._last == 0:
+                writer.execute("DELETE FROM meta WHERE key IN ('config', 'checksum')")
+            if writer.execute("SELECT 1 FROM meta WHERE key = 'config'").fetchone():
+                raise ParameterError(f"{self.path}: its parameters are set when it is made; make another directory")
+            rows = "config", value, "checksum", zlib.crc32(value.encode())
+            writer.execute("INSERT INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
+
+    def write(self, batches: Sequence[Sequence[Change]]) -> int:
+        """Apply the batches in order, all or nothing; the sequence of the last change. Durable when it returns.
+
+        Raises `StorageError` where the disk fails or is full, or where a change does not fit the live records; the
+        store is then as it was, and usable.
+        """
+        with self._transaction() as writer:
+            failpoints.reach("write.begin")
+            for batch in batches:
+                for change in batch:
+                    self._apply(writer, change)
+                    failpoints.reach("write.records")
+            last = self._next
+            failpoints.reach("write.commit")
+        failpoints.reach("write.committed")
+        return last
+
+    def drop(self, namespace: str) -> int:
+        """Remove all records of a namespace; the sequence of that change."""
+        return self.write([[Change(namespace, dropped=True)]])
+
+    def _apply(self, writer: sqlite3.Connection, change: Change) -> None:
+        last = self._next
+        number = self._numbers.get(change.namespace)
+        if number is None:
+            number = len(self._numbers) + 1
+            writer.execute("INSERT INTO namespaces(number, name) VALUES (?, ?)", (number, change.namespace))
+            self._numbers[change.namespace] = number
+        if change.dropped:
+            last += 1
+            writer.execute("DELETE FROM records WHERE namespace = ?", (number,))
+            writer.execute("INSERT INTO deletions(sequence, namespace) VALUES (?, ?)", (last, number))
+        start = 0
+        for size in _pieces(len(change.removed)):
+            ids = change.removed[start : start + size]
+            marks = ",".join("?" * size)
+            gone = writer.execute(f"DELETE FROM records WHERE namespace = ? AND id IN ({marks})", (number, *ids))
+            if gone.rowcount != size:
+                raise StorageError(
+                    f"{self.path}: {size} records to remove, {gone.rowcount} of them there; open the engine again"
+                )
+            logged = [value for sequence, i in enumerate(ids, last + 1) for value in (sequence, number, i)]
+            writer.execute(_LOG + ",".join(["(?,?,?)"] * size), logged)
+            start, last = start + size, last + size
+        start, entities = 0, False
+        for size in _pieces(len(change.added)):
+            rows: list[int | str | bytes | None] = []
+            for sequence, record in enumerate(change.added[start : start + size], last + 1):
+                rows += (sequence, number, record.id, record.checksum, record.data, record.vectors)
+                entities |= record.entities
+            writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
+            start, last = start + size, last + size
+        if entities and self._version < VERSION:
+            writer.execute(f"PRAGMA user_version={VERSION}")  # with the rest or not at all
+            self._version = VERSION
+        self._next = last
+
+    def prune(self, sequence: int) -> None:
+        """Forget the deletions up to `sequence`, which no index needs to replay any more."""
+        with self._transaction() as writer:
+            upto = max(_pruned(writer), min(sequence, self._last))
+            writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
+
+    def changes_after(self, sequence: int) -> Iterator[Run]:
+        """What makes the state at `sequence` the state now, as of one moment, up to 10,000 changes at a time.
+
+        All removals come before all additions, each in order within its namespace. That is as good as the true order:
+        an added record that stands here is live, so every removal of its id came before it. An id that the state does
+        not hold may be among the removals (it was added later, and removed); skip it. From 0 there are only additions.
+
+        The first step raises `StaleIndexError` if the deletions since `sequence` are no longer known, or if the store
+        has not come so far (an older copy was restored): replay from 0 then.
+        """
+        with _named(self.path), closing(self._open_snapshot()) as reader:
+            reader.execute("BEGIN")
+            last = _last_sequence(reader)
+            if sequence and not _pruned(reader) <= sequence <= last:
+                raise StaleIndexError(
+                    f"{self.path}: knows the changes from {_pruned(reader)} to {last}, and the index covers those up "
+                    f"to {sequence}; build it from all records"
+                )
+            names = {number: name_of(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
+            if sequence:
+                # A dropped namespace's removals come after its drop, and then find nothing: both are the same state.
+                rows = reader.execute(
+                    "SELECT DISTINCT namespace FROM deletions WHERE sequence > ? AND id IS NULL", (sequence,)
+                )
+                yield from [Run(names[number], last, dropped=True) for (number,) in rows]
+                rows = reader.execute(
+                    "SELECT namespace, id FROM deletions WHERE sequence > ? AND id IS NOT NULL ORDER BY sequence",
+                    (sequence,),
+                )
+                while chunk := rows.fetchmany(REPLAY_CHUNK):
+                    runs: dict[int, Run] = {}
+                    for number, record_id in chunk:
+                        runs.setdefault(number, Run(names[number], last)).removed.append(name_of(record_id))
+                    yield from runs.values()
+            rows = reader.execute(
+                f"SELECT namespace, id, checksum, data, {_vectors_in(reader)} FROM records"
+                " WHERE sequence > ? ORDER BY sequence",
+                (sequence,),
+            )
+            while chunk := rows.fetchmany(REPLAY_CHUNK):
+                runs = {}
+                for number, *row in chunk:
+                    run = runs.setdefault(number, Run(names.get(number, ""), last))
+                    run.added.append(decode_row(run.namespace, *row))
+                yield from runs.values()
+
+    def namespaces(self) -> list[str]:
+        """The namespaces that hold records, in order of their first."""
+        with self._reads() as reader:
+            rows = reader.execute(
+                "SELECT name FROM namespaces WHERE EXISTS (SELECT 1 FROM records WHERE namespace = number)"
+                " ORDER BY number"
+            ).fetchall()
+        return [name_of(name) for (name,) in rows]
+
+    def ids(self) -> Iterator[tuple[str, list[str]]]:
+        """All live ids as (namespace, up to 10,000 ids), as of one moment."""
+        with _named(self.path), closing(self._open_snapshot()) as reader:
+            rows = reader.execute(
+                "SELECT name, id FROM records JOIN namespaces ON number = namespace ORDER BY sequence"
+            )
+            while chunk := rows.fetchmany(REPLAY_CHUNK):
+                found: dict[bytes, list[str]] = {}
+                for name, record_id in chunk:
+                    found.setdefault(name, []).append(name_of(record_id))
+                yield from ((name_of(name), ids) for name, ids in found.items())
+
+    def count(self, namespace: str) -> int:
+        """The number of live records in a namespace."""
+        with self._reads() as reader:
+            found: int = reader.execute(
+                f"SELECT count(*) FROM records WHERE namespace = {_NUMBER}", (_storable(namespace),)
+            ).fetchone()[0]
+        return found
+
+    def fetch(self, namespace: str, ids: Iterable[str]) -> list[Record | None]:
+        """The live records with these ids, embeddings included, in their order; None for an id that the namespace does
+        not hold (C008).
+        """
+        ids = list(ids)
+        found: dict[str, Record] = {}
+        with self._reads() as reader:
+            vectors = _vectors_in(reader)
+            for start in range(0, len(ids), FETCH_CHUNK):
+                wanted = [_storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
+                marks = ",".join("?" * len(wanted))
+                rows = reader.execute(
+                    f"SELECT id, checksum, data, {vectors} FROM records"
+                    f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
+                    (_storable(namespace), *wanted),
+                ).fetchall()
+                found.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
+        return [found.get(record_id) for record_id in ids]
+
+    def check_found(self, namespace: str, ids: Sequence[str]) -> None:
+        """Raise `DamagedStoreError` unless `fetch` finds all these ids; for ids that are live beyond doubt."""
+        for record_id, record in zip(ids, self.fetch(namespace, ids), strict=True):
+            if record is None:
+                raise _damaged(self.path, f"the record with id {record_id!r} is not found, and the index holds it")
+
+    def keyword_scan(
+        self, namespace: str, words: Sequence[str], limit: int, accept: Callable[[Record], bool] | None = None
+    ) -> list[tuple[str, int]]:
+        """The newest `limit` records whose text holds a word, as (id, number of distinct words), newest first (C009).
+
+        A word counts wherever its characters stand, in either case. `accept` has the last word on a record, which it
+        sees without its embedding.
+        """
+        folded = list(dict.fromkeys(word.casefold() for word in words if word))
+        hits: list[tuple[str, int]] = []
+        if not folded or limit < 1:
+            return hits
+        # Case folding goes character by character and leaves JSON's escapes alone, so what a text holds its row holds.
+        written = [JSON.encode(word)[1:-1] for word in folded]
+        with _named(self.path), closing(self._open_snapshot()) as reader:
+            # The inner query walks the id index alone; sorting whole rows instead would hold the namespace in memory.
+            rows = reader.execute(
+                "SELECT id, checksum, data FROM records WHERE sequence IN"
+                f" (SELECT sequence FROM records WHERE namespace = {_NUMBER}) ORDER BY sequence DESC",
+                (_storable(namespace),),
+            )
+            for record_id, checksum, data in rows:
+                row = str(data, errors="replace").casefold()
+                if not any(word in row for word in written):
+                    continue
+                record, _ = decode_data(namespace, record_id, checksum, data)
+                text = record.text.casefold()
+                count = sum(word in text for word in folded)
+                if count and (accept is None or accept(record)):
+                    hits.append((record.id, count))
+                    if len(hits) == limit:
+                        break
+        return hits
+
+    @contextmanager
+    def _reads(self) -> Iterator[sqlite3.Connection]:
+        with self._reading, _named(self.path):
+            if self._reader is None:
+                raise StorageError(f"{self.path}: the store is closed")
+            yield self._reader
+
+    def _open_snapshot(self) -> sqlite3.Connection:
+        """A connection of its own: its transaction may last as long as the caller takes, and others read meanwhile."""
+        if self._reader is None:
+            raise StorageError(f"{self.path}: the store is closed")
+        return _open_reader(self.path)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._writing, _named(self.path):
+            writer = self._writer
+            if writer is None or os.getpid() != self._process:
+                why = "was opened with read_only=True" if self._read_only else "is closed"
+                if writer is not None:
+                    why = "belongs to the process that this one was forked from"
+                raise StorageError(f"{self.path}: the store {why}")
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                self._next = self._last
+                yield writer
+                writer.execute("COMMIT")
+                self._last = self._next
+            except BaseException:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+                # An interrupt may have come just after the commit: only the database knows.
+                self._remember(writer)
+                raise
+
+    def _remember(self, writer: sqlite3.Connection) -> None:
+        """Take the counter, the format and the numbers of the namespaces from the database."""
+        self._last, self._version = _last_sequence(writer), _version(writer)
+        (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
+        if known != len(self._numbers):
+            rows = writer.execute("SELECT name, number FROM namespaces")
+            self._numbers = {name_of(name): number for name, number in rows}
+
+
+def _pieces(count: int) -> Iterator[int]:
+    """`count` as a sum of powers of two, so that a few statements, prepared once, serve every batch."""
+    while count:
+        size = min(MAX_ROWS, 1 << (count.bit_length() - 1))
+        yield size
+        count -= size
+
+
+def _last_sequence(connection: sqlite3.Connection) -> int:
+    # A removed record's number is smaller than its deletion's, and a pruned deletion's at most `pruned`.
+    (last,) = connection.execute(
+        "SELECT coalesce(max(last), 0) FROM"
+        " (SELECT max(sequence) AS last FROM records UNION ALL SELECT max(sequence) FROM deletions)"
+    ).fetchone()
+    return max(int(last), _pruned(connection))
+
+
+def _pruned(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT value FROM meta WHERE key = 'pruned'").fetchone()
+    return row[0] if row else 0
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _vectors_in(connection: sqlite3.Connection) -> str:
+    """The column of vectors; version 1, which only readers meet, has none."""
+    return "vectors" if _version(connection) > 1 else "NULL"
+
+
+def _storable(text: str) -> str | None:
+    """The string, or None, which equals nothing, where it holds a lone surrogate, as nothing stored does."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}",
+        uri=True,
+        timeout=PATIENCE,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # Altered text may be no UTF-8; its checksum shall say so, and name the record.
+    connection.text_factory = bytes
+    try:
+        for pragma in ("temp_store=MEMORY", "cache_size=-16000"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_writer(path: Path) -> sqlite3.Connection:
+    writer = _connect(path, "mode=rwc")
+    try:
+        blank = _is_blank(writer, path)
+        if blank and any(not file.name.startswith(RECORDS) and file.name != LOCK for file in path.parent.iterdir()):
+            raise _damaged(path, "empty, beside an index of its records")
+        (journal,) = writer.execute("PRAGMA journal_mode=WAL").fetchone()
+        if journal != b"wal":
+            raise StorageError(f"{path}: this file system cannot hold a write-ahead log; choose a local directory")
+        for pragma in _PRAGMAS:
+            writer.execute(f"PRAGMA {pragma}")
+        statements = _SCHEMA if blank else _MIGRATION if _version(writer) < PLAIN_VERSION else ()
+        if statements:
+            writer.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                writer.execute(statement)
+            writer.execute("COMMIT")
+    except BaseException:
+        writer.close()
+        raise
+    return writer
+
+
+def _open_reader(path: Path) -> sqlite3.Connection:
+    try:
+        reader = _connect(path, "mode=ro")
+        try:
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+    except sqlite3.OperationalError as error:
+        if not any(part in str(error) for part in ("unable to open", "readonly")):
+            raise
+    # To read beside a writer SQLite keeps a small file in the directory, and here it may not. A store that nobody has
+    # open is one plain file and needs none.
+    log = _log_of(path)
+    if log.exists() and log.stat().st_size:
+        raise StorageError(
+            f"{path}: its log holds changes that cannot be read without write permission to the directory; "
+            "grant it, or close the writer"
+        )
+    return _connect(path, "mode=ro&immutable=1")
+
+
+def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether nothing was ever stored. Raises `ForeignIndexError`, `NewerFormatError` for what is not ours to use."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    version = _version(connection)
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION:
+        if application or tables:
+            raise ForeignIndexError(f"{path}: a database of another program; choose an empty or new directory")
+        # SQLite takes a file too short for its header as empty, and would overwrite it.
+        if 0 < path.stat().st_size < 512:
+            raise _damaged(path, "damaged (file is not a database)")
+        return True
+    if version > VERSION:
+        raise NewerFormatError(
+            f"{path}: written in format {version}, and this fanrank reads up to {VERSION}; upgrade fanrank"
+        )
+    return False
+
+
+def _damaged(path: Path, what: str) -> DamagedStoreError:
+    return DamagedStoreError(f"{path}: {what}; restore the file from a copy, as records cannot be rebuilt")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Every failure of SQLite or of the system, as the error that names the file and says what to do."""
+    try:
+        yield
+    except FanrankError:
+        raise
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        raise StorageError(f"{path}: {_FULL if full else error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes what it stumbled over, and Python cannot read that.
+        raise _damaged(path, "damaged (file is malformed)") from error
+    except sqlite3.Error as error:
+        # Python 3.10 gives no error code; SQLite's messages are the same in all versions.
+        text = str(error)
+        if "malformed" in text or "not a database" in text:
+            raise _damaged(path, f"damaged ({text})") from error
+        if "disk is full" in text:
+            text = _FULL
+        elif isinstance(error, sqlite3.IntegrityError):
+            text = f"a change does not fit the live records ({text}); open the engine again"
+        raise StorageError(f"{path}: {text}") from error
+
+
+_FULL = "no space left; nothing was written. Free some and try again"

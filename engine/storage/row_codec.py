@@ -1,0 +1,155 @@
+"""A record as its row in ``records.sqlite`` holds it, and back, both under checksums."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from json.encoder import encode_basestring
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import DamagedStoreError, RecordError
+from ..records.entities import Relation
+from ..records.record import CATEGORIES, Record
+from ..vectors.vectors import Halves
+
+RECORDS = "records.sqlite"
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+# The name in a record's JSON of how many rows its embedding has.
+_ROWS = "rows"
+_HALF = np.dtype("<f2")
+_CRC = struct.Struct("<I")
+
+
+class EncodedRecord(NamedTuple):
+    """A record as its row holds it: compact JSON of all but id, namespace and embedding, a CRC-32 over the first three,
+    and the embedding; and whether the JSON says something of entities, which the first formats did not know.
+
+    The JSON says how many ``rows`` that has. `vectors` begins with a CRC-32, little-endian, of what follows, carried on
+    from `checksum`; then come the rows in float16, little-endian. So reading a record without its vectors checks all
+    that it reads, and rows that are missing, altered or another record's are seen.
+    """
+
+    id: str
+    checksum: int
+    data: str
+    vectors: bytes | None = None
+    entities: bool = False
+
+
+def encode(record: Record) -> EncodedRecord:
+    """The record as it is stored; `decode` gives back an equal one, its time and importance as float64, and the same
+    bits as its embedding.
+
+    Raises `RecordError` for text that is not Unicode and for an `extra` that JSON would refuse or alter.
+    """
+    parts = [f'{{"text":{encode_basestring(record.text)}']
+    for name in CATEGORIES:
+        value = getattr(record, name)
+        if value is not None:
+            parts.append(f',"{name}":{encode_basestring(value)}')
+    if record.time is not None:
+        parts.append(f',"time":{float(record.time)!r}')
+    if record.importance is not None:
+        parts.append(f',"importance":{float(record.importance)!r}')
+    if record.fields:
+        parts.append(f',"fields":{JSON.encode(dict(record.fields))}')
+    if record.extra:
+        parts.append(f',"extra":{_encode_extra(record)}')
+    if record.passages is not None:
+        parts.append(f',"passages":{JSON.encode(record.passages)}')
+    if record.weights is not None:
+        parts.append(f',"weights":{JSON.encode(record.weights)}')
+    if record.entities is not None:
+        parts.append(f',"entities":{JSON.encode(record.entities)}')
+    if record.relations is not None:
+        parts.append(f',"relations":{JSON.encode([Relation.of(own).to_dict() for own in record.relations])}')
+    if record.embedding is not None:
+        parts.append(f',"{_ROWS}":{len(record.embedding)}')
+    parts.append("}")
+    data = "".join(parts)
+    try:
+        checksum = _checksum(record.namespace, record.id, data.encode())
+        vectors = None if record.embedding is None else _encode_rows(record.embedding, checksum)
+        entities = record.entities is not None or record.relations is not None
+        return EncodedRecord(record.id, checksum, data, vectors, entities)
+    except UnicodeEncodeError:
+        raise RecordError(
+            "'text', 'passages', 'fields' or 'extra' holds a lone surrogate, which no file can store; "
+            "repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
+            record_id=record.id,
+        ) from None
+
+
+def _encode_extra(record: Record) -> str:
+    extra = dict(record.extra)
+    try:
+        encoded = JSON.encode(extra)
+        same = json.loads(encoded) == extra
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"'extra' cannot be stored as JSON: {error}", record_id=record.id) from None
+    if not same:
+        raise RecordError(
+            "'extra' cannot be stored as JSON: it would come back changed; use strings as keys, and lists, not tuples",
+            record_id=record.id,
+        )
+    return encoded
+
+
+def _encode_rows(rows: Halves, checksum: int) -> bytes:
+    values = rows.astype(_HALF, copy=False).tobytes()
+    return _CRC.pack(zlib.crc32(values, checksum)) + values
+
+
+def _decode_rows(vectors: object, checksum: int, rows: object) -> Halves | None:
+    """The rows that `_encode_rows` was given, or None where they are not those."""
+    if not isinstance(vectors, bytes) or not isinstance(rows, int) or len(vectors) < _CRC.size:
+        return None
+    if zlib.crc32(memoryview(vectors)[_CRC.size :], checksum) != _CRC.unpack_from(vectors)[0]:
+        return None
+    return np.frombuffer(vectors, _HALF, offset=_CRC.size).astype(np.float16, copy=False).reshape(rows, -1)
+
+
+def _checksum(namespace: str, record_id: str, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(f"{namespace}\0{record_id}".encode()))
+
+
+def decode(namespace: str, encoded: EncodedRecord) -> Record:
+    """The record that `encode` was given. Raises `DamagedStoreError` where the checksum differs."""
+    return decode_row(namespace, encoded.id.encode(), encoded.checksum, encoded.data.encode(), encoded.vectors)
+
+
+def decode_row(namespace: str, record_id: bytes, checksum: int, data: bytes, vectors: bytes | None) -> Record:
+    """`decode` of a row as SQLite gives it, strings as bytes."""
+    record, rows = decode_data(namespace, record_id, checksum, data)
+    if rows is None and vectors is None:
+        return record
+    embedding = _decode_rows(vectors, checksum, rows)
+    if embedding is None:
+        raise _altered(f"the vectors of the record with id {record.id!r} were altered since they were written")
+    return record.with_rows(embedding)
+
+
+def decode_data(namespace: str, record_id: bytes, checksum: int, data: bytes) -> tuple[Record, int | None]:
+    """The record without its embedding, and how many rows that has."""
+    # In a damaged row a column may even have another type.
+    name = name_of(record_id) if isinstance(record_id, bytes) else repr(record_id)
+    if not isinstance(data, bytes) or _checksum(namespace, name, data) != checksum:
+        raise _altered(f"the record with id {name!r} was altered since it was written")
+    values = json.loads(data)
+    rows = values.pop(_ROWS, None)
+    return Record(id=name, namespace=namespace, **values), rows
+
+
+def _altered(what: str) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"{RECORDS}: {what} (checksum differs); restore the file from a copy, as records cannot be rebuilt"
+    )
+
+
+def name_of(stored: bytes) -> str:
+    """The string that a column holds, whatever damage made of it."""
+    return stored.decode(errors="replace")

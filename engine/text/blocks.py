@@ -1,0 +1,235 @@
+"""Many texts to term ids at once, in blocks that the loops of `text_compiled.py` walk, on several threads.
+
+What this gives is what `Analyzer.encode` gives with a dict, for the analyzers whose tokens are runs of letters and
+digits and nothing else (`text.word_recipe`). What is not all ASCII comes back here, to go through the analyzer itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise, repeat
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import compiled as loops
+from .analyzers import DROPPED, Analyzer, word_recipe
+
+Integers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.uint64]
+
+LONG_TEXT = 200
+"""Characters of the mean text of a block from which encoding them one by one costs next to nothing."""
+
+NONE = -1
+"""The term of a chunk that has none, in `Terms`."""
+
+BLOCK = 1 << 18
+"""Characters of a block, unless one text is longer: what a second-level cache holds, and what threads take in turns."""
+
+
+class TokenTable:
+    """Spellings to the ids of their terms, or to `DROPPED`. One writer at a time; readers need no lock."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        recipe = word_recipe(analyzer)
+        if recipe is None:
+            raise ValueError(f"{analyzer!r} cuts by rules of its own")
+        self.analyzer = analyzer
+        self.kind = loops.STEMS[recipe.base]
+        self.numeric = not recipe.drop_numeric
+        # Drawn anew each time, so that no text can be written whose tokens all meet in one slot.
+        self.multiplier = np.uint64(int.from_bytes(os.urandom(8), "little") | 1 | 1 << 63)
+        self.size, self._used = 0, 1
+        self.arrays: tuple[Numbers, Numbers] = (np.zeros((1 << 12, 2), np.uint64), np.zeros(1 << 13, np.uint64))
+        stop = Walk(self)
+        # The others ("don't") never are a token, and their pieces ("don") need not be stop words.
+        words = sorted(word for word in recipe.stop_words if analyzer.tokenize(word) == [word])
+        stop.block(words, np.array([len(word) for word in words], np.int64))
+        self.add(stop, np.full(stop.known, DROPPED, np.int32))
+
+    def add(self, walk: Walk, codes: Codes) -> None:
+        """Remember the ids (or `DROPPED`) of a walk's own chunks, but for those with a code below `DROPPED`."""
+        table, store = self.arrays
+        slots, room = len(table), len(store)
+        while 8 * (self.size + len(codes)) > loops.FILL * slots:
+            slots *= 2
+        while self._used + walk.used > room:
+            room *= 2
+        if slots > len(table):
+            table = loops.larger(table, slots, self.multiplier)
+        if room > len(store):
+            store = loops.longer(store, room)
+        added, self._used = loops.enter(table, store, self._used, self.multiplier, walk.own_store, codes)
+        self.size += added
+        self.arrays = (table, store)
+
+
+class Walk:
+    """One thread's way through blocks: the chunks it met that the table lacks, numbered as they came."""
+
+    def __init__(self, table: TokenTable) -> None:
+        self.table = table
+        self._arrays = table.arrays
+        self._own = np.zeros((1 << 12, 2), np.uint64)
+        self.own_store = np.zeros(1 << 13, np.uint64)
+        self._state = np.array([0, 1], np.int64)
+        # Kept from block to block: fresh memory costs as much as the walk over it.
+        self._lowered, self._codes = np.empty(0, np.uint8), np.empty(0, np.int32)
+
+    @property
+    def known(self) -> int:
+        return int(self._state[0])
+
+    @property
+    def used(self) -> int:
+        return int(self._state[1])
+
+    def block(self, texts: Sequence[str], lengths: Integers) -> tuple[Codes, Integers]:
+        """The codes of these texts' tokens, as `text_compiled.walk` has them, and how many each text has.
+
+        `lengths` are those of the texts, in characters.
+        """
+        # Joining is quick for short texts, but one letter beyond ASCII makes it copy the block letter by letter.
+        joined = "\n".join(chain(texts, ("",))) if lengths.sum() < LONG_TEXT * len(texts) else ""
+        if joined.isascii() and joined:
+            block = joined.encode()
+        else:
+            pieces = [text.encode("utf-8", "replace") for text in texts]
+            block = b"\n".join(chain(pieces, (b"",)))
+            lengths = np.fromiter(map(len, pieces), np.int64, len(texts))
+        ends = np.cumsum(lengths + 1) - 1
+        if len(block) + loops.PADDING > len(self._lowered):
+            self._lowered = np.empty(len(block) + loops.PADDING, np.uint8)
+            self._codes = np.empty(len(block) // 2 + 1, np.int32)
+        lowered, codes = self._lowered, self._codes
+        loops.lower(np.frombuffer(block, np.uint8), lowered)
+        counts = np.empty(len(texts), np.int64)
+        self._own, self.own_store, size = loops.walk(
+            lowered, ends, *self._arrays, self.table.multiplier, self._own, self.own_store, self._state, codes, counts
+        )
+        return codes[:size].copy(), counts
+
+    def terms(self) -> Terms:
+        """The terms of the own chunks."""
+        known, multiplier = self.known, self.table.multiplier
+        slots = 1 << 12
+        while 8 * known > loops.FILL * slots:
+            slots *= 2
+        table, store = np.zeros((slots, 2), np.uint64), np.empty(self.used + 2, np.uint64)
+        places, term_of, wide = (np.empty(known, np.int64) for _ in range(3))
+        heads = np.empty(known, np.uint64)
+        size, used = loops.stems(
+            self.own_store, self.table.kind, self.table.numeric, multiplier, table, store, places, heads, term_of, wide
+        )
+        # Nearly alphabetical, which spares most of sorting strings: a tenth of the time of a cold call.
+        order = np.argsort(heads[:size])
+        out = np.empty(8 * used + size, np.uint8)
+        length = loops.spell(store, places[order], out)
+        terms = out[:length].tobytes().decode().split("\n")
+        terms.pop()
+        rank = np.empty(size + 1, np.int64)
+        rank[order] = np.arange(size)
+        rank[-1] = NONE
+        picks = rank[term_of]
+        chunks = np.flatnonzero(wide)
+        if not len(chunks):
+            return Terms(terms, np.arange(known + 1), picks)
+        sizes = np.ones(known, np.int64)
+        own: list[int] = []
+        for chunk in chunks.tolist():
+            place = wide[chunk]
+            length = int(self.own_store[place])
+            numbers = self.own_store[place + 1 : place + 1 + (length + 7) // 8]
+            words = self.table.analyzer(numbers.astype("<u8").tobytes()[:length].decode())
+            sizes[chunk] = len(words)
+            own += range(len(terms), len(terms) + len(words))
+            terms += words
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        spread = np.repeat(wide > 0, sizes)
+        all_picks = np.empty(len(spread), np.int64)
+        all_picks[spread] = own
+        all_picks[~spread] = picks[wide == 0]
+        return Terms(terms, starts, all_picks)
+
+
+class Terms(NamedTuple):
+    """Terms of a walk's own chunks: chunk i has the terms at ``picks[starts[i]:starts[i + 1]]``, `NONE` being none."""
+
+    terms: list[str]
+    starts: Integers
+    picks: Integers
+
+
+class Encoding:
+    """Texts that were walked; what their terms are is known, but not yet the ids of new ones."""
+
+    def __init__(self, table: TokenTable, texts: Sequence[str], threads: int = 1) -> None:
+        self.table = table
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        spans = list(_spans(lengths, threads))
+        threads = max(1, min(threads, len(spans)))
+        self._walks = [Walk(table) for _ in range(threads)]
+        self._blocks: dict[int, tuple[int, Codes, Integers]] = {}
+        """By the number of the first text: the walk, its codes and counts."""
+        todo = iter(spans)  # shared by the threads: next() is one step of the interpreter
+
+        def run(number: int) -> None:
+            for first, last in todo:
+                self._blocks[first] = (number, *self._walks[number].block(texts[first:last], lengths[first:last]))
+
+        if threads == 1:
+            run(0)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(run, range(threads)))
+        self._terms = [walk.terms() for walk in self._walks]
+
+    def new(self, ids: Mapping[str, int]) -> list[str]:
+        """The terms that have no id, in alphabetical order."""
+        absent = [term for own in self._terms for term in own.terms if term not in ids]
+        absent.sort()
+        return list(dict.fromkeys(absent))
+
+    def settle(self, ids: Mapping[str, int], *, remember: bool) -> tuple[Codes, Codes, Integers]:
+        """Terms [tokens], the text of each [tokens], and how many each text has; tokens without an id are left out.
+
+        `remember` puts the ids into the table: for a writer, whose terms all have one.
+        """
+        own: list[Codes] = []
+        for walk, (terms, starts, picks) in zip(self._walks, self._terms, strict=True):
+            # One more at the end, which is where `NONE` points.
+            numbers = np.fromiter(chain(map(ids.get, terms, repeat(DROPPED)), (DROPPED,)), np.int32, len(terms) + 1)
+            own.append(numbers[picks])
+            if remember and walk.known:
+                sizes = np.diff(starts)
+                codes = np.where(sizes == 0, np.int32(DROPPED), np.int32(loops.OWN))
+                codes[sizes == 1] = own[-1][starts[:-1][sizes == 1]]
+                self.table.add(walk, codes)
+        order = sorted(self._blocks)
+        total = 0
+        for first in order:
+            number, codes, _ = self._blocks[first]
+            total += loops.size_of(codes, self._terms[number].starts)
+        found, texts = np.empty(total, np.int32), np.empty(total, np.int32)
+        counts: list[Integers] = [np.zeros(0, np.int64)]
+        size = 0
+        for first in order:
+            number, codes, own_counts = self._blocks[first]
+            size = loops.settle(codes, own_counts, self._terms[number].starts, own[number], first, found, texts, size)
+            counts.append(own_counts)
+        return found[:size], texts[:size], np.concatenate(counts)
+
+
+def _spans(lengths: Integers, threads: int) -> Iterator[tuple[int, int]]:
+    """Ranges of texts, of these lengths, that make blocks."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    # Several blocks a thread, so that none waits long for the last.
+    size = min(BLOCK, total // (4 * threads) + 1) if threads > 1 else BLOCK
+    cuts = np.unique(np.searchsorted(ends, np.arange(size, total, size)) + 1)
+    return pairwise([0, *cuts[cuts < len(lengths)].tolist(), len(lengths)])

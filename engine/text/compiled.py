@@ -1,0 +1,423 @@
+"""Texts cut into tokens, and tokens looked up, in loops that numba compiles; none needs the interpreter's lock.
+
+A *block* is texts in UTF-8 with a line feed after each. A *chunk* is what stands between characters of ASCII that are
+no letters or digits (and between dashes and quotation marks, which are common): one token if it is all ASCII, else
+whatever the analyzer makes of it. Letters of ASCII are lowered. A chunk of up to eight bytes is one number, its *key*,
+the first byte lowest; a longer one is several numbers, and its key is their hash.
+
+A *table* [slots, 2] maps chunks to codes: the key (0: free), and ``place << 32 | code``, place being that of the
+chunk's bytes in a *store*, or `SHORT`. A store is ``[0, length, its numbers, length, its numbers, ...]``. Chunks are
+compared byte by byte, never by hash alone. Slots and places in a store are written once, from zero, so a reader who
+sees half of what a writer adds does not find it, and finds nothing wrong.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from .analyzers import MAX_LENGTH
+from .porter import stem, strip_suffix
+
+# Chunks of a table for every eight of its slots, at most.
+FILL = 5
+
+STEMS = {"minimal": 0, "stopword": 0, "full": 1, "nltk": 2}
+
+# Codes of a walk: a term from 0 up, then a dropped token, then chunks of the walk's own table, from -2 down.
+DROPPED, OWN = -1, -2
+UNKNOWN = np.int64(-(1 << 40))
+SHORT = LOW = np.uint64(0xFFFFFFFF)
+ZERO, ONE, SEVEN, BYTE, HALF, LAST = (np.uint64(number) for number in (0, 1, 7, 8, 32, 56))
+ONES = np.uint64(0x0101010101010101)
+HIGHS = np.uint64(0x8080808080808080)
+# Each byte lowered, and 0 where it separates.
+LOWER = np.array(
+    [(ord(chr(byte).lower()) if chr(byte).isalnum() else 0) if byte < 128 else byte for byte in range(256)],
+    dtype=np.uint8,
+)
+# Zeros after a block, so that eight bytes can be read at its end.
+PADDING = 8
+
+
+@numba.njit(nogil=True, cache=True)
+def lower(block, out):
+    """Write the block's bytes lowered, with 0 for what separates chunks; `out` is longer by `PADDING` at least."""
+    for place in range(len(block)):
+        out[place] = LOWER[block[place]]
+    out[len(block) : len(block) + PADDING] = 0
+
+
+@numba.njit(nogil=True, cache=True)
+def walk(lowered, ends, table, store, multiplier, own, own_store, state, codes, counts):
+    """The codes of a block's tokens, the dropped ones left out, and how many each text has; returns how many in all.
+
+    `lowered` is from `lower`. A chunk that the table lacks gets the next number of the own table. `state` is how many
+    that has, and how much of its store is used. Returns the own table and store too, longer ones if need be.
+    """
+    shift, own_shift = _shift(table), _shift(own)
+    known, used = state[0], state[1]
+    p = ZERO
+    n = 0
+    for text in range(len(ends)):
+        before = n
+        end = np.uint64(ends[text])
+        while True:
+            while lowered[p] == ZERO and p < end:
+                p += ONE
+            if p >= end:
+                break
+            start = p
+            key = wide = _load(lowered, p)
+            zeros = _zeros(key)
+            place = SHORT
+            if zeros != ZERO:
+                mask = _before(zeros)
+                key &= mask
+                wide &= mask
+                length = np.int64(((mask & ONES) * ONES) >> LAST)
+                p += np.uint64(length)
+            else:
+                own_store, length, p, wide = _pack(lowered, p, own_store, used)
+                key = own_store[used + 1] if length == 8 else _hash(own_store, used, length, multiplier)
+            if wide & HIGHS != ZERO and _cut(lowered, start, p):
+                p = start
+                continue
+            if length <= 8:
+                code = _find_short(table, key, multiplier, shift)
+                if code == UNKNOWN:
+                    code = _find_short(own, key, multiplier, own_shift)
+                    if code != UNKNOWN:
+                        code = OWN - code
+            else:
+                code = _find_long(table, store, key, own_store, used, multiplier, shift)
+                if code == UNKNOWN:
+                    place = np.uint64(used)
+                    code = _find_long(own, own_store, key, own_store, used, multiplier, own_shift)
+                    if code != UNKNOWN:
+                        code = OWN - code
+            if code == UNKNOWN:
+                own_store[used] = np.uint64(length)
+                if length <= 8:
+                    own_store[used + 1] = key
+                _put(own, key, (place << HALF) | np.uint64(known), multiplier, own_shift)
+                code = OWN - known
+                known += 1
+                used += 1 + ((length + 7) >> 3)
+                if used + 4 > len(own_store):
+                    own_store = longer(own_store, 2 * len(own_store))
+                if 8 * known > FILL * len(own):
+                    own = larger(own, 2 * len(own), multiplier)
+                    own_shift = _shift(own)
+            codes[n] = code
+            n += code != DROPPED
+        counts[text] = n - before
+    state[0], state[1] = known, used
+    return own, own_store, n
+
+
+@numba.njit(nogil=True, cache=True)
+def _load(lowered, p):
+    """Eight bytes, the first lowest: one instruction, once LLVM is done with it."""
+    return (
+        np.uint64(lowered[p])
+        | (np.uint64(lowered[p + ONE]) << np.uint64(8))
+        | (np.uint64(lowered[p + np.uint64(2)]) << np.uint64(16))
+        | (np.uint64(lowered[p + np.uint64(3)]) << np.uint64(24))
+        | (np.uint64(lowered[p + np.uint64(4)]) << np.uint64(32))
+        | (np.uint64(lowered[p + np.uint64(5)]) << np.uint64(40))
+        | (np.uint64(lowered[p + np.uint64(6)]) << np.uint64(48))
+        | (np.uint64(lowered[p + np.uint64(7)]) << np.uint64(56))
+    )
+
+
+@numba.njit(nogil=True, cache=True)
+def _zeros(number):
+    """The highest bit of each byte that is 0, exactly, as no byte is 1."""
+    return (number - ONES) & ~number & HIGHS
+
+
+@numba.njit(nogil=True, cache=True)
+def _before(zeros):
+    """All bits of the bytes before the first that is 0."""
+    return ((zeros & (~zeros + ONE)) >> SEVEN) - ONE
+
+
+@numba.njit(nogil=True, cache=True)
+def _pack(lowered, p, store, at):
+    """Write the chunk that begins at p to the store; returns the store, the chunk's length, its end, all its bits."""
+    place = at + 1
+    start = p
+    number = _load(lowered, p)
+    zeros = _zeros(number)
+    wide = ZERO
+    while zeros == ZERO:
+        store[place] = number
+        wide |= number
+        place += 1
+        p += BYTE
+        if place + 3 > len(store):
+            store = longer(store, 2 * len(store))
+        number = _load(lowered, p)
+        zeros = _zeros(number)
+    mask = _before(zeros)
+    store[place] = number & mask
+    p += ((mask & ONES) * ONES) >> LAST
+    store[at] = p - start
+    return store, np.int64(p - start), p, wide | (number & mask)
+
+
+@numba.njit(nogil=True, cache=True)
+def _cut(lowered, start, stop):
+    """Put zeros for dashes and quotation marks, U+2010 to U+2027 (E2 80 90 to E2 80 A7); whether there were any."""
+    cut = False
+    for place in range(start, stop):
+        # A character ends where its chunk does, so what is read after it is of the padding at most.
+        if lowered[place] == 0xE2 and lowered[place + 1] == 0x80 and 0x90 <= lowered[place + 2] <= 0xA7:
+            lowered[place : place + 3] = 0
+            cut = True
+    return cut
+
+
+@numba.njit(nogil=True, cache=True)
+def _hash(store, at, length, multiplier):
+    key = np.uint64(length)
+    for place in range(at + 1, at + 1 + ((length + 7) >> 3)):
+        key = (key ^ store[place]) * multiplier
+        key ^= key >> HALF
+    return max(key, ONE)
+
+
+@numba.njit(nogil=True, cache=True)
+def _shift(table):
+    shift, slots = 64, len(table)
+    while slots > 1:
+        shift -= 1
+        slots >>= 1
+    return np.uint64(shift)
+
+
+@numba.njit(nogil=True, cache=True)
+def _find_short(table, key, multiplier, shift):
+    last = np.uint64(len(table) - 1)
+    slot = (key * multiplier) >> shift
+    while True:
+        found = table[slot, 0]
+        if found == key:
+            entry = table[slot, 1]
+            if entry >> HALF == SHORT:
+                return np.int64(np.int32(np.uint32(entry & LOW)))
+        elif found == ZERO:
+            return UNKNOWN
+        slot = (slot + ONE) & last
+
+
+@numba.njit(nogil=True, cache=True)
+def _find_long(table, store, key, wanted, at, multiplier, shift):
+    last = np.uint64(len(table) - 1)
+    slot = (key * multiplier) >> shift
+    while True:
+        found = table[slot, 0]
+        if found == key:
+            entry = table[slot, 1]
+            if entry >> HALF != SHORT and _same(store, np.int64(entry >> HALF), wanted, at):
+                return np.int64(np.int32(np.uint32(entry & LOW)))
+        elif found == ZERO:
+            return UNKNOWN
+        slot = (slot + ONE) & last
+
+
+@numba.njit(nogil=True, cache=True)
+def _same(store, place, wanted, at):
+    # A reader may hold a shorter store than the table's newest entries point into.
+    size = (_length(wanted, at) + 7) >> 3
+    if place + size >= len(store):
+        return False
+    step = 0
+    while step <= size and store[place + step] == wanted[at + step]:
+        step += 1
+    return step > size
+
+
+@numba.njit(nogil=True, cache=True)
+def _length(store, at):
+    return np.int64(store[at])
+
+
+@numba.njit(nogil=True, cache=True)
+def _put(table, key, entry, multiplier, shift):
+    last = np.uint64(len(table) - 1)
+    slot = (key * multiplier) >> shift
+    while table[slot, 0] != ZERO:
+        slot = (slot + ONE) & last
+    table[slot, 1] = entry
+    table[slot, 0] = key
+
+
+@numba.njit(nogil=True, cache=True)
+def longer(store, size):
+    """A copy of a store with room for more."""
+    copy = np.zeros(size, dtype=np.uint64)
+    copy[: len(store)] = store
+    return copy
+
+
+@numba.njit(nogil=True, cache=True)
+def larger(table, slots, multiplier):
+    """A copy of a table with more slots."""
+    copy = np.zeros((slots, 2), dtype=np.uint64)
+    shift = _shift(copy)
+    for slot in range(len(table)):
+        if table[slot, 0] != ZERO:
+            _put(copy, table[slot, 0], table[slot, 1], multiplier, shift)
+    return copy
+
+
+@numba.njit(nogil=True, cache=True)
+def stems(own_store, kind, numeric, multiplier, table, terms, places, heads, term_of, wide):
+    """Number the different terms of a walk's own chunks; returns how many there are, and the use of their store.
+
+    `kind` is one of `STEMS`; `numeric`: whether digits alone are a term. `table` and `terms` are an empty table and
+    store with room; `places` [terms] is where each stands in that store, and `heads` its first eight bytes as one
+    number in the order of the alphabet. `term_of` [chunks] is each chunk's term or -1; a chunk that is not all ASCII
+    has its place in `wide` [chunks], 0 for the others.
+    """
+    shift = _shift(table)
+    letters = np.empty(MAX_LENGTH + 1, dtype=np.uint8)
+    at, used, known = 1, 1, 0
+    for chunk in range(len(term_of)):
+        length = _length(own_store, at)
+        begin = at
+        high, above = ZERO, np.uint8(0)
+        for first in range(0, length, 8):
+            at += 1
+            number = own_store[at]
+            high |= number
+            for place in range(first, min(first + 8, length)):
+                letter = np.uint8(number & np.uint64(255))
+                number >>= BYTE
+                above = max(above, letter)
+                if place < MAX_LENGTH:
+                    letters[place] = letter
+        at += 1
+        term_of[chunk], wide[chunk] = -1, 0
+        if high & HIGHS != ZERO:
+            wide[chunk] = begin
+            continue
+        if not numeric and above <= 57:
+            continue
+        size = min(length, MAX_LENGTH)
+        if kind == 1:
+            size = strip_suffix(letters, size)
+        elif kind == 2:
+            size = stem(letters, size)
+        if size == 0:
+            continue
+        terms[used] = np.uint64(size)
+        for first in range(0, size, 8):
+            number = ZERO
+            for place in range(min(first + 8, size) - 1, first - 1, -1):
+                number = (number << BYTE) | np.uint64(letters[place])
+            terms[used + 1 + (first >> 3)] = number
+        if size <= 8:
+            key = terms[used + 1]
+            code = _find_short(table, key, multiplier, shift)
+            entry = SHORT << HALF
+        else:
+            key = _hash(terms, used, size, multiplier)
+            code = _find_long(table, terms, key, terms, used, multiplier, shift)
+            entry = np.uint64(used) << HALF
+        if code == UNKNOWN:
+            _put(table, key, entry | np.uint64(known), multiplier, shift)
+            code = known
+            places[known] = used
+            head = ZERO
+            for place in range(8):
+                head = (head << BYTE) | np.uint64(letters[place] if place < size else 0)
+            heads[known] = head
+            known += 1
+            used += 1 + ((size + 7) >> 3)
+        term_of[chunk] = code
+    return known, used
+
+
+@numba.njit(nogil=True, cache=True)
+def spell(store, places, out):
+    """Write what stands at these places of a store, a line feed after each; returns the length."""
+    n = 0
+    for at in places:
+        length = _length(store, at)
+        for first in range(0, length, 8):
+            at += 1
+            number = store[at]
+            for _ in range(first, min(first + 8, length)):
+                out[n] = np.uint8(number & np.uint64(255))
+                number >>= BYTE
+                n += 1
+        out[n] = 10
+        n += 1
+    return n
+
+
+@numba.njit(nogil=True, cache=True)
+def enter(table, store, used, multiplier, own_store, codes):
+    """Add a walk's own chunks to a table with room, where they have a code above `OWN`; returns the store's use."""
+    shift = _shift(table)
+    at = 1
+    added = 0
+    for chunk in range(len(codes)):
+        length = _length(own_store, at)
+        size = (length + 7) >> 3
+        if codes[chunk] > OWN and length <= MAX_LENGTH:
+            code = np.uint64(np.uint32(codes[chunk]))
+            if length <= 8:
+                key = own_store[at + 1]
+                absent = _find_short(table, key, multiplier, shift) == UNKNOWN
+                place = SHORT
+            else:
+                key = _hash(own_store, at, length, multiplier)
+                absent = _find_long(table, store, key, own_store, at, multiplier, shift) == UNKNOWN
+                place = np.uint64(used)
+                if absent:
+                    for step in range(size + 1):
+                        store[used + step] = own_store[at + step]
+                    used += size + 1
+            if absent:
+                _put(table, key, (place << HALF) | code, multiplier, shift)
+                added += 1
+        at += size + 1
+    return added, used
+
+
+@numba.njit(nogil=True, cache=True)
+def size_of(codes, starts):
+    """How many terms the codes of a walk make; its own chunk i makes ``terms[starts[i]:starts[i + 1]]``."""
+    total = 0
+    for place in range(len(codes)):
+        code = codes[place]
+        total += 1 if code >= 0 else starts[OWN - code + 1] - starts[OWN - code]
+    return total
+
+
+@numba.njit(nogil=True, cache=True)
+def settle(codes, counts, starts, own_terms, first, terms, documents, n):
+    """Write the terms and the documents of a block's codes from place n on, and each text's count; returns the place.
+
+    An own chunk's terms below 0 are left out.
+    """
+    at = 0
+    for text in range(len(counts)):
+        begin = n
+        for place in range(at, at + counts[text]):
+            code = codes[place]
+            if code >= 0:
+                terms[n], documents[n] = code, first + text
+                n += 1
+            else:
+                for own in range(starts[OWN - code], starts[OWN - code + 1]):
+                    if own_terms[own] >= 0:
+                        terms[n], documents[n] = own_terms[own], first + text
+                        n += 1
+        at += counts[text]
+        counts[text] = n - begin
+    return n

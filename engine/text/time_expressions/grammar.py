@@ -1,0 +1,575 @@
+"""The time expressions that a query may hold: their forms, and the interval that each names (SPEC B030 to B033).
+
+A rule is a pattern over the text in lower case and what it resolves to. `None` is a match that is no time expression;
+`EMPTY` is one that names a time which cannot be told, and keeps the words inside it from being read on their own:
+"half an hour ago" is not "an hour ago". The words around a match (`engine/text/time_expressions/context.py`) count for
+every rule.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Literal
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+UNITS = {
+    "min": MINUTE,
+    "minute": MINUTE,
+    "hr": HOUR,
+    "hour": HOUR,
+    "day": DAY,
+    "week": 7 * DAY,
+    "month": 30 * DAY,
+    "year": 365 * DAY,
+}
+# What "a few <unit> ago" spans, oldest and newest age: months as B032, the others from one unit to one of the next.
+FEW = {
+    "min": (HOUR, MINUTE),
+    "minute": (HOUR, MINUTE),
+    "hr": (DAY, HOUR),
+    "hour": (DAY, HOUR),
+    "day": (7 * DAY, DAY),
+    "week": (30 * DAY, 7 * DAY),
+    "month": (90 * DAY, 30 * DAY),
+    "year": (5 * 365 * DAY, 365 * DAY),
+}
+ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+NUMBERS = {word: number for number, word in enumerate([*ONES, *TEENS], 1)}
+NUMBERS |= {word: number for number, word in zip(range(20, 100, 10), TENS, strict=True)}
+MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october"]
+MONTHS += ["november", "december"]
+WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+MONTH_NUMBERS = {name[:3]: number for number, name in enumerate(MONTHS, 1)}
+WEEKDAY_NUMBERS = {name[:3]: number for number, name in enumerate(WEEKDAYS)}
+ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4}
+# Months that are also verbs: a number beside them makes a date only where something else says so.
+VERBS = ("may", "march")
+
+Kind = Literal["absolute", "relative", "fuzzy", "session"]
+Interval = tuple[float, float]
+# What an expression without an interval has: it still counts as the first one.
+EMPTY = (math.inf, -math.inf)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an expression is read against. Times are seconds since 1970-01-01 UTC."""
+
+    text: str
+    now: float
+    today: dt.date
+    timezone: dt.tzinfo
+    last_session_end: float | None
+    recent: float  # seconds
+
+    def midnight(self, day: dt.date) -> float:
+        """The first moment of a day. In a gap of the clock, fold 0 counts by the offset before it: the gap's end."""
+        return dt.datetime(day.year, day.month, day.day, tzinfo=self.timezone).timestamp()
+
+    def days(self, first: dt.date, after: dt.date) -> Interval:
+        """From the first moment of `first` to the last float64 before the day `after`."""
+        return self.midnight(first), math.nextafter(self.midnight(after), -math.inf)
+
+    def day(self, day: dt.date, count: int = 1) -> Interval:
+        return self.days(day, day + dt.timedelta(days=count))
+
+    def months(self, year: int, month: int, count: int) -> Interval:
+        after = month - 1 + count
+        return self.days(dt.date(year, month, 1), dt.date(year + after // 12, after % 12 + 1, 1))
+
+    @property
+    def monday(self) -> dt.date:
+        return self.today - dt.timedelta(days=self.today.weekday())
+
+    def year(self, match: re.Match[str]) -> int | None:
+        """The year that the match names, by its number or as last or this year; None where it names none."""
+        said = match.groupdict().get("year")
+        if not said:
+            return None
+        return int(said) if said.isdigit() else self.today.year - said.startswith("last")
+
+    def begun(self, match: re.Match[str], month: int) -> int:
+        """The year that the match names, or the latest in which the month has begun."""
+        year = self.year(match)
+        return self.today.year - (month > self.today.month) if year is None else year
+
+    def capital(self, match: re.Match[str], group: str) -> bool:
+        return self.text[match.start(group)].isupper()
+
+
+def _around(match: re.Match[str], asked: Asked, date: dt.date) -> Interval:
+    """A date's day, or the week or weekend "of" it."""
+    whole = match["whole"]
+    if not whole:
+        return asked.day(date)
+    monday = date - dt.timedelta(days=date.weekday())
+    if whole.startswith("weekend"):
+        return asked.day(monday + dt.timedelta(days=5), 2) if date.weekday() >= 5 else EMPTY
+    # Where weeks begin on Sunday, Sunday belongs to another one.
+    return EMPTY if date.weekday() == 6 else asked.day(monday, 7)
+
+
+def _fits(match: re.Match[str], date: dt.date) -> bool:
+    """Whether the date falls on the weekday that the match says, where it says one."""
+    said = match["weekday"]
+    return not said or date.weekday() == WEEKDAY_NUMBERS[said[:3]]
+
+
+def _full_date(match: re.Match[str], asked: Asked) -> Interval:
+    date = dt.date(int(match["year"]), int(match["number"]), int(match["day"]))
+    return _around(match, asked, date) if _fits(match, date) else EMPTY
+
+
+def _numbers(match: re.Match[str], asked: Asked) -> Interval | None:
+    """15.03.2025 and 03/15/2025 can be read one way only; 03/04/2025 is doubtful."""
+    year, first, second = int(match["year"]), int(match["first"]), int(match["second"])
+    if first <= 12 and second <= 12 and first != second:
+        return None
+    day, month = (first, second) if second <= 12 else (second, first)
+    date = dt.date(year, month, day)
+    return asked.day(date) if _fits(match, date) else EMPTY
+
+
+def _date(match: re.Match[str], asked: Asked) -> Interval | None:
+    month, day = MONTH_NUMBERS[match["month"][:3]], int(match["day"])
+    year = asked.year(match)
+    if year is not None:
+        date = dt.date(year, month, day)
+        return _around(match, asked, date) if _fits(match, date) else EMPTY
+    sure = match["on"] or match["weekday"] or match["suffix"] or match["of"] or asked.capital(match, "month")
+    if match["month"] in VERBS and not sure:
+        return None
+    # 29 February comes back after 8 years at most, on the same weekday after 40: 2100 is no leap year.
+    for year in range(asked.today.year, asked.today.year - 41, -1):
+        try:
+            date = dt.date(year, month, day)
+        except ValueError:
+            continue
+        if date <= asked.today and _fits(match, date):
+            return _around(match, asked, date)
+    return None
+
+
+def _month(match: re.Match[str], asked: Asked) -> Interval:
+    month = MONTH_NUMBERS[match["month"][:3]]
+    return asked.months(asked.begun(match, month), month, 1)
+
+
+def _numbered_month(match: re.Match[str], asked: Asked) -> Interval | None:
+    """2025-03 is a month; 2003-04 may be two years."""
+    year, month = int(match["year"]), int(match["number"])
+    return asked.months(year, month, 1) if month <= year % 100 else None
+
+
+def _last_month_named(match: re.Match[str], asked: Asked) -> Interval | None:
+    if match["month"] in VERBS and not asked.capital(match, "month"):
+        return None
+    month = MONTH_NUMBERS[match["month"][:3]]
+    return asked.months(asked.today.year - (month >= asked.today.month), month, 1)
+
+
+def _quarter(match: re.Match[str], asked: Asked) -> Interval:
+    quarter = ORDINALS.get(match["quarter"]) or int(match["quarter"])
+    month = 3 * quarter - 2
+    return asked.months(asked.begun(match, month), month, 3)
+
+
+def _half(match: re.Match[str], asked: Asked) -> Interval:
+    half = ORDINALS.get(match["half"]) or int(match["half"])
+    return asked.months(asked.begun(match, 1), 6 * half - 5, 6)
+
+
+def _year(match: re.Match[str], asked: Asked) -> Interval | None:
+    # In the text's own letters: "in 2019 James moved" counts no James.
+    if compiled(_THINGS).match(asked.text, match.end()):
+        return None
+    return asked.months(int(match["year"]), 1, 12)
+
+
+def _decade(match: re.Match[str], asked: Asked) -> Interval:
+    return asked.months(int(match["year"]), 1, 120)
+
+
+def _iso_week(match: re.Match[str], asked: Asked) -> Interval:
+    year, week = asked.year(match), int(match["week"])
+    assert year is not None
+    day = match.groupdict().get("day")
+    first = dt.date.fromisocalendar(year, week, int(day or 1))
+    return asked.day(first, 1 if day else 7)
+
+
+def _weekday(match: re.Match[str], asked: Asked) -> Interval:
+    back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
+    return asked.day(asked.today - dt.timedelta(days=back))
+
+
+def _last_weekday(match: re.Match[str], asked: Asked) -> Interval:
+    back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
+    return asked.day(asked.today - dt.timedelta(days=back or 7))
+
+
+def _weekday_of_week(match: re.Match[str], asked: Asked) -> Interval:
+    days = WEEKDAY_NUMBERS[match["weekday"][:3]] - 7 * (match["week"] == "last")
+    return asked.day(asked.monday + dt.timedelta(days=days))
+
+
+def _last_weekend(match: re.Match[str], asked: Asked) -> Interval:
+    return asked.day(asked.monday - dt.timedelta(days=2), 2)
+
+
+def _this_weekend(match: re.Match[str], asked: Asked) -> Interval:
+    """Before it begins, "this weekend" may be the one to come or the one gone by."""
+    return EMPTY if asked.today.weekday() < 5 else (asked.midnight(asked.monday + dt.timedelta(days=5)), asked.now)
+
+
+def _day_at(days: int) -> Resolve:
+    return lambda match, asked: asked.day(asked.today + dt.timedelta(days=days))
+
+
+def _this(match: re.Match[str], asked: Asked) -> Interval:
+    today = asked.today
+    first = {
+        "week": asked.monday,
+        "month": today.replace(day=1),
+        "quarter": today.replace(month=(today.month - 1) // 3 * 3 + 1, day=1),
+        "year": today.replace(month=1, day=1),
+    }[match["unit"]]
+    return asked.midnight(first), asked.now
+
+
+def _count(match: re.Match[str]) -> int:
+    """1 where no number stands: "last week", "a week ago"."""
+    said = match["count"] or "1"
+    return int(said) if said.isdigit() else sum(NUMBERS[word] for word in re.split(r"[\s-]+", said))
+
+
+def _last_units(match: re.Match[str], asked: Asked) -> Interval | None:
+    count = _count(match)
+    return (asked.now - count * UNITS[match["unit"]], asked.now) if count else None
+
+
+def _units_ago(match: re.Match[str], asked: Asked) -> Interval | None:
+    count, unit = _count(match), match["unit"]
+    if not count:
+        return None
+    if unit == "day":
+        return asked.day(asked.today - dt.timedelta(days=count))
+    return asked.now - (count + 0.5) * UNITS[unit], asked.now - (count - 0.5) * UNITS[unit]
+
+
+def _few_ago(match: re.Match[str], asked: Asked) -> Interval:
+    oldest, newest = FEW[match["unit"]]
+    return asked.now - oldest, asked.now - newest
+
+
+def _recent(match: re.Match[str], asked: Asked) -> Interval:
+    return asked.now - asked.recent, asked.now
+
+
+def _last_few(match: re.Match[str], asked: Asked) -> Interval:
+    return asked.now - FEW[match["unit"]][0], asked.now
+
+
+def _session(match: re.Match[str], asked: Asked) -> Interval:
+    return EMPTY if asked.last_session_end is None else (asked.last_session_end, asked.now)
+
+
+def _untold(match: re.Match[str], asked: Asked) -> Interval:
+    return EMPTY
+
+
+def _span(match: re.Match[str], asked: Asked) -> Interval | None:
+    """From the beginning of one date to the end of another, which may give the year of both."""
+    first = next(name for name in ("between", "from", "plain") if match[name])
+    if match["plain"] in VERBS and not asked.capital(match, "plain"):
+        return None
+    one, other = (asked.text[slice(*match.span(name))] for name in (first, "second"))
+    year = _ENDING_YEAR.search(other)
+    if year and not _ENDING_YEAR.search(one):
+        one += year[0]
+    begins, ends = _point(one, asked), _point(other, asked)
+    return EMPTY if begins is None or ends is None else (begins[0], ends[1])
+
+
+def _point(text: str, asked: Asked) -> Interval | None:
+    """The interval of a date that stands without the word before it that a date elsewhere needs."""
+    for text_led in (f"on {text}", f"in {text}"):
+        for rule in _POINT_RULES:
+            match = rule.pattern.fullmatch(text_led.lower())
+            if match:
+                return rule.resolve(match, replace(asked, text=text_led))
+    return None
+
+
+LEAD = r"(?P<lead>(?:on|in)\s+(?:or|and)\s+after|since|after|before|until|till|by)"
+_MAYBE = rf"(?:{LEAD}\s+(?:the\s+)?)?"
+_ON = rf"(?P<on>on|{LEAD})\s+"
+_IN = rf"(?:in|during|throughout|{LEAD})\s+"
+_YEAR = r"(?P<year>(?:19|20)[0-9]{2})"
+# "in March last year" is not the latest March.
+_ANY_YEAR = r"(?P<year>(?:19|20)[0-9]{2}|(?:last|this)\s+year)"
+_MONTH = rf"(?P<month>{'|'.join(MONTHS)}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?!['’]s)\.?)"
+# "sat" and "sun" are words ("where we last sat", "on sun cream"), so they are not read as days.
+_WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)}|mon|tues?|wed|thu(?:rs?)?|fri)"
+_PART = r"(?:(?:early|mid|late)[\s-]+)?(?:(?:the\s+)?month\s+of\s+)?"
+_DAY = r"(?P<day>[0-9]{1,2})(?P<suffix>st|nd|rd|th)?"
+_WHOLE = r"(?:(?:the\s+)?(?P<whole>week(?:end)?\s+of\s+))?"
+_LAST = r"(?:last|past|this\s+past)\s+"
+# Not of a stretch that ends elsewhere: "the last week of March", "the last Friday in May", "the last one before May 3".
+_NOT_OF = rf"(?!\s+(?:of\b|(?:in|before)\s+(?:{'|'.join(MONTHS)})\b))"
+COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?|{'|'.join([*TEENS, *ONES])})"
+_COUNT = rf"(?P<count>{COUNTED})\s+"
+_UNIT = r"(?P<unit>min|minute|hr|hour|day|week|month|year)"
+ONE_UNIT = r"(?:min|minute|hr|hour|day|week|month|year)s?"
+A_FEW = r"(?:few|couple(?:\s+of)?)"
+_SPOKE = r"(?:talked|spoke|chatted|met)"
+_TO = r"(?:to|until|till|through|thru)"
+OF_DAY = r"(?:morning|afternoon|evening)"
+_CLOCK = r"(?:noon|midday|lunch(?:time)?|[0-9]{1,2}(?::[0-9]{2})?(?:\s*[ap]m)?|[0-9]{1,2}\s+o['’]clock)"
+_QUARTER = r"q(?P<quarter>[1-4])(?!,?\s+(?:of\s+)?(?:fy|fiscal))"
+
+Resolve = Callable[[re.Match[str], Asked], "Interval | None"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An expression of time: how it is told from others, and what it names."""
+
+    kind: Kind
+    words: frozenset[str]
+    """No match without one of these: most queries name no time, and are through in a few microseconds."""
+    expression: str
+    resolve: Resolve
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when first needed: all of them together take 50 ms."""
+        return re.compile(self.expression)
+
+
+def _rule(kind: Kind, words: Iterable[str], pattern: str, resolve: Resolve) -> Rule:
+    # Neither inside a longer word or number ("1.5 hours ago"), nor the first half of a range ("March 15-20", "in
+    # 2024/25", of dates also "March 15 to 20") or of a decimal.
+    whole = rf"(?<![\w-])(?<![0-9][.,:/])(?:{pattern})(?![\w%])(?![.,:/–-][0-9])"
+    if kind == "absolute":
+        whole += rf"(?!\s+(?:{_TO}|[–-])\s+[0-9])"
+    return Rule(kind, frozenset(words), whole, resolve)
+
+
+@cache
+def compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+# What "in 2000" counts: a measure, or a word that looks like a plural.
+_THINGS = (
+    r"-[A-Za-z]|\s*[$€£]|\s+(?:(?:out\s+)?of|x|by)\s+[0-9]"
+    r"|\s+(?:(?:[a-z]+ly|different|easy|simple|short|square|cubic|US|us)\s+)?(?:[kKMG]i?[bB]|[kcm]?[mg]|[kM]?Hz|ms|s|px"
+    r"|[A-Z]{3}\b(?<=USD|EUR|GBP|CHF|JPY)|usd|eur|gbp|people|men|women|children|feet|percent|word|degree|dollar|euro"
+    r"|BCE?|bce?|kcal|rpm|yen|yuan|line|page|token|character"
+    rf"|{ONE_UNIT}|(?:second|sec)s?|(?!(?:is|was|has|this|does|its|us|as|his|always|perhaps|across|versus|plus"
+    rf"|thus|whereas"
+    r"|sometimes|besides|towards|afterwards)\b)[a-z]+[a-rt-z]s)(?![\w'’])"
+)
+
+WORD = re.compile("[a-z]+|[0-9]+")
+_YEAR_WORDS = [str(year) for year in range(1900, 2100)]
+_MONTH_WORDS = [*MONTHS, *MONTH_NUMBERS, "sept"]
+_WEEKDAY_WORDS = [*WEEKDAYS, *WEEKDAY_NUMBERS, "tues", "thur", "thurs"]
+_UNIT_WORDS = [*UNITS, *(f"{unit}s" for unit in UNITS)]
+
+_ENDING_YEAR = re.compile(r",?\s+(?:19|20)[0-9]{2}\Z")
+_ISO_DATE = rf"{_YEAR}(?P<mark>[-/.])(?P<number>[0-9]{{2}})(?P=mark)(?P<day>[0-9]{{2}})"
+_YEAR_AFTER = rf"(?:(?:,\s*|\s+)(?:of\s+)?{_ANY_YEAR})"
+_MONTH_DAY = rf"(?P<of>the\s+)?{_MONTH}\s+(?:the\s+)?{_DAY}{_YEAR_AFTER}?"
+_DAY_MONTH = rf"(?:the\s+)?{_DAY}\s+(?P<of>of\s+)?{_MONTH}{_YEAR_AFTER}?"
+_BEFORE_DATE = rf"(?:{_ON})?{_WHOLE}(?:{_WEEKDAY},?\s+)?"
+# What a span runs between. Neither weekdays ("open from Monday to Friday") nor bare years ("between 1990 and 2000 ms").
+_POINT_RULES = (
+    _rule("absolute", (), rf"{_BEFORE_DATE}{_ISO_DATE}", _full_date),
+    _rule("absolute", (), rf"{_BEFORE_DATE}{_MONTH_DAY}", _date),
+    _rule("absolute", (), rf"{_BEFORE_DATE}{_DAY_MONTH}", _date),
+    _rule("absolute", (), rf"{_IN}{_PART}{_MONTH}{_YEAR_AFTER}?", _month),
+    _rule("absolute", (), rf"{_IN}{_QUARTER}{_YEAR_AFTER}?", _quarter),
+    _rule("absolute", (), r"on\s+today", _day_at(0)),
+    _rule("absolute", (), r"on\s+now", lambda match, asked: (asked.now, asked.now)),
+)
+
+
+def _unnamed(pattern: str) -> str:
+    return re.sub(r"\(\?P<\w+>", "(?:", pattern.replace("(?P=mark)", "[-/.]"))
+
+
+_WORDED = _unnamed("|".join((_MONTH_DAY, _DAY_MONTH, rf"{_MONTH}{_YEAR_AFTER}?", rf"{_QUARTER}{_YEAR_AFTER}?")))
+_POINT = rf"{_unnamed(_ISO_DATE)}|{_WORDED}"
+
+_POINT_WORDS = [*_MONTH_WORDS, *_YEAR_WORDS, "q"]
+
+RULES = (
+    # A span of two dates. Where the second is none that is known, the first is no answer either.
+    _rule(
+        "absolute",
+        _POINT_WORDS,
+        rf"(?:between\s+(?P<between>{_POINT})\s+and|from\s+(?P<from>{_POINT})\s+{_TO}"
+        rf"|(?:(?:on|in|during)\s+)?(?P<plain>{_POINT})(?:\s+{_TO}|\s*[–-]))\s*(?P<second>\b(?:{_POINT}|today|now))",
+        _span,
+    ),
+    _rule(
+        "absolute",
+        _POINT_WORDS,
+        rf"between\s+(?:{_POINT})\s+and|from\s+(?:{_POINT})\s+{_TO}",
+        _untold,
+    ),
+    # A time of day may follow: "2025-03-15T10:30".
+    _rule(
+        "absolute",
+        _YEAR_WORDS,
+        rf"{_BEFORE_DATE}{_ISO_DATE}(?:t[0-9]{{2}}:[0-9]{{2}}\S{{0,20}})?(?!-)",
+        _full_date,
+    ),
+    _rule(
+        "absolute",
+        _YEAR_WORDS,
+        rf"{_BEFORE_DATE}(?P<first>[0-9]{{1,2}})(?P<mark>[-/.])(?P<second>[0-9]{{1,2}})(?P=mark){_YEAR}(?!-)",
+        _numbers,
+    ),
+    _rule("absolute", _YEAR_WORDS, rf"{_IN}{_YEAR}-(?P<number>[0-9]{{2}})(?!-)", _numbered_month),
+    _rule(
+        "absolute",
+        _YEAR_WORDS,
+        rf"(?:{_IN}|{_ON})?{_YEAR}-?w(?P<week>[0-9]{{2}})(?:-?(?P<day>[1-7]))?".replace("(?P<lead>", "(?:", 1),
+        _iso_week,
+    ),
+    _rule(
+        "absolute",
+        ["iso", "calendar"],
+        rf"(?:{_IN})?(?:iso|calendar)\s+week\s+(?P<week>[0-9]{{1,2}}){_YEAR_AFTER}",
+        _iso_week,
+    ),
+    _rule("absolute", _MONTH_WORDS, rf"{_BEFORE_DATE}{_MONTH_DAY}", _date),
+    _rule("absolute", _MONTH_WORDS, rf"{_BEFORE_DATE}{_DAY_MONTH}", _date),
+    _rule("absolute", _MONTH_WORDS, rf"(?:{_IN})?{_PART}{_MONTH},?\s+(?:of\s+)?{_ANY_YEAR}", _month),
+    _rule(
+        "absolute",
+        ["start", "beginning", "middle", "end"],
+        rf"(?:(?:in|at)\s+)?(?:the\s+)?(?:start|beginning|middle|end)\s+of\s+{_MONTH}{_YEAR_AFTER}?",
+        _month,
+    ),
+    _rule("absolute", _MONTH_WORDS, rf"(?P<year>(?:last|this)\s+year)\s+in\s+{_PART}{_MONTH}", _month),
+    _rule("absolute", _MONTH_WORDS, rf"{_IN}{_PART}{_MONTH}", _month),
+    _rule("absolute", _MONTH_WORDS, rf"{_MAYBE}{_LAST}{_MONTH}", _last_month_named),
+    _rule("absolute", "q", rf"{_IN}{_QUARTER}", _quarter),
+    _rule("absolute", "q", rf"(?:{_IN})?{_QUARTER}{_YEAR_AFTER}", _quarter),
+    _rule("absolute", "q", rf"(?:{_IN})?{_YEAR}[\s-]?{_QUARTER}", _quarter),
+    _rule(
+        "absolute",
+        ["quarter"],
+        rf"(?:{_IN})?(?:the\s+)?(?P<quarter>{'|'.join(ORDINALS)})\s+quarter\s+of\s+{_ANY_YEAR}",
+        _quarter,
+    ),
+    _rule("absolute", ["half"], rf"(?:{_IN})?(?:the\s+)?(?P<half>first|second)\s+half\s+of\s+{_ANY_YEAR}", _half),
+    _rule("absolute", "h", rf"(?:{_IN})?h(?P<half>[12])\s+(?:of\s+)?{_YEAR}", _half),
+    _rule("absolute", _YEAR_WORDS, rf"{_IN}(?:the\s+year\s+)?{_YEAR}", _year),
+    # "the 2000s" may be a century.
+    _rule("absolute", _YEAR_WORDS, rf"{_IN}the\s+(?P<year>(?:19|20)[1-9]0)s", _decade),
+    _rule("absolute", _WEEKDAY_WORDS, rf"{_ON}{_WEEKDAY}(?!\s+before\s+last)", _weekday),
+    _rule("absolute", _WEEKDAY_WORDS, rf"{_MAYBE}{_LAST}{_WEEKDAY}{_NOT_OF}", _last_weekday),
+    _rule(
+        "absolute",
+        _WEEKDAY_WORDS,
+        rf"(?:{_ON})?(?:the\s+)?{_WEEKDAY}\s+(?:of\s+)?(?P<week>last|this)\s+week",
+        _weekday_of_week,
+    ),
+    _rule("absolute", _WEEKDAY_WORDS, rf"(?P<week>last|this)\s+week,?\s+(?:on\s+)?{_WEEKDAY}", _weekday_of_week),
+    _rule("absolute", ["weekend"], rf"{_MAYBE}{_LAST}weekend{_NOT_OF}", _last_weekend),
+    _rule("absolute", ["weekend"], rf"{_MAYBE}this\s+weekend", _this_weekend),
+    _rule("absolute", ["today"], rf"{_MAYBE}today", _day_at(0)),
+    _rule("absolute", ["this"], rf"{_MAYBE}this\s+{OF_DAY}", _day_at(0)),
+    # A time of the day is that of the calendar: at noon, the 24 hours before begin after yesterday's morning.
+    _rule("absolute", ["yesterday"], rf"{_MAYBE}yesterday,?\s+(?:in\s+the\s+)?{OF_DAY}", _day_at(-1)),
+    _rule(
+        "absolute",
+        ["yesterday"],
+        rf"{_CLOCK}\s+yesterday|yesterday,?\s+(?:(?:at|around|before|after)\s+{_CLOCK}|noon)",
+        _day_at(-1),
+    ),
+    _rule("absolute", ["yesterday"], rf"{_MAYBE}(?:the\s+)?day\s+before\s+yesterday", _day_at(-2)),
+    _rule("absolute", ["tomorrow"], rf"{_MAYBE}tomorrow", _day_at(1)),
+    _rule("absolute", ["tomorrow"], r"(?:the\s+)?day\s+after\s+tomorrow", _day_at(2)),
+    _rule(
+        "relative",
+        ["yesterday"],
+        rf"{_MAYBE}yesterday(?!\s+night)",
+        lambda match, asked: (asked.now - DAY, asked.now),
+    ),
+    _rule("relative", [*_UNIT_WORDS, "quarter"], rf"{_MAYBE}this\s+(?P<unit>week|month|quarter|year)", _this),
+    # "the last minute" and "my last day" are seldom spans of time; a number, "past" or "in the" makes them so.
+    _rule(
+        "relative",
+        _UNIT_WORDS,
+        rf"{_MAYBE}(?P<count>)(?:last|past)\s+(?P<unit>hour|week|month|year){_NOT_OF}",
+        _last_units,
+    ),
+    _rule(
+        "relative",
+        _UNIT_WORDS,
+        rf"(?P<count>)(?:past|(?:in|over|during|within)\s+the\s+last)\s+(?P<unit>day){_NOT_OF}",
+        _last_units,
+    ),
+    _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{_COUNT}{_UNIT}s?{_NOT_OF}", _last_units),
+    _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:{_COUNT}|an?\s+){_UNIT}s?\s+ago", _units_ago),
+    # More than one number, or a bound: no length that a source gives.
+    _rule(
+        "relative",
+        ["ago"],
+        rf"(?:(?:{COUNTED}|an?)\s+{ONE_UNIT}(?:,|\s+and|,\s+and)?\s+(?:{COUNTED}|an?)"
+        rf"|{COUNTED}\s+(?:or|to|and)\s+{COUNTED}|[0-9]{{1,4}}\s+[0-9]{{1,4}}|half\s+an?"
+        rf"|(?:more|less|longer|fewer)\s+than\s+(?:{COUNTED}|an?)|(?:over|under|within|at\s+least"
+        rf"|at\s+most)\s+(?:{COUNTED}|an?)"
+        rf")\s+{ONE_UNIT}\s+ago",
+        _untold,
+    ),
+    _rule(
+        "relative",
+        ["today", "tomorrow", "yesterday", *_WEEKDAY_WORDS],
+        rf"(?:{COUNTED}|an?)\s+(?:week|fortnight|month|year)s?\s+(?:on\s+)?(?:today|tomorrow|yesterday"
+        rf"|{_unnamed(_WEEKDAY)})",
+        _untold,
+    ),
+    # The year before a date: an order that none of the forms above has.
+    _rule("absolute", [*_MONTH_WORDS, "q"], rf"{_unnamed(_YEAR)},?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", _untold),
+    _rule("absolute", ["every", "each"], rf"(?:every|each)\s+year,?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", _untold),
+    # Not where an age follows: "around 3 years ago" is what rounds to 3.
+    _rule(
+        "absolute",
+        ["outside", "around", "near", "close", "circa"],
+        rf"(?:outside|around|near|close\s+to|circa)\s+(?:the\s+)?(?:{_POINT})",
+        _untold,
+    ),
+    _rule("relative", ["earlier"], rf"earlier\s+last\s+{ONE_UNIT}", _untold),
+    _rule("relative", ["last"], r"(?:this|the\s+same|same)\s+(?:time|day|week|month)\s+last\s+\w+", _untold),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{A_FEW}\s+{_UNIT}s?\s+ago", _few_ago),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{A_FEW}\s+{_UNIT}s?{_NOT_OF}", _last_few),
+    _rule(
+        "fuzzy",
+        ["recently", "lately"],
+        rf"(?:(?<!most )(?<!least )recently|lately)(?!\s+(?:in|on)\s+(?:{_POINT}|{_unnamed(_YEAR)})(?!\w))",
+        _recent,
+    ),
+    _rule(
+        "session",
+        ["since"],
+        rf"since\s+(?:(?:we|i|you)(?:\s+and\s+(?:i|you))?\s+(?:last\s+{_SPOKE}|{_SPOKE}\s+last)"
+        r"|(?:(?:our|my|the)\s+)?last\s+(?:time|conversation|session|chat|talk))",
+        _session,
+    ),
+)
+# Only where nothing else names a time: "the latest report of March 2024" is about March 2024 (X20).
+SPECULATIVE = (_rule("fuzzy", ["recent", "latest"], "(?<!not )recent|(?<!at the )latest", _recent),)

@@ -1,0 +1,189 @@
+"""Strings to small integers: index terms, and the values of metadata columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .analyzers import DROPPED, MAX_LENGTH, Analyzer
+from .dispatch import Road, road_of
+
+if TYPE_CHECKING:
+    from .blocks import TokenTable
+
+
+class Vocabulary:
+    """An append-only numbering of distinct strings, from 0. One writer at a time; readers need no lock."""
+
+    def __init__(self, strings: Iterable[str] = ()) -> None:
+        self.strings: list[str] = list(strings)
+        self.ids: dict[str, int] = {string: number for number, string in enumerate(self.strings)}
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def add(self, string: str) -> int:
+        """The number of `string`, a new one if it has none."""
+        number = self.ids.setdefault(string, len(self.strings))
+        if number == len(self.strings):
+            self.strings.append(string)
+        return number
+
+    def extend(self, strings: Sequence[str]) -> None:
+        """Number these new strings in order."""
+        start = len(self.strings)
+        self.strings += strings
+        self.ids.update(zip(strings, range(start, len(self.strings)), strict=True))
+
+    def truncate(self, size: int) -> None:
+        """Forget all strings numbered `size` or more."""
+        # By number: an addition that failed half-way leaves a string without a number, or a number without a string.
+        for string in [string for string, number in self.ids.items() if number >= size]:
+            del self.ids[string]
+        del self.strings[size:]
+
+    def sort_from(self, start: int) -> npt.NDArray[np.int32]:
+        """Renumber the strings from `start` on alphabetically (A013); the new number of each old one, from `start`."""
+        old = self.strings[start:]
+        order = sorted(range(len(old)), key=old.__getitem__)
+        renumbered = np.empty(len(old), dtype=np.int32)
+        renumbered[order] = np.arange(start, start + len(old), dtype=np.int32)
+        self.strings[start:] = [old[position] for position in order]
+        for number in range(start, len(self.strings)):
+            self.ids[self.strings[number]] = number
+        return renumbered
+
+
+class _TokenIds(dict[str, int]):
+    """Raw token -> term id, so that analysing a token is one dictionary look-up; a miss normalises and numbers it."""
+
+    def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._analyzer = analyzer
+        self._vocabulary = vocabulary
+        self.new: list[str] = []
+        """Tokens cached since the list was last cleared."""
+
+    def __missing__(self, token: str) -> int:
+        term = self._analyzer.normalize(token)
+        number = self._vocabulary.add(term) if term else DROPPED
+        if len(token) <= MAX_LENGTH:
+            self[token] = number
+            self.new.append(token)
+        return number
+
+
+class Encoder:
+    """Texts to term ids, for one analyzer and one vocabulary. One writer at a time; queries need no lock.
+
+    Calls with much text take the compiled road where there is one (`text_road.py`), the others go token by token: the
+    same ids either way.
+    """
+
+    # On either road, looked at between calls. An entry takes 120 bytes on the plain road and up to 50 on the compiled
+    # one where spellings are as long as words are: some 350 MB in all; ten times that were each `MAX_LENGTH` long.
+    MAX_CACHED_TOKENS = 1 << 21
+
+    def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
+        self.analyzer = analyzer
+        self.vocabulary = vocabulary
+        self._token_ids = _TokenIds(analyzer, vocabulary)
+        self._table: TokenTable | None = None
+        self._read = 0
+        """Characters of documents that went by the plain road."""
+
+    @cached_property
+    def road(self) -> Road:
+        """The road that serves calls with much text, and why."""
+        return road_of(self.analyzer)
+
+    def _goes_by_blocks(self, characters: int, before: int = 0) -> bool:
+        if not self.road.serves(characters, before):
+            return False
+        self.road = self.road.loaded()
+        return self.road.name == "compiled"
+
+    @cached_property
+    def _stop_table(self) -> TokenTable:
+        """For queries where nothing was written: it knows the stop words, and nobody adds to it."""
+        from .blocks import TokenTable
+
+        return TokenTable(self.analyzer)
+
+    def encode_documents(
+        self, texts: Sequence[str], threads: int = 1
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """All kept tokens as ``(term ids [tokens], document of each [tokens])``; new terms enter the vocabulary.
+
+        Terms that are new in this call are numbered alphabetically among themselves, whatever the order of the texts
+        and however many `threads` read them. A call that fails leaves nothing behind.
+        """
+        before = len(self.vocabulary)
+        try:
+            characters = sum(map(len, texts))
+            if self._goes_by_blocks(characters, self._read):
+                return self._encode_blocks(texts, threads)
+            self._read += characters
+            return self._encode_tokens(texts, before)
+        except BaseException:
+            self.forget(before)
+            raise
+
+    def _encode_blocks(self, texts: Sequence[str], threads: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        from .blocks import Encoding, TokenTable
+
+        if self._table is None or self._table.size > self.MAX_CACHED_TOKENS:
+            self._table = TokenTable(self.analyzer)
+        encoding = Encoding(self._table, texts, threads)
+        self.vocabulary.extend(encoding.new(self.vocabulary.ids))
+        terms, documents, _ = encoding.settle(self.vocabulary.ids, remember=True)
+        return terms, documents
+
+    def _encode_tokens(self, texts: Sequence[str], before: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        if len(self._token_ids) > self.MAX_CACHED_TOKENS:
+            self._token_ids.clear()
+        self._token_ids.new.clear()
+        terms, offsets = self.analyzer.encode(texts, self._token_ids)
+        if len(self.vocabulary) > before:
+            renumbered = self.vocabulary.sort_from(before)
+            new = terms >= before
+            terms[new] = renumbered[terms[new] - before]
+            for token in self._token_ids.new:
+                number = self._token_ids[token]
+                if number >= before:
+                    self._token_ids[token] = int(renumbered[number - before])
+        return terms, np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(offsets))
+
+    def forget(self, size: int) -> None:
+        """Undo additions: keep only the vocabulary's first `size` terms."""
+        self.vocabulary.truncate(size)
+        self._token_ids.clear()
+        self._table = None
+
+    def encode_query(self, text: str) -> list[int]:
+        """The ids of a text's terms in order, repeats kept; terms that no document holds are left out."""
+        return self.encode_terms(self.analyzer(text))
+
+    def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``: of text i, `encode_query`'s, in order."""
+        if self._goes_by_blocks(sum(map(len, texts))):
+            from .blocks import Encoding
+
+            encoding = Encoding(self._table or self._stop_table, texts)
+            terms, _, counts = encoding.settle(self.vocabulary.ids, remember=False)
+            offsets = np.zeros(len(texts) + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            return terms, offsets
+        rows = [self.encode_query(text) for text in texts]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1])), offsets
+
+    def encode_terms(self, terms: Iterable[str]) -> list[int]:
+        """The ids of pre-analysed terms in order; terms that no document holds are left out."""
+        return [number for number in map(self.vocabulary.ids.get, terms) if number is not None]

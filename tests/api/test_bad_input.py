@@ -1,0 +1,455 @@
+"""Whatever comes in: a clear named error that leaves the engine as it was, or the right answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.storage import memory
+
+BATCH = ["tea", "milk tea", fr.Query("milk", filter={"role": "user"}), fr.Query("tea", namespace="bob")]
+
+LONE = "\ud800"
+
+
+@pytest.fixture
+def engine() -> fr.Engine:
+    made = fr.Engine(analyzer="minimal")
+    made.add([fr.Record("1", "tea", role="user"), fr.Record("2", "tea milk"), fr.Record("1", "tea", namespace="bob")])
+    made.add([fr.Record("3", "milk", role="user", session="s")])
+    return made
+
+
+def state(made: fr.Engine) -> tuple[Any, ...]:
+    """All that a failed call could have changed."""
+    hits = made.search(BATCH, 5)
+    return (
+        list(hits),
+        hits.documents.tolist(),
+        made.stats(),
+        made.namespaces,
+        list(made._memory.encoder.vocabulary.strings),
+        {name: list(column.strings) for name, column in made._memory.values.items()},
+        str(made.explain("milk tea", "2")),
+    )
+
+
+def assert_unharmed(made: fr.Engine, before: tuple[Any, ...]) -> None:
+    assert state(made) == before
+    # And a later add gives what it gives to an engine that never failed.
+    twin = fr.Engine(analyzer="minimal")
+    twin.add([fr.Record("1", "tea", role="user"), fr.Record("2", "tea milk"), fr.Record("1", "tea", namespace="bob")])
+    twin.add([fr.Record("3", "milk", role="user", session="s")])
+    for one in (made, twin):
+        one.add([fr.Record("later", "tea coffee", role="tool"), fr.Record("7", "milk", namespace="carol")])
+    assert state(made) == state(twin)
+    assert made.search(["coffee"])[0][0][0] == "later"
+
+
+BAD_RECORDS: list[Any] = [
+    ({"text": "no id"}, "'id' is missing"),
+    ({"id": "9"}, "id '9': 'text' is missing"),
+    ({"id": "", "text": "x"}, "'id' must be a non-empty string, not ''"),
+    ({"id": None, "text": "x"}, "'id' must be a non-empty string, not None"),
+    ({"id": 9, "text": "x"}, "'id' must be a non-empty string, not 9"),
+    ({"id": "9", "text": None}, "id '9': 'text' must be a string, not NoneType"),
+    ({"id": "9", "text": ["x"]}, "id '9': 'text' must be a string, not list"),
+    ({"id": "9", "text": b"x"}, "'text' must be a string, not bytes"),
+    *(
+        ({"id": "9", "text": "x", name: 5}, f"id '9': '{name}' must be a string, not int")
+        for name in ("namespace", "role", "session", "user", "agent", "tool", "type")
+    ),
+    ({"id": "9", "text": "x", "namespace": None}, "'namespace' must be a string, not NoneType"),
+    ({"id": "9", "text": "x", "time": math.nan}, "id '9': 'time' must be finite, not nan"),
+    ({"id": "9", "text": "x", "time": -math.inf}, "'time' must be finite, not -inf"),
+    ({"id": "9", "text": "x", "time": True}, "'time' must be seconds since 1970-01-01 UTC, not True"),
+    ({"id": "9", "text": "x", "time": [1]}, "'time' must be seconds since 1970-01-01 UTC"),
+    ({"id": "9", "text": "x", "time": "yesterday"}, "id '9': 'time' is not an ISO 8601 date: 'yesterday'"),
+    ({"id": "9", "text": "x", "time": "2026-02-30"}, "'time' is not an ISO 8601 date"),
+    ({"id": "9", "text": "x", "time": ""}, "'time' is not an ISO 8601 date"),
+    (
+        {"id": "9", "text": "x", "time": 10**400},
+        "'time' must be finite",
+    ),
+    ({"id": "9", "text": "x", "importance": 1.01}, r"'importance' must lie in \[0, 1\], not 1.01"),
+    ({"id": "9", "text": "x", "importance": math.nan}, "'importance' must be finite"),
+    ({"id": "9", "text": "x", "importance": "high"}, r"'importance' must be a number in \[0, 1\], not 'high'"),
+    ({"id": "9", "text": "x", "fields": "x"}, "'fields' must be a mapping"),
+    ({"id": "9", "text": "x", "fields": {"predicate": 5}}, "text field 'predicate' must be a string"),
+    ({"id": "9", "text": "x", "extra": [1]}, "'extra' must be a mapping"),
+    ({"id": "9", "text": "x", "extra": [1], "mood": "glad"}, "'extra' must be a mapping"),
+    ({"id": f"9{LONE}", "text": "x"}, "'id' holds a lone surrogate at character 1"),
+    ({"id": "9", "text": "x", "namespace": LONE}, "'namespace' holds a lone surrogate at character 0"),
+    ({"id": "9", "text": "x", "session": f"ab{LONE}"}, "id '9': 'session' holds a lone surrogate at character 2"),
+    ("text", "a record must be a JSON object, not str"),
+    (None, "a record must be a JSON object, not NoneType"),
+    (["9", "x"], "a record must be a JSON object, not list"),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD_RECORDS)
+def test_bad_records(engine: fr.Engine, bad: Any, message: str) -> None:
+    before = state(engine)
+    good: list[Any] = [fr.Record("8", "fresh words", role="fresh", namespace="fresh"), {"id": "a", "text": "more"}]
+    with pytest.raises(fr.RecordError, match=message) as caught:
+        engine.add([*good, bad, *good])
+    assert str(caught.value).startswith("record 3")
+    assert isinstance(caught.value, ValueError)
+    assert_unharmed(engine, before)
+
+
+def test_where_and_id_can_be_read_off_the_error(engine: fr.Engine) -> None:
+    with pytest.raises(fr.RecordError) as caught:
+        engine.add([{"id": "9", "text": 5}])
+    assert (caught.value.where, caught.value.record_id) == ("record 1", "9")
+    assert str(caught.value) == "record 1, id '9': 'text' must be a string, not int"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 50_000])
+@pytest.mark.parametrize("position", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("taken", ["2", "n0"])
+def test_duplicate_ids(engine: fr.Engine, chunk: int, position: int, taken: str) -> None:
+    """An id of an earlier add, or of the same add: in the same chunk, and across the chunks' borders."""
+    before = state(engine)
+    records = [fr.Record(f"n{n}", f"fresh{n}") for n in range(5)]
+    records.insert(position + (taken == "n0"), fr.Record(taken, "again"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BUILD_CHUNK", chunk)
+        with pytest.raises(fr.DuplicateIdError, match="already taken") as caught:
+            engine.add(records)
+    assert caught.value.record_id == taken
+    assert isinstance(caught.value, fr.RecordError)
+    assert_unharmed(engine, before)
+
+
+def test_the_same_id_elsewhere_is_no_duplicate(engine: fr.Engine) -> None:
+    engine.add([fr.Record("2", "tea", namespace="bob"), fr.Record("2", "tea", namespace="carol")])
+    with pytest.raises(fr.DuplicateIdError, match="namespace 'bob', id '2'"):
+        engine.add([fr.Record("2", "tea", namespace="bob")])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 50_000])
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda made: made.delete(["1", "nobody", "2"]), fr.UnknownIdError, "'nobody'; nothing was changed"),
+        (lambda made: made.delete(["3"], namespace="bob"), fr.UnknownIdError, "'3' in namespace 'bob'"),
+        (lambda made: made.delete(["1", 5]), fr.RecordError, "an id must be a string, not 5"),
+        (lambda made: made.delete("1"), fr.RecordError, "delete takes a batch"),
+        (lambda made: made.update(fresh("1", "2", "nobody")), fr.UnknownIdError, "'nobody'"),
+        (lambda made: made.update(fresh("1", "2", "1")), fr.DuplicateIdError, "id '1'.*already taken"),
+        (lambda made: made.update(fresh("1", "x", "y", "x"), insert=True), fr.DuplicateIdError, "id 'x'"),
+        (lambda made: made.update([*fresh("1", "2"), {"id": "3"}]), fr.RecordError, "record 3, id '3': 'text'"),
+    ],
+)
+def test_changes_that_fail(
+    engine: fr.Engine, change: Callable[[fr.Engine], int], error: type[Exception], message: str, chunk: int
+) -> None:
+    before = state(engine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BUILD_CHUNK", chunk)
+        with pytest.raises(error, match=message):
+            change(engine)
+    assert_unharmed(engine, before)
+
+
+def fresh(*ids: str) -> list[Any]:
+    return [fr.Record(record_id, f"fresh{record_id} tea", role=f"role{record_id}") for record_id in ids]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the source broke"), KeyboardInterrupt()])
+@pytest.mark.parametrize("chunk", [2, 50_000])
+def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: int) -> None:
+    before = state(engine)
+
+    def source() -> Iterator[fr.Record]:
+        yield from (fr.Record(f"n{n}", f"fresh{n} tea", role=f"role{n}") for n in range(5))
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BUILD_CHUNK", chunk)
+        with pytest.raises(type(error)):
+            engine.add(source())
+    assert_unharmed(engine, before)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"id": "x", "text": "tea"', "not JSON"),
+        (b"{'id': 'x'}", "not JSON"),
+        (b'{"id": "x", "text": "t\xe9"}', "not UTF-8 at byte 22"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"id": "x", "text": "tea", "time": NaN}', "'time' must be finite, not nan"),
+        (b'{"id": "x", "text": "tea", "time": 1e999}', "'time' must be finite, not inf"),
+        (b'{"id": "\\ud800", "text": "tea"}', "lone surrogate"),
+        (b'{"id": "x"}', "id 'x': 'text' is missing"),
+        (b'"tea"', "a record must be a JSON object, not str"),
+    ],
+)
+def test_a_broken_line_in_a_file(engine: fr.Engine, tmp_path: Path, line: bytes, message: str) -> None:
+    before = state(engine)
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"id": "a", "text": "fresh"}\n\n' + line + b'\n{"id": "b", "text": "fresh"}\n')
+    with pytest.raises(fr.RecordError, match=message) as caught:
+        engine.add(fr.read_records(path))
+    assert str(caught.value).startswith("r.jsonl:3")
+    assert_unharmed(engine, before)
+
+
+def test_a_broken_line_in_the_middle_of_100_000(engine: fr.Engine, tmp_path: Path) -> None:
+    before = state(engine)
+    lines = [json.dumps({"id": f"n{n}", "text": f"fresh{n % 977} tea", "role": "fresh"}) for n in range(100_000)]
+    lines[61_233] = lines[61_233][:-2]
+    path = tmp_path / "big.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(fr.RecordError, match=r"^big\.jsonl:61234: not JSON"):
+        engine.add(fr.read_records(path))
+    assert_unharmed(engine, before)
+
+
+@pytest.mark.parametrize("make", [lambda folder: folder, lambda folder: folder / "none.jsonl"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    with pytest.raises(fr.StorageError, match="cannot be read"):
+        list(fr.read_records(make(tmp_path)))
+
+
+@pytest.mark.parametrize("analyzer", fr.ANALYZERS)
+def test_lone_surrogates_in_texts_separate_words(analyzer: str, tmp_path: Path) -> None:
+    texts = [f"apple{LONE}banana", f"{LONE}cherry \udfff", LONE, "apple cherry"]
+    clean = [text.replace(LONE, " ").replace("\udfff", " ") for text in texts]
+    asked = [f"cherry{LONE}", f"{LONE}", "apple banana"]
+    rows = []
+    for own, batch in ((texts, asked), (clean, ["cherry", "", "apple banana"])):
+        made = fr.Engine(analyzer=analyzer, fields={"text": 1.0, "predicate": 1.0})
+        made.add([fr.Record(str(n), text, fields={"predicate": text}) for n, text in enumerate(own)])
+        made.save(tmp_path / "index")
+        loaded = fr.Engine.load(tmp_path / "index")
+        rows.append(list(made.search(batch)))
+        assert list(loaded.search(batch)) == rows[-1]
+    assert rows[0] == rows[1]
+    assert [[name for name, _ in row] for row in rows[0]][1] == []
+    assert {name for name, _ in rows[0][0]} == {"1", "3"}
+
+
+def test_a_document_of_10_megabytes() -> None:
+    long = "needle " + "hay stack " * 1_050_000
+    assert len(long) > 10_000_000
+    texts = ["hay needle", long, "x" * 10_000_000, "", "needle"]
+    made = fr.Engine.from_records([fr.Record(str(n), text) for n, text in enumerate(texts)], analyzer="minimal")
+    plain = Oracle([[text.split()] for text in texts])
+    for query in ("needle", "hay needle", "stack stack"):
+        expected = [(str(document), quanta / 2**18) for document, quanta in plain.search(query.split(), 5)]
+        assert expected
+        assert made.search([query], 5)[0] == expected
+    assert made.explain("hay", "1").terms[0].frequencies == {"text": 1_050_000}
+    assert made.search([long], 5)[0][0][0] in {"0", "1", "4"}
+
+
+def test_a_million_identical_documents() -> None:
+    count = 1_000_000
+    made = fr.Engine.from_records((fr.Record(f"m{n}", "same words") for n in range(count)), analyzer="minimal")
+    assert len(made) == count
+    idf = math.log(1 + 0.5 / (count + 0.5))
+    each = max(1, round(idf * 2**18))  # tf 1 at the mean length saturates to 1
+    for execution in ("exhaustive", "pruned"):
+        hits = made.search(["same", fr.Query("same words same", k=1000), "other"], k=10, execution=execution)
+        assert hits.counts.tolist() == [10, 1000, 0]
+        assert hits[0] == [(f"m{n}", each / 2**18) for n in range(10)]
+        assert hits[1] == [(f"m{n}", 3 * each / 2**18) for n in range(1000)]
+
+
+def test_empty_documents_and_strange_texts() -> None:
+    nothing = ["", " \t\n", "!!!", "\0", "\u200b", "🙂"]
+    words = ["\x1b[31mred", "naïve", "Ωmega", "4711", "日本"]
+    made = fr.Engine.from_records([fr.Record(str(n), text) for n, text in enumerate([*nothing, *words])])
+    hits = made.search([*nothing, *words], 20)
+    assert hits.counts.tolist() == [0] * len(nothing) + [1] * len(words)
+    assert hits.documents[len(nothing) :, 0].tolist() == list(range(len(nothing), len(nothing) + len(words)))
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ("tea", "search takes a batch: pass a list"),
+        (fr.Query("tea"), "search takes a batch"),
+        ({"text": "tea"}, "search takes a batch"),
+        ([5], "query 0 must be a string, a Query or a sequence of terms, not int"),
+        (["tea", None], "query 1 must be .*, not NoneType"),
+        ([b"tea"], "query 0 must be .*, not bytes"),
+        ([{"text": "tea"}], "query 0 must be .*, not dict"),
+        ([["tea", 5]], "terms must be a sequence of strings"),
+        (None, "search takes a batch"),
+    ],
+)
+def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) -> None:
+    before = state(engine)
+    with pytest.raises(fr.QueryError, match=message):
+        engine.search(queries)
+    assert_unharmed(engine, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": 5}, "text must be a string, not int"),
+        ({"text": None}, "text must be a string, not NoneType"),
+        ({"terms": "tea"}, "terms must be a sequence of strings"),
+        ({"terms": ["tea", None]}, "terms must be a sequence of strings"),
+        ({"terms": 5}, "terms must be a sequence"),
+        ({"k": -1}, "k must be 0 or more, not -1"),
+        ({"k": 1.0}, "k must be an integer, not 1.0"),
+        ({"k": True}, "k must be an integer, not True"),
+        ({"k": "3"}, "k must be an integer, not '3'"),
+        ({"now": math.nan}, "'now' must be finite"),
+        ({"now": "today"}, "'now' must be finite seconds"),
+        ({"now": 10**400}, "'now' must be finite"),
+        ({"now": True}, "'now' must be finite"),
+        ({"since": math.nan}, "'since' must be finite seconds"),
+        ({"until": "today"}, "'until' must be finite seconds"),
+        ({"half_life": 0.0, "now": 1.0}, "'half_life' must be above 0 seconds, not 0.0"),
+        ({"half_life": math.inf, "now": 1.0}, "'half_life' must be finite seconds"),
+        ({"half_life": 5.0}, "half_life needs its own 'now'"),
+        ({"windows": 0}, "'windows' must be 1 or more, or 'auto', not 0"),
+        ({"windows": True}, "'windows' must be 1 or more"),
+        ({"scope": "session"}, "scope must be a SearchScope, not str"),
+        ({"statistics": "all"}, "statistics must be 'namespace' or 'filtered', not 'all'"),
+        ({"filter": 5}, "a filter must map columns to values"),
+        ({"filter": {"role": True}}, "filter on 'role': a value must be a string, a number or None, not True"),
+    ],
+)
+def test_bad_queries(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(fr.QueryError, match=message) as caught:
+        fr.Query(**{"text": "tea", **options})
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"role": [5]}, "filter on 'role': a value must be a string or None, not 5"),
+        ({"role": [["user"]]}, r"filter on 'role': a value must be a string, a number or None, not \['user'\]"),
+        ({"role": 5}, "filter on 'role': a value must be a string or None, not 5"),
+        ({"role": True}, "filter on 'role': a value must be a string, a number or None, not True"),
+        ({"time": "x"}, "filter on 'time': a value must be a number or None, not 'x'"),
+        (
+            {"mood": "glad"},
+            "no column 'mood' to filter on; there are: role, session, user, agent, tool, type, time, importance",
+        ),
+    ],
+)
+def test_bad_filter_values(engine: fr.Engine, wanted: Any, message: str) -> None:
+    before = state(engine)
+    with pytest.raises(fr.QueryError, match=message):
+        engine.search(["tea", fr.Query("tea", filter=wanted)])
+    assert_unharmed(engine, before)
+
+
+@pytest.mark.parametrize("name", ["namespace", "id"])
+def test_a_query_whose_names_are_no_strings(name: str) -> None:
+    with pytest.raises(fr.QueryError, match=name):
+        fr.Query("tea", **{name: 5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "k",
+    [
+        -1,
+        2.0,
+        True,
+        None,
+        "3",
+        np.float64(3),
+    ],
+)
+def test_bad_k(engine: fr.Engine, k: Any) -> None:
+    before = state(engine)
+    with pytest.raises(fr.QueryError, match="k must be"):
+        engine.search(["tea"], k)
+    assert_unharmed(engine, before)
+
+
+@pytest.mark.parametrize("k", [2**62, 10**30])
+def test_an_answer_that_no_memory_holds(engine: fr.Engine, k: int) -> None:
+    before = state(engine)
+    for queries, default in ((["tea"], k), ([fr.Query("tea", k=k), "milk"], 1)):
+        with pytest.raises(fr.QueryError, match="ask for fewer"):
+            engine.search(queries, default)
+    assert_unharmed(engine, before)
+
+
+@pytest.mark.parametrize("k", [4, 5, 1000, 100_000, np.int32(7)])
+def test_k_above_the_number_of_records_is_fine(engine: fr.Engine, k: int) -> None:
+    hits = engine.search(["tea milk", "nothing"], k)
+    assert hits.scores.shape == (2, k)
+    assert hits.counts.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, None, "2"])
+def test_bad_threads(engine: fr.Engine, threads: Any) -> None:
+    with pytest.raises(fr.ParameterError, match="threads must be 1 or more"):
+        engine.search(["tea"], threads=threads)
+
+
+@pytest.mark.parametrize("execution", ["fast", "", None, ["auto"]])
+def test_bad_executions(engine: fr.Engine, execution: Any) -> None:
+    with pytest.raises(fr.ParameterError, match=r"unknown execution .*; there are: auto, exhaustive, pruned"):
+        engine.search(["tea"], execution=execution)
+
+
+@pytest.mark.parametrize("analyzer", ["klingon", "", None, 5])
+def test_bad_analyzers(analyzer: Any) -> None:
+    with pytest.raises(fr.ParameterError, match="no analyzer"):
+        fr.Engine(analyzer=analyzer)
+
+
+def test_every_named_error_is_also_the_builtin_one() -> None:
+    pairs = [
+        (fr.ParameterError, ValueError),
+        (fr.RecordError, ValueError),
+        (fr.DuplicateIdError, ValueError),
+        (fr.QueryError, ValueError),
+        (fr.DatasetError, ValueError),
+        (fr.UnknownIdError, LookupError),
+        (fr.BackendUnavailableError, RuntimeError),
+        (fr.MissingExtraError, ImportError),
+        (fr.StorageError, OSError),
+        (fr.ForeignIndexError, OSError),
+        (fr.NewerFormatError, OSError),
+        (fr.DamagedIndexError, OSError),
+    ]
+    for own, builtin in pairs:
+        assert issubclass(own, fr.FanrankError)
+        assert issubclass(own, builtin)
+
+
+def test_a_filter_from_a_generator_can_be_asked_twice(engine: fr.Engine) -> None:
+    query = fr.Query("tea milk", filter={"role": (role for role in ["user"])})
+    assert engine.search([query])[0] == engine.search([query])[0] != []
+
+
+def test_more_slips_that_are_named(engine: fr.Engine) -> None:
+    with pytest.raises(fr.QueryError, match="ask for fewer"):
+        engine.search([], k=10**30)
+    with pytest.raises(fr.UnknownIdError):
+        engine.explain("tea", LONE)
+    with pytest.raises(fr.UnknownIdError):
+        engine.delete([LONE])
+    assert engine.delete([LONE, "none"], missing_ok=True) == 0
+    with pytest.raises(fr.ParameterError, match="lone surrogates"):
+        fr.Engine(fields={"text": 1.0, LONE: 1.0})
+    with pytest.raises(fr.ParameterError, match="field's name"):
+        fr.Engine(fields={"text": 1.0, 3: 1.0})  # type: ignore[dict-item]
+    for records in (5, fr.Record("9", "tea"), {"id": "9", "text": "tea"}, "tea"):
+        with pytest.raises(fr.RecordError, match="pass a list"):
+            engine.add(records)  # type: ignore[arg-type]
+        with pytest.raises(fr.RecordError, match="pass a list"):
+            engine.update(records)  # type: ignore[arg-type]

@@ -1,0 +1,623 @@
+"""An engine over a directory: opened, closed and opened again, beside readers, after damage, and with a full disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from support import history
+from support.history import WORDS
+
+import fanrank as fr
+from fanrank.engine.engine import Engine as EngineClass
+from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage.memory import Memory
+
+DAY = 86_400.0
+BATCH = [["a1"], ["b2", "c3"], [*WORDS], fr.Query("a1 b2", namespace="n"), fr.Query("a1", now=9 * DAY, half_life=DAY)]
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+def records(count: int, start: int = 0, namespace: str = "") -> list[fr.Record]:
+    return [
+        fr.Record(
+            f"r{n}", f"a1 {WORDS[n % 5]} {WORDS[n % 3]}", namespace, session=f"s{n % 4}", time=DAY * n, extra={"n": n}
+        )
+        for n in range(start, start + count)
+    ]
+
+
+def filled(path: Path, **options: Any) -> fr.Engine:
+    """With dead records, replaced ones and two namespaces."""
+    engine = fr.Engine.open(path, analyzer="minimal", **options)
+    engine.add(records(30))
+    engine.add(records(8, namespace="n"))
+    engine.delete(["r3", "r4", "r29"])
+    engine.update([fr.Record("r5", "b2 b2 f6", time=DAY)])
+    return engine
+
+
+def answers(engine: fr.Engine) -> list[history.Answer]:
+    return list(engine.search(BATCH, 40))
+
+
+def left() -> dict[str, list[fr.Record]]:
+    kept = {record.id: record for record in records(30) if record.id not in ("r3", "r4", "r5", "r29")}
+    return {"": [*kept.values(), fr.Record("r5", "b2 b2 f6", time=DAY)], "n": records(8, namespace="n")}
+
+
+def stated() -> list[history.Answer]:
+    batch = [query if isinstance(query, fr.Query) else fr.Query(terms=query) for query in BATCH]
+    return [history.expected(left()[query.namespace], query, 40) for query in batch]
+
+
+def test_what_is_closed_opens_as_it_was(tmp_path: Path) -> None:
+    with filled(tmp_path / "new" / "folder") as engine:
+        assert engine.opened == "built: there were no index files"
+        assert answers(engine) == stated()
+    for opened in range(3):
+        with fr.Engine.open(tmp_path / "new" / "folder") as engine:
+            assert engine.opened == "loaded"
+            assert answers(engine) == stated()
+            assert (len(engine), engine.namespaces) == (35, ("", "n"))
+            assert engine.fetch(["r5", "r3", "r6"]) == [fr.Record("r5", "b2 b2 f6", time=DAY), None, records(1, 6)[0]]
+            assert engine.stats()["opened"] == "loaded"
+            engine.add(records(1, 100 + opened, "other"))
+            engine.delete([f"r{100 + opened}"], namespace="other")
+    assert not list((tmp_path / "new" / "folder").glob("*-wal"))
+
+
+def test_writes_that_no_checkpoint_holds_are_replayed(tmp_path: Path) -> None:
+    engine = filled(tmp_path)
+    engine.flush()
+    engine.add(records(5, 50))
+    engine.delete(["r50", "r7"])
+    engine.update([fr.Record("r51", "e5")])
+    engine.drop("n")
+    engine.add(records(2, 3, "n"))
+    expected = answers(engine)
+    engine._memory.directory = None  # as if the process ended here
+    engine.close()
+    with fr.Engine.open(tmp_path) as again:
+        assert again.opened == "loaded"
+        assert answers(again) == expected
+        assert len(again) == len(engine)
+
+
+def test_a_large_batch_is_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Analysed in chunks, applied as one; from a generator, and all or nothing."""
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 7)
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        assert engine.add(record for record in records(30)) == 30
+        assert (engine.stats()["writes"], engine.stats()["commits"]) == (1, 1)
+        before = engine.stats()
+        for bad in ([*records(30, 30), fr.Record("r44", "twice")], [*records(30, 30), {"id": "bad", "text": 3}]):
+            with pytest.raises(fr.RecordError):
+                engine.add(bad)
+        assert engine.stats() == before
+        assert engine.update(records(30)) == 30
+    with fr.Engine.open(tmp_path) as again:
+        assert answers(again) == answers(fr.Engine.from_records(records(30), analyzer="minimal"))
+
+
+def test_options_are_kept_and_must_not_differ(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "analyzer": "minimal", "method": "bm25+", "k1": 1.5, "fields": {"text": 1.0, "predicate": 2.0},
+        "columns": {"project": "category", "priority": "number"}, "window": 3600.0, "epsilon": 0.1, "max_windows": None,
+    }  # fmt: skip
+    with fr.Engine.open(tmp_path, **options) as engine:
+        engine.add([fr.Record("1", "a1", fields={"predicate": "b2"}, extra={"project": "p", "priority": 2})])
+        expected = answers(engine)
+    for again in ({}, options, {"k1": 1.5}):
+        with fr.Engine.open(tmp_path, **again) as engine:
+            assert engine.opened == "loaded"
+            assert answers(engine) == expected
+            assert engine.recency().to_dict()["max_windows"] is None
+            assert engine.search([fr.Query("a1", filter={"project": "p", "priority": {"<": 3}})]).counts.tolist() == [1]
+    for name, other in (
+        ("analyzer", "full"), ("method", "lucene"), ("k1", 1.2), ("fields", {"text": 1.0}), ("columns", {}),
+        ("window", 60.0), ("epsilon", 0.05), ("max_windows", 4),
+    ):  # fmt: skip
+        with pytest.raises(fr.ParameterError, match=rf"was made with {name} = .*make another directory"):
+            fr.Engine.open(tmp_path, **{name: other})
+    with pytest.raises(fr.ParameterError, match="window"):
+        fr.Engine.open(tmp_path, window=0.0)
+    # A refused open lets go of the lock.
+    fr.Engine.open(tmp_path).close()
+
+
+def test_one_writer_and_what_it_refuses(tmp_path: Path) -> None:
+    engine = filled(tmp_path)
+    with pytest.raises(fr.StoreLockedError, match=f"process {os.getpid()} writes"):
+        fr.Engine.open(tmp_path)
+    with fr.Engine.open(tmp_path, read_only=True) as reader:
+        assert answers(reader) == stated()
+        writes: list[Callable[[], object]] = [
+            lambda: reader.add(records(1, 99)),
+            lambda: reader.update(records(1, 6)),
+            lambda: reader.delete(["r6"]),
+            lambda: reader.drop("n"),
+        ]
+        before = reader.stats()["vocabulary"]
+        for write in writes:
+            with pytest.raises(fr.StorageError, match="read_only=True"):
+                write()
+        assert answers(reader) == stated()
+        assert reader.stats()["vocabulary"] == before
+    engine.close()
+    engine.close()
+    closed: list[Callable[[], object]] = [
+        lambda: engine.add(records(1, 99)),
+        lambda: engine.update(records(1, 6)),
+        lambda: engine.delete(["r6"]),
+        lambda: engine.drop("n"),
+        lambda: engine.fetch(["r6"]),
+    ]
+    for write in closed:
+        with pytest.raises(fr.StorageError, match="closed"):
+            write()
+    # What is in memory still answers.
+    assert answers(engine) == stated()
+    in_memory = fr.Engine.from_records(records(3), analyzer="minimal")
+    in_memory.close()
+    for write in (lambda: in_memory.add(records(1, 9)), lambda: in_memory.drop("")):
+        with pytest.raises(fr.StorageError, match="closed"):
+            write()
+    assert len(in_memory) == 3
+
+
+def test_a_context_lets_go(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="on purpose"), filled(tmp_path) as engine:
+        raise RuntimeError("on purpose")
+    with pytest.raises(fr.StorageError, match="closed"):
+        engine.add(records(1, 99))
+    with fr.Engine.open(tmp_path) as again:
+        assert answers(again) == stated()
+
+
+def test_nothing_to_read_and_what_is_not_ours(tmp_path: Path) -> None:
+    with pytest.raises(fr.ForeignIndexError, match="no fanrank records"):
+        fr.Engine.open(tmp_path / "none", read_only=True)
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "file").write_text("of another program")
+    with pytest.raises(fr.ForeignIndexError, match="other files"):
+        fr.Engine.open(tmp_path / "else")
+    assert [file.name for file in (tmp_path / "else").iterdir()] == ["file"]
+
+
+def test_a_reader_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every write, over merges, checkpoints and the prunes that make its state too old to follow."""
+    history.shrink(monkeypatch)
+    with fr.Engine.open(tmp_path, analyzer="minimal") as writer:
+        readers = [fr.Engine.open(tmp_path, read_only=True) for _ in range(2)]
+        for number in range(12):
+            writer.add(records(4, 4 * number))
+            if number % 2:
+                writer.delete([f"r{4 * number}", f"r{2 * number + 1}"])
+            if number % 3 == 2:
+                writer.update([fr.Record(f"r{4 * number + 2}", "new words f6", time=DAY)])
+            if number == 7:
+                writer.add(records(4, namespace="n"))
+            if number == 9:
+                writer.drop("n")
+            if number % 4 == 3:
+                writer.flush()
+            for reader in readers[: 1 + (number % 5 == 4)]:
+                before = answers(reader)
+                reader.refresh()
+                assert answers(reader) == answers(writer) != before
+                assert len(reader) == len(writer)
+                assert reader.namespaces == writer.namespaces
+                for namespace in ("", "n"):
+                    assert history.statistics(reader, namespace) == history.statistics(writer, namespace)
+                reader.refresh()
+                assert len(reader) == len(writer)
+        assert writer.stats()["checkpoints"] >= 3
+        readers[1].refresh()
+        assert answers(readers[1]) == answers(writer)
+        for reader in readers:
+            reader.close()
+        writer.refresh()  # nothing to catch up with
+        assert len(writer) == len(readers[0])
+
+
+def test_readers_catch_up_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader sees one of the writer's states, no older than what was acknowledged, and never a record twice."""
+    history.shrink(monkeypatch)
+    acknowledged, ended = [0], threading.Event()
+    writer = fr.Engine.open(tmp_path, analyzer="minimal")
+    writer.add([fr.Record("first", "a1")])
+    reader = fr.Engine.open(tmp_path, read_only=True)
+
+    def write() -> None:
+        try:
+            for number in range(1, 40):
+                writer.update([fr.Record("first", "a1"), fr.Record(f"r{number}", "a1")], insert=True)
+                acknowledged[0] = number
+                if number % 10 == 0:
+                    writer.flush()
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    seen = set()
+    while True:
+        last = ended.is_set()
+        before = acknowledged[0]
+        reader.refresh()
+        found = [name for name, _ in reader.search([["a1"]], 100)[0]]
+        state = len(found) - 1
+        assert state >= before
+        assert found == ([*(f"r{n}" for n in range(1, state)), "first", f"r{state}"] if state else ["first"])
+        assert len(reader) == len(found)
+        seen.add(state)
+        if last:
+            break
+    thread.join(30)
+    assert not thread.is_alive()
+    assert max(seen) == 39
+    reader.close()
+    writer.close()
+
+
+def index_files(path: Path) -> list[str]:
+    return sorted(file.name.split(".")[0] for file in (path / "index").iterdir())
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("engine") / "saved"
+    with filled(path) as engine:
+        engine.flush()
+        engine.add(records(3, 60, "late"))
+        engine.delete(["r6"], namespace="n")
+        engine.update([fr.Record("r7", "b2", "n")])
+    return path
+
+
+def truncated(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) * 3 // 4] ^= 4
+    file.write_bytes(content)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, removed])
+def test_a_damaged_index_is_built_again(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+) -> None:
+    """Every file of it: the answers are right, `opened` says why, and the next open loads."""
+    # Nothing here depends on what a crash leaves, and a hundred indexes are written.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    with fr.Engine.open(saved, read_only=True) as whole:
+        assert whole.opened == "loaded"
+        expected, size = answers(whole), len(whole)
+    for number, file in enumerate(sorted((saved / "index").iterdir())):
+        path = tmp_path / str(number)
+        shutil.copytree(saved, path)
+        damage(path / "index" / file.name)
+        with fr.Engine.open(path, read_only=True) as reader:
+            assert reader.opened is not None
+            assert reader.opened.startswith("built: ")
+            assert answers(reader) == expected
+        with fr.Engine.open(path) as engine:
+            assert engine.opened is not None
+            reason = "there were no index files" if damage is removed and "manifest" in file.name else str(path)
+            assert engine.opened.startswith(f"built: {reason}")
+            assert (answers(engine), len(engine)) == (expected, size)
+            engine.add([fr.Record("more", "a1")])
+        with fr.Engine.open(path) as engine:
+            assert engine.opened == "loaded"
+            assert len(engine) == size + 1
+
+
+def test_the_index_of_other_records_is_not_taken(saved: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with fr.Engine.open(tmp_path / name, analyzer="minimal") as engine:
+            engine.add([fr.Record("1", name), fr.Record("2", "a1")])
+    shutil.rmtree(tmp_path / "one" / "index")
+    shutil.copytree(tmp_path / "two" / "index", tmp_path / "one" / "index")
+    with fr.Engine.open(tmp_path / "one") as engine:
+        assert engine.opened is not None
+        assert "of other records" in engine.opened
+        assert engine.search([["one"], ["two"]]).counts.tolist() == [1, 0]
+
+
+def test_a_newer_index_is_built_again(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "copy")
+    manifest = tmp_path / "copy" / "index" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    with fr.Engine.open(tmp_path / "copy") as engine, fr.Engine.open(saved, read_only=True) as whole:
+        assert engine.opened is not None
+        assert "format 99" in engine.opened
+        assert answers(engine) == answers(whole)
+
+
+def test_an_older_copy_of_the_records(tmp_path: Path) -> None:
+    """The index is ahead of them: it is built again, and stays out of the way when the numbers have caught up."""
+    path = tmp_path / "engine"
+    with filled(path):
+        pass
+    shutil.copy(path / "records.sqlite", tmp_path / "older")
+    with fr.Engine.open(path) as engine:
+        engine.add(records(20, 70))
+    shutil.copy(tmp_path / "older", path / "records.sqlite")
+    with fr.Engine.open(path, read_only=True) as reader:
+        assert answers(reader) == stated()
+    engine = fr.Engine.open(path)
+    assert engine.opened is not None
+    assert "build it from all records" in engine.opened
+    assert answers(engine) == stated()
+    engine.add([fr.Record(f"other{n}", "d4") for n in range(20)])
+    expected = answers(engine)
+    engine._memory.directory = None  # as if the process ended here
+    engine.close()
+    with fr.Engine.open(path) as again:
+        assert again.opened == "built: there were no index files"
+        assert answers(again) == expected
+
+
+def test_without_an_index_keywords_are_scanned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fr.Engine.open(tmp_path) as engine:
+        engine.add([fr.Record("1", "the billing job failed", session="s", time=1.0, user="u")])
+        engine.add([fr.Record("2", "billing and billing, of the night job", time=2.0), fr.Record("3", "lunch")])
+        engine.add([fr.Record("4", "Billing", "n"), *(fr.Record(f"u{n}", "teapot", user="u") for n in range(5))])
+    go = threading.Event()
+    fill = EngineClass._fill
+
+    def slow(self: fr.Engine, progress: bool = False) -> None:
+        assert go.wait(30)
+        fill(self, progress)
+
+    monkeypatch.setattr(EngineClass, "_fill", slow)
+    engine = fr.Engine.open(tmp_path, wait=False)
+    try:
+        batch = [
+            fr.Query("what about the billing job?"),
+            fr.Query("billing", filter={"session": "s"}),
+            fr.Query("billing", since=1.5),
+            fr.Query("billing", namespace="n"),
+            fr.Query("what did I say?"),
+            fr.Query("billing", k=1),
+            fr.Query("teapot", scope=fr.SearchScope.user("u")),
+        ]
+        hits = engine.search(batch, 5)
+        assert hits.backend == "keyword-scan"
+        assert [[name for name, _ in row] for row in hits] == [
+            ["2", "1"], ["1"], ["2"], ["4"], [], ["2"], ["u4", "u3"],
+        ]  # fmt: skip
+        assert hits.scores[0, 0] == 1.0
+        with pytest.raises(fr.UnknownIdError):
+            hits.explain(0, "1")
+        assert engine.fetch(["3"]) == [fr.Record("3", "lunch")]
+        report = engine.health()
+        assert (report.query_count, report.fallback_count) == (6, {"the index is being built": 6})
+        assert engine.health("n").fallback_rate == 1.0
+    finally:
+        go.set()
+    # A write waits for the index, and from then on there is one.
+    assert engine.add([fr.Record("5", "billing")]) == 1
+    hits = engine.search(batch, 5)
+    assert hits.backend == engine.backend.name
+    assert {name for name, _ in hits[0]} == {"1", "2", "5"}
+    assert engine.opened == "loaded"
+    assert engine.health().fallback_rate == 0.5
+    engine.close()
+
+
+def test_what_opening_behind_fails_with_comes_with_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path).close()
+
+    def fails(self: fr.Engine, progress: bool = False) -> None:
+        raise fr.StorageError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EngineClass, "_fill", fails)
+        engine = fr.Engine.open(tmp_path, wait=False)
+        assert engine._opening is not None
+        engine._opening.join(30)
+        for call in (lambda: engine.search(["a1"]), lambda: engine.add(records(1, 99)), lambda: len(engine)):
+            # Not the reason itself, which may name another tenant's record.
+            with pytest.raises(fr.StorageError, match=r"could not be built \(StorageError\)"):
+                call()
+        assert str(engine.opening_error) == "the disk is gone"
+        engine.close()
+        patched.undo()
+    with fr.Engine.open(tmp_path) as again:
+        assert answers(again) == stated()
+
+
+READER = """
+import mmap, os, sys
+import fanrank as fr
+fr.Engine().search(["a1"])  # so that all is imported: another user may not read the interpreter's files
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    with fr.Engine.open(sys.argv[1], read_only=sys.argv[2] == "reader") as engine:
+        print(len(engine), engine.opened, engine.search([["a1"]], 3)[0][0][0])
+        engine.refresh()
+        print(len(engine))
+except OSError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of directories")
+def test_a_directory_without_write_permission() -> None:
+    # Not below tmp_path, which only its owner may enter.
+    with tempfile.TemporaryDirectory() as parent:
+        path = Path(parent) / "closed"
+        os.chmod(parent, 0o755)
+        filled(path).close()
+        folders = [path / "index", path]
+        for folder in folders:
+            for file in folder.iterdir():
+                if file.is_file():
+                    file.chmod(0o444)
+            folder.chmod(0o555)
+        try:
+            told = [
+                subprocess.run(
+                    [sys.executable, "-c", READER, str(path), role],
+                    capture_output=True,
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "FANRANK_BACKEND": "numpy"},
+                    timeout=60,
+                    check=False,
+                )
+                for role in ("reader", "writer")
+            ]
+        finally:
+            for folder in folders:
+                folder.chmod(0o755)
+        first = history.expected(left()[""], fr.Query("a1"), 1)[0][0]
+        assert told[0].stdout == f"35 loaded {first}\n35\n", told[0].stderr
+        assert told[1].stdout.startswith("StorageError")
+        assert "Permission denied" in told[1].stdout
+
+
+def disk_full() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("point", ["checkpoint.part", "checkpoint.manifest", "checkpoint.replaced", "checkpoint.swept"])
+def test_a_checkpoint_that_fails_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    monkeypatch.setattr(memory, "CHECKPOINT_CHANGES", 10)
+    engine = fr.Engine.open(tmp_path, analyzer="minimal")
+    engine.add(records(4))
+    failpoints.arm(point, action=disk_full)
+    engine.add(records(8, 4))
+    engine._memory.join()
+    stats = engine.stats()
+    assert "No space left" in stats["background_error"]
+    assert (stats["checkpointed"], stats["checkpoints"], stats["sequence"]) == (0, 0, 12)
+    # Writes go on, and no attempt comes right after the last.
+    engine.add(records(18, 12))
+    engine.add(records(8, namespace="n"))
+    engine._memory.join()
+    assert engine.stats()["checkpoints"] == 0
+    failpoints.arm(point, action=disk_full)
+    with pytest.raises(fr.StorageError, match="No space left"):
+        engine.flush()
+    assert len(engine) == 38
+    engine.delete(["r3", "r4", "r29"])
+    engine.update([fr.Record("r5", "b2 b2 f6", time=DAY)])
+    assert answers(engine) == stated()
+    # What the failed ones left is no hindrance.
+    with fr.Engine.open(tmp_path, read_only=True) as reader:
+        assert answers(reader) == stated()
+    engine.flush()
+    stats = engine.stats()
+    assert stats["background_error"] is None
+    assert stats["checkpointed"] == stats["sequence"]
+    engine.add([fr.Record("more", "f6")])
+    engine.flush()
+    expected = answers(engine)
+    engine.close()
+    named = json.loads((tmp_path / "index" / "manifest.json").read_text())
+    held = [named["head"], *named["strings"], *(part["arrays"] for part in named["parts"])]
+    files = {entry["file"] for entries in held for entry in entries.values()} | {"manifest.json"}
+    assert {file.name for file in (tmp_path / "index").iterdir()} == files
+    with fr.Engine.open(tmp_path) as again:
+        assert again.opened == "loaded"
+        assert answers(again) == expected
+
+
+def test_a_close_that_cannot_save_still_lets_go(tmp_path: Path) -> None:
+    engine = filled(tmp_path)
+    failpoints.arm("checkpoint.part", action=disk_full)
+    with pytest.raises(fr.StorageError, match="No space left"):
+        engine.close()
+    with fr.Engine.open(tmp_path) as again:
+        assert answers(again) == stated()
+
+
+def test_a_merge_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 4)
+    monkeypatch.setattr(Memory, "wake", lambda self: None)
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        for start in range(0, 40, 4):
+            engine.add(records(4, start))
+        expected = answers(engine)
+        failpoints.arm("merge.built", action=disk_full)
+        with pytest.raises(OSError, match="No space left"):
+            engine.flush()
+        assert answers(engine) == expected
+        engine.flush()
+        assert engine.stats()["segments"] < 4
+        assert answers(engine) == expected
+
+
+def test_a_saved_index_opens_in_memory(tmp_path: Path) -> None:
+    with filled(tmp_path / "engine") as engine:
+        engine.save(tmp_path / "saved")
+        loaded = fr.Engine.load(tmp_path / "saved")
+        assert answers(loaded) == stated()
+        with pytest.raises(fr.StorageError, match="in memory"):
+            loaded.fetch(["r1"])
+        assert loaded.add(records(1, 99)) == 1
+        assert len(loaded) == len(engine) + 1
+    # The directory's own index is none to load from elsewhere, and no place to save to.
+    assert answers(fr.Engine.load(tmp_path / "engine" / "index")) == stated()
+    with pytest.raises(fr.ForeignIndexError):
+        loaded.save(tmp_path / "engine")
+
+
+def test_namespaces_come_and_go(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        for number in range(50):
+            name = f"n{number % 5}"
+            engine.add(records(3, namespace=name))
+            if number % 2:
+                engine.delete([f"r{n}" for n in range(3)], namespace=name)
+            else:
+                engine.drop(name)
+            assert name not in engine.namespaces
+        assert (len(engine), engine.stats()["documents"], engine.namespaces) == (0, 0, ())
+        engine.add(records(2, namespace="n3"))
+    with fr.Engine.open(tmp_path) as again:
+        assert (len(again), again.namespaces) == (2, ("n3",))
+
+
+def test_the_index_is_compared_with_the_records(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add([fr.Record(f"r{n}", "tea", namespace=f"t{n % 3}") for n in range(30)])
+        engine.delete(["r0", "r3"], namespace="t0")
+        assert engine.verify() == {"records": 28, "missing": 0, "extra": 0}
+        memory = engine._memory
+        whole = memory.snapshots
+        memory._become({**whole, "t1": whole["t1"].without(list(whole["t1"].find_all(["r1", "r4"]).values()))})
+        assert engine.verify() == {"records": 28, "missing": 2, "extra": 0}
+        memory._become({**whole, "t9": whole["t0"]})
+        assert engine.verify() == {"records": 28, "missing": 0, "extra": 8}
+        memory._become(whole)
+    with pytest.raises(fr.StorageError, match="keeps no records to compare with"):
+        fr.Engine().verify()

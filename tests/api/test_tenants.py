@@ -1,0 +1,292 @@
+"""Tenants: whatever one of them can observe is the same, to the bit, whether or not others share the engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import history
+from support.history import WORDS
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.search.keyword_scan import scan
+from fanrank.engine.storage import memory
+from fanrank.engine.storage.memory import Memory
+
+NOW = 1_700_000_000.0
+DAY = 86_400.0
+A, B, C = "tenant-a", "tenant-b", "tenant-c"
+SECRET = "secret-of-another"
+
+
+def said(rng: random.Random, name: str, namespace: str, **more: Any) -> fr.Record:
+    return fr.Record(
+        name,
+        " ".join(rng.choices(WORDS, k=rng.randrange(1, 7))),
+        namespace,
+        session=rng.choice(["s", "t", None]),
+        user=rng.choice(["u", None]),
+        time=rng.choice([None, NOW - DAY * rng.randrange(60)]),
+        importance=rng.choice([None, rng.random()]),
+        **more,
+    )
+
+
+def life(rng: random.Random) -> Iterator[tuple[str, list[Any]]]:
+    """The same life of tenant A, write by write."""
+    live: list[str] = []
+    for number in range(30):
+        batch = [said(rng, f"r{number}-{row}", A) for row in range(rng.randrange(1, 5))]
+        live += [record.id for record in batch]
+        yield "add", batch
+        if number % 3 == 2:
+            yield "update", [said(rng, name, A) for name in rng.sample(live, 3)]
+        if number % 4 == 3:
+            gone = rng.sample(live, 4)
+            live = [name for name in live if name not in gone]
+            yield "delete", gone
+
+
+def write(engine: fr.Engine, verb: str, batch: list[Any], beside: list[fr.Record]) -> None:
+    if verb == "delete":
+        engine.delete(batch, namespace=A)
+    else:
+        getattr(engine, verb)([*beside, *batch])
+
+
+def of_others(rng: random.Random, number: int) -> Iterator[Callable[[fr.Engine], object]]:
+    """What tenants B and C do meanwhile: A's ids, A's words and metadata, and words and values of their own."""
+    for namespace in (B, C):
+        batch = [said(rng, f"r{number}-{row}", namespace) for row in range(3)]
+        batch.append(
+            fr.Record(
+                f"{SECRET}{number}", f"{SECRET} a1", namespace, session=SECRET, time=NOW, extra={"project": SECRET}
+            )
+        )
+        yield lambda engine, batch=batch: engine.update(batch, insert=True)  # type: ignore[misc]
+        if number % 3 == 1:
+            ids = [f"r{number}-0", f"{SECRET}{number}"]
+            yield lambda engine, ids=ids, namespace=namespace: engine.delete(ids, namespace=namespace)  # type: ignore[misc]
+        if number == 20 and namespace == C:
+            yield lambda engine: engine.drop(C)
+    yield lambda engine: engine.search([fr.Query("a1", namespace=B), fr.Query("a1", namespace=C)])
+
+
+@pytest.fixture(params=["memory", "directory"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fr.Engine]]:
+    """Tenant A alone, and the same tenant among others, in batches of its own and in shared ones."""
+    history.shrink(monkeypatch)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 64)
+    # How far the background has come is no secret, and would show in sizes.
+    monkeypatch.setattr(Memory, "wake", lambda self: None)
+    options: dict[str, Any] = {"analyzer": "minimal", "columns": {"project": "category"}}
+    engines = [
+        fr.Engine(**options) if request.param == "memory" else fr.Engine.open(tmp_path / name, **options)
+        for name in ("alone", "among")
+    ]
+    alone, among = engines
+    rng = random.Random(4)
+    for number, (verb, batch) in enumerate(life(random.Random(3))):
+        for other in of_others(rng, number):
+            other(among)
+        write(alone, verb, batch, [])
+        write(among, verb, batch, [said(rng, f"beside{number}", C)] if verb == "add" else [])
+    for engine in engines:
+        engine.flush()
+    assert len(among) > 2 * len(alone)
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def questions() -> list[fr.Query]:
+    rng = random.Random(8)
+    more: list[dict[str, Any]] = [
+        {},
+        {"filter": {"session": "s"}},
+        {"filter": {"session": SECRET}},
+        {"filter": {"project": SECRET}},
+        {"filter": fr.col("session") != SECRET},
+        {"filter": {"session": "t"}, "statistics": "filtered"},
+        {"filter": {"session": SECRET}, "statistics": "filtered"},
+        {"half_life": DAY, "now": NOW},
+        {"since": NOW - 30 * DAY, "until": NOW},
+        {"windows": 2},
+        {"windows": 1, "now": NOW},
+        {"windows": "auto"},
+        {"scope": fr.SearchScope.user("u")},
+        {"scope": fr.SearchScope.session(SECRET)},
+        {"k": 0},
+        {"k": 99},
+    ]
+    return [fr.Query(terms=[*rng.sample(WORDS, 3), SECRET], **own) for own in more]
+
+
+def searched(engine: fr.Engine) -> object:
+    tenant = engine.namespace(A)
+    found = []
+    for execution in history.EXECUTIONS:
+        hits = tenant.search(questions(), 6, execution=execution, timing=True)
+        assert hits.timing is not None
+        explained = [hits.explain(row, name) for row in range(len(hits)) for name, _ in hits[row]]
+        found.append([hits.scores.tobytes(), hits.documents.tobytes(), hits.counts.tolist(), hits.ids.tolist()])
+        found.append([explained, [str(one) for one in explained], list(hits.timing), hits.postings])
+    return found
+
+
+def errors(engine: fr.Engine) -> list[str]:
+    """What the tenant is told of ids that others have, that it has, and that nobody has."""
+    tenant = engine.namespace(A)
+    taken = next(name for name, _ in tenant.search([[*WORDS]], 1)[0])
+    failing: list[Callable[[], object]] = [
+        lambda: tenant.add([fr.Record(taken, "a1")]),
+        lambda: tenant.add([fr.Record("new", "a1"), fr.Record("new", "a1")]),
+        lambda: tenant.delete([f"{SECRET}2"]),
+        lambda: tenant.delete([taken, "nobody"]),
+        lambda: tenant.update([fr.Record(f"{SECRET}2", "a1")]),
+        lambda: tenant.explain("a1", f"{SECRET}2"),
+        lambda: tenant.search([fr.Query("a1", namespace=B)]),
+        lambda: tenant.search([fr.Query("a1"), fr.Query("a1", namespace=B)]),
+        lambda: tenant.add([fr.Record("new", "a1", B)]),
+        lambda: tenant.update([fr.Record("new", "a1", B)], insert=True),
+        lambda: tenant.search([fr.Query("a1", filter={"unknown": 1})]),
+        lambda: tenant.search(["a1"], -1),
+    ]
+    told = []
+    for fail in failing:
+        with pytest.raises(fr.FanrankError) as raised:
+            fail()
+        told.append(f"{type(raised.value).__name__}: {raised.value}")
+    return told
+
+
+def test_a_tenant_observes_nothing_of_others(pair: list[fr.Engine]) -> None:
+    def same(look: Callable[[fr.Engine], object]) -> Any:
+        seen = [look(engine) for engine in pair]
+        assert seen[0] == seen[1]
+        return seen[0]
+
+    def tenant(engine: fr.Engine) -> fr.Namespace:
+        return engine.namespace(A)
+
+    for name in history.backends():
+        for engine in pair:
+            engine.backend = backend.choose(name)
+        assert same(searched)
+    live = same(lambda engine: len(tenant(engine)))
+    assert live > 20
+    assert same(lambda engine: history.statistics(engine, A))[0] == live
+    words = same(lambda engine: [len(engine.encode([fr.Query(t, namespace=A)])[0]) for t in ("a1 a1 b2", SECRET, "zz")])
+    assert words == [3, 0, 0]
+
+    same(lambda engine: tenant(engine).stats())
+    assert set(same(lambda engine: list(tenant(engine).stats()))) == {
+        "documents", "deleted", "segments", "postings", "index_bytes", "recency",
+        "vectors", "vector_bytes", "weights", "entities",
+    }  # fmt: skip
+    for message in same(errors):
+        assert SECRET not in message or f"{SECRET}2" in message
+        assert B not in message
+        assert C not in message
+    same(lambda engine: engine.namespace(A).drift())
+    same(lambda engine: engine.namespace(A).drift())
+    for engine in pair:
+        engine.observe(["r1-0", f"{SECRET}2", "r2-0"], namespace=A, now=NOW)
+        engine.observe([f"{SECRET}{number}" for number in range(9)], namespace=B, now=NOW)
+    same(lambda engine: engine.recency(A).to_dict())
+
+    def health(engine: fr.Engine) -> object:
+        report = tenant(engine).health()
+        return (
+            report.query_count, report.batch_count, report.results, report.fallback_count, report.failure_count,
+            report.backends,
+        )  # fmt: skip
+
+    assert same(health)[0] > 90
+
+
+def test_a_tenant_fetches_its_own_alone(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("1", "a1", A), fr.Record("1", SECRET, B), fr.Record("2", SECRET, B)])
+        assert engine.namespace(A).fetch(["1", "2", "1"]) == [fr.Record("1", "a1", A), None, fr.Record("1", "a1", A)]
+        assert engine.namespace("nobody").fetch(["1"]) == [None]
+        engine.namespace(B).drop()
+        assert engine.namespace(B).fetch(["1", "2"]) == [None, None]
+        assert engine.namespace(A).fetch(["1"]) == [fr.Record("1", "a1", A)]
+        assert engine.namespaces == (A,)
+    with pytest.raises(fr.StorageError, match="in memory"):
+        fr.Engine().namespace(A).fetch(["1"])
+
+
+def test_the_scan_before_there_is_an_index_sees_one_tenant(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("1", "billing job", A), fr.Record("1", "billing job", B), fr.Record("2", "billing", B)])
+        hits = scan(engine._memory, [fr.Query("billing", namespace=name) for name in (A, B, "nobody")], 9)
+        assert list(hits) == [[("1", 1.0)], [("2", 1.0), ("1", 1.0)], []]
+
+
+def test_a_handle_is_a_namespace() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    tenant = engine.namespace(A)
+    assert tenant.add([fr.Record("1", "a1"), {"id": "2", "text": "a1 b2"}, fr.Record("3", "b2", A)]) == 3
+    assert (len(tenant), len(engine), engine.namespaces, repr(tenant)) == (3, 3, (A,), f"Namespace({A!r})")
+    assert [name for name, _ in tenant.search(["a1"])[0]] == ["1", "2"]
+    assert list(tenant.search(["a1", fr.Query("a1", namespace=A), ["a1"]])) == [tenant.search(["a1"])[0]] * 3
+    assert tenant.search(["a1"])[0] == engine.search([fr.Query("a1", namespace=A)])[0]
+    assert engine.search(["a1"]).counts.tolist() == [0]
+    assert tenant.explain("a1", "1").score == dict(tenant.search(["a1"])[0])["1"]
+    assert tenant.update([fr.Record("1", "c3")]) == tenant.delete(["2"]) == 1
+    assert tenant.search(["a1", "c3"]).counts.tolist() == [0, 1]
+    # A batch that names another namespace is refused whole.
+    for failing in (tenant.add, tenant.update):
+        with pytest.raises(fr.RecordError, match="another namespace"):
+            failing([fr.Record("new", "a1"), fr.Record("new", "a1", B)])
+    with pytest.raises(fr.QueryError, match="query 1 names another namespace"):
+        tenant.search(["a1", fr.Query("a1", namespace=B)])
+    with pytest.raises(fr.QueryError, match="namespace's name"):
+        engine.namespace(3)  # type: ignore[arg-type]
+    assert len(tenant) == 2
+    tenant.drop()
+    assert (len(tenant), engine.namespaces) == (0, ())
+    assert tenant.health().query_count == 0
+    tenant.add([fr.Record("1", "a1")])
+    assert tenant.search(["a1"]).documents[0, 0] == 0
+
+
+def test_a_batch_over_many_tenants_is_each_alone() -> None:
+    """Every sixth of a thousand tenants empty, the others of one to five records; and each tenant's counts its own."""
+    rng = random.Random(6)
+    names = [f"tenant{number}" for number in range(1000)]
+    records = [said(rng, f"r{row}", name) for number, name in enumerate(names) for row in range(number % 6)]
+    rng.shuffle(records)
+    engine = fr.Engine(analyzer="minimal")
+    for start in range(0, len(records), 500):
+        engine.add(records[start : start + 500])
+    batch = [fr.Query(terms=rng.sample(WORDS, 2), namespace=name, id=name) for name in names]
+    rng.shuffle(batch)
+    held: dict[str, list[fr.Record]] = {name: [] for name in names}
+    for record in records:
+        held[record.namespace].append(record)
+    expected = [history.expected(held[query.namespace], query, 3) for query in batch]
+    for road, hits in history.roads(engine, batch, 3):
+        assert list(hits) == expected, road
+    assert [engine.search([query], 3)[0] for query in batch[:100]] == expected[:100]
+    reports = [engine.health(name) for name in names]
+    assert [report.query_count for report in reports] == [report.batch_count for report in reports]
+    assert engine.health("").query_count == 0
+    assert len(engine.namespaces) == sum(1 for own in held.values() if own)
+    for name in names[:500]:
+        engine.drop(name)
+    assert list(engine.search(batch, 3)) == [
+        [] if query.namespace in names[:500] else row for query, row in zip(batch, expected, strict=True)
+    ]
+
+
+def test_a_tenant_adds_by_threads() -> None:
+    own = fr.Engine(analyzer="minimal").namespace(A)
+    assert own.add([fr.Record("1", "tea")], threads=2) == 1
+    assert len(own) == 1

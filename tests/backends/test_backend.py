@@ -1,0 +1,128 @@
+"""Which backend serves, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.backends.choose import BackendStatus
+
+
+@pytest.fixture(autouse=True)
+def no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(backend.ENVIRONMENT_VARIABLE, raising=False)
+
+
+def probe(name: str, usable: bool, reason: str, by_name: bool = False) -> Callable[[], BackendStatus]:
+    return lambda: BackendStatus(name, usable, reason, by_name)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
+    monkeypatch.setitem(backend._PROBES, "triton", probe("triton", False, "no torch"))
+    monkeypatch.setitem(backend._PROBES, "cuda-host", probe("cuda-host", True, "a compiler", by_name=True))
+    monkeypatch.setitem(backend._PROBES, "numba", probe("numba", False, "not installed"))
+
+
+def test_statuses_name_every_backend_with_a_reason() -> None:
+    found = backend.statuses()
+    assert (
+        tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "cuda-host", "numba", "numpy")
+    )
+    assert all(status.reason for status in found)
+    assert found[-1].usable
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> None:
+    chosen = backend.choose()
+    assert chosen.name == "numpy"
+    assert chosen.reason.startswith(
+        "not cuda: no driver; not triton: no torch; not cuda-host: only by name; not numba: not installed; numpy "
+    )
+    assert fr.Engine().backend.name == "numpy"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_chosen_by_argument() -> None:
+    chosen = backend.choose("numpy")
+    assert (chosen.name, chosen.reason) == ("numpy", "asked for by the caller")
+    with pytest.raises(fr.BackendUnavailableError) as caught:
+        fr.Engine(backend="cuda")
+    assert str(caught.value) == "backend 'cuda' (asked for by the caller) cannot serve: no driver"
+    assert isinstance(caught.value, RuntimeError)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FANRANK_BACKEND", "numpy")
+    assert backend.choose().reason == "asked for by FANRANK_BACKEND"
+    monkeypatch.setenv("FANRANK_BACKEND", "triton")
+    with pytest.raises(fr.BackendUnavailableError, match=r"'triton' \(asked for by FANRANK_BACKEND\).*no torch"):
+        fr.Engine()
+    # The argument goes before the environment, and an empty variable is none.
+    assert fr.Engine(backend="numpy").backend.name == "numpy"
+    monkeypatch.setenv("FANRANK_BACKEND", "")
+    assert backend.choose().name == "numpy"
+
+
+def test_unknown_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        fr.BackendUnavailableError, match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, cuda-host, nu"
+    ):
+        fr.Engine(backend="tpu")
+    monkeypatch.setenv("FANRANK_BACKEND", "NumPy")
+    with pytest.raises(fr.BackendUnavailableError, match=r"no backend 'NumPy' \(asked for by FANRANK_BACKEND\)"):
+        fr.Engine()
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "numpy", probe("numpy", False, "no luck"))
+    with pytest.raises(fr.BackendUnavailableError) as caught:
+        backend.choose()
+    assert str(caught.value) == (
+        "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: only by name; "
+        "not numba: not installed; not numpy: no luck"
+    )
+
+
+def test_answers_say_who_served() -> None:
+    engine = fr.Engine.from_records([fr.Record("1", "tea")], backend="numpy")
+    assert engine.search(["tea"]).backend == engine.stats()["backend"] == "numpy"
+
+
+def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
+    monkeypatch.setitem(backend._PROBES, "triton", probe("triton", True, "interpreted", by_name=True))
+    assert backend.choose().name in backend.CPU
+    with pytest.raises(
+        fr.BackendUnavailableError, match=r"cannot serve from cuda: no backend can serve: .*only by name"
+    ):
+        fr.Engine().to("cuda")
+
+
+def test_bounds_on_device_memory_are_checked() -> None:
+    for wrong in (0, -5, True, 1.5, "5"):
+        with pytest.raises(fr.ParameterError, match="max_device_bytes must be 1 or more"):
+            fr.Engine().to("cpu", max_device_bytes=wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_asked_for_by_device_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine(backend="numpy")
+    monkeypatch.setenv("FANRANK_BACKEND", "cuda-host")
+    assert engine.to("cpu").backend.name in backend.CPU
+
+
+def test_a_device_chosen_unasked_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", True, "a device"))
+    monkeypatch.setattr(backend, "_backend", lambda name, reason, limit: backend.Backend(name, reason, lambda *_: None))  # type: ignore[arg-type,return-value]
+    unasked, asked, moved = backend.choose(), backend.choose("cuda"), backend.choose(among=backend.DEVICES)
+    assert (unasked.name, asked.name, moved.name) == ("cuda", "cuda", "cuda")
+    assert unasked.cpu is not None
+    assert unasked.cpu.name in backend.CPU
+    assert (asked.cpu, asked.crossover, moved.cpu, moved.crossover) == (None, None, None, None)

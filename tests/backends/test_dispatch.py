@@ -1,0 +1,115 @@
+"""What runs where (SPEC A043, X23): the newest windows for a query that asks for them, a device for batches that it
+answers sooner, one thread unless the caller asks for more."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.cpu_fallback import search as vectorised
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.backends.crossover import CALIBRATION, Crossover
+
+WEEK = 7 * 86400.0
+NOW = 1000.5 * WEEK
+PER_WEEK = 20
+AUTO = 3
+"""Windows that the k* rule searches by default (A032)."""
+
+
+def memory(weeks: int, name: str | None = None) -> fr.Engine:
+    """`PER_WEEK` records a week up to that of NOW: "tea" in all, "milk" in every other."""
+    engine = fr.Engine(analyzer="minimal", backend=name)
+    for week in range(1001 - weeks, 1001):
+        engine.add(
+            fr.Record(f"{week}-{n}", "tea milk" if n % 2 else "tea", time=week * WEEK + 600.0 * n)
+            for n in range(PER_WEEK)
+        )
+    return engine
+
+
+@pytest.mark.parametrize("name", backend.CPU)
+@pytest.mark.parametrize("weeks", [8, 80])
+def test_a_recency_query_reads_the_newest_windows_alone(name: str, weeks: int) -> None:
+    if name == "numba":
+        pytest.importorskip("numba")
+    engine = memory(weeks, name)
+    hits = engine.search([fr.Query("tea milk", windows="auto", now=NOW)], 1000, timing=True)
+    newest = {f"{week}-{n}" for week in range(1001 - AUTO, 1001) for n in range(PER_WEEK)}
+    assert {record for record, _ in hits[0]} == newest
+    assert hits.postings == AUTO * (PER_WEEK + PER_WEEK // 2)
+    since = fr.Query("tea milk", since=(1001 - AUTO) * WEEK)
+    assert engine.search([since], 1000)[0] == hits[0]
+
+
+def test_a_query_says_so_itself() -> None:
+    """Windows leave out what lies beyond them, so no query is given them unasked, alone or beside one that asks."""
+    engine = memory(8)
+    auto, plain = fr.Query("tea", windows="auto", now=NOW), fr.Query("tea", now=NOW)
+    both = engine.search([auto, plain], 1000)
+    assert both.counts.tolist() == [AUTO * PER_WEEK, 8 * PER_WEEK]
+    assert engine.search([plain], 1000)[0] == both[1]
+    recent = fr.Query("tea recently", now=NOW, type="temporal-reasoning")
+    assert engine.search([recent], 1000).counts[0] == 8 * PER_WEEK
+
+
+def test_a_batch_goes_to_the_device_and_a_recency_query_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the postings that they touch, not by the number of queries: numpy stands for the device, with a line at which
+    500 postings are the border."""
+    engine = memory(80, "numpy")
+    cpu = backend.choose(among=backend.CPU)
+    crossover = Crossover(("device", cpu.name))
+    for work in range(0, 1000 * (CALIBRATION + 2), 1000):
+        crossover.add("device", work, 500e-6)
+        crossover.add(cpu.name, work, work * 1e-6)
+    # What these batches really take must not move the lines.
+    monkeypatch.setattr(crossover, "add", lambda *_: None)
+    engine.backend = backend.Backend("device", "a test", engine.backend.search, cpu=cpu, crossover=crossover)
+
+    def served(*batch: fr.Query) -> str:
+        return engine.search(batch).backend
+
+    recent = fr.Query("tea milk", windows="auto", now=NOW)
+    assert served(recent) == cpu.name
+    assert served(fr.Query("tea milk")) == "device"
+    assert served(*(fr.Query("tea milk", k=k) for k in range(1, 21))) == "device"
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_one_thread_unless_more_are_asked_for(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of records; more change no bit of the answer."""
+    for method in (fr.Engine.search, fr.Engine.candidates):
+        assert inspect.signature(method).parameters["threads"].default == 1
+    engine = memory(8, "numpy")
+    asked: list[int] = []
+    own = engine.backend.search
+
+    def search(*given: Any, threads: int = 1, **how: Any) -> backend.Output:
+        asked.append(threads)
+        return own(*given, threads=threads, **how)
+
+    engine.backend = backend.Backend("numpy", "a test", search)
+    batch = [fr.Query("tea milk", k=k) for k in range(1, size + 1)]
+    one, two = engine.search(batch), engine.search(batch, threads=2)
+    assert asked == [1, 2]
+    np.testing.assert_array_equal(one.scores, two.scores)
+    np.testing.assert_array_equal(one.documents, two.documents)
+
+
+def test_numpy_keeps_to_one_thread_where_python_has_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, started = memory(8, "numpy"), []
+    in_threads = vectorised.in_threads
+
+    def counted(run: Any, tasks: Any, threads: int) -> None:
+        started.append(threads)
+        in_threads(run, tasks, threads)
+
+    monkeypatch.setattr(vectorised, "in_threads", counted)
+    for pays, threads in ((False, 1), (True, 2)):
+        monkeypatch.setattr(vectorised, "THREADS_PAY", pays)
+        engine.search(["tea milk"] * 2, threads=2)
+        assert started.pop() == threads

@@ -1,0 +1,79 @@
+"""bench/agents.py on a corpus of a few documents: its roads, its verdicts, its rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Behind everything else, so that the folders there (engine, kernels) shadow no module.
+sys.path.append(str(ROOT))
+try:
+    from bench import agents
+    from bench.harness.corpora import Tokens, from_texts
+finally:
+    sys.path.remove(str(ROOT))
+
+ROADS = ("coalesced-threads", "coalesced-asyncio", "locked", "direct")
+
+
+@pytest.fixture(autouse=True)
+def corpus(monkeypatch: pytest.MonkeyPatch) -> Tokens:
+    texts = [f"w{n % 7} w{n % 11} w{n}" for n in range(60)]
+    tokens = from_texts("tiny", texts, texts[:30], frozenset(), 30)
+    monkeypatch.setattr(agents, "prepare", lambda corpus: Path())
+    monkeypatch.setattr(agents, "load", lambda folder: tokens)
+    monkeypatch.setattr(agents, "WARM_SECONDS", 0.0)
+    return tokens
+
+
+def test_rows_of_every_road(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "agents.jsonl"
+    given = [
+        "--cases",
+        "synthetic-5k",
+        "--agents",
+        "1,3",
+        "--roads",
+        ",".join(ROADS),
+        "--seconds",
+        "0.3",
+        "--reps",
+        "1",
+    ]
+    assert agents.main([*given, "--results", str(results)]) == 0
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [(row["agents"], row["road"]) for row in rows] == [(count, road) for count in (1, 3) for road in ROADS]
+    for row in rows:
+        assert row["verified"] is True
+        assert row["queries_per_s"] > 0
+        assert row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+        assert row["machine"]
+        assert row["commit"]
+        assert (row["queries_per_launch"] is not None) == row["road"].startswith("coalesced")
+    assert capsys.readouterr().out.count("| yes |") == len(rows)
+
+
+def test_nothing_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Path] = []
+    monkeypatch.setattr(agents, "append", lambda path, rows: kept.append(path))
+    given = ["--cases", "synthetic-5k", "--agents", "1", "--roads", "direct", "--seconds", "0.1", "--reps", "1"]
+    assert agents.main(given) == 0
+    assert kept == []
+
+
+def test_a_road_that_answers_wrongly_is_told() -> None:
+    case = agents.Case("synthetic-5k", bm25s=False)
+    right = case._search
+
+    def wrong(numbers: Sequence[int]) -> agents.Found:
+        documents, scores = right(numbers, None)
+        documents[-1, 0] += 1
+        return documents, scores
+
+    assert case.verified(agents.Road("right", ask=lambda numbers: right(numbers, None)), 2)
+    assert not case.verified(agents.Road("wrong", ask=wrong), 2)

@@ -1,0 +1,180 @@
+"""Phases: they nest without being counted twice and cover a search; what `bench.profile` makes of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine import timing
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.timing import Phases
+
+ROOT = Path(__file__).resolve().parents[2]
+# Only while importing: the root holds folders named like other people's packages.
+sys.path.append(str(ROOT))
+try:
+    from bench import profile
+finally:
+    sys.path.remove(str(ROOT))
+
+BACKENDS = [
+    pytest.param(status.name, marks=pytest.mark.skipif(not status.usable, reason=status.reason), id=status.name)
+    for status in backend.statuses()
+    if status.name in backend.CPU
+]
+
+
+class Clock:
+    """Seconds that pass by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    return clock
+
+
+def test_nested_phases_add_up_to_the_time_of_the_outermost(clock: Clock) -> None:
+    phases = Phases()
+    with phases("outer"):
+        clock.now += 1
+        with phases("inner"):
+            clock.now += 2
+            with phases("outer"):
+                clock.now += 4
+        clock.now += 8
+        with phases("inner"):
+            clock.now += 16
+    with phases("after"):
+        clock.now += 32
+    assert phases.milliseconds == {"outer": 13e3, "inner": 18e3, "after": 32e3}
+    assert list(phases.milliseconds)[-1] == "after"
+
+
+def test_time_that_a_device_measured_is_not_the_hosts_too(clock: Clock) -> None:
+    phases = Phases()
+    with phases("serve"):
+        clock.now += 1
+        phases.add("score", 600.0)
+    with phases("serve"):
+        clock.now += 1
+        phases.add("score", 1100.0)
+    assert phases.milliseconds == pytest.approx({"score": 1700.0, "serve": 400.0})
+
+
+def test_a_phase_that_fails_is_counted(clock: Clock) -> None:
+    phases = Phases()
+
+    def fail() -> None:
+        with phases("outer"), phases("inner"):
+            clock.now += 1
+            raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        fail()
+    assert phases.milliseconds == {"inner": 1e3, "outer": 0.0}
+
+
+@pytest.mark.parametrize("served", BACKENDS)
+@pytest.mark.parametrize("ask", ["text", "terms", "filtered", "decayed", "two namespaces"])
+def test_phases_cover_a_search(served: str, ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that ticks with each call of a function, so that the same share is covered everywhere."""
+    words = [f"w{number}" for number in range(40)]
+    records = [
+        fr.Record(id=str(n), text=" ".join(words[n % 40 :] + words[: n % 7]), time=float(n), namespace="ab"[n % 2])
+        for n in range(400)
+    ]
+    engine = fr.Engine.from_records(records, analyzer="minimal", backend=served)
+    options: dict[str, dict[str, Any]] = {
+        "filtered": {"filter": {"time": {">": 100}}},
+        "decayed": {"now": 500.0, "half_life": 50.0},
+    }
+    queries = [
+        fr.Query(
+            "" if ask == "terms" else " ".join(asked),
+            terms=asked if ask == "terms" else None,
+            namespace="ab"[n % 2] if ask == "two namespaces" else "a",
+            **options.get(ask, {}),
+        )
+        for n in range(200)
+        for asked in [[words[n % 40], words[n * 7 % 40], f"unknown{n}"]]
+    ]
+    engine.search(queries, timing=True)
+    calls = 0
+
+    def tick(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: calls))
+    sys.setprofile(tick)
+    try:
+        hits = engine.search(queries, timing=True)
+    finally:
+        sys.setprofile(None)
+    assert hits.timing is not None
+    assert {"prepare", "analyse", "plan", "serve", "convert"} <= set(hits.timing)
+    assert all(spent >= 0 for spent in hits.timing.values())
+    covered = sum(hits.timing.values()) / 1e3
+    assert 0.95 * calls <= covered <= calls
+
+
+# The bench
+
+
+def test_texts_are_distinct_and_of_the_same_words() -> None:
+    texts = ["a b c", "d e", "f"]
+    found = profile.distinct(texts, 9)
+    assert len(set(found)) == 9
+    assert found[:3] == texts
+    assert {" ".join(sorted(text.split())) for text in found} == set(texts)
+    assert found == profile.distinct(texts, 9)
+    assert profile.distinct(texts, 2) == texts[:2]
+    with pytest.raises(ValueError, match="fewer than 10 orders"):
+        profile.distinct(texts, 10)
+
+
+@pytest.mark.parametrize("served", BACKENDS)
+def test_rows_of_a_call_add_up(served: str) -> None:
+    records = [fr.Record(id=str(n), text=f"w{n % 7} w{n % 5}") for n in range(100)]
+    case = profile.Case(fr.Engine.from_records(records, analyzer="minimal"), [f"w{n} w{n + 1}" for n in range(6)])
+    common = {"bench": "profile", "ceiling": {"copy_gb_per_s": 10.0, "scatter_add_m_per_s": 100.0}}
+    rows = profile.measure(case, "tiny", 6, 3, 1, f"fanrank-{served}", common)
+    assert [row.phase for row in rows][-1] == profile.OTHER
+    assert sum(row.share for row in rows) == pytest.approx(1.0, abs=1e-3)
+    lists = [sum(f"w{n}" in record.text.split() for record in records) for n in range(7)]
+    # w5 and w6 are words of seven, the others of both.
+    assert rows[0].postings_per_query == round(sum(lists[n] + lists[n + 1] for n in range(6)) / 6, 1)
+    assert rows[0].bytes_per_query > 4 * rows[0].postings_per_query
+    lower = profile.limits(rows[0])
+    assert lower["scattered additions"] == pytest.approx(rows[0].postings_per_query / 100.0)
+    assert lower["copy"] == pytest.approx(rows[0].bytes_per_query / 1e4)
+    assert "times scattered additions" in profile.printed(rows)
+
+
+def test_a_shaped_corpus_has_ids_and_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(profile.gpu_corpora, "CACHE", tmp_path)
+    monkeypatch.setattr(profile.gpu_corpora, "SHAPES", profile.gpu_corpora.SMOKE)
+    monkeypatch.delitem(profile.CORPORA, "nq-shaped", raising=False)
+    case = profile.case_of("nq-shaped")
+    hits = case.engine.search(case.texts, 3)
+    assert hits.counts.min() == 3
+    assert hits.ids.tolist() == hits.documents.astype(str).tolist()
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        profile.main(["--cases", "nothing"])
+    assert "unknown: nothing" in capsys.readouterr().err

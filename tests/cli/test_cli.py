@@ -1,0 +1,525 @@
+"""Every command as text and as JSON, and one line on standard error for whatever goes wrong."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+import fanrank as fr
+from fanrank.cpu_fallback import search as numpy_search
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.cli import demo
+from fanrank.engine.cli import main as cli
+
+RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
+COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "tune", "check", "doctor"}
+
+
+def run(*arguments: object, code: int = 0) -> click.testing.Result:
+    apart: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in RUNNER_OPTIONS else {}  # click before 8.2
+    runner = click.testing.CliRunner(**apart)
+    result = runner.invoke(cli.main, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def run_json(*arguments: object, code: int = 0) -> Any:
+    result = run(*arguments, "--json", code=code)
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+def fails(*arguments: object) -> str:
+    """The one line that a failing command prints."""
+    result = run(*arguments, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("fanrank: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.removeprefix("fanrank: ").rstrip("\n")
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+RECORDS = [
+    {"id": "fix", "text": "error 4711 was fixed by a restart", "role": "tool", "session": "monday"},
+    {"id": "tea", "text": "the user prefers tea over coffee", "role": "user"},
+    {"id": "coffee", "text": "coffee machine error: out of tea and coffee", "role": "tool", "session": "tuesday"},
+    {"id": "tea", "text": "no tea here", "namespace": "bob"},
+]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    return write(tmp_path / "records.jsonl", RECORDS)
+
+
+@pytest.fixture
+def index(tmp_path: Path, records: Path) -> Path:
+    run("index", records, tmp_path / "index")
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """Twelve documents, four judged queries and one that is not."""
+    root = tmp_path / "toy"
+    (root / "qrels").mkdir(parents=True)
+    subjects = ["tea", "coffee", "cats", "dogs", "rain", "snow"]
+    documents = [
+        {"_id": f"d{n}", "title": f"About {subjects[n % 6]}", "text": f"Facts number {n} on {subjects[n % 6]}."}
+        for n in range(12)
+    ]
+    write(root / "corpus.jsonl", documents)
+    write(root / "queries.jsonl", [{"_id": f"q{n}", "text": f"facts on {subjects[n]}"} for n in range(5)])
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(4)), "q0\td6\t2"]
+    (root / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def test_a_directory_that_grows(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    rows = [{"id": "a", "text": "tea"}, {"id": "b", "text": "tea milk"}, {"id": "a", "text": "tea", "namespace": "bob"}]
+    first = write(tmp_path / "first.jsonl", rows)
+    added = run_json("add", path, first, "--analyzer", "minimal", "--k1", "1.5")
+    assert (added["path"], added["added"], added["documents"]) == (str(path), 3, 3)
+    newer = write(tmp_path / "newer.jsonl", [{"id": "b", "text": "coffee"}, {"id": "c", "text": "tea"}])
+    assert "id 'b': the id is already taken" in fails("add", path, newer)
+    assert run("add", path, newer, "--update").stdout.startswith("2 records added, 4 there now: ")
+
+    def found(*options: str) -> list[str]:
+        return [hit["id"] for hit in run_json("search", path, *options)["queries"][0]["hits"]]
+
+    assert (found("tea"), found("coffee milk"), found("tea", "--namespace", "bob")) == (["a", "c"], ["b"], ["a"])
+    assert "no live record with id 'nobody'; nothing was changed" in fails("delete", path, "a", "nobody")
+    gone = run_json("delete", path, "a", "nobody", "--missing-ok")
+    assert (gone["removed"], gone["documents"], found("tea")) == (1, 3, ["c"])
+    assert run("delete", path, "a", "--namespace", "bob").stdout.startswith("1 records deleted, 2 left: ")
+    held = run_json("stats", path)
+    assert (held["documents"], held["namespaces"], held["path"]) == (2, 1, str(path))
+    assert "documents            2\n" in run("stats", path).stdout
+    # The parameters are the directory's, and no others are taken.
+    assert "was made with k1 = 1.5, not 1.2" in fails("add", path, newer, "--k1", "1.2")
+    saved = tmp_path / "saved"
+    run("index", first, saved)
+    assert run_json("stats", saved)["documents"] == 3
+    for words in (("delete", saved, "a"), ("delete", tmp_path / "none", "a")):
+        assert "no engine's directory" in fails(*words)
+    assert "no such directory" in fails("stats", tmp_path / "none")
+
+
+def test_help_and_version() -> None:
+    shown = run("--help").stdout
+    assert "Rank a planner's whole fan-out in one launch" in shown
+    assert set(cli.main.commands) == COMMANDS
+    for command in COMMANDS:
+        assert command in shown
+        assert "--json" in run(command, "-h").stdout
+    assert fr.__version__ in run("--version").stdout
+
+
+def test_index(tmp_path: Path, records: Path) -> None:
+    result = run_json("index", records, tmp_path / "index", "--analyzer", "minimal", "--method", "bm25l", "--k1", "0.9")
+    assert (result["index"], result["documents"], result["namespaces"]) == (str(tmp_path / "index"), 4, 2)
+    assert result["build_seconds"] > 0
+    loaded = fr.Engine.load(tmp_path / "index")
+    assert (loaded.analyzer.name, loaded.bm25.method, loaded.bm25.k1) == ("minimal", "bm25l", 0.9)
+    text = run("index", records, tmp_path / "index", "--field", "predicate=2.5").stdout
+    assert text.startswith("4 records in 2 namespace(s), ")
+    assert fr.Engine.load(tmp_path / "index").bm25.fields == {"text": 1.0, "predicate": 2.5}
+
+
+def test_search(index: Path) -> None:
+    engine = fr.Engine.load(index)
+    expected = engine.search(["fix for error 4711", "tea"], 10)
+    result = run_json("search", index, "fix for error 4711", "tea")
+    assert list(result) == ["backend", "strategy", "seconds", "queries"]
+    assert result["backend"] == backend.choose().name
+    assert result["queries"] == [
+        {
+            "id": str(number),
+            "text": text,
+            "hits": [{"rank": rank, "id": name, "score": score} for rank, (name, score) in enumerate(row, 1)],
+        }
+        for number, (text, row) in enumerate(zip(["fix for error 4711", "tea"], expected, strict=True))
+    ]
+    shown = run("search", index, "fix for error 4711", "tea", "-k", "1")
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert lines[0] == ["?", "fix", "for", "error", "4711"]
+    assert lines[1] == ["1", f"{expected[0][0][1]:.4f}", "fix"]
+    assert len(lines) == 4
+    assert shown.stderr.startswith("2 queries in ")
+
+
+def test_search_options(index: Path) -> None:
+    def found(*arguments: object) -> list[list[str]]:
+        return [[hit["id"] for hit in query["hits"]] for query in run_json("search", index, *arguments)["queries"]]
+
+    plain = found("error tea coffee")
+    assert {*plain[0]} == {"fix", "tea", "coffee"}
+    for execution in backend.EXECUTIONS:
+        assert found("error tea coffee", "--execution", execution, "--threads", "2", "--backend", "numpy") == plain
+    assert found("error tea coffee", "-k", "0") == [[]]
+    assert found("error tea coffee", "--filter", "role=user") == [["tea"]]
+    assert {*found("error", "--filter", "session=monday", "--filter", "session=tuesday")[0]} == {"fix", "coffee"}
+    assert found("error", "--filter", "session=monday", "--filter", "role=user") == [[]]
+    assert found("tea coffee", "--namespace", "bob") == [["tea"]]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["role!=tool"], {"b", "d"}),
+        (["time>=20"], {"b", "c"}),
+        (["time>20"], {"c"}),
+        (["time<=20"], {"a", "b"}),
+        (["time<2e1"], {"a"}),
+        (["time=20", "time=30"], {"b", "c"}),
+        (["time!=20"], {"a", "c", "d"}),
+        (["time>10", "time<30"], {"b"}),
+        (["time>10", "role=tool", "role=user"], {"b", "c"}),
+        (['{"or": [{"session": "x=1"}, {"time": null}]}'], {"a", "d"}),
+        (['{"role": ["user", null]}', "time>0"], {"b"}),
+        (["session=x=1"], {"a"}),
+        (["{}"], {"a", "b", "c", "d"}),
+        (["role=nobody"], set()),
+    ],
+)
+def test_search_filters(tmp_path: Path, filters: list[str], expected: set[str]) -> None:
+    rows = [
+        {"id": "a", "text": "tea", "role": "tool", "session": "x=1", "time": 10},
+        {"id": "b", "text": "tea", "role": "user", "time": 20},
+        {"id": "c", "text": "tea", "role": "tool", "time": 30},
+        {"id": "d", "text": "tea"},
+    ]
+    run("index", write(tmp_path / "records.jsonl", rows), tmp_path / "index")
+    options = [part for text in filters for part in ("--filter", text)]
+    assert {hit["id"] for hit in run_json("search", tmp_path / "index", "tea", *options)["queries"][0]["hits"]} == (
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("role", "--filter takes COLUMN=VALUE"),
+        ("role!", "--filter takes COLUMN=VALUE"),
+        ("=x", "a filter's column must be a non-empty string"),
+        ("time<noon", "'noon' is no number"),
+        ("time=noon", "'noon' is no number"),
+        ("time<nan", "must be finite"),
+        ("role<5", "'<' compares numbers, and 'role' holds strings"),
+        ("mood=glad", "no column 'mood' to filter on; there are: role"),
+        ('{"role": ', "not JSON"),
+        ("{" + '"not": {' * 100_000, "not JSON"),
+        ('{"role": {"~": "x"}}', "unknown operator '~'"),
+    ],
+)
+def test_bad_filters_are_one_line(index: Path, text: str, message: str) -> None:
+    assert message in fails("search", index, "tea", "--filter", text)
+
+
+def test_queries_from_a_file(index: Path, tmp_path: Path) -> None:
+    queries = write(
+        tmp_path / "queries.jsonl",
+        [
+            {"_id": "q1", "text": "tea", "metadata": {}},
+            {"id": "q2", "text": "error", "k": 1, "filter": {"role": ["tool"]}},
+            {"terms": ["tea"], "namespace": "bob", "now": 5.0},
+        ],
+    )
+    result = run_json("search", index, "coffee", "--queries", queries)["queries"]
+    assert [query["id"] for query in result] == ["0", "q1", "q2", "3"]
+    assert [len(query["hits"]) for query in result] == [2, 2, 1, 1]
+
+
+def test_search_explain(index: Path) -> None:
+    result = run_json("search", index, "tea coffee", "nothing here", "--explain")["queries"]
+    best = result[0]["hits"][0]
+    why = result[0]["explain"]
+    assert (why["id"], why["score"]) == (best["id"], best["score"])
+    assert sum(term["score"] for term in why["terms"]) == best["score"]
+    assert "explain" not in result[1]
+    assert "quanta / 2**18" in run("search", index, "tea coffee", "--explain").stdout
+
+
+def test_search_trec(index: Path, tmp_path: Path) -> None:
+    expected = [
+        *(line + "\n" for line in fr.Engine.load(index).search([fr.Query("tea coffee"), fr.Query("error")]).to_trec())
+    ]
+    assert run("search", index, "tea coffee", "error", "--trec", "-").stdout == "".join(expected)
+    assert len(expected) == 4
+    run_file = tmp_path / "run.txt"
+    assert run("search", index, "tea coffee", "error", "--trec", run_file).stdout == ""
+    assert run_file.read_text() == "".join(expected)
+
+
+def test_a_run_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    records = write(tmp_path / "r.jsonl", [{"id": "fine", "text": "tea tea"}, {"id": "not fine", "text": "tea"}])
+    run("index", records, tmp_path / "index")
+    run_file = tmp_path / "run.txt"
+    run_file.write_text("old")
+    assert "white space" in fails("search", tmp_path / "index", "tea", "--trec", run_file)
+    assert run_file.read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "index", "run.txt"}
+
+
+def test_eval(beir: Path) -> None:
+    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
+    result = run_json("eval", "beir", beir, "--analyzer", "minimal", "-k", "10")
+    assert {"dataset", "preset", "analyzer", "backend", "n", "metrics"} <= set(result)
+    assert (result["dataset"], result["preset"], result["analyzer"]) == ("toy", "default", "minimal")
+    assert (result["backend"], result["n"]) == (backend.choose().name, 4)
+    named = {"hit@1", "hit@5", "hit@10", "mrr", "recall@3", "recall@5", "ndcg@5", "ndcg@10"}
+    assert named <= set(result["metrics"])
+    # The two documents on each subject tie and the older comes first: every query finds one at rank 1.
+    assert result["metrics"]["hit@1"] == result["metrics"]["mrr"] == result["metrics"]["recall@3"] == 1.0
+    assert result["metrics"]["ndcg@10"] < 1.0  # q0's better document has the lower rank
+    assert {"recall@100", "ndcg@10"} <= set(run_json("eval", "beir", beir)["metrics"])
+    text = run("eval", "beir", beir, "--analyzer", "minimal").stdout.splitlines()
+    assert text[0] == "toy: n = 4, preset default, analyzer minimal, strategy bm25, backend " + backend.choose().name
+    assert ["hit@1", "1.0000"] in [line.split() for line in text]
+
+
+def test_check_of_a_beir_directory(beir: Path) -> None:
+    result = run_json("check", beir, "--limit", "3", "--analyzer", "minimal")
+    assert list(result) == ["corpus", "queries", "roads", "differences"]
+    assert (result["corpus"], result["queries"], result["differences"]) == ("toy", 3, 0)
+    assert len(result["roads"]) >= 8
+    assert all(list(road) == ["name", "queries", "differences"] for road in result["roads"])
+    text = run("check", beir).stdout
+    assert text.startswith("toy: 12 records, 4 queries, top 100")
+    assert text.endswith("one answer\n")
+
+
+def test_check_of_records(records: Path) -> None:
+    result = run_json("check", records, "--method", "robertson", "--backend", "numpy")
+    assert (result["corpus"], result["queries"], result["differences"]) == ("records.jsonl", 4, 0)
+
+
+def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = numpy_search.search
+
+    def spoiled(*arguments: Any, threads: int = 1, **options: Any) -> Any:
+        scores, documents, counts = plain(*arguments, threads=threads, **options)
+        return (scores + (documents >= 0) if threads == 2 else scores), documents, counts
+
+    monkeypatch.setattr(numpy_search, "search", spoiled)
+    result = run_json("check", records, code=1)
+    assert result["differences"] == 4
+    assert {road["name"]: road["differences"] for road in result["roads"] if road["differences"]} == {
+        "numpy: batch, 2 threads": 4
+    }
+    assert run("check", records, code=1).stdout.endswith("4 DIFFERENCES\n")
+
+
+def test_demo_on_own_records(records: Path) -> None:
+    result = run_json("demo", records)
+    assert (result["records"], result["check"]) == (4, {"queries": 4, "differences": 0})
+    assert result["answers"][0]["hits"][0]["id"] == "fix"
+    text = run("demo", records, "--backend", "numpy").stdout
+    assert "served by numpy" in text
+    assert "oracle: all 4 answers equal, ids, scores and order" in text
+
+
+def test_demo_exits_1_on_a_difference(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = demo.engine_answers
+    monkeypatch.setattr(demo, "engine_answers", lambda hits: [plain(hits)[0][::-1], *plain(hits)[1:]])
+    result = run_json("demo", records, code=1)
+    assert result["check"] == {"queries": 4, "differences": 1}
+
+
+def test_demo_on_the_standard_library() -> None:
+    result = run_json("demo")
+    assert result["records"] > 3000
+    assert result["sessions"] > 300
+    assert result["check"] == {"queries": 20, "differences": 0}
+    best = {answer["question"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
+    assert len(best) == 20
+    assert all(best.values())
+    assert any(name.startswith("csv") for name in best["read rows of a CSV file as dictionaries"])
+    assert {status["name"] for status in result["backends"]} == set(backend.BACKENDS)
+
+
+def test_doctor() -> None:
+    result = run_json("doctor")
+    assert result["backend"] == backend.choose().name
+    assert [status["name"] for status in result["backends"]] == list(backend.BACKENDS)
+    assert all(status["reason"] and isinstance(status["usable"], bool) for status in result["backends"])
+    assert set(result["extras"]) == {"cpu", "gpu", "eval", "tables", "tune"}
+    text = run("doctor").stdout
+    for status in result["backends"]:
+        word = "usable" if status["usable"] else "not usable"
+        assert any(line.split(":")[0].split() == [status["name"], *word.split()] for line in text.splitlines())
+        assert status["reason"] in text
+    assert f"would serve: {result['backend']}" in text
+    assert result["text"]["name"] in ("compiled", "plain")
+    assert f"text to term ids: {result['text']['name']} ({result['text']['reason']})" in text
+
+
+def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    assert run_json("doctor")["extras"] == {"cpu": False, "gpu": False, "eval": False, "tables": False, "tune": False}
+    assert "pip install 'fanrank[eval]'" in run("doctor").stdout
+
+
+def test_errors_are_one_line(records: Path, index: Path, beir: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"id": "1", "text": "x"}\n{"id": "2", "text"\n')
+    twice = write(
+        tmp_path / "twice.jsonl", [{"id": "a", "text": "x"}, {"id": "b", "text": "x"}, {"id": "a", "text": "y"}]
+    )
+    fresh = tmp_path / "fresh"
+    assert fails("index", bad, fresh).startswith("bad.jsonl:2: not JSON: ")
+    assert fails("index", twice, fresh) == (
+        "twice.jsonl:3, id 'a': already the id of twice.jsonl:1; ids must be unique"
+    )
+    assert "none.jsonl: cannot be read: No such file" in fails("index", tmp_path / "none.jsonl", fresh)
+    assert not fresh.exists()
+    assert "cannot be written" in fails("index", records, records / "below")
+    assert "holds other files" in fails("index", records, tmp_path)
+    assert "no analyzer 'klingon'" in fails("index", records, fresh, "--analyzer", "klingon")
+    assert "k1 must lie in" in fails("index", records, fresh, "--k1", "-1")
+    for field in ("predicate", "predicate=", "=x", "predicate=much"):
+        assert "--field takes NAME=WEIGHT" in fails("index", records, fresh, "--field", field)
+    assert "no such directory" in fails("search", tmp_path / "none", "tea")
+    assert "not a fanrank index" in fails("search", beir, "tea")
+    assert "k must be 0 or more, not -1" in fails("search", index, "tea", "-k", "-1")
+    assert "--filter takes COLUMN=VALUE" in fails("search", index, "tea", "--filter", "role")
+    assert "no column 'mood'" in fails("search", index, "tea", "--filter", "mood=glad")
+    queries = write(tmp_path / "queries.jsonl", [{"text": "tea"}, {"text": "tea", "depth": 5}])
+    assert fails("search", index, "--queries", queries).startswith("queries.jsonl:2: a query has no 'depth'")
+    write(queries, [{"text": 5}])
+    assert fails("search", index, "--queries", queries).startswith("queries.jsonl:1: a query's text must be a string")
+    write(queries, ["tea"])
+    assert fails("search", index, "--queries", queries) == "queries.jsonl:1: a query must be a JSON object"
+    next(index.glob("part_documents.*")).unlink()
+    assert "missing; restore the index" in fails("search", index, "tea")
+    assert "k must be 0 or more" in fails("check", records, "-k", "-1")
+    assert "cannot be read" in fails("check", tmp_path / "none")
+    (tmp_path / "other.json").write_text("{}")
+    assert "say --kind" in fails("check", tmp_path / "other.json")
+    assert fails("demo", bad).startswith("bad.jsonl:2: not JSON")
+    (beir / "qrels" / "test.tsv").unlink()
+    assert "test.tsv: missing" in fails("check", beir)
+
+
+def test_eval_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pytrec_eval", None)
+        assert "pip install 'fanrank[eval]'" in fails("eval", "beir", tmp_path)
+    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
+    assert "not a directory" in fails("eval", "beir", tmp_path / "none")
+    assert "no preset 'agentir' for beir" in fails("eval", "beir", tmp_path, "--preset", "agentir")
+
+
+def test_unusable_backends_are_one_line(records: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unusable = backend.BackendStatus("cuda", False, "no driver")
+    monkeypatch.setitem(backend._PROBES, "cuda", lambda: unusable)
+    expected = "backend 'cuda' (asked for by the caller) cannot serve: no driver"
+    assert fails("search", index, "tea", "--backend", "cuda") == expected
+    assert fails("check", records, "--backend", "cuda") == expected
+    assert fails("demo", records, "--backend", "cuda") == expected
+    monkeypatch.setenv("FANRANK_BACKEND", "cuda")
+    assert "asked for by FANRANK_BACKEND" in fails("index", records, "unused")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "index"),
+        ("search",),
+        ("index", "records.jsonl"),
+        ("search", "index", "tea", "--execution", "fast"),
+        ("search", "index", "tea", "--threads", "0"),
+        ("search", "index", "tea", "-k", "many"),
+        ("search", "index", "tea", "--backend", "tpu"),
+        ("eval", "trec", "x"),
+        ("check", "x", "--limit", "0"),
+        ("unknown",),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("Usage: ")
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "tea", "k": -1}, "k must be 0 or more"),
+        ({"text": "tea", "terms": [5]}, "terms must be a sequence of strings"),
+        ({"text": "tea", "filter": {"mood": "x"}}, "no column 'mood'"),
+        ({"text": "tea", "id": 5}, "id"),
+        ({"text": "tea", "namespace": ["x"]}, "namespace"),
+        ({"text": "tea", "filter": {"role": 3}}, "filter"),
+        ({"text": "tea", "k": 10**30}, "ask for fewer"),
+        ({"text": "tea", "now": 10**400}, "now"),
+    ],
+)
+def test_bad_queries_are_one_line(index: Path, tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    queries = write(tmp_path / "queries.jsonl", [row])
+    assert message in fails("search", index, "--queries", queries, "--trec", "-")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_query_with_a_lone_surrogate(index: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    queries = write(tmp_path / "queries.jsonl", [{"text": "coffee \ud800"}])
+    assert "coffee" in run("search", index, "--queries", queries, *options).stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_demo_on_a_record_with_a_lone_surrogate(tmp_path: Path, options: tuple[str, ...]) -> None:
+    records = write(tmp_path / "r.jsonl", [{"id": "a", "text": "tea \ud800 time"}])
+    assert "tea" in run("demo", records, *options).stdout
+
+
+def test_a_run_file_that_cannot_be_written(index: Path, tmp_path: Path) -> None:
+    assert "run.txt" in fails("search", index, "tea", "--trec", tmp_path / "none" / "run.txt")
+
+
+def spawn(*arguments: str) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name != backend.ENVIRONMENT_VARIABLE}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", "fanrank.engine.cli.main", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+
+def test_in_a_process_of_its_own(index: Path) -> None:
+    process = spawn("search", str(index), "tea", "--json")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")
+    assert json.loads(out)["queries"][0]["hits"][0]["id"] == "tea"
+
+
+def test_a_reader_that_goes_away(index: Path, tmp_path: Path) -> None:
+    queries = write(tmp_path / "queries.jsonl", [{"text": f"tea coffee {n}"} for n in range(20_000)])
+    process = spawn("search", str(index), "--queries", str(queries))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    error = process.stderr.read()
+    assert process.wait(timeout=60) == 1
+    assert error == b""
+
+
+def test_stats_compares_index_and_records(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"id": "1", "text": "tea"}\n')
+    run("add", tmp_path / "m", tmp_path / "r.jsonl")
+    found = run_json("stats", tmp_path / "m", "--verify")
+    assert (found["records"], found["missing"], found["extra"]) == (1, 0, 0)

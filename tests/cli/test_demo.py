@@ -1,0 +1,123 @@
+"""The demo's parts; `fanrank demo` itself is run in test_cli.py."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.cli import demo
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small standard library."""
+    root = tmp_path / "lib"
+    for name, text in {
+        "alpha.py": '"""Alpha module."""\nclass A:\n    """Class A."""\n    def f(self):\n        """Do f."""\n'
+        '        def inner():\n            """Inner."""\n    def bare(self): pass\n'
+        'async def g():\n    """Do g."""\n',
+        "beta/__init__.py": '"""Beta package."""\n',
+        "beta/core.py": 'def h():\n    """First line.\n\n    More."""\nx = 5\n',
+        "broken.py": '"""Broken."""\ndef (:\n',
+        "latin.py": "# \xff\n",
+        "test/test_alpha.py": '"""Not wanted."""\n',
+        "site-packages/other.py": '"""Not wanted."""\n',
+        "empty.py": "",
+        "note.txt": "no Python",
+    }.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode("latin-1"))
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(root))
+    return root
+
+
+@pytest.mark.usefixtures("library")
+def test_docstrings_become_records() -> None:
+    records = demo.docstring_records()
+    assert {record.id: (record.type, record.text) for record in records} == {
+        "alpha": ("module", "Alpha module."),
+        "alpha.A": ("class", "Class A."),
+        "alpha.A.f": ("function", "Do f."),
+        "alpha.A.f.inner": ("function", "Inner."),
+        "alpha.g": ("function", "Do g."),
+        "beta": ("module", "Beta package."),
+        "beta.core.h": ("function", "First line.\n\nMore."),
+    }
+    assert {record.session for record in records} == {"alpha", "beta", "beta.core"}
+    times = [record.time for record in records if record.time is not None]
+    assert len(times) == len(records)
+    assert times == sorted(set(times))
+    assert demo.START <= times[0] < times[-1] < demo.START + demo.SPAN
+
+
+def write(path: Path, records: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_own_records_are_asked_in_every_namespace(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"id": f"o{n}", "text": f"other {n}", "namespace": "few"} for n in range(3)]
+    rows += [
+        {
+            "id": f"r{n}",
+            "text": f"record number {n} of many with words beyond eight",
+            "namespace": "most",
+            "session": "s",
+        }
+        for n in range(50)
+    ]
+    result = demo.run(write(tmp_path / "r.jsonl", rows))
+    assert (result["records"], result["sessions"], result["backend"]) == (53, 2, backend.choose().name)
+    assert result["check"] == {"queries": 20, "differences": 0}
+    assert len(result["answers"]) == 20
+    assert [answer["question"] for answer in result["answers"][:2]] == ["other 0", "other 2"]
+    assert [answer["hits"][0]["id"] for answer in result["answers"][:2]] == ["o0", "o2"]
+    for answer in result["answers"][2:]:
+        number = answer["question"].split()[2]
+        assert answer["question"] == f"record number {number} of many with words beyond"
+        assert next(hit["id"] for hit in answer["hits"]) == f"r{number}"
+        assert len(answer["hits"]) == demo.SHOWN
+        assert answer["hits"][0]["text"] == f"record number {number} of many with words beyond eight"
+    assert result["batch_ms"] > 0
+    assert result["one_by_one_ms"] > 0
+
+
+def test_questions() -> None:
+    records = [fr.Record(str(n), f"w{n} a b c d e f g h i") for n in range(100)]
+    questions = demo.questions_of(records)
+    assert questions == [fr.Query(f"w{n} a b c d e f g") for n in range(0, 100, 5)]
+    assert demo.questions_of(records[:3]) == [fr.Query(f"w{n} a b c d e f g") for n in range(3)]
+    apart = [fr.Record("1", "tea", namespace="a"), fr.Record("1", "milk", namespace="b")]
+    assert demo.questions_of(apart) == [fr.Query("tea", namespace="a"), fr.Query("milk", namespace="b")]
+    assert demo.questions_of([]) == []
+    assert len(set(demo.QUESTIONS)) == len(demo.QUESTIONS) == 20
+
+
+def test_rendering(tmp_path: Path) -> None:
+    long = "tea " * 100
+    result = demo.run(write(tmp_path / "r.jsonl", [{"id": "a", "text": long}, {"id": "b", "text": "!!!"}]))
+    text = demo.render(result)
+    assert text.startswith("2 records in 1 sessions from ")
+    assert "? tea tea tea tea tea tea tea tea" in text
+    assert "  (no record holds any of these words)" in text
+    assert "…" in text
+    assert max(len(line) for line in text.splitlines()[2:6]) < 100
+    assert f"served by {backend.choose().name}" in text
+    for status in result["backends"]:
+        assert f"  {status['name']}: {'usable' if status['usable'] else 'not usable'}: {status['reason']}" in text
+    assert "oracle: all 2 answers equal" in text
+    result["check"]["differences"] = 1
+    assert "oracle: 1 of 2 answers DIFFER" in demo.render(result)
+
+
+def test_no_records(tmp_path: Path) -> None:
+    with pytest.raises(fr.ParameterError, match=r"r\.jsonl: holds no records"):
+        demo.run(write(tmp_path / "r.jsonl", []))
+    with pytest.raises(fr.StorageError):
+        demo.run(tmp_path / "none.jsonl")

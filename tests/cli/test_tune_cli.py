@@ -1,0 +1,258 @@
+"""`fanrank tune` and `fanrank search --policy`, as text and as JSON, over an index and over a dataset."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.test_cli import fails, run, run_json, write
+from support import tiny_models
+
+import fanrank as fr
+from fanrank.engine.route import policy as policies
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.tune import command, tuner
+
+pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
+
+WORDS = ("tea", "error", "river", "deploy", "invoice", "garden", "coffee", "boat")
+# Without a model: learned term weights stand in for what a dense system would know.
+SYSTEMS = ("--system", "bm25", "--system", "sparse", "--metric", "hit@1")
+
+
+def rows() -> tuple[list[Any], list[Any]]:
+    """Records, and questions that the words alone answer, and ones that only the weights do."""
+    records = [
+        {"id": word, "text": f"{word} {word} {WORDS[n - 1]}", "weights": {word: 2.0}} for n, word in enumerate(WORDS)
+    ]
+    questions = [{"text": f"{word} {WORDS[n - 3]}", "relevant": [word], "weights": {word: 1.0}, "type": "word"}
+                 for n, word in enumerate(WORDS)]  # fmt: skip
+    questions += [
+        {"text": f"{word} {word} {word}", "relevant": {word: 2}, "weights": {WORDS[n - 2]: 1.0}, "type": "name"}
+        for n, word in enumerate(WORDS)
+    ]
+    return records, questions
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    run("index", write(tmp_path / "records.jsonl", rows()[0]), tmp_path / "index", "--analyzer", "minimal")
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    return write(tmp_path / "questions.jsonl", rows()[1])
+
+
+def test_a_policy_from_an_index_and_questions(tmp_path: Path, index: Path, questions: Path) -> None:
+    pytest.importorskip("sklearn")
+    out = tmp_path / "policy.json"
+    asked = ("tune", index, "--questions", questions, *SYSTEMS, "--folds", "3", "--out", out)
+    found = run_json(*asked, "--labels", "10")
+    assert (found["labelled"], found["held_out"], found["metric"], found["source"]) == (10, 6, "hit@1", str(index))
+    assert found["confirmation"]["n"] == 6
+    assert set(found["systems"]) == {"bm25", "sparse"}
+    assert found["chosen"]["name"] in [point["name"] for point in found["points"]]
+    assert set(found["front"]) <= {point["name"] for point in found["points"]}
+    assert "policy" not in found
+    again = run_json(*asked, "--labels", "10")
+    assert again["sweep"][0]["accuracy"] == found["sweep"][0]["accuracy"]
+    # Another draw of the labels is another sample, and all of them leave nothing to confirm on.
+    whole = run_json(*asked)
+    assert (whole["labelled"], whole["confirmation"]) == (16, None)
+    policy, about = policies.load(out)
+    engine = fr.Engine.load(index)
+    batch = [fr.Query(one["text"], weights=one["weights"]) for one in rows()[1]]
+    hits = engine.search(batch, 1, strategy=policy)
+    right = [found[0][0] in one["relevant"] for found, one in zip(hits, rows()[1], strict=True)]
+    assert whole["chosen"]["accuracy"] == sum(right) / 16
+    assert about["reference"]["values"] == [float(value) for value in right]
+    text = run(*asked, "--labels", "10").stdout
+    for part in (
+        "10 labelled questions, 6 others",
+        "chosen on the labelled questions",
+        "chosen on 6 others",
+        "policy: ",
+    ):
+        assert part in text
+    assert f"written to {out}" in text
+    assert max(map(len, text.splitlines())) < 240
+
+
+def test_without_out_the_policy_is_in_the_answer(index: Path, questions: Path) -> None:
+    found = run_json("tune", index, "--questions", questions, *SYSTEMS, "--types-given")
+    assert policies.answerer_to_dict(policies.strategy_of(found["policy"])) == found["policy"]
+    assert found["classifier"] is None
+    assert set(found["types"]) == {"name", "word"}
+
+
+def test_drift_by_the_command(tmp_path: Path, index: Path, questions: Path) -> None:
+    out = tmp_path / "policy.json"
+    many = write(tmp_path / "many.jsonl", [one for one in rows()[1] for _ in range(4)])
+    asked = ("tune", index, "--questions", many)
+    untyped = write(tmp_path / "untyped.jsonl", [{**one, "type": None} for one in rows()[1] for _ in range(4)])
+    run("tune", index, "--questions", untyped, *SYSTEMS, "--labels", "99", "--out", out)
+    about = policies.load(out)[1]
+    # A cascade that surely decides by confidence, whatever the times of this run chose.
+    policy = Cascade(0.2, escalate="sparse")
+    engine = fr.Engine.load(index)
+    from fanrank.engine.tune.command import labelled_of
+    from fanrank.engine.tune.drift import reference_of
+    from fanrank.engine.tune.measure import Questions
+
+    labelled = [labelled_of(one) for one in rows()[1]] * 4
+    policies.save(
+        out, policy, {**about, "reference": reference_of(Questions(engine, labelled, "hit@1").answer(policy), "x")}
+    )
+    same = run_json(*asked, "--check", out)
+    assert same["drifted"] is False
+    assert [test["name"] for test in same["tests"]] == ["skip", "confidence", "accuracy"]
+    assert "no drift" in run(*asked, "--check", out).stdout
+    one_kind = write(tmp_path / "names.jsonl", [one for one in rows()[1] if one["type"] == "name"] * 4)
+    changed = run_json("tune", index, "--questions", one_kind, "--check", out, code=1)
+    assert changed["drifted"] is True
+    assert "DRIFTED" in run("tune", index, "--questions", one_kind, "--check", out, code=1).stdout
+    # Only as many as asked for.
+    assert run_json(*asked, "--check", out, "--labels", "5", code=0)["n"] == 5
+
+
+def test_search_by_a_policy(tmp_path: Path, index: Path) -> None:
+    out = tmp_path / "policy.json"
+    policies.save(out, Cascade(0.2, escalate=fr.Strategy.of("sparse")), {})
+    queries = write(tmp_path / "queries.jsonl", [{k: one[k] for k in ("text", "weights")} for one in rows()[1]])
+    found = run_json("search", index, "--queries", queries, "--policy", out, "-k", "2")
+    assert found["strategy"]["kind"] == "cascade"
+    decided = [one["decision"] for one in found["queries"]]
+    assert {one["escalated"] for one in decided} == {True, False}
+    engine = fr.Engine.load(index)
+    for one, asked in zip(found["queries"], rows()[1], strict=True):
+        own = engine.search(
+            [fr.Query(asked["text"], weights=asked["weights"])], 2, strategy=one["decision"]["strategy"]
+        )
+        assert [(hit["id"], hit["score"]) for hit in one["hits"]] == own[0]
+    text = run("search", index, "tea tea tea", "--policy", out).stdout.splitlines()[0]
+    assert text.startswith("? tea tea tea  (bm25; confidence 0.")
+    assert re.search(r"threshold 0\.2; \d+\.\d\d ms\)$", text)
+    policies.save(tmp_path / "one.json", fr.STRATEGIES["bm25"], {})
+    plain = run_json("search", index, "tea tea tea", "--policy", tmp_path / "one.json")["queries"][0]
+    assert "decision" not in plain
+    assert plain["hits"] == run_json("search", index, "tea tea tea")["queries"][0]["hits"]
+    both = run("search", index, "tea", "--policy", out, "--strategy", "bm25", code=2)
+    assert "--strategy or --policy" in both.stderr
+    assert "is not a policy file" in fails("search", index, "tea", "--policy", queries)
+    assert "cannot be read" in fails("search", index, "tea", "--policy", tmp_path / "none.json")
+
+
+def test_a_plot_of_the_front(tmp_path: Path, index: Path, questions: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "front.svg"
+    run("tune", index, "--questions", questions, *SYSTEMS, "--types-given", "--plot", picture)
+    assert "hit@1" in picture.read_text()
+
+
+def test_what_the_command_declines(tmp_path: Path, index: Path, questions: Path) -> None:
+    assert "records without questions" in fails("tune", tmp_path / "records.jsonl")
+    unlabelled = write(tmp_path / "unlabelled.jsonl", [{"text": "tea"}, {"text": "river", "relevant": ["river"]}])
+    assert "'tea' has no relevant record" in fails("tune", index, "--questions", unlabelled, *SYSTEMS)
+    wrong = write(tmp_path / "wrong.jsonl", [{"text": "tea", "relevant": "tea"}])
+    assert "wrong.jsonl:1: a question's 'relevant'" in fails("tune", index, "--questions", wrong, *SYSTEMS)
+    assert "unknown strategy 'magic'" in fails("tune", index, "--questions", questions, "--system", "magic")
+    assert "bm25 and another" in fails("tune", index, "--questions", questions, "--system", "bm25")
+    assert "--questions" in fails("tune", index)
+    assert "--questions" in fails("tune", index, "--check", tmp_path / "p.json")
+    # Two of the systems count ages; asked for by name, they are not left out.
+    aged = fails("tune", index, "--questions", questions, "--system", "bm25", "--system", "decay")
+    assert "'decay' counts ages" in aged
+    assert "--system" in aged
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        ("--out", "p.json"),
+        ("--plot", "p.svg"),
+        ("--metric", "hit@5"),
+        ("--system", "bm25"),
+        ("--confidence", "margin"),
+        ("--margin", "0.1"),
+        ("--folds", "5"),
+    ],
+)
+def test_checking_takes_no_wishes_for_tuning(index: Path, questions: Path, wish: tuple[str, str]) -> None:
+    found = run("tune", index, "--questions", questions, "--check", "p.json", *wish, code=2)
+    assert f"--check tunes nothing: leave out {wish[0]}" in found.stderr
+
+
+def test_what_cannot_be_written_is_told_first(
+    tmp_path: Path, index: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*given: Any, **how: Any) -> Any:
+        raise AssertionError("it tuned")
+
+    monkeypatch.setattr(command, "tune", unreachable)
+    asked = ("tune", index, "--questions", questions, *SYSTEMS)
+    out = tmp_path / "policy.json"
+    assert "there is no folder" in fails(*asked, "--out", tmp_path / "none" / "policy.json")
+    assert "cannot be written" in fails(*asked, "--out", tmp_path)
+    if importlib.util.find_spec("matplotlib") is not None:
+        assert ".svg, .png or .pdf" in fails(*asked, "--out", out, "--plot", tmp_path / "front.gif")
+        assert "there is no folder" in fails(*asked, "--out", out, "--plot", tmp_path / "none" / "front.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "fanrank[tune]" in fails(*asked, "--out", out, "--plot", tmp_path / "front.svg")
+    assert not out.exists()
+
+
+def test_a_damaged_reference_is_one_line(tmp_path: Path, index: Path, questions: Path) -> None:
+    out = tmp_path / "policy.json"
+    policies.save(out, fr.STRATEGIES["bm25"], {"metric": "hit@1", "reference": {"n": 1, "values": [1.0]}})
+    said = fails("tune", index, "--questions", questions, "--check", out)
+    assert str(out) in said
+    assert "damaged: the 'decided' of its reference" in said
+
+
+def test_without_times_the_default_systems_count_no_ages(
+    tmp_path: Path, index: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "SYSTEMS", ("bm25", "decay", "sparse"))
+    found = run_json("tune", index, "--questions", questions, "--metric", "hit@1", "--types-given")
+    assert list(found["systems"]) == ["bm25", "sparse"]
+    assert list(found["left_out"]) == ["decay"]
+    text = run("tune", index, "--questions", questions, "--metric", "hit@1", "--types-given").stdout
+    assert "left out: decay: it counts ages" in text
+    dated = write(tmp_path / "dated.jsonl", [{**one, "now": 1.0} for one in rows()[1]])
+    found = run_json("tune", index, "--questions", dated, "--metric", "hit@1", "--types-given")
+    assert list(found["systems"]) == ["bm25", "decay", "sparse"]
+    assert found["left_out"] == {}
+
+
+def test_a_dataset_with_its_encoder(tmp_path: Path) -> None:
+    """BEIR, a model of two layers, all five systems but the one that needs a time; the others confirm."""
+    pytest.importorskip("sentence_transformers")
+    model = tiny_models.transformer(tmp_path / "model", "BertModel")
+    root = tmp_path / "toy"
+    (root / "qrels").mkdir(parents=True)
+    words = [word for word in tiny_models.WORDS if word != ":"][:12]
+    write(
+        root / "corpus.jsonl", [{"_id": f"d{n}", "title": "", "text": f"{word} {word}"} for n, word in enumerate(words)]
+    )
+    write(root / "queries.jsonl", [{"_id": f"q{n}", "text": f"{word} {words[n - 1]}"} for n, word in enumerate(words)])
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(len(words)))]
+    (root / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    out = tmp_path / "policy.json"
+    systems = [part for name in ("bm25", "dense", "rrf", "fused") for part in ("--system", name)]
+    found = run_json(
+        "tune", root, "--labels", "8", "--encoder", model, "--embeddings", tmp_path / "cache", *systems,
+        "--out", out,
+    )  # fmt: skip
+    assert (found["labelled"], found["held_out"], found["source"]) == (8, 4, "toy")
+    assert found["encoder"]["name"] == "model"
+    assert list(found["confirmation"]["systems"]) == ["bm25", "dense", "rrf", "fused"]
+    assert json.loads(out.read_text())["about"]["model"]["name"] == "model"
+    report = run("tune", root, "--check", out, "--encoder", model).stdout
+    assert report.startswith(f"{out}: 12 questions now, 4 when it was tuned")

@@ -1,0 +1,175 @@
+"""The compiled loops that leave postings unread: the answer of reading all of them, and bounds that hold."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.index.skip_tables import LEAST_POSTINGS, Skips
+from fanrank.engine.index.upper_bounds import RANKS, Peaks
+
+compiled = pytest.importorskip("fanrank.cpu_fallback.compiled")
+maxscore = pytest.importorskip("fanrank.cpu_fallback.maxscore")
+
+WORDS = [f"w{number}" for number in range(300)]
+
+
+def corpus(seed: int, size: int) -> list[fr.Record]:
+    """Zipf words; every third document is a copy of the one before it, so that scores tie."""
+    numbers = np.random.default_rng(seed)
+    weights = 1.0 / (np.arange(len(WORDS)) + 2.0)
+    records: list[fr.Record] = []
+    for number in range(size):
+        words = numbers.choice(WORDS, int(numbers.integers(1, 12)), p=weights / weights.sum())
+        text = records[-1].text if number % 3 == 2 else " ".join(words)
+        records.append(fr.Record(str(number), text, session=f"s{number % 5}"))
+    return records
+
+
+def queries(seed: int, count: int) -> list[fr.Query]:
+    numbers = np.random.default_rng([seed, 1])
+    asked = []
+    for number in range(count):
+        words = numbers.choice(WORDS, int(numbers.integers(1, 20)))
+        accepted = {"session": f"s{number % 5}"} if number % 7 == 0 else None
+        asked.append(fr.Query(" ".join(words), k=int(numbers.integers(1, 40)), filter=accepted))
+    return asked
+
+
+def answers(engine: fr.Engine, asked: list[fr.Query], name: str, **how: object) -> tuple[np.ndarray, np.ndarray]:
+    engine.backend = backend.choose(name)
+    hits = engine.search(asked, **how)  # type: ignore[arg-type]
+    return hits.documents, hits.scores
+
+
+@pytest.mark.parametrize("scan_percent", [0, 25, 1000])
+@pytest.mark.parametrize("tile", [64, 1 << 15])
+def test_unread_postings_change_nothing(monkeypatch: pytest.MonkeyPatch, tile: int, scan_percent: int) -> None:
+    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
+    monkeypatch.setattr(compiled, "TILE", tile)
+    monkeypatch.setattr(compiled, "SCAN_PERCENT", scan_percent)
+    engine = fr.Engine.from_records(corpus(1, 3_000), analyzer="minimal")
+    for round_ in range(4):
+        asked = queries(round_, 120)
+        expected = answers(engine, asked, "numpy", execution="exhaustive")
+        for how in ({}, {"execution": "pruned"}, {"execution": "exhaustive"}, {"threads": 2}):
+            for found, wanted in zip(answers(engine, asked, "numba", **how), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+        # New statistics, dead documents and further segments, so that what was surveyed is a little off.
+        engine.delete([str(number) for number in range(round_, 3_000, 20)])
+        engine.add([fr.Record(f"{round_}-{r.id}", r.text + " w1" * round_) for r in corpus(round_ + 7, 700)])
+
+
+@pytest.mark.parametrize("method", ["lucene", "bm25l", "bm25+", "robertson_floor0"])
+def test_every_method(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
+    engine = fr.Engine.from_records(corpus(2, 1_500), analyzer="minimal", method=method)
+    asked = queries(3, 100)
+    expected = answers(engine, asked, "numpy")
+    for found, wanted in zip(answers(engine, asked, "numba"), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One word, and as many hits as a rank of the survey: the score that hits need is that of the last of them.
+    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
+    engine = fr.Engine.from_records(corpus(4, 3_000), analyzer="minimal")
+    for dead in ([], [str(number) for number in range(0, 3_000, 400)]):
+        engine.delete(dead)
+        # As many fewer hits as documents died: they may be among the best.
+        asked = [fr.Query(word, k=rank - len(dead)) for word in WORDS for rank in RANKS if rank > len(dead)]
+        expected = answers(engine, asked, "numpy", execution="exhaustive")
+        for found, wanted in zip(answers(engine, asked, "numba"), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_few_postings_are_read() -> None:
+    # One rare word beside one that every document holds: what the rare one finds is looked up, not the other read.
+    records = [fr.Record(str(n), f"common{' rare' if n % 100 == 0 else ''} filler{n % 7}") for n in range(8_000)]
+    engine = fr.Engine.from_records(records, analyzer="minimal", backend="numba")
+    hits = engine.search(["rare common"], k=10, timing=True)
+    assert hits.ids[0].tolist() == [str(n) for n in range(0, 1000, 100)]
+    assert hits.postings is not None
+    assert hits.postings <= 80
+    everything = engine.search(["rare common"], k=10, timing=True, execution="exhaustive")
+    assert everything.postings == 8_080
+    assert list(everything) == list(hits)
+
+
+lists = st.lists(st.integers(0, 400), min_size=1, max_size=300, unique=True).map(sorted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(lists, min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_a_survey_finds_the_best_postings(held: list[list[int]], seed: int) -> None:
+    numbers = np.random.default_rng(seed)
+    offsets = np.cumsum([0, *map(len, held)])
+    reference = numbers.random(int(numbers.integers(1, 50))) * 3
+    kinds = numbers.integers(0, len(reference), offsets[-1]).astype(np.uint16)
+    peaks = Peaks(len(held), reference)
+    positions = np.array([*range(len(held)), -1])
+    maxscore.survey(positions, offsets, kinds, reference, peaks.best_kinds, peaks.ranks, peaks.values)
+    for term in range(len(held)):
+        best = np.sort(reference[kinds[offsets[term] : offsets[term + 1]]])[::-1]
+        expected = [np.float32(best[rank - 1]) if rank <= len(best) else 0.0 for rank in RANKS]
+        assert peaks.values[term].tolist() == expected
+    # Under other statistics every contribution lies between its two bounds.
+    now = reference * (1.0 + numbers.random(len(reference)) / 50)
+    least, largest = peaks.factors(now)
+    assert (now <= reference * largest).all()
+    assert (now >= reference * least).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(lists, min_size=1, max_size=4))
+def test_skips_find_every_posting_and_no_other(held: list[list[int]]) -> None:
+    size = 401
+    offsets = np.cumsum([0, *map(len, held)])
+    documents = np.concatenate(held).astype(np.int32)
+    skips = Skips(offsets, size)
+    entered = np.flatnonzero(skips.wanted_bits >= 0)
+    assert entered.tolist() == [t for t, own in enumerate(held) if len(own) >= LEAST_POSTINGS]
+    maxscore.enter(
+        entered, offsets, documents, size, skips.wanted_bits, skips.starts, skips.entries, skips.group_bits,
+        skips.group_starts, skips.presence,
+    )  # fmt: skip
+    for term in entered.tolist():
+        entries = skips.entries[skips.starts[term] :]
+        presence = skips.presence[skips.group_starts[term] :]
+        for document in range(size):
+            block = document >> int(skips.wanted_bits[term])
+            inside = documents[offsets[term] + entries[block] : offsets[term] + entries[block + 1]]
+            assert (document in inside) == (document in held[term])
+            group = document >> int(skips.group_bits[term])
+            present = any(other >> int(skips.group_bits[term]) == group for other in held[term])
+            assert bool(presence[group >> 3] >> (group & 7) & 1) == present
+
+
+def test_threads_may_meet_a_list_first_together() -> None:
+    asked = queries(5, 60)
+    for round_ in range(5):
+        engine = fr.Engine.from_records(corpus(round_, 6_000), analyzer="minimal", backend="numba")
+        expected = answers(engine, asked, "numpy")
+        engine.backend = backend.choose("numba")
+        found: list[fr.Hits] = []
+        start = threading.Barrier(4)
+
+        def ask(engine: fr.Engine = engine, found: list[fr.Hits] = found, start: threading.Barrier = start) -> None:
+            start.wait()
+            found.append(engine.search(asked))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        for hits in found:
+            np.testing.assert_array_equal(hits.documents, expected[0])
+            np.testing.assert_array_equal(hits.scores, expected[1])

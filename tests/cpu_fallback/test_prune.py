@@ -1,0 +1,162 @@
+"""Tiles that cannot reach the k best are skipped, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.cpu_fallback import prune
+from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.index import snapshot as index
+
+TERMS = ["a1", "b2", "c3", "d4", "e5"]
+
+
+class Scored:
+    """What the pruned road scored: in each call, how many of the segment's tiles."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[int, int]] = []
+        plain: Any = prune._score_tiles
+
+        def watched(part: Any, lists: Any, chosen: np.ndarray, tiles: int, *rest: Any) -> Any:
+            self.calls.append((len(chosen), tiles))
+            return plain(part, lists, chosen, tiles, *rest)
+
+        monkeypatch.setattr(prune, "_score_tiles", watched)
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Scored:
+    return Scored(monkeypatch)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of four documents, two of them scored first."""
+    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(prune, "TILE_BITS", 2)
+    monkeypatch.setattr(prune, "TILE", 4)
+    monkeypatch.setattr(prune, "MIN_TILES", 2)
+
+
+def build(documents: list[list[str]], **options: Any) -> fr.Engine:
+    records = [fr.Record(f"r{number}", " ".join(terms)) for number, terms in enumerate(documents)]
+    return fr.Engine.from_records(records, analyzer="minimal", backend="numpy", **options)
+
+
+def pruned(engine: fr.Engine, query: Any, k: int) -> list[tuple[int, int]]:
+    """A query asked alone, so that it is its tiles that are pruned."""
+    hits = engine.search([query], k, execution="pruned")
+    quanta = np.rint(hits.scores[0, : hits.counts[0]] * 2**18).astype(int)
+    return list(zip(hits.documents[0, : hits.counts[0]].tolist(), quanta.tolist(), strict=True))
+
+
+def needle_in_haystack(size: int, needles: list[int]) -> list[list[str]]:
+    """Every document holds "hay", some "needle" too."""
+    return [["hay", "needle"] if number in needles else ["hay", f"x{number % 50}"] for number in range(size)]
+
+
+def test_hopeless_tiles_are_skipped(scored: Scored) -> None:
+    size = 20_000
+    needles = [5, 63, 64, 127, 128, 9_999, 10_048, 15_000, 19_967, 19_968, 19_999]
+    engine = build(needle_in_haystack(size, needles))
+    expected = list(engine.search(["hay needle"], 11, execution="exhaustive"))
+    assert not scored.calls
+    hits = engine.search(["hay needle"], 11, execution="pruned")
+    assert hits.documents[0].tolist() == needles
+    assert list(hits) == expected
+    tiles = -(-size // 64)
+    assert {total for _, total in scored.calls} == {tiles}
+    assert len(needles) - 3 <= sum(chosen for chosen, _ in scored.calls) < tiles // 4
+
+
+def test_a_query_that_needs_every_tile_scores_every_tile(scored: Scored) -> None:
+    engine = build(needle_in_haystack(5000, []))
+    assert pruned(engine, "hay", 3) == pruned(engine, "hay", 5000)[:3]
+    tiles = -(-5000 // 64)
+    assert sum(chosen for chosen, _ in scored.calls[:2]) == tiles  # all documents tie
+
+
+@pytest.mark.parametrize("k", [1, 2, 10, 200])
+def test_older_documents_win_ties_whatever_tile_is_scored_first(k: int, scored: Scored) -> None:
+    engine = build([["a1"]] * 3000)
+    assert [document for document, _ in pruned(engine, "a1", k)] == list(range(k))
+    assert len(scored.calls) == (2 if 2 * k < 47 else 1)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 8, 9, 31, 32, 33])
+def test_first_and_last_documents_of_tiles(size: int) -> None:
+    for best in range(size):
+        documents = [["a1", "b2"] if number == best else ["a1"] * (1 + number % 3) for number in range(size)]
+        plain = Oracle([[terms] for terms in documents])
+        for query in (["b2"], ["a1", "b2"], ["b2", "b2", "a1"]):
+            for k in (1, 2, size):
+                assert pruned(build(documents), tuple(query), k) == plain.search(query, k), (best, query, k)
+
+
+documents = st.lists(st.lists(st.sampled_from(TERMS), max_size=5), max_size=60)
+queries = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=5)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    documents,
+    queries,
+    st.integers(1, 12),
+    st.sampled_from(["lucene", "robertson_floor0", "bm25l", "bm25+"]),
+    st.sampled_from([8, 1 << 20]),
+    st.booleans(),
+)
+def test_pruned_alone_equals_the_oracle(
+    held: list[list[str]], query: list[str], k: int, method: str, largest: int, filtered: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "MAX_SEGMENT_DOCUMENTS", largest)
+        engine = fr.Engine(analyzer="minimal", method=method)
+        for number in range(0, len(held), 7):
+            engine.add(
+                fr.Record(str(n), " ".join(terms), role="user" if n % 3 else None)
+                for n, terms in enumerate(held[number : number + 7], number)
+            )
+    plain = Oracle([[terms] for terms in held], method=method, delta=engine.bm25.delta or 0.0)
+    passing = [bool(n % 3) for n in range(len(held))] if filtered else None
+    asked = fr.Query(terms=tuple(query), filter={"role": "user"} if filtered else None)
+    assert pruned(engine, asked, k) == plain.search(query, k, passing)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_scores_beyond_int32() -> None:
+    rng = random.Random(9)
+    held = [rng.choices(TERMS, weights=[9, 5, 3, 2, 1], k=rng.randrange(6)) for _ in range(50)]
+    plain, engine = Oracle([[terms] for terms in held]), build(held)
+    query = ["e5"] * 9000 + ["a1"] * 3
+    expected = plain.search(query, 5)
+    assert expected[0][1] > 2**31
+    assert pruned(engine, tuple(query), 5) == expected
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_query_of_a_batch_is_pruned(scored: Scored, threads: int) -> None:
+    engine = build(needle_in_haystack(5000, [7, 4000]))
+    batch = ["hay needle", "needle x3", "hay x7", "nothing"]
+    expected = list(engine.search(batch, 5, execution="exhaustive"))
+    assert not scored.calls
+    assert list(engine.search(batch, 5, execution="pruned", threads=threads)) == expected
+    assert len(scored.calls) == 2 * 3
+
+
+@pytest.mark.parametrize("method", ["robertson", "okapi"])
+def test_signed_methods_are_not_pruned(method: str, scored: Scored) -> None:
+    held = [["a1", "b2"], ["a1"], ["a1"], ["b2", "c3"]] * 30
+    plain = Oracle([[terms] for terms in held], method=method)
+    assert pruned(build(held, method=method), ("a1", "b2"), 7) == plain.search(["a1", "b2"], 7)
+    assert not scored.calls

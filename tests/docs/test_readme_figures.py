@@ -1,0 +1,61 @@
+"""No figure in the README but those that rows give: measured ones stand in blocks, which are current."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Only while importing: the root holds folders named like other people's packages.
+sys.path.append(str(ROOT))
+try:
+    from bench.harness import cases, roads, workload
+    from bench.report import readme as report_readme
+    from bench.report import rows as report_rows
+finally:
+    sys.path.remove(str(ROOT))
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SETTINGS = {
+    "5 to 20": "what a planner asks, from the description of the workload",
+    "3.10 to 3.13": "versions of Python",
+    "exits 1": "an exit status",
+    "float64": "a type",
+    "BM25": "a name",
+    f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
+    f"{workload.PER_WEEK} records": "workload.py",
+    f"fan-outs of {roads.FAN_OUT}": "roads.py",
+    "newest 4 windows": "roads.py",
+    f"half-life of {roads.HALF_LIFE / 86_400:g} days": "roads.py",
+}
+"""Every other number in the README's prose: what it is, and where it is declared."""
+
+
+def prose(text: str) -> str:
+    """The README without blocks of rows, code, and where links lead."""
+    text = report_readme.BLOCK.sub("", text)
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "", text)
+    return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
+
+
+def test_the_blocks_are_what_the_rows_give():
+    recorded = report_rows.load(ROOT / "bench" / "results")
+    assert report_readme.filled(README, recorded) == README, "`make report` writes them anew"
+    assert {match["name"] for match in report_readme.BLOCK.finditer(README)} == set(report_readme.BLOCKS)
+    assert README.count("<!-- rows: ") == README.count("<!-- /rows -->") == len(report_readme.BLOCKS)
+
+
+def test_no_number_outside_of_blocks_but_settings():
+    left = prose(README)
+    for known in SETTINGS:
+        assert known in left, f"{known} is no longer in the README: take it out of SETTINGS"
+        left = left.replace(known, "")
+    found = [left[max(0, match.start() - 40) : match.end() + 20] for match in re.finditer(r"\S*\d\S*", left)]
+    assert not found, "a figure that no row gives: put it in a block of report_readme.py"
+
+
+def test_prose_leaves_out_what_is_generated_or_code():
+    shown = "a 7 `8` [b](x9) ```\n10\n``` <!-- rows: crash -->\n11\n<!-- /rows -->"
+    assert prose(shown) == "a 7 [b]"

@@ -1,0 +1,217 @@
+"""Fusion: the figures that the sources print, worked by the code, and what each method declines."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from support.fuse_cases import DAY, NOW, Asked, Document, Evidence, batch_of, scores_of
+
+from fanrank.engine.errors import QueryError
+from fanrank.engine.fuse.age import exponential
+from fanrank.engine.fuse.agent_rrf import AgentRRF
+from fanrank.engine.fuse.candidates import Candidates
+from fanrank.engine.fuse.decay import Decay
+from fanrank.engine.fuse.minmax import MinMax
+from fanrank.engine.fuse.rrf import RRF
+from fanrank.engine.fuse.score_rrf import ScoreRRF
+from fanrank.engine.fuse.zscore import ZScore
+
+HOUR = 3600.0
+
+
+def one_list(length: int) -> Candidates:
+    return scores_of([float(length - place) for place in range(length)])
+
+
+def pair(ages: list[float], scores: list[float] | None = None) -> Candidates:
+    """Two lists of the same order, the documents of these ages in days; ranks follow the list."""
+    scores = scores or [float(len(ages) - place) for place in range(len(ages))]
+    documents = [
+        Document(number, {"bm25": Evidence(score), "dense": Evidence(score)}, time=NOW - age * DAY)
+        for number, (age, score) in enumerate(zip(ages, scores, strict=True))
+    ]
+    return batch_of([Asked(documents)], ["bm25", "dense"])
+
+
+def test_reciprocal_ranks() -> None:
+    """SPEC B053: the first and the fiftieth of a list, and how far apart k sets them."""
+    scores = RRF()(one_list(50)).scores
+    assert (scores[0], scores[49]) == (1 / 61, 1 / 110)
+    assert (round(scores[0], 4), round(scores[49], 4)) == (0.0164, 0.0091)
+    for k, spread in ((60.0, 1.80), (10.0, 5.45), (200.0, 1.24)):
+        scores = RRF(k=k)(one_list(50)).scores
+        assert round(scores[0] / scores[49], 2) == spread
+    assert RRF(base=0)(one_list(2)).scores.tolist() == [1 / 60, 1 / 61]
+
+
+def test_lists_of_ten() -> None:
+    """SPEC C021, A060: what a list does not hold adds nothing; with one list each, equal ranks tie."""
+    documents = [
+        Document(n, {"bm25": Evidence(20.0 - n, True, n < 10), "semantic": Evidence(n / 20, True, n >= 10)})
+        for n in range(20)
+    ]
+    fused = RRF()(batch_of([Asked(documents)], ["bm25", "semantic"]))
+    assert fused.scores.tolist() == [1 / (61 + n) for n in range(10)] + [1 / (80 - n) for n in range(10, 20)]
+    assert fused.kept.all()
+    assert fused.shares["semantic"][:10].tolist() == [0.0] * 10
+
+
+def test_roots_of_scores() -> None:
+    """SPEC B053, B007: three cosines; below 0 counts as 0, half precision's excess over 1 as 1."""
+    fused = ScoreRRF()(scores_of([0.95, 0.60, 0.25, -0.1], [1.0004], name="dense"))
+    roots = (fused.scores[:4] * [61, 62, 63, 64]).tolist()
+    assert roots == pytest.approx([0.975, 0.775, 0.5, 0.0], abs=5e-4)
+    assert fused.scores[4] == 1 / 61
+    assert fused.kept.all()
+
+
+def test_scales() -> None:
+    """SPEC B051, X20: BM25 by its largest or by s / (s + 1), lists without scores as 1."""
+    candidates = scores_of([9.0, 3.0, 1.0], [0.0, 0.0])
+    by_largest = ScoreRRF()(candidates).scores
+    assert by_largest.tolist() == [1 / 61, math.sqrt(3.0 / 9.0) / 62, math.sqrt(1.0 / 9.0) / 63, 0.0, 0.0]
+    ratio = ScoreRRF(scales={"bm25": "ratio"})(candidates).scores
+    assert ratio.tolist() == [math.sqrt(0.9) / 61, math.sqrt(0.75) / 62, math.sqrt(0.5) / 63, 0.0, 0.0]
+    windows = scores_of([9.0, 3.0], name="temporal")
+    assert ScoreRRF()(windows).scores.tolist() == RRF()(windows).scores.tolist()
+
+
+def test_a_weight_within_a_list() -> None:
+    """SPEC B052: .8 for one result of a list is a score times .64."""
+    direct, hops = (ScoreRRF()(scores_of([score], name="graph")).scores[0] for score in (0.5, 0.5 * 0.8**2))
+    assert hops == pytest.approx(0.8 * direct, rel=1e-15)
+
+
+def test_spread_too_small_to_tell() -> None:
+    """SPEC D003: a standard deviation below 1e-9 gives zeros; one above does not."""
+    for step, flat in ((1e-10, True), (1e-8, False)):
+        batch = [Asked([Document(n, {"bm25": Evidence(1.0 + n * step), "dense": Evidence(0.5)}) for n in range(2)])]
+        fused = ZScore()(batch_of(batch, ["bm25", "dense"]))
+        assert fused.shares["dense"].tolist() == [0.0, 0.0]
+        assert fused.scores == pytest.approx([0.0, 0.0] if flat else [-0.5, 0.5])
+
+
+def test_a_constant_channel_of_any_length_is_flat() -> None:
+    """Rounding in the mean of equal scores stays below the guard."""
+    documents = [Document(n, {"bm25": Evidence(0.1), "dense": Evidence(1 / 3)}) for n in range(20_000)]
+    assert not ZScore()(batch_of([Asked(documents)], ["bm25", "dense"])).scores.any()
+
+
+def test_an_empty_session_is_below_all() -> None:
+    """SPEC D002: what has no vector takes no part in z, and no scored session of the channel stands below it."""
+    cosines = [0.9, 0.2, 0.4]
+    held = [Document(n, {"bm25": Evidence(0.0), "dense": Evidence(cosine)}) for n, cosine in enumerate(cosines)]
+    empty = Document(3, {"bm25": Evidence(0.0), "dense": Evidence(-9.0, False, False)})
+    fused = ZScore(alpha=0.0)(batch_of([Asked([*held, empty])], ["bm25", "dense"]))
+    z = (np.array(cosines) - np.mean(cosines)) / np.std(cosines)
+    assert fused.scores[:3] == pytest.approx(z)
+    assert fused.scores[3] == fused.scores[1] == fused.scores.min()
+
+
+def test_a_constant_pool_is_stretched_to_nothing() -> None:
+    """SPEC E011, X30: the cosine stands as it is, BM25 between its least, 0 where nothing matches, and its largest."""
+    cases = [([3.0, 3.0], [0.0, 0.0]), ([3.0, 0.0], [0.1, 0.0]), ([3.0, 2.0, 1.0], [0.1, 0.05, 0.0]), ([7.0], [0.0])]
+    for bm25, shares in cases:
+        documents = [Document(n, {"bm25": Evidence(score), "dense": Evidence(0.5)}) for n, score in enumerate(bm25)]
+        candidates = batch_of([Asked(documents)], ["bm25", "dense"])
+        fused = MinMax()(candidates)
+        assert fused.shares["bm25"].tolist() == shares
+        assert fused.shares["dense"].tolist() == [0.9 * 0.5] * len(bm25)
+        assert MinMax(normalize_dense=True)(candidates).shares["dense"].tolist() == [0.0] * len(bm25)
+
+
+def test_recency_is_no_mere_tie_breaker() -> None:
+    """SPEC X06, A061: how far .005 carries a fresh record over the first of both lists, by that one's age."""
+    assert round(1 / 61 - 1 / 62, 5) == 0.00026
+    for age, reach in ((30.0, 7), (77.0, 10), (78.0, 11), (3650.0, 11)):
+        overtaken = [
+            rank
+            for rank in range(2, 20)
+            if (scores := AgentRRF()(pair([age] * (rank - 1) + [0.0])).scores)[rank - 1] > scores[0]
+        ]
+        assert overtaken == list(range(2, reach + 1))
+    # With a tau of 7 days a month is enough for rank 11.
+    scores = AgentRRF(tau_days=7.0)(pair([30.0] * 10 + [0.0])).scores
+    assert scores[10] > scores[0]
+
+
+def test_the_bonus() -> None:
+    """SPEC A061, A062, A064: in days from the query's own time, 0 from the future, by the type's tau."""
+    ages = [0.0, 30.0, -5.0, 120.0, math.nan]
+    plain = pair(ages)
+    recency = AgentRRF()(plain).shares["recency"]
+    assert recency == pytest.approx([0.005, 0.005 / math.e, 0.005, 0.005 * math.exp(-4.0), 0.0], rel=1e-15)
+    documents = [Document(n, {"bm25": Evidence(1.0)}, NOW - 120.0 * DAY, 0.5) for n in range(2)]
+    types = ["multi-session", "temporal-reasoning", "single-session-user", None]
+    candidates = batch_of([Asked(documents, type=kind) for kind in types], ["bm25"])
+    for fusion, expected in (
+        (AgentRRF(), [math.exp(-1.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
+        (AgentRRF(recency_types=None), [math.exp(-1.0), math.exp(-4.0), math.exp(-4.0), math.exp(-4.0)]),
+        (AgentRRF(recency_types=()), [0.0, 0.0, 0.0, math.exp(-4.0)]),
+        (AgentRRF(tau_days_by_type=None), [math.exp(-4.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
+    ):
+        assert fusion(candidates).shares["recency"][::2] == pytest.approx([0.005 * own for own in expected], rel=1e-15)
+    assert AgentRRF(beta=0.01)(candidates).shares["importance"].tolist() == [0.005] * 8
+    assert list(AgentRRF()(candidates).shares) == ["bm25", "recency", "importance"]
+
+
+def test_half_lives() -> None:
+    """SPEC C003, C011: an hour weighs .990 and a week .186; lambda and its half-life."""
+    hours = [1.0, 168.0, 69.3]
+    fused = Decay()(pair([own / 24.0 for own in hours], [1.0, 1.0, 1.0]))
+    assert [round(score, 3) for score in fused.scores.tolist()] == [0.990, 0.186, 0.500]
+    assert fused.scores[0] > 2.0 * fused.scores[1]
+    for rate, half in ((0.01, 69.3), (0.001, 693.0), (0.1, 6.93)):
+        fused = Decay(rate=rate)(pair([half / 24.0], [8.0]))
+        assert fused.scores == pytest.approx([4.0], rel=3e-4)
+    assert round(693.0 / 24.0, 1) == 28.9
+
+
+def test_whole_hours_and_no_age() -> None:
+    """SPEC C004: 1 h 59 min is an hour or 1.98; the future and records without a time do not fade."""
+    candidates = pair([119 / 60 / 24, 59 / 60 / 24, -1.0, math.nan], [2.0, 2.0, 2.0, 2.0])
+    assert Decay(whole_hours=True)(candidates).scores == pytest.approx([2.0 * math.exp(-0.01), 2.0, 2.0, 2.0])
+    parts = [2.0 * math.exp(-0.01 * minutes / 60.0) for minutes in (119, 59)]
+    assert Decay()(candidates).scores == pytest.approx([*parts, 2.0, 2.0])
+    assert Decay(rate=0)(candidates).scores.tolist() == [2.0] * 4
+
+
+def test_the_exponential_is_off_by_less_than_two_units() -> None:
+    random = np.random.default_rng(11)
+    values = np.concatenate(
+        [-random.uniform(0.0, 745.0, 1500), -(10.0 ** random.uniform(-20.0, 1.0, 1500)), [-0.0, 0.0, -1.0, -744.4]]
+    )
+    found = exponential(values).tolist()
+    with localcontext() as context:
+        context.prec = 50
+        for value, own in zip(values.tolist(), found, strict=True):
+            exact = Decimal(value).exp()
+            assert abs(Decimal(own) - exact) < 2 * Decimal(math.ulp(float(exact))), value
+    assert exponential(np.array([-0.0, -746.0, -1e6, -1e300, -np.inf])).tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert (np.diff(exponential(np.linspace(-1.0, 0.0, 10_001))) > 0.0).all()
+
+
+def test_a_query_without_its_time_is_declined() -> None:
+    documents = [Document(0, {"bm25": Evidence(1.0)}, NOW)]
+    batch = [Asked(documents), Asked(documents, math.nan, "single-session-user"), Asked(documents, math.nan)]
+    candidates = batch_of(batch, ["bm25"])
+    with pytest.raises(QueryError, match=r"query 2: the fusion 'agent_rrf'.*set its 'now'"):
+        AgentRRF()(candidates)
+    with pytest.raises(QueryError, match=r"query 1: .*'agent_rrf'"):
+        AgentRRF(recency_types=None)(candidates)
+    with pytest.raises(QueryError, match=r"query 1: .*'decay'"):
+        Decay()(candidates)
+    # Without a weight for recency no time is needed.
+    assert AgentRRF(alpha=0.0)(candidates).scores.tolist() == RRF()(candidates).scores.tolist()
+
+
+def test_scores_below_zero_do_not_decay() -> None:
+    """SPEC X01, X03."""
+    with pytest.raises(QueryError, match=r"query 1: the channel 'bm25' scores a hit -0.5"):
+        Decay()(scores_of([0.0, 1.0], [2.0, -0.5]))
+    beyond = [Document(0, {"bm25": Evidence(-0.5, True, False)}), Document(1, {"bm25": Evidence(0.5)})]
+    fused = Decay()(batch_of([Asked(beyond)], ["bm25"]))
+    assert (fused.scores.tolist(), fused.kept.tolist()) == ([0.0, 0.5], [False, True])

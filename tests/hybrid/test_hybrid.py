@@ -1,0 +1,559 @@
+"""Strategies against a plain oracle: lists, candidates and fusion by dictionaries and loops, over random histories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.fuse.age import exponential
+from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Lexical, Strategy
+
+DIMENSION = 4
+WORDS = ("error", "tea", "deploy", "invoice", "river")
+DAY = 86_400.0
+
+Rows = npt.NDArray[np.float16]
+
+
+def engine_of(**options: Any) -> fr.Engine:
+    return fr.Engine(encoder=fr.OwnVectors(DIMENSION), analyzer="minimal", **options)
+
+
+@st.composite
+def vectors(draw: st.DrawFn, rows: int) -> list[list[int]]:
+    # Few different values, so that equal similarities are common.
+    whole = st.lists(st.integers(-2, 2), min_size=DIMENSION, max_size=DIMENSION).filter(any)
+    return draw(st.lists(whole, min_size=rows, max_size=rows))
+
+
+@st.composite
+def records(draw: st.DrawFn, name: str) -> fr.Record:
+    rows = draw(st.sampled_from([0, 1, 1, 2, 3]))
+    return fr.Record(
+        name,
+        " ".join(draw(st.lists(st.sampled_from(WORDS), max_size=4))),
+        session=draw(st.sampled_from(["a", "b"])),
+        time=draw(st.one_of(st.none(), st.integers(0, 60).map(lambda day: day * DAY))),
+        importance=draw(st.sampled_from([None, 0.5, 1.0])),
+        embedding=draw(vectors(rows)) if rows else None,
+        weights=draw(
+            st.one_of(st.none(), st.dictionaries(st.sampled_from(WORDS), st.sampled_from([0.5, 1.25, 2.0]), max_size=3))
+        ),
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[list[fr.Record]], list[str]]:
+    """Batches to add one after another, and ids to delete after the first."""
+    count = draw(st.integers(0, 9))
+    made = [draw(records(f"r{number}")) for number in range(count)]
+    cut = draw(st.integers(0, count))
+    first, second = made[:cut], made[cut:]
+    dead = [record.id for record in first if draw(st.booleans()) and draw(st.booleans())]
+    return [first, second], dead
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> fr.Query:
+    return fr.Query(
+        " ".join(draw(st.lists(st.sampled_from((*WORDS, "unknown")), max_size=3))),
+        k=draw(st.one_of(st.none(), st.integers(0, 12))),
+        vector=draw(vectors(1))[0],
+        weights=draw(st.sampled_from([{}, {"tea": 1.0, "river": 0.25}])),
+        now=draw(st.sampled_from([70 * DAY, 30 * DAY])),
+        filter=draw(st.sampled_from([None, {"session": "a"}])),
+        since=draw(st.sampled_from([None, 20 * DAY])),
+        type=draw(st.sampled_from([None, "multi-session", "single-session-user"])),
+    )
+
+
+def live_of(history: tuple[list[list[fr.Record]], list[str]]) -> list[fr.Record]:
+    (first, second), dead = history
+    return [record for record in first if record.id not in dead] + second
+
+
+def filled(engine: fr.Engine, history: tuple[list[list[fr.Record]], list[str]]) -> fr.Engine:
+    (first, second), dead = history
+    engine.add(first)
+    engine.delete(dead)
+    engine.add(second)
+    return engine
+
+
+def passes(record: fr.Record, query: fr.Query) -> bool:
+    if query.filter is not None and record.session != "a":
+        return False
+    return query.since is None or (record.time is not None and record.time >= query.since)
+
+
+def cosine(row: Rows, vector: Rows) -> float:
+    return math.fsum(float(a) * float(b) for a, b in zip(row, vector, strict=True))
+
+
+def similarity(record: fr.Record, vector: Rows, kind: str = "late") -> float | None:
+    if record.embedding is None:
+        return None
+    if kind == "early":
+        return cosine(centroid(record), vector)
+    cosines = sorted((cosine(row, vector) for row in np.asarray(record.embedding)), reverse=True)
+    nearest = cosines[:3] if kind == "top" else cosines[:1]
+    return sequential(nearest) / len(nearest)
+
+
+def centroid(record: fr.Record) -> Rows:
+    """The mean of the rows at length 1; of rows that cancel out the first."""
+    rows = np.asarray(record.embedding)
+    sums = [math.fsum(column) for column in rows.astype(float).T.tolist()]
+    length = math.sqrt(sequential([value * value for value in sums]))
+    if len(rows) == 1 or length == 0.0:
+        return rows[0]
+    return np.array([value / length for value in sums]).astype(np.float16)
+
+
+def softened(vector: Rows, nearest: Sequence[Rows], scores: Sequence[float]) -> Rows:
+    """The query halfway to the mean of these vectors, weighed by ``softmax(score / .05)``, and rounded as queries are.
+
+    In float64, from the first hit to the last.
+    """
+    shares = [math.exp((score - max(scores)) / 0.05) for score in scores]
+    query, total = vector.astype(float).tolist(), sequential(shares)
+    sums = [sequential([share * float(own[i]) for share, own in zip(shares, nearest, strict=True)]) for i in range(4)]
+    moved = [0.5 * mine + 0.5 * (theirs / total) for mine, theirs in zip(query, sums, strict=True)]
+    length = math.sqrt(sequential([value * value for value in moved]))
+    if length <= 2.0**-24:
+        return vector
+    found = [value / length for value in moved]
+    if found == query:
+        return vector
+    largest = max(map(abs, found))
+    found = [value / largest for value in found]
+    length = math.sqrt(sequential([value * value for value in found]))
+    return np.array([value / length for value in found]).astype(np.float16)
+
+
+def ranked(scores: dict[int, float], depth: int) -> list[int]:
+    return sorted(scores, key=lambda number: (-scores[number], number))[:depth]
+
+
+class Plain:
+    """One query over the live records, document number by document number."""
+
+    def __init__(self, engine: fr.Engine, live: Sequence[fr.Record], query: fr.Query) -> None:
+        self.live, self.query = live, query
+        self.number = {record.id: number for number, record in enumerate(live)}
+        everything = fr.Query(query.text, k=len(live) + 1, filter=query.filter, since=query.since)
+        self.bm25 = {self.number[name]: score for name, score in engine.search([everything])[0]}
+        self.vector = np.asarray(query.vector)[0]
+        self.allowed = [number for number, record in enumerate(live) if passes(record, query)]
+
+    def similarities(self, vector: Rows, kind: str) -> dict[int, float]:
+        found = {number: similarity(self.live[number], vector, kind) for number in self.allowed}
+        return {number: score for number, score in found.items() if score is not None}
+
+    def products(self) -> dict[int, float]:
+        """Of learned weights; every weight is a multiple of 2**-10, so they are exact."""
+        wanted = self.query.weights or {}
+        found = {
+            number: sum(weight * wanted.get(term, 0.0) for term, weight in (self.live[number].weights or {}).items())
+            for number in self.allowed
+        }
+        return {number: score for number, score in found.items() if score}
+
+    def answer(self, strategy: Strategy, k: int) -> list[tuple[str, float]]:
+        depth = len(self.live) + 1 if strategy.depth is None else max(strategy.depth, k)
+        scores: dict[str, dict[int, float]] = {}
+        kind = ""
+        for channel in strategy.channels:
+            if isinstance(channel, Dense):
+                kind = channel.interaction.kind
+                scores[channel.name] = self.similarities(self.vector, kind)
+            else:
+                scores[channel.name] = self.bm25 if isinstance(channel, Lexical) else self.products()
+        lists = {name: ranked(own, depth) for name, own in scores.items()}
+        candidates = sorted({number for own in lists.values() for number in own})
+        # Within its depth alone: beyond it BM25 counts as 0.
+        scores = {
+            name: own if name == "dense" else {number: own[number] for number in lists[name]}
+            for name, own in scores.items()
+        }
+        total = self.combine(strategy, candidates, lists, scores)
+        if strategy.feedback is not None:
+            first = [number for number in ranked(total, len(total)) if number in scores["dense"]][:3]
+            if first:
+                nearest = [centroid(self.live[number]) for number in first]
+                vector = softened(self.vector, nearest, [cosine(own, self.vector) for own in nearest])
+                scores["dense"] = self.similarities(vector, kind)
+                lists["dense"] = ranked({number: scores["dense"][number] for number in lists["dense"]}, depth)
+                total = self.combine(strategy, candidates, lists, scores)
+        return [(self.live[number].id, total[number]) for number in ranked(total, k)]
+
+    def combine(
+        self,
+        strategy: Strategy,
+        candidates: list[int],
+        lists: dict[str, list[int]],
+        scores: dict[str, dict[int, float]],
+    ) -> dict[int, float]:
+        name = "minmax" if strategy.name == "softcentroid-fused" else strategy.name
+        if name == "decay":
+            return {number: scores["bm25"][number] * self.fading(self.live[number]) for number in candidates}
+        if strategy.fusion is None:
+            ((channel, own),) = lists.items()
+            return {number: scores[channel][number] for number in own}
+        bm25, dense = scores["bm25"], scores["dense"]
+        if name == "fused":
+            return self.standardized(candidates, bm25, dense)
+        if name == "minmax":
+            low = min((bm25.get(n, 0.0) for n in candidates), default=0.0)
+            spread = max(bm25.values(), default=0.0) - low
+            return {
+                n: 0.1 * ((bm25.get(n, 0.0) - low) / spread if spread else 0.0) + 0.9 * dense.get(n, 0.0)
+                for n in candidates
+            }
+        total = {}
+        for number in candidates:
+            value = 0.0
+            for channel, own in lists.items():
+                if number not in own:
+                    continue
+                worth = 1.0
+                if name == "score_rrf" and channel == "dense":
+                    worth = math.sqrt(min(max(dense[number], 0.0), 1.0))
+                elif name == "score_rrf":
+                    worth = math.sqrt(bm25[number] / max(bm25.values()))
+                value += worth / (60.0 + own.index(number) + 1)
+            if name == "agent_rrf":
+                value += self.recency(self.live[number])
+            total[number] = value
+        return total
+
+    def fading(self, record: fr.Record) -> float:
+        if record.time is None:
+            return 1.0
+        assert self.query.now is not None
+        return float(exponential(np.array([-(0.01 * (max(self.query.now - record.time, 0.0) / 3600.0))]))[0])
+
+    def recency(self, record: fr.Record) -> float:
+        if record.time is None or self.query.type == "single-session-user":
+            return 0.0
+        assert self.query.now is not None
+        days = max(self.query.now - record.time, 0.0) / DAY
+        tau = 120.0 if self.query.type == "multi-session" else 30.0
+        return 0.005 * float(exponential(np.array([-(days / tau)]))[0])
+
+    def standardized(self, candidates: list[int], bm25: dict[int, float], dense: dict[int, float]) -> dict[int, float]:
+        def z(scores: dict[int, float]) -> dict[int, float]:
+            own = [scores[n] for n in candidates if n in scores]
+            if not own:
+                return dict.fromkeys(candidates, 0.0)
+            mean = sequential(own) / len(own)
+            deviation = math.sqrt(sequential([(score - mean) * (score - mean) for score in own]) / len(own))
+            found = {n: (scores[n] - mean) / deviation if deviation >= 1e-9 else 0.0 for n in candidates if n in scores}
+            return {n: found.get(n, min(found.values())) for n in candidates}
+
+        first, second = z({n: bm25.get(n, 0.0) for n in candidates}), z(dense)
+        return {n: 0.5 * first[n] + 0.5 * second[n] for n in candidates}
+
+
+def sequential(values: Sequence[float]) -> float:
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+READY = [name for name, own in STRATEGIES.items() if own.feedback is None or not own.feedback.needs_sentences]
+"""Those that read no texts."""
+
+COMPARED = (
+    *("bm25", "dense", "dense-early", "dense-top3", "sparse"),
+    *("rrf", "score_rrf", "agent_rrf", "fused", "minmax", "decay", "softcentroid", "softcentroid-fused"),
+)
+"""One strategy for each channel, interaction, fusion and place of feedback that gives the same bits everywhere."""
+
+
+@pytest.mark.parametrize("name", COMPARED)
+@settings(max_examples=40, deadline=None)
+@given(history=histories(), batch=st.lists(queries(), max_size=4), depth=st.sampled_from([None, 1, 3, 100]))
+def test_strategies_are_the_plain_ones(name: str, history: Any, batch: list[fr.Query], depth: int | None) -> None:
+    live = live_of(history)
+    strategy = replace(STRATEGIES[name], depth=depth)
+    engine = filled(engine_of(backend="numpy"), history)
+    hits = engine.search(batch, 5, strategy=strategy)
+    for position, query in enumerate(batch):
+        k = 5 if query.k is None else query.k
+        wanted = Plain(engine, live, query).answer(strategy, k)
+        assert hits[position] == wanted, (query, strategy)
+        assert (hits.documents[position, len(wanted) :] == -1).all()
+        assert (hits.scores[position, len(wanted) :] == -np.inf).all()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STRATEGIES if "first-sentence" not in name and "adaptive" not in name]
+)
+@settings(max_examples=15, deadline=None)
+@given(history=histories(), batch=st.lists(queries(), min_size=1, max_size=5))
+def test_a_query_is_answered_alone_as_in_a_batch(name: str, history: Any, batch: list[fr.Query]) -> None:
+    pytest.importorskip("faiss") if "hnsw" in name else None
+    engine = filled(engine_of(backend="numpy"), history)
+    together = engine.search(batch, 5, strategy=name)
+    for position, query in enumerate(batch):
+        assert list(engine.search([query], 5, strategy=name)[0]) == list(together[position])
+
+
+SAME_BITS = ("dense-early", "dense-top3", "dense-int8", "dense-hnsw", "sparse", "fused", "softcentroid-fused")
+NEARLY = ("dense-lse10", "dense-lme10")
+
+
+@pytest.mark.parametrize("backend", ["numba", "triton", "cuda-host"])
+def test_every_backend_gives_the_same_bits(backend: str) -> None:
+    try:
+        engine_of(backend=backend)
+    except fr.BackendUnavailableError as error:
+        pytest.skip(str(error))
+    exact = [name for name in SAME_BITS if "hnsw" not in name or find_spec("faiss") is not None]
+
+    @settings(max_examples=2 if backend == "triton" else 8, deadline=None)
+    @given(history=histories(), batch=st.lists(queries(), min_size=4, max_size=8))
+    def check(history: Any, batch: list[fr.Query]) -> None:
+        engine, other = filled(engine_of(backend="numpy"), history), filled(engine_of(backend=backend), history)
+        for name in exact:
+            first, second = engine.search(batch, 5, strategy=name), other.search(batch, 5, strategy=name)
+            assert (first.documents == second.documents).all(), name
+            assert (first.scores == second.scores).all(), name
+        whole = [replace(query, k=20) for query in batch]
+        rows = max((len(record.embedding) for record in live_of(history) if record.embedding is not None), default=0)
+        for name in NEARLY:
+            (channel,) = STRATEGIES[name].channels
+            assert isinstance(channel, Dense)
+            assert not channel.interaction.exact
+            near = 2.0 * channel.interaction.rounding(rows)
+            for own, theirs in zip(
+                engine.search(whole, strategy=name), other.search(whole, strategy=name), strict=True
+            ):
+                assert dict(theirs) == pytest.approx(dict(own), rel=0.0, abs=near), name
+
+    check()
+
+
+@settings(max_examples=30, deadline=None)
+@given(history=histories(), batch=st.lists(queries(), min_size=1, max_size=3))
+def test_an_explanation_adds_up_to_the_score(history: Any, batch: list[fr.Query]) -> None:
+    engine = filled(engine_of(backend="numpy"), history)
+    for name in ("rrf", "agent_rrf", "fused", "minmax", "softcentroid-fused"):
+        hits = engine.search(batch, 5, strategy=name)
+        for position in range(len(batch)):
+            for record, score in hits[position]:
+                explained = hits.explain(position, record)
+                assert isinstance(explained, fr.FusedExplanation)
+                assert explained.score == score
+                assert sequential([share.share for share in explained.channels]) == score
+                lexical = explained.lexical
+                assert lexical is not None
+                own = next(share for share in explained.channels if share.channel == "bm25")
+                assert own.score == (lexical.score if lexical.matched and lexical.passed else 0.0)
+                assert name in str(explained)
+
+
+def test_a_survivor_answers_as_before(tmp_path: Path) -> None:
+    made = [
+        fr.Record(
+            f"r{n}", f"{WORDS[n % 5]} {WORDS[n % 3]}", embedding=[[n % 3 + 1, n, 1, 0], [0, 1, n, 2]], time=n * DAY
+        )
+        for n in range(40)
+    ]
+    batch = [fr.Query("error tea", vector=[1, 2, 0, 1], now=50 * DAY), fr.Query("river", vector=[0, 1, 1, 0], now=0.0)]
+    memory = engine_of()
+    memory.add(made)
+    memory.delete(["r3", "r17"])
+    with fr.Engine.open(tmp_path / "m", encoder=fr.OwnVectors(DIMENSION), analyzer="minimal") as engine:
+        engine.add(made[:25])
+        engine.add(made[25:])
+        engine.delete(["r3", "r17"])
+    memory.save(tmp_path / "saved")
+    roads = [
+        fr.Engine.open(tmp_path / "m"),
+        fr.Engine.load(tmp_path / "saved", encoder=fr.OwnVectors(DIMENSION)),
+    ]
+    for name in READY:
+        if name == "sparse":
+            continue
+        if "hnsw" in name:
+            pytest.importorskip("faiss")
+        wanted = list(memory.search(batch, 6, strategy=name))
+        for road in roads:
+            assert list(road.search(batch, 6, strategy=name)) == wanted, name
+    roads[0].close()
+
+
+def test_namespaces_are_apart() -> None:
+    engine = engine_of()
+    engine.add([fr.Record("a", "tea", embedding=[1, 0, 0, 0], namespace="one")])
+    engine.add([fr.Record("a", "tea", embedding=[0, 1, 0, 0], namespace="two")])
+    asked = [fr.Query("tea", vector=[1, 0, 0, 0], namespace=space) for space in ("one", "two", "three")]
+    hits = engine.search(asked, strategy="rrf")
+    assert [[name for name, _ in own] for own in hits] == [["a"], ["a"], []]
+    dense = engine.search(asked, strategy="dense")
+    assert [list(own) for own in dense] == [[("a", 1.0)], [("a", 0.0)], []]
+    with pytest.raises(fr.UnknownIdError):
+        hits.explain(2, "a")
+
+
+def test_a_query_without_text_or_vector_has_no_dense_evidence() -> None:
+    engine = engine_of()
+    engine.add([fr.Record("a", "tea", embedding=[1, 0, 0, 0])])
+    hits = engine.search([fr.Query(terms=["tea"]), fr.Query("  ")], strategy="rrf")
+    assert [len(own) for own in hits] == [1, 0]
+    for strategy in ("softcentroid", "softcentroid-fused"):
+        assert len(engine.search([fr.Query(terms=["tea"])], strategy=strategy)[0]) == ("fused" in strategy)
+
+
+class Letters:
+    """Counts of four letters as a vector; says how often it was asked."""
+
+    name, version, dimension = "letters", "1", DIMENSION
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> npt.NDArray[np.float32]:
+        return np.array([[text.count(letter) + 0.01 for letter in "aeir"] for text in texts], dtype=np.float32)
+
+    def queries(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        self.asked.append(list(texts))
+        return self.documents(texts)
+
+
+def test_equal_texts_are_encoded_once() -> None:
+    encoder = Letters()
+    engine = fr.Engine(encoder=encoder)
+    engine.add([fr.Record("r", "river error"), fr.Record("t", "tea")])
+    asked = [
+        "tea",
+        fr.Query("tea", k=1),
+        fr.Query("tea", filter={"session": "x"}),
+        "river",
+        fr.Query("x", vector=[1, 0, 0, 0]),
+    ]
+    hits = engine.search(asked, strategy="dense", timing=True)
+    assert encoder.asked == [["tea", "river"]]
+    assert [own[0][0] if own else None for own in hits] == ["t", "t", None, "r", "t"]
+    assert hits.timing is not None
+    assert {"encode", "dense", "fuse"} <= set(hits.timing)
+
+
+def test_first_sentences_move_the_query(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m", encoder=Letters()) as engine:
+        engine.add(
+            [fr.Record("a", "rrrr. eeee"), fr.Record("b", "eeee. rrrr"), fr.Record("c", "aaaa"), fr.Record("d", "")]
+        )
+        plain = engine.search(["ree"], strategy="dense")
+        moved = engine.search(["ree"], strategy="first-sentence")
+        assert {name for name, _ in plain[0]} == {name for name, _ in moved[0]}
+        assert moved[0] != plain[0]
+        for name, own in STRATEGIES.items():
+            if own.feedback is not None and own.feedback.needs_sentences:
+                assert len(engine.search(["ree", "aaaa"], strategy=name)[0]) == 3  # a blank text has no vector
+
+
+def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
+    def shortest(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        return [-float(len(text)) for _, text in pairs]
+
+    checked = fr.CheckedReranker(shortest, unchecked=True)
+    with fr.Engine.open(tmp_path / "m", encoder=Letters()) as engine:
+        engine.add(
+            [
+                fr.Record("long", "tea tea tea tea"),
+                fr.Record("short", "tea"),
+                fr.Record("many", "tea, and much that is beside it", passages=["tea", "a whole long passage of rrrr"]),
+            ]
+        )
+        before = engine.search(["tea"], strategy="rrf")
+        after = engine.search(["tea"], strategy="rrf", reranker=checked)
+        assert sorted(before[0]) == sorted(after[0])
+        # The one of two passages that is nearest to the query has three letters.
+        assert [name for name, _ in after[0]][2] == "long"
+        assert after.reranked is not None
+        assert after.reranked[0, :3].tolist() == [-3.0, -3.0, -15.0]
+        assert np.isnan(after.reranked[0, 3:]).all()
+        only_first = engine.search(["tea"], strategy="bm25", reranker=checked, rerank_depth=1)
+        assert list(only_first[0]) == list(engine.search(["tea"])[0])
+    in_memory = fr.Engine()
+    in_memory.add([fr.Record("a", "tea")])
+    with pytest.raises(fr.QueryError, match="texts"):
+        in_memory.search(["tea"], reranker=checked)
+
+
+@pytest.mark.parametrize(
+    ("query", "strategy", "error", "words"),
+    [
+        (fr.Query("tea", vector=[1, 0]), "dense", fr.QueryError, "2 dimensions"),
+        (fr.Query("tea", vector=[1, 0, 0, 0], model="other"), "rrf", fr.ModelMismatchError, "other"),
+        (fr.Query("tea"), "dense", fr.EncoderError, "vector"),
+        (fr.Query("tea", vector=[1, 0, 0, 0]), "agent_rrf", fr.QueryError, "now"),
+        (fr.Query("tea"), "no such", fr.ParameterError, "no such"),
+    ],
+)
+def test_bad_queries_are_named(query: fr.Query, strategy: str, error: type[Exception], words: str) -> None:
+    engine = engine_of()
+    engine.add([fr.Record("a", "tea", embedding=[1, 0, 0, 0], time=0.0)])
+    with pytest.raises(error, match=words):
+        engine.search([query], strategy=strategy)
+    assert engine.search([fr.Query("tea", vector=[1, 0, 0, 0], model="own")], strategy="rrf")[0]
+
+
+def test_an_engine_without_vectors_says_so() -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record("a", "tea")])
+    with pytest.raises(fr.QueryError, match="encoder"):
+        engine.search(["tea"], strategy="rrf")
+
+
+class Terms:
+    """Letters as learned terms."""
+
+    name, version = "letters", "1"
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[dict[str, float]]:
+        return [{letter: 0.5 * text.count(letter) for letter in set(text) & set("aeirt")} for text in texts]
+
+    def queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        return [dict.fromkeys(set(text) & set("aeirt"), 1.0) for text in texts]
+
+
+def test_an_encoder_of_terms_serves_the_sparse_channel(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m", term_encoder=Terms()) as engine:
+        engine.add([fr.Record("a", "tea"), fr.Record("b", "river river"), fr.Record("c", "x", weights={"own": 2.0})])
+        asked = ["tree", fr.Query("x", weights={"own": 1.5}), fr.Query(terms=["tea"])]
+        wanted = [[("b", 3.0), ("a", 1.0)], [("c", 3.0)], []]
+        assert list(engine.search(asked, strategy="sparse")) == wanted
+        engine.update([fr.Record("a", "tttt")])
+        assert engine.search(["t"], strategy="sparse")[0] == [("a", 2.0)]
+    other = Terms()
+    other.version = "2"
+    with pytest.raises(fr.ModelMismatchError, match="version '2'"):
+        fr.Engine.open(tmp_path / "m", term_encoder=other)
+    with fr.Engine.open(tmp_path / "m") as engine:
+        assert engine.term_pin == {"name": "letters", "version": "1"}
+        assert engine.search([fr.Query("x", weights={"own": 1.0})], strategy="sparse")[0] == [("c", 2.0)]
+        with pytest.raises(fr.QueryError, match="term_encoder"):
+            engine.search(["tea"], strategy="sparse")
+        engine.save(tmp_path / "saved")
+    loaded = fr.Engine.load(tmp_path / "saved", term_encoder=Terms())
+    assert loaded.search(["river"], strategy="sparse")[0] == [("b", 4.0)]
+    strategy = fr.Strategy("three", (fr.Lexical(), fr.Learned()), fr.RRF())
+    assert [name for name, _ in loaded.search(["tttt"], strategy=strategy)[0]] == ["a"]
+    filtered = fr.Query("x", weights={"own": 1.0}, filter={"session": "none"}, statistics="filtered")
+    assert loaded.search([filtered], strategy="sparse")[0] == []

@@ -1,0 +1,236 @@
+"""Hybrid retrieval where something is missing, gone, huge or wrong."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fanrank as fr
+from fanrank.engine.cli.main import main
+from fanrank.engine.fuse.candidates import Candidates, Fused, best
+from fanrank.engine.hybrid.strategy import STRATEGIES
+
+OWN = fr.OwnVectors(2)
+
+
+def shortest(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    return [-float(len(text)) for _, text in pairs]
+
+
+CHECKED = fr.CheckedReranker(shortest, unchecked=True)
+
+
+def test_a_record_deleted_meanwhile_stands_behind_the_reranked(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m", encoder=OWN) as writer:
+        writer.add([fr.Record(name, f"tea {name}", embedding=[1, 0]) for name in ("xxxx", "y", "zz")])
+        reader = fr.Engine.open(tmp_path / "m", read_only=True)
+        writer.delete(["y"])
+        hits = reader.search(["tea"], reranker=CHECKED)
+        assert [name for name, _ in hits[0]] == ["zz", "xxxx", "y"]
+        assert hits.reranked is not None
+        assert np.isnan(hits.reranked[0, 2:]).all()
+        reader.close()
+
+
+def test_a_reranker_of_words_needs_no_vectors(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m", encoder=OWN) as engine:
+        engine.add([fr.Record("p", "tea three", passages=["tea", "three"], embedding=[[1, 0], [0, 1]])])
+        hits = engine.search(["tea"], reranker=CHECKED)
+        assert hits.reranked is not None
+        assert hits.reranked[0, 0] == -9.0
+
+
+def test_a_run_of_reranked_hits_keeps_their_order(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m") as engine:
+        engine.add([fr.Record("long", "tea tea tea"), fr.Record("short", "tea")])
+        hits = engine.search([fr.Query("tea", id="q")], reranker=CHECKED)
+        assert [name for name, _ in hits[0]] == ["short", "long"]
+        assert hits.to_run() == {"q": {"short": 1.0, "long": 0.5}}
+        assert [line.split()[2:5] for line in hits.to_trec()] == [["short", "1", "1.0"], ["long", "2", "0.5"]]
+        with pytest.raises(fr.ParameterError, match="CheckedReranker"):
+            engine.search(["tea"], reranker=shortest)  # type: ignore[arg-type]
+        for depth in (0, -1, 1.5, "a", None):
+            with pytest.raises(fr.ParameterError, match="rerank_depth"):
+                engine.search(["tea"], reranker=CHECKED, rerank_depth=depth)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "rrf"])
+def test_hits_keep_no_other_tenant_alive(strategy: str) -> None:
+    engine = fr.Engine(encoder=OWN)
+    engine.add([fr.Record("a", "tea", embedding=[1, 0])])
+    engine.add([fr.Record("b", "secret", embedding=[1, 0], namespace="other")])
+    held = weakref.ref(engine._memory.snapshots["other"].segments[0])
+    hits = engine.search([fr.Query("tea", vector=[1, 0])], strategy=strategy)
+    engine.drop("other")
+    gc.collect()
+    assert held() is None
+    assert hits.explain(0, "a")
+
+
+def test_a_directory_without_records_may_still_get_an_encoder(tmp_path: Path) -> None:
+    fr.Engine.open(tmp_path / "m").close()
+    with fr.Engine.open(tmp_path / "m", encoder=OWN) as engine:
+        engine.add([fr.Record("a", "tea", embedding=[1, 0])])
+    with pytest.raises(fr.ModelMismatchError):
+        fr.Engine.open(tmp_path / "m", encoder=fr.OwnVectors(3))
+    # It knows that its records need no vectors, also without the encoder.
+    with fr.Engine.open(tmp_path / "m") as engine:
+        assert engine.pin == {"name": "own", "version": "1", "dimension": 2, "encodes": False}
+        engine.add([fr.Record("b", "plain tea")])
+        assert [name for name, _ in engine.search([fr.Query("tea", vector=[0, 1])], strategy="dense")[0]] == ["a"]
+
+
+def test_vectors_of_ones_own_on_the_command_line(tmp_path: Path) -> None:
+    lines = [{"id": "a", "text": "tea", "embedding": [1, 0]}, {"id": "b", "text": "river tea"}]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "q.jsonl").write_text(json.dumps({"text": "tea", "vector": [1, 1]}) + "\n")
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    assert run("add", tmp_path / "m", tmp_path / "r.jsonl").exit_code == 2
+    added = run("add", tmp_path / "m", tmp_path / "r.jsonl", "--encoder", "own:2", "--json")
+    assert added.exit_code == 0, added.output
+    assert json.loads(added.output)["vectors"] == 1
+    found = run("search", tmp_path / "m", "--queries", tmp_path / "q.jsonl", "--strategy", "rrf", "--json", "--explain")
+    assert found.exit_code == 0, found.output
+    (answer,) = json.loads(found.output)["queries"]
+    assert [hit["id"] for hit in answer["hits"]] == ["a", "b"]
+    assert [share["channel"] for share in answer["explain"]["channels"]] == ["bm25", "dense"]
+
+
+def test_a_model_is_checked_in_any_batch() -> None:
+    engine = fr.Engine(encoder=OWN)
+    engine.add([fr.Record("a", "tea", embedding=[1, 0])])
+    good, bad = fr.Query("tea", vector=[1, 0]), fr.Query("tea", vector=[1, 0], model="other")
+    for batch in ([bad], [good, bad], [good, fr.Query("x", vector=[1, 0], model="other", namespace="none")]):
+        with pytest.raises(fr.ModelMismatchError):
+            engine.search(batch, strategy="dense")
+
+
+def test_a_half_life_fades_words_alone() -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record("a", "tea", weights={"t": 1.0}, time=0.0)])
+    query = fr.Query("tea", weights={"t": 2.0}, now=7.0, half_life=1.0)
+    assert engine.search([query], strategy="sparse")[0] == [("a", 2.0)]
+    assert engine.search([query])[0][0][1] < engine.search(["tea"])[0][0][1]
+
+
+def test_all_candidates_rank_as_the_first_of_them() -> None:
+    random = np.random.default_rng(5)
+    engine = fr.Engine(encoder=fr.OwnVectors(8), analyzer="minimal")
+    rows = random.standard_normal((300, 8))
+    engine.add([fr.Record(f"r{n}", f"w{n % 7} w{n % 11}", embedding=row) for n, row in enumerate(rows) if n % 9])
+    engine.add([fr.Record(f"p{n}", f"w{n % 5}") for n in range(20)])
+    batch = [fr.Query("w1 w3", vector=random.standard_normal(8), k=k) for k in (3, 400)]
+    for name in ("dense", "dense-top3", "dense-int8"):
+        assert list(engine.search(batch, strategy=name)) == list(engine.search(batch, strategy=STRATEGIES[name].deep()))
+
+
+def test_too_many_candidates_are_refused() -> None:
+    engine = fr.Engine(encoder=OWN)
+    engine.add([fr.Record(f"r{n}", "tea", embedding=[1, n + 1]) for n in range(2000)])
+    many = [fr.Query(f"tea {n}", vector=[1, n + 1]) for n in range(9000)]
+    with pytest.raises(fr.QueryError, match="candidates"):
+        engine.search(many, strategy=STRATEGIES["rrf"].deep())
+
+
+def test_dead_vectors_leave_the_files(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).standard_normal((400, 32))
+    with fr.Engine.open(tmp_path / "m", encoder=fr.OwnVectors(32)) as engine:
+        for turn in range(6):
+            engine.update([fr.Record(f"b{n}", "") for n in range(400)], vectors=vectors, insert=True)
+            engine.add([fr.Record(f"t{turn}", "one small text", namespace=f"n{turn}")])
+            engine.flush()
+    size = sum(file.stat().st_size for file in (tmp_path / "m" / "index").glob("*vectors*.npy"))
+    assert size < 2 * 400 * 32 * 2 + 10_000
+
+
+class Wrong:
+    """Encoders that do not keep their word."""
+
+    name, version, dimension = "wrong", "1", 2
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+        return np.ones((len(texts), 2), dtype=np.float32)
+
+    def queries(self, texts: Sequence[str]) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [["a"], [["a", "b"]], [[1.0]], None, [[float("nan"), 1.0]], [[0.0, 0.0]]])
+def test_an_encoder_that_answers_nonsense_is_named(answer: Any) -> None:
+    engine = fr.Engine(encoder=Wrong(answer))
+    engine.add([fr.Record("a", "tea")])
+    with pytest.raises(fr.EncoderError, match="wrong"):
+        engine.search(["tea"], strategy="dense")
+
+
+class WrongTerms(Wrong):
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [None, [], [{}, {}], [["a"]], [{1: 2.0}], [{"a": -1.0}], [{"a": float("inf")}]])
+def test_an_encoder_of_terms_that_answers_nonsense_is_named(answer: Any) -> None:
+    engine = fr.Engine(term_encoder=WrongTerms(answer))
+    with pytest.raises(fr.EncoderError, match="wrong"):
+        engine.add([fr.Record("a", "tea")])
+    engine.add([fr.Record("a", "tea", weights={"t": 1.0})])
+    with pytest.raises(fr.EncoderError, match="wrong"):
+        engine.search(["tea"], strategy="sparse")
+
+
+@pytest.mark.parametrize("vector", [[10**400, 1], ["1", "0"], [True, False], [1j, 0], [[1], [0, 1]]])
+def test_vectors_that_are_no_numbers_are_named(vector: Any) -> None:
+    with pytest.raises(fr.RecordError, match="embedding"):
+        fr.Record("a", "tea", embedding=vector)
+    with pytest.raises(fr.QueryError, match="vector"):
+        fr.Query("tea", vector=vector)
+    with pytest.raises(fr.RecordError, match="vectors"):
+        fr.Engine(encoder=OWN).add([fr.Record("a", "tea")], vectors={"a": vector})
+
+
+def test_a_channel_may_not_take_the_name_of_a_share() -> None:
+    engine = fr.Engine(encoder=OWN)
+    engine.add([fr.Record("a", "tea", embedding=[1, 0], time=0.0)])
+    strategy = fr.Strategy("x", (fr.Lexical("recency"), fr.Dense()), fr.AgentRRF())
+    with pytest.raises(fr.ParameterError, match="another name"):
+        engine.search([fr.Query("tea", vector=[1, 0], now=0.0)], strategy=strategy)
+
+
+def test_a_blank_text_has_no_vector() -> None:
+    engine = fr.Engine(encoder=Wrong(None))
+    engine.add([fr.Record("a", "  "), fr.Record("b", "tea")])
+    found = engine.search([fr.Query("", vector=[1, 0])], strategy="dense")
+    assert [name for name, _ in found[0]] == ["b"]
+    with pytest.raises(fr.RecordError, match="blank"):
+        fr.Record("a", "tea", passages=["tea", " "])
+
+
+def test_the_best_of_many_candidates() -> None:
+    random = np.random.default_rng(3)
+    offsets = np.array([0, 60, 118, 180])
+    scores = random.integers(0, 9, 180).astype(np.float64)
+    kept = random.random(180) < 0.7
+    kept[60:118] = False
+    kept[[61, 90]] = True
+    none = np.full(180, np.nan)
+    candidates = Candidates(offsets, np.arange(180), {}, none[:3], none, none, (None,) * 3)
+    for width in (1, 3, 14, 40):
+        found = best(Fused(scores, {}, kept), candidates, np.array([width, width, 2]), width)[2]
+        for row, k in enumerate((width, width, 2)):
+            own = [place for place in range(offsets[row], offsets[row + 1]) if kept[place]]
+            wanted = sorted(own, key=lambda place: (-scores[place], place))[: min(k, width)]
+            assert found[row].tolist() == wanted + [-1] * (width - len(wanted))

@@ -1,0 +1,385 @@
+"""What each retriever of ``recall`` finds and misses, on memories small enough to read (SPEC B020 to B062, X20)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.recall.optimizer import Optimizer
+from fanrank.engine.records.entities import Relation
+from fanrank.engine.records.explanation import ChannelShare, FusedExplanation
+from fanrank.engine.records.record import Hits
+
+DAY = 86_400.0
+NOW = datetime(2024, 5, 15, 12, tzinfo=timezone.utc).timestamp()  # a Wednesday
+
+Vector = Sequence[float]
+
+
+def near(cosine: float) -> Vector:
+    """A vector with this cosine to the queries' own, [1, 0, 0]."""
+    return [cosine, math.sqrt(1.0 - cosine * cosine), 0.0]
+
+
+ASKED: Vector = [1.0, 0.0, 0.0]
+ELSEWHERE: Vector = [0.0, 0.0, 1.0]
+"""Of nothing that any query is about."""
+
+
+def memory_of(records: Iterable[fr.Record]) -> fr.Engine:
+    engine = fr.Engine(encoder=fr.OwnVectors(3))
+    engine.add(records)
+    return engine
+
+
+def ask(engine: fr.Engine, text: str, strategy: str | Strategy = "recall", **more: object) -> Hits:
+    given = {"now": NOW, "vector": ASKED, **more}
+    return engine.search([fr.Query(text, **given)], strategy=strategy)  # type: ignore[arg-type]
+
+
+def names(hits: Hits) -> list[str]:
+    return [name for name, _ in hits[0]]
+
+
+def decision(hits: Hits) -> fr.Decision:
+    assert hits.decisions is not None
+    return hits.decisions[0]
+
+
+def said(hits: Hits, record: str) -> dict[str, ChannelShare]:
+    """What each channel says of a record."""
+    found = hits.explain(0, record)
+    assert isinstance(found, FusedExplanation)
+    return {share.channel: share for share in found.channels}
+
+
+def test_an_exact_identifier_is_found_by_its_words() -> None:
+    """SPEC B062: for the vectors, 25 other memories stand nearer; rank 1 of BM25 wins the fusion all the same."""
+    doors = [fr.Record(f"door {n}", f"door card number {n} opens the garage", embedding=near(0.9)) for n in range(24)]
+    engine = memory_of(
+        [
+            *doors,
+            fr.Record("photo", "the badge photo was taken again", embedding=near(0.85)),
+            fr.Record("badge", "badge ID is 47821", embedding=near(0.5)),
+        ]
+    )
+    hits = ask(engine, "what's my badge ID 47821?")
+    shares = said(hits, "badge")
+    assert shares["bm25"].rank == 1
+    assert shares["dense"].rank == 26
+    assert names(hits)[0] == "badge"
+    assert names(ask(engine, "what's my badge ID 47821?", "dense", k=30))[25] == "badge"
+
+
+def test_a_paraphrase_is_found_by_its_meaning() -> None:
+    """SPEC B062: no word in common, so BM25 is left out and the nearest vector wins."""
+    engine = memory_of(
+        [
+            fr.Record("other", "the cat sleeps on the radiator", embedding=near(0.1)),
+            fr.Record("opinion", "I always advocate for refactoring over patching", embedding=near(0.9)),
+        ]
+    )
+    hits = ask(engine, "what's my take on technical debt?")
+    assert names(hits) == ["opinion", "other"]
+    assert "bm25" in decision(hits).skipped
+    assert said(hits, "opinion")["bm25"].rank is None
+    assert names(ask(engine, "what's my take on technical debt?", "bm25")) == []
+
+
+def test_a_vague_question_is_found_by_its_meaning_although_words_mislead() -> None:
+    """SPEC B062: BM25 is sure of a memory that shares more words; one weak match and the meaning outweigh that."""
+    engine = memory_of(
+        [
+            fr.Record("limits", "I mentioned the API rate limit, a thing for Ben", embedding=near(0.3)),
+            *(fr.Record(f"noise {n}", f"people at stop {n} waited", embedding=near(0.29)) for n in range(8)),
+            fr.Record("org chart", "an org chart is like an interface between people", embedding=near(0.95)),
+        ]
+    )
+    hits = ask(engine, "what's that thing I mentioned that's like an API but for people?")
+    assert said(hits, "limits")["bm25"].rank == 1
+    assert said(hits, "org chart")["dense"].rank == 1
+    assert names(hits)[0] == "org chart"
+
+
+def test_without_a_named_entity_the_graph_is_silent() -> None:
+    """SPEC B026, B062: "climate" is a concept that no record names as an entity; the other two cover it."""
+    engine = memory_of(
+        [
+            fr.Record(
+                "sea", "Sarah worries about climate and the sea", entities={"Sarah": "sarah"}, embedding=near(0.8)
+            ),
+            fr.Record("heat", "heat pumps pay off in ten years", embedding=near(0.7)),
+            fr.Record("berlin", "Sarah moved to Berlin", entities={"Sarah": "sarah"}, embedding=ELSEWHERE),
+        ]
+    )
+    hits = ask(engine, "what did I say about climate?")
+    assert names(hits)[:2] == ["sea", "heat"]
+    for record in names(hits):
+        assert said(hits, record)["graph"].rank is None
+        assert said(hits, record)["graph"].share == 0.0
+    assert decision(hits).entities == {}
+    assert "graph" in decision(hits).skipped
+    candidates, _ = engine.candidates([fr.Query("what did I say about climate?", now=NOW, vector=ASKED)], "recall")
+    assert not candidates.channels["graph"].listed.any()
+
+
+KESTREL = "what's my setting for the Kestrel project timeout?"
+
+
+def preferences(count: int) -> list[fr.Record]:
+    return [
+        fr.Record(f"preference {n}", f"setting {n}: dark colours", type="Preference", embedding=near(0.5))
+        for n in range(count)
+    ]
+
+
+def kestrel_records(count: int) -> list[fr.Record]:
+    fact = fr.Record("timeout", "Kestrel project timeout is 30 seconds", type="Fact", embedding=near(0.9))
+    return [fact, *preferences(count)]
+
+
+def kestrel_memory(count: int) -> fr.Engine:
+    return memory_of(kestrel_records(count))
+
+
+def test_a_fact_is_found_once_the_type_filter_is_dropped() -> None:
+    """SPEC B041, B043, B062: "setting" asks for Preferences, and there are fewer than 5."""
+    hits = ask(kestrel_memory(2), KESTREL)
+    assert decision(hits).hints == ("Preference",)
+    assert decision(hits).widened
+    assert names(hits)[0] == "timeout"
+
+
+def test_enough_hits_keep_the_type_filter() -> None:
+    """SPEC B042, B043: with 5 Preferences the filter stands, and the Fact is not among the hits."""
+    for count, widened in ((4, True), (5, False), (6, False)):
+        hits = ask(kestrel_memory(count), KESTREL)
+        assert decision(hits).widened is widened
+        assert ("timeout" in names(hits)) is widened
+        assert len(names(hits)) == count + widened
+
+
+def test_how_many_hits_are_enough_is_the_strategys() -> None:
+    """SPEC B043: the threshold is a parameter; at 0 the filter is never dropped."""
+    never = replace(STRATEGIES["recall"], optimizer=Optimizer(widen_below=0))
+    hits = ask(kestrel_memory(2), KESTREL, never)
+    assert not decision(hits).widened
+    assert names(hits) == ["preference 0", "preference 1"]
+    assert decision(ask(kestrel_memory(6), KESTREL, replace(never, optimizer=Optimizer(widen_below=7)))).widened
+
+
+def test_hints_can_be_given_and_turned_off() -> None:
+    """SPEC B040: the caller may know better which types to look among; none at all is a choice, too."""
+    engine = kestrel_memory(6)
+    assert names(ask(engine, KESTREL, hints=["Fact"]))[0] == "timeout"
+    free = ask(engine, KESTREL, hints=[])
+    assert (decision(free).hints, decision(free).widened, names(free)[0]) == ((), False, "timeout")
+
+
+TEAM = [
+    fr.Record(
+        "chart",
+        "org chart of March",
+        entities={"Tom": "tom", "Sarah": "sarah"},
+        relations=[Relation("tom", "sarah", "reports-to", confidence=0.95)],
+        embedding=ELSEWHERE,
+    ),
+    fr.Record(
+        "nuts",
+        "Tom is allergic to nuts",
+        entities={"Tom": "tom"},
+        relations=[Relation("tom", "kestrel", "works-on")],
+        embedding=ELSEWHERE,
+    ),
+    fr.Record("kestrel", "Kestrel starts in June", entities={"Kestrel": "kestrel"}, embedding=ELSEWHERE),
+    fr.Record("rain", "Bob hates rain", entities={"Bob": "bob"}, embedding=ELSEWHERE),
+]
+
+
+def test_who_reports_to_sarah() -> None:
+    """SPEC B020 to B024, B052: the chart names her; Tom is an edge away (.6 x .95 = .57), his project two."""
+    hits = ask(memory_of(TEAM), "who reports to Sarah?")
+    assert decision(hits).entities == {"sarah": 1.0}
+    graph = {name: said(hits, name)["graph"] for name in ("chart", "nuts", "kestrel", "rain")}
+    assert [own.rank for own in graph.values()] == [1, 2, 3, None]
+    assert [graph[name].score for name in ("chart", "nuts", "kestrel")] == pytest.approx([1.0, 0.57, 0.35 * 0.95])
+    assert graph["chart"].share == pytest.approx(1 / 61)
+    assert graph["nuts"].share == pytest.approx(0.8 * math.sqrt(0.57) / 62)
+    assert names(hits)[0] == "chart"
+
+
+def test_a_relation_that_has_ended_counts_little() -> None:
+    """SPEC B022: .3 once it has expired at the query's own time; before, all of it."""
+    ended = Relation("tom", "sarah", "reports-to", valid_to=NOW - DAY)
+    engine = memory_of([replace(TEAM[0], relations=[ended]), *TEAM[1:]])
+    for now, score in ((NOW, 0.6 * 0.3), (NOW - 2 * DAY, 0.6)):
+        assert said(ask(engine, "who reports to Sarah?", now=now), "nuts")["graph"].score == pytest.approx(score)
+
+
+def test_a_relation_dies_with_the_record_that_states_it() -> None:
+    engine = memory_of(TEAM)
+    engine.add([fr.Record("mail", "a mail from Sarah", entities={"Sarah": "sarah"}, embedding=ELSEWHERE)])
+    assert said(ask(engine, "who reports to Sarah?"), "nuts")["graph"].rank is not None
+    engine.delete(["chart"])
+    hits = ask(engine, "who reports to Sarah?")
+    assert said(hits, "nuts")["graph"].rank is None
+    assert names(hits)[0] == "mail"
+
+
+def sarahs(berlin: bool) -> fr.Engine:
+    """Two of that name; one of them works in Berlin, if `berlin`."""
+    works = [Relation("sarah-lee", "berlin-office", "works-on")] if berlin else []
+    return memory_of(
+        [
+            fr.Record("chen", "Sarah prefers tea", entities={"Sarah": "sarah-chen"}, embedding=ELSEWHERE),
+            fr.Record("lee", "Sarah prefers coffee", entities={"Sarah": "sarah-lee"}, embedding=ELSEWHERE),
+            fr.Record(
+                "office",
+                "the office moved",
+                entities={"Berlin office": "berlin-office"},
+                relations=works,
+                embedding=ELSEWHERE,
+            ),
+        ]
+    )
+
+
+def test_two_sarahs_are_both_followed() -> None:
+    """SPEC B025: neither is believed in to .7, so both are roots, weighted by their confidence."""
+    hits = ask(sarahs(berlin=False), "what does Sarah drink?")
+    assert decision(hits).entities == {"sarah-chen": pytest.approx(0.5), "sarah-lee": pytest.approx(0.5)}
+    assert [said(hits, record)["graph"].score for record in ("chen", "lee")] == pytest.approx([0.5, 0.5])
+    assert said(hits, "office")["graph"].rank is None
+
+
+def test_the_sarah_of_berlin() -> None:
+    """SPEC B025: what else the query names tells the two apart, and only that one is followed."""
+    hits = ask(sarahs(berlin=True), "what does Sarah of the Berlin office drink?")
+    found = decision(hits).entities
+    assert found["sarah-lee"] > found.get("sarah-chen", 0.0)
+    assert said(hits, "lee")["graph"].rank == 1
+    assert said(hits, "chen")["graph"].rank is None
+
+
+def test_the_caller_may_say_whom_a_query_is_about() -> None:
+    """SPEC B061: an agent that has resolved a name, or a pronoun, gives the id."""
+    hits = ask(sarahs(berlin=False), "what does she drink?", entities=["sarah-lee"])
+    assert decision(hits).entities == {"sarah-lee": 1.0}
+    assert said(hits, "lee")["graph"].score == 1.0
+    assert said(hits, "chen")["graph"].rank is None
+
+
+DIARY = [
+    fr.Record("new dentist", "dentist at nine", type="Event", time=NOW - 0.5 * DAY, embedding=ELSEWHERE),
+    fr.Record("launch", "Kestrel was launched", type="Event", time=NOW - 0.9 * DAY, embedding=ELSEWHERE),
+    fr.Record("edge", "the month of May began anew", type="Event", time=NOW - DAY, embedding=ELSEWHERE),
+    fr.Record("old dentist", "dentist at nine", type="Event", time=NOW - 40 * DAY, embedding=ELSEWHERE),
+    fr.Record("fact", "the dentist is Doctor Hall", type="Fact", time=NOW - 0.5 * DAY, embedding=ELSEWHERE),
+]
+
+
+def test_what_happened_yesterday_is_a_matter_of_time_alone() -> None:
+    """SPEC B031, B034, B035, B060: words and vectors are not asked; the Events of the last day, of one rank, the border
+    among them, and no Fact written meanwhile."""
+    hits = ask(memory_of(DIARY), "what happened yesterday?")
+    made = decision(hits)
+    assert made.when is not None
+    assert (made.when.start, made.when.end, made.when.expression) == (NOW - DAY, NOW, "yesterday")
+    assert {"bm25", "dense"} <= set(made.skipped)
+    assert "temporal" not in made.skipped
+    assert names(hits) == ["new dentist", "launch", "edge"]
+    assert hits.scores[0, :3].tolist() == [pytest.approx(1 / 61)] * 3
+
+
+def test_words_decide_within_a_time() -> None:
+    """SPEC B035, B042: with a word besides the time BM25 runs, and what both find stands first."""
+    hits = ask(memory_of(DIARY), "did I go to the dentist yesterday?")
+    assert "bm25" not in decision(hits).skipped
+    assert names(hits)[0] == "new dentist"
+    assert said(hits, "old dentist")["temporal"].rank is None
+    assert said(hits, "new dentist")["bm25"].rank is not None
+
+
+def test_events_count_whatever_type_is_asked_for() -> None:
+    """SPEC B034, B042: the hint narrows words and vectors, never the time."""
+    engine = memory_of([*DIARY, *preferences(6)])
+    hits = ask(engine, "which setting of yesterday do I want?")
+    assert decision(hits).hints == ("Preference",)
+    assert not decision(hits).widened
+    assert {"new dentist", "launch", "edge"} <= set(names(hits))
+    assert not {"fact", "old dentist"} & set(names(hits))
+
+
+SINCE = "what changed since we last talked?"
+
+
+def test_since_we_last_talked_without_a_session_log() -> None:
+    """SPEC B033: no time at all, never everything."""
+    hits = ask(memory_of(DIARY), SINCE)
+    assert decision(hits).when is None
+    assert "temporal" in decision(hits).skipped
+    for record in ("new dentist", "launch", "edge", "old dentist"):
+        assert record not in names(hits) or said(hits, record)["temporal"].rank is None
+
+
+def test_since_we_last_talked_with_a_session_log() -> None:
+    """SPEC B033: from the end of that session, to the second."""
+    hits = ask(memory_of(DIARY), SINCE, last_session_end=NOW - 0.9 * DAY)
+    made = decision(hits)
+    assert made.when is not None
+    assert (made.when.start, made.when.end, made.when.kind) == (NOW - 0.9 * DAY, NOW, "session")
+    listed = [name for name in names(hits) if said(hits, name)["temporal"].rank is not None]
+    assert sorted(listed) == ["launch", "new dentist"]
+
+
+def test_the_latest_only_hints_at_a_time() -> None:
+    """SPEC B052, X20: the last 30 days at half the weight, and the words still count."""
+    hits = ask(memory_of(DIARY), "the latest dentist appointment")
+    made = decision(hits)
+    assert made.when is not None
+    assert made.when.speculative
+    assert "bm25" not in made.skipped
+    assert said(hits, "new dentist")["temporal"].share == pytest.approx(0.5 / 61)
+    assert said(hits, "old dentist")["temporal"].rank is None
+    assert names(hits)[0] == "new dentist"
+
+
+def test_without_its_own_time_a_query_names_none() -> None:
+    """SPEC A062: "yesterday" is the query's, not the machine's."""
+    hits = ask(memory_of(DIARY), "what happened yesterday?", now=None)
+    assert decision(hits).when is None
+    assert "temporal" in decision(hits).skipped
+
+
+def test_an_empty_query_still_asks_someone() -> None:
+    """SPEC B060: never all are skipped."""
+    channels = [channel.name for channel in STRATEGIES["recall"].channels]
+    for text in ("", "the", "zzz"):
+        skipped = decision(ask(memory_of(DIARY), text)).skipped
+        assert set(skipped) < set(channels)
+
+
+def test_a_batch_answers_as_its_queries_alone() -> None:
+    """The house's contract: whatever the neighbours, and whichever of them are widened or leave channels out."""
+    engine = memory_of([*TEAM, *DIARY, *kestrel_records(2)])
+    texts = ["who reports to Sarah?", "what happened yesterday?", KESTREL, SINCE, "dentist", "zzz", KESTREL]
+    asked = [
+        fr.Query(text, now=NOW, vector=near(0.1 * n), last_session_end=NOW - DAY if n == 3 else None)
+        for n, text in enumerate(texts)
+    ]
+    together = engine.search(asked, strategy="recall")
+    assert together.decisions is not None
+    for row, query in enumerate(asked):
+        alone = engine.search([query], strategy="recall")
+        assert alone.decisions is not None
+        assert together[row] == alone[0]
+        assert replace(together.decisions[row], milliseconds=0.0) == replace(alone.decisions[0], milliseconds=0.0)
+    assert [own.widened for own in together.decisions] == [False, False, True, False, False, False, True]
+    assert np.isfinite([own.milliseconds for own in together.decisions]).all()

@@ -1,0 +1,168 @@
+"""A batch of many chunks: the segments of one built at once, whatever the threads, the chunks and the loops."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.index import postings
+from fanrank.engine.index import snapshot as index
+from fanrank.engine.index.segment import Segment, merge_segments
+from fanrank.engine.index.snapshot import Snapshot
+from fanrank.engine.storage import memory
+from fanrank.engine.text.vocabulary import Encoder
+
+WORDS = [f"{letter}{number}" for number in range(9) for letter in "zyx"]
+
+
+def records(count: int, start: int = 0, *, rich: bool = False) -> Iterator[fr.Record]:
+    rng = np.random.default_rng(start + 7)
+    for n in range(start, start + count):
+        words = [WORDS[int(place)] for place in rng.random(int(rng.integers(0, 9))) ** 2 * len(WORDS)]
+        more: dict[str, Any] = {}
+        if rich:
+            more = {
+                "namespace": "bob" if n % 3 == 0 else "",
+                "session": f"s{n // 4}" if n % 5 else None,
+                "time": float(n) if n % 4 else None,
+                "fields": {"predicate": " ".join(words[:2])},
+                "weights": {words[0]: 1.5} if words and n % 6 == 1 else None,
+                "entities": {"x": f"e{n % 3}"} if n % 7 == 2 else None,
+                "embedding": [1.0, n + 1.0] if n % 4 == 1 else None,
+            }
+        yield fr.Record(f"r{n}", " ".join(words), **more)
+
+
+def arrays(segment: Segment) -> dict[str, Any]:
+    """All that a segment holds."""
+    held = {
+        name: getattr(segment, name)
+        for name in ("terms", "offsets", "documents", "kinds", "kind_frequencies", "kind_lengths", "lengths")
+    }
+    held |= {"hashes": segment.ids.hashes, "order": segment.ids.order, "block": segment.ids.strings.block}
+    held |= {"string offsets": segment.ids.strings.offsets, **segment.columns.categories, **segment.columns.numbers}
+    if segment.vectors is not None:
+        held |= {"matrix": segment.vectors.matrix, "vector offsets": segment.vectors.offsets}
+    for name in ("learned", "entities"):
+        inner = segment.held(name)
+        if inner is not None:
+            held |= {f"{name} {part}": own for part, own in arrays(inner).items()}
+    return held
+
+
+def assert_same(one: fr.Engine, other: fr.Engine) -> None:
+    assert one._memory.encoder.vocabulary.strings == other._memory.encoder.vocabulary.strings
+    assert one.namespaces == other.namespaces
+    for name in one.namespaces:
+        mine, theirs = (own._memory.snapshot(name).segments for own in (one, other))
+        assert [segment.size for segment in mine] == [segment.size for segment in theirs]
+        for left, right in zip(mine, theirs, strict=True):
+            held, wanted = arrays(left), arrays(right)
+            assert held.keys() == wanted.keys()
+            for part, values in held.items():
+                assert (values.dtype, values.shape) == (wanted[part].dtype, wanted[part].shape), part
+                np.testing.assert_array_equal(values, wanted[part], part)
+
+
+def built(count: int, threads: int | None, rich: bool) -> fr.Engine:
+    options: dict[str, Any] = {"analyzer": "minimal"}
+    if rich:
+        options |= {"encoder": fr.OwnVectors(2), "fields": {"text": 1.0, "predicate": 2.0}}
+    return fr.Engine.from_records(records(count, rich=rich), threads=threads, **options)
+
+
+@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 16])
+def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int, rich: bool) -> None:
+    monkeypatch.setattr(memory, "BUILD_CHUNK", chunk)
+    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 32)
+    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(postings, "_compiled", lambda: None)
+        plain = built(90, 1, rich)
+    assert len(plain._memory.snapshot("").segments) > 1
+    for threads in (1, 2, 3, None):
+        assert_same(built(90, threads, rich), plain)
+
+
+@pytest.mark.parametrize("rich", [False, True])
+def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
+    """The same chunks added one by one and merged by the other road."""
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 16)
+    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 0)
+    whole = built(100, 2, rich)
+    monkeypatch.setattr(memory.Memory, "wake", lambda self: None)
+    single = built(0, 1, rich)
+    source = records(100, rich=rich)
+    while part := list(itertools.islice(source, 16)):
+        single.add(part)
+    merged = {
+        name: Snapshot((), own.bm25).extended([merge_segments(own.segments)])
+        for name, own in single._memory.snapshots.items()
+    }
+    assert all(len(own.segments) > 1 for own in single._memory.snapshots.values())
+    single._memory.snapshots = merged
+    assert_same(whole, single)
+
+
+def test_a_segment_closes_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 4)
+    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
+    source = (fr.Record(f"r{n}", "tea", time=float(n)) for n in range(40))
+    engine = fr.Engine.from_records(source, window=12.0)
+    assert [segment.size for segment in engine._memory.snapshot("").segments] == [12, 12, 12, 4]
+
+
+def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUILD_CHARACTERS", 10)
+    monkeypatch.setattr(memory, "READ", 2)
+    texts = ["12345", "12345", "1", "1", "1", "12345678901", "1"]
+    made = (fr.Record(str(n), text) for n, text in enumerate(texts))
+    assert [[own.id for own in chunk] for chunk in memory.chunks_of(made)] == [
+        ["0", "1"],
+        ["2", "3", "4", "5"],
+        ["6"],
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """An analysis that fails behind the caller is of an earlier chunk than a record that is refused meanwhile."""
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 2)
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("first", "tea")])
+    refused = threading.Event()
+    real = Encoder.encode_documents
+
+    def broken(self: Encoder, texts: list[str], threads: int = 1) -> Any:
+        if "break" in texts:
+            refused.wait(0.5 if threads > 1 else 0)
+            raise MemoryError("no room")
+        return real(self, texts, threads)
+
+    monkeypatch.setattr(Encoder, "encode_documents", broken)
+
+    def source() -> Iterator[Any]:
+        yield from (fr.Record(f"r{n}", "new words") for n in range(2))
+        yield from (fr.Record(f"r{n}", "break") for n in range(2, 4))
+        yield fr.Record("r0", "again")
+        refused.set()
+
+    with pytest.raises(MemoryError, match="no room"):
+        engine.add(source(), threads=threads)
+    assert len(engine) == 1
+    assert engine._memory.encoder.vocabulary.strings == ["tea"]
+    monkeypatch.undo()
+    assert engine.add(records(5), threads=threads) == 5
+
+
+@pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
+def test_threads_are_a_number(threads: Any) -> None:
+    with pytest.raises(fr.ParameterError, match="threads must be 1 or more"):
+        fr.Engine.from_records(records(3), threads=threads)

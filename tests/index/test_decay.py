@@ -1,0 +1,175 @@
+"""Decay of scores: its table and its factor against exact arithmetic, its order, and the source's own numbers."""
+
+from __future__ import annotations
+
+import gc
+import math
+import struct
+import weakref
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index.test_segment import build
+
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.index.decay import (
+    FACTOR_BITS,
+    MAX_HALF_LIVES,
+    PART_BITS,
+    TABLE,
+    TICKS,
+    decayed,
+    decayed_bits,
+    rate_of,
+    ticks_of,
+)
+
+HOUR = 3600.0
+scores = st.integers(1, (1 << 61) - 1)
+ages = st.one_of(st.floats(-1e9, 1e12), st.floats(0.0, 1e5), st.just(math.inf), st.just(-math.inf))
+half_lives = st.floats(1e-3, 1e10)
+
+
+def one(score: int, age: float, half_life: float) -> float:
+    """The score of one document, asked at 0."""
+    bits = decayed_bits(np.array([score]), np.array([-age]), 0.0, rate_of(half_life))
+    return float(bits.view(np.float64)[0])
+
+
+def stated(score: int, time: float, now: float, rate: float) -> int:
+    """The definition in Python's own numbers, the product exact before it is rounded once."""
+    age = (now - time) * rate
+    ticks = 0 if not age > 0.0 else MAX_HALF_LIVES * TICKS if math.isinf(age) else math.floor(age)
+    ticks = min(ticks, MAX_HALF_LIVES * TICKS)
+    product = float(Fraction(float(score)) * int(TABLE[ticks % TICKS]))
+    return int(struct.unpack("<q", struct.pack("<d", math.ldexp(product, -(ticks // TICKS) - 30)))[0])
+
+
+def test_the_table_is_rounded_exactly() -> None:
+    """Powers of 2**(-1 / 65536) as integers of 200 bits, their error far below their distance to a half."""
+    bits = 200
+    root = 1 << bits - 1
+    for _ in range(PART_BITS):
+        root = math.isqrt(root << bits)
+    power, kept, nearest = 1 << bits, [], 1 << bits
+    half = 1 << bits - FACTOR_BITS - 1
+    for _ in range(TICKS):
+        kept.append(power + half >> bits - FACTOR_BITS)
+        nearest = min(nearest, abs(power % (2 * half) - half))
+        power = power * root >> bits
+    assert TABLE.dtype == np.int32
+    assert TABLE.tolist() == kept
+    assert nearest * 50_000 > 2 * half
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(scores, ages), min_size=1), half_lives, st.floats(-1e9, 2e9))
+def test_arrays_follow_the_definition(documents: list[tuple[int, float]], half_life: float, now: float) -> None:
+    own = np.array([score for score, _ in documents])
+    times = now - np.array([age for _, age in documents])
+    rate = rate_of(half_life)
+    expected = [stated(score, time, now, rate) for score, time in zip(own.tolist(), times.tolist(), strict=True)]
+    assert decayed_bits(own, times, now, rate).tolist() == expected
+    assert decayed(own, ticks_of(times, now, rate)).view(np.int64).tolist() == expected
+
+
+@settings(deadline=None)
+@given(scores, st.floats(0.0, 800.0), half_lives)
+def test_the_factor_is_the_exponential(score: int, half_lives_ago: float, half_life: float) -> None:
+    age = half_lives_ago * half_life
+    exact = 2.0 ** -(age / half_life) * score
+    assert one(score, age, half_life) == pytest.approx(exact, rel=1.1e-5)
+    assert one(score, age, half_life) >= exact * (1.0 - 1e-8)
+
+
+@settings(deadline=None)
+@given(scores, scores, ages, ages, half_lives)
+def test_more_and_younger_never_score_less(low: int, high: int, young: float, old: float, half_life: float) -> None:
+    (low, high), (young, old) = sorted((low, high)), sorted((young, old))
+    assert 0.0 < one(low, old, half_life) <= one(high, old, half_life) <= one(high, young, half_life) <= float(high)
+    assert one(low, old, half_life) <= one(low, young, half_life) <= one(high, young, half_life)
+
+
+def test_every_tick_is_a_step_down() -> None:
+    ticks = np.concatenate([np.arange(3 * TICKS), np.arange(-3, 1) + MAX_HALF_LIVES * TICKS])
+    found = decayed(np.full(len(ticks), (1 << 61) - 1), ticks)
+    assert (np.diff(found) < 0.0).all()
+    np.testing.assert_array_equal(decayed(np.array([1 << 40]), np.array([5 * TICKS])), [float(1 << 35)])
+    # Nothing is rounded away at the least of all: it is a normal number.
+    assert decayed(np.array([1]), np.array([MAX_HALF_LIVES * TICKS]))[0] == 2.0**-MAX_HALF_LIVES
+
+
+@given(scores, st.floats(-1e12, 0.0), half_lives)
+def test_what_is_to_come_does_not_decay(score: int, age: float, half_life: float) -> None:
+    assert one(score, age, half_life) == float(score)
+
+
+def test_a_record_without_a_time_does_not_decay() -> None:
+    assert ticks_of(np.array([np.nan, np.inf]), 1e9, rate_of(1e-3)).tolist() == [0, 0]
+    assert decayed_bits(np.array([7, 7]), np.array([np.nan, np.inf]), 1e9, 1e9).view(np.float64).tolist() == [7.0, 7.0]
+
+
+def test_a_rate_of_zero_does_not_decay() -> None:
+    assert ticks_of(np.array([-np.inf, 0.0, np.inf]), 1e9, 0.0).tolist() == [0, 0, 0]
+
+
+def test_far_ages_are_clamped() -> None:
+    limit = MAX_HALF_LIVES << PART_BITS
+    times = -np.array([900.0, 901.0, 1e300, np.inf])
+    assert ticks_of(times, 0.0, rate_of(1.0)).tolist() == [limit] * 4
+    assert ticks_of(np.array([-899.99]), 0.0, rate_of(1.0))[0] < limit
+    assert one(3, 1e300, 1.0) == 3.0 * 2.0**-900
+
+
+def test_source_numbers() -> None:
+    """SPEC C003: λ = .01 an hour halves a score in 69.3 hours. C011: an hour weighs .990, a week .186."""
+    half_life = math.log(2.0) / 0.01 * HOUR
+    assert round(half_life / HOUR, 1) == 69.3
+    quanta = 1 << 40
+    hour, week = (one(quanta, hours * HOUR, half_life) / quanta for hours in (1.0, 168.0))
+    assert (round(hour, 3), round(week, 3)) == (0.990, 0.186)
+    assert hour > 2.0 * week
+    for rate, hours in ((0.001, 693.0), (0.1, 6.93)):
+        assert one(quanta, hours * HOUR, math.log(2.0) / rate * HOUR) / quanta == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize("half_life", [0.0, -1.0, 1e-305, math.inf, math.nan])
+def test_what_halves_nothing_is_declined(half_life: float) -> None:
+    with pytest.raises(ParameterError, match="half_life"):
+        rate_of(half_life)
+
+
+def test_the_times_of_a_segment_on_a_device() -> None:
+    """Uploaded when first asked for, and counted from then on; they do not keep the segment."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from fanrank.kernels.device import Resident
+
+    size = 70
+    times = np.arange(size, dtype=np.float64)
+    times[[3, 40]] = np.nan
+    plain, _ = build(["a"] * size)
+    for segment, known in (
+        (replace(plain, columns=replace(plain.columns, numbers={"time": times})), times),
+        (plain, np.full(size, np.nan)),
+    ):
+        resident = Resident(segment, torch.device("cpu"), False)
+        before = resident.bytes
+        expected = np.where(np.isnan(known), np.inf, known)
+        np.testing.assert_array_equal(resident.times.numpy(), expected)
+        assert resident.bytes == before + 8 * size
+        for bits, tiles in ((5, 3), (7, 1)):
+            latest = [expected[start : start + (1 << bits)].max() for start in range(0, size, 1 << bits)]
+            assert resident.latest(bits).tolist() == latest
+            assert len(latest) == tiles
+        assert resident.bytes == before + 8 * size + 8 * 3 + 8 * 1
+        assert resident.latest(5) is resident.latest(5)
+        assert resident.times is resident.times
+    gone = weakref.ref(segment)
+    del segment, plain
+    gc.collect()
+    assert gone() is None
+    assert resident.times.isinf().all()

@@ -1,0 +1,369 @@
+"""Segments that merge, statistics that are always those of the records that are there, contributions per epoch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.arrays import ranges
+from fanrank.engine.index import snapshot as index
+from fanrank.engine.index.bm25 import Statistics
+from fanrank.engine.index.build import build_segment
+from fanrank.engine.index.columns import Ids, Schema
+from fanrank.engine.index.segment import Segment
+from fanrank.engine.index.snapshot import WEEK, Contributions, Merge, Place, Snapshot, Tombstones
+from fanrank.engine.text.analyzers import get_analyzer
+from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+
+TERMS = [f"t{n}" for n in range(9)]
+
+
+def segment(texts: list[list[str]], first: int = 0, times: list[float] | None = None) -> Segment:
+    """A segment over a vocabulary that knows `TERMS` as 0, 1, 2, …; ids are counted from `first`."""
+    records = [
+        fr.Record(f"r{first + n}", " ".join(text), time=None if times is None else times[n])
+        for n, text in enumerate(texts)
+    ]
+    schema = Schema.of(None)
+    values = {name: Vocabulary() for name in schema.categories}
+    return build_segment(records, Encoder(get_analyzer("minimal"), Vocabulary(TERMS)), ("text",), schema, values)
+
+
+def some_texts(count: int, seed: int = 1) -> list[list[str]]:
+    rng = random.Random(seed)
+    return [rng.choices(TERMS, weights=[2.0**-n for n in range(9)], k=rng.randrange(7)) for _ in range(count)]
+
+
+def grown(texts: list[list[str]], cuts: list[int], bm25: fr.BM25 | None = None) -> Snapshot:
+    snapshot = Snapshot((), bm25 or fr.BM25())
+    for start, end in itertools.pairwise(cuts):
+        snapshot = snapshot.extended([segment(texts[start:end], start)])
+    return snapshot
+
+
+def sizes(snapshot: Snapshot) -> list[int]:
+    return [own.size for own in snapshot.segments]
+
+
+def ids(snapshot: Snapshot) -> list[str]:
+    """The live documents, in order."""
+    found = [(place, name) for name, place in snapshot.find_all([f"r{n}" for n in range(400)]).items()]
+    return [name for _, name in sorted(found, key=lambda pair: (pair[0].segment, pair[0].position))]
+
+
+def without(snapshot: Snapshot, numbers: Iterable[int]) -> Snapshot:
+    """The snapshot without the records of these numbers."""
+    return snapshot.without(list(snapshot.find_all([f"r{n}" for n in numbers]).values()))
+
+
+def test_ranges() -> None:
+    def plain(starts: list[int], lengths: list[int]) -> list[int]:
+        return [start + n for start, length in zip(starts, lengths, strict=True) for n in range(length)]
+
+    for starts, lengths in (([], []), ([5], [3]), ([5, 0, 9], [2, 0, 1]), ([7, 3], [0, 4]), ([1, 1], [2, 2])):
+        found = ranges(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
+        assert found.tolist() == plain(starts, lengths)
+
+
+def test_statistics_are_those_of_the_records() -> None:
+    texts = some_texts(60)
+    snapshot = grown(texts, [0, 40, 58, 60])
+    assert snapshot.size == 60
+    assert snapshot.statistics.documents == 60
+    assert snapshot.statistics.total_lengths == (sum(map(len, texts)),)
+    assert len(snapshot.segments) > 1
+    expected = Counter(term for text in texts for term in set(text))
+    terms = np.arange(9, dtype=np.int32)
+    assert snapshot.document_frequencies(terms).tolist() == [expected[term] for term in TERMS]
+    assert snapshot.document_frequencies(terms[::-2]).tolist() == [expected[term] for term in TERMS[::-2]]
+    more = snapshot.extended([segment([["t0"]], 60)])
+    assert (more.statistics.documents, snapshot.statistics.documents) == (61, 60)
+
+
+def test_okapi_sees_every_terms_document_frequency() -> None:
+    texts = some_texts(30)
+    held = Counter(term for text in texts for term in set(text))
+    for cuts in ([0, 30], [0, 20, 29, 30]):
+        found = grown(texts, cuts, fr.BM25("okapi")).statistics.document_frequencies
+        assert found is not None
+        assert sorted(found.tolist()) == sorted(held.values())
+    assert grown(texts, [0, 30]).statistics.document_frequencies is None
+    empty = Snapshot((), fr.BM25("okapi")).statistics
+    assert (empty.documents, empty.total_lengths) == (0, (0,))
+
+
+def test_segments_stay_few_and_numbered_without_gaps() -> None:
+    snapshot = Snapshot((), fr.BM25())
+    for count in range(1, 301):
+        snapshot = snapshot.extended([segment([["t0"]], count - 1)]).compacted()
+        own = sizes(snapshot)
+        assert sum(own) == count
+        assert all(left >= 2 * right for left, right in itertools.pairwise(own))
+        assert len(own) <= math.log2(count) + 1
+        assert list(snapshot.firsts) == [sum(own[:n]) for n in range(len(own))]
+    assert snapshot.ids_of(np.array([0, 299, 128, 128])).tolist() == ["r0", "r299", "r128", "r128"]
+
+
+def test_compacting_goes_as_far_as_the_largest_segment() -> None:
+    parts = [segment([["t0"]] * size, first) for size, first in ((4, 0), (4, 4), (4, 8), (1, 12), (7, 13))]
+    loose = Snapshot((), fr.BM25()).extended(parts)
+    compact = loose.compacted(10)
+    assert sizes(loose) == [4, 4, 4, 1, 7]
+    assert sizes(compact) == [8, 4, 8]
+    assert ids(compact) == ids(loose) == [f"r{n}" for n in range(20)]
+    for limit in (3, 5, 10, 11, 12, 19, 20):
+        more = compact.extended([segment([["t0"]], 20)]).compacted(limit)
+        assert max(sizes(more), default=0) <= max(limit, 8)
+        assert ids(more) == [f"r{n}" for n in range(21)]
+
+
+def test_closed_windows_are_not_merged_with_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 4)
+
+    def timed(first: int, times: list[float]) -> Segment:
+        return segment([["t0"]] * len(times), first, times)
+
+    open_, full = timed(0, [0.0, 1.0, 2.0]), timed(0, [0.0, 1.0, 2.0, 3.0])
+    same, next_ = timed(4, [9.0, 4.0, 4.0]), timed(4, [11.0, 10.0, 12.0])
+    for older, newer, expected in (
+        (full, same, [7]),
+        (full, next_, [4, 3]),  # the window of the older is over, and it is large enough to be closed
+        (open_, next_, [6]),  # too small to be closed
+        (full, segment([["t0"]] * 3, 4), [7]),  # no time: no window that could be over
+        (segment([["t0"]] * 4), next_, [7]),
+    ):
+        assert sizes(Snapshot((), fr.BM25()).extended([older, newer]).compacted(window=10.0)) == expected
+    assert sizes(Snapshot((), fr.BM25()).extended([full, next_]).compacted(window=WEEK)) == [7]
+    # What comes after the border is merged on its own side of it.
+    many = [full, next_, timed(7, [13.0, 14.0]), timed(9, [15.0])]
+    assert sizes(Snapshot((), fr.BM25()).extended(many).compacted(window=10.0)) == [4, 5, 1]
+
+
+@pytest.mark.parametrize("counted", [1, 30, 1 << 12])
+@pytest.mark.parametrize("method", ["lucene", "okapi"])
+def test_statistics_after_any_history_are_those_of_what_remains(
+    monkeypatch: pytest.MonkeyPatch, counted: int, method: str
+) -> None:
+    """Deletes, merges and growth in any order; document frequencies kept in an array or looked up."""
+    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", counted)
+    rng = random.Random(counted)
+    texts = some_texts(80)
+    bm25 = fr.BM25(method)
+    snapshot, kept = Snapshot((), bm25), []
+    terms = np.array([*range(9), 40], dtype=np.int32)
+    buried = 0
+    while len(texts) > 0:
+        size = rng.randrange(1, 12)
+        first = 80 - len(texts)
+        snapshot = snapshot.extended([segment(texts[:size], first)])
+        kept += list(enumerate(texts[:size], first))
+        texts = texts[size:]
+        gone = rng.sample(range(80), k=rng.choice([0, 1, 3, 25]))
+        snapshot = without(snapshot, gone)
+        kept = [(n, text) for n, text in kept if n not in gone]
+        if rng.random() < 0.5:
+            snapshot = snapshot.compacted(rng.choice([8, 100]))
+        at_once = Snapshot((), bm25).extended([segment([text for _, text in kept])])
+        assert (snapshot.size, ids(snapshot)) == (len(kept), [f"r{n}" for n, _ in kept])
+        assert snapshot.statistics.documents == at_once.statistics.documents == len(kept)
+        assert snapshot.statistics.total_lengths == at_once.statistics.total_lengths
+        expected = Counter(term for _, text in kept for term in set(text))
+        df = [expected[term] for term in TERMS] + [0]
+        assert snapshot.document_frequencies(terms).tolist() == at_once.document_frequencies(terms).tolist() == df
+        whole = snapshot.all_document_frequencies()
+        assert whole[whole > 0].tolist() == [n for n in df if n]
+        if method == "okapi":
+            assert snapshot.statistics.document_frequencies is not None
+            assert sorted(snapshot.statistics.document_frequencies.tolist()) == sorted(expected.values())
+        buried += len(snapshot.tombstones)
+        assert snapshot.counts is not None or snapshot.numbers < counted
+    assert buried > 2
+
+
+def test_without_leaves_the_snapshot_before_as_it_was() -> None:
+    before = grown(some_texts(30), [0, 20, 30])
+    df = before.document_frequencies(np.arange(9, dtype=np.int32)).tolist()
+    after = without(before, [3, 25, 29])
+    assert (before.size, after.size, after.numbers) == (30, 27, 30)
+    assert before.document_frequencies(np.arange(9, dtype=np.int32)).tolist() == df
+    assert (before.find("r3"), after.find("r3")) == (Place(0, 3), None)
+    assert before.alive(0) is None
+    assert np.flatnonzero(~after.alive(1)).tolist() == [5, 9]  # type: ignore[operator]
+    assert all(one is other for one, other in zip(before.segments, after.segments, strict=True))
+    assert before.without([]) is before
+    # Ids of the dead can be found at another place.
+    again = after.extended([segment([["t0"]], 3)])
+    assert again.find("r3") == Place(2, 0)
+    assert without(again, [3]).find("r3") is None
+
+
+def test_segments_with_many_dead_are_written_anew() -> None:
+    snapshot = grown(some_texts(64), [0, 40, 60, 64])
+    few, many = without(snapshot, range(9)), without(snapshot, range(10))
+    assert list(few.merges(100)) == []
+    assert list(many.merges(39)) == []
+    (merge,) = many.merges(100)
+    assert (len(merge.segments), merge.segments[0].size) == (1, 40)
+    # Sizes that no longer halve are merged after that.
+    assert sizes(many.replaced(merge, merge.run())) == [30, 20, 4]  # type: ignore[arg-type]
+    assert sizes(many.compacted(100)) == [50, 4]
+    assert ids(many.compacted(100)) == [f"r{n}" for n in range(10, 64)]
+    assert not many.compacted(100).tombstones
+    # Where nobody is left, no segment is.
+    assert sizes(without(snapshot, range(40)).compacted(100)) == [20, 4]
+    assert sizes(without(snapshot, range(64)).compacted(100)) == []
+    assert without(snapshot, range(64)).compacted(100).size == 0
+
+
+def test_what_dies_while_a_merge_runs_is_dead_after_it() -> None:
+    texts = some_texts(30)
+    before = without(grown(texts, [0, 10, 20, 30]), [1, 12])
+    merge = before.merge_of([0, 1])
+    merged = merge.run()
+    assert merged is not None
+    assert merged.size == 18
+    meanwhile = without(before, [5, 12, 15, 22]).extended([segment([["t0"]], 30)])
+    after = meanwhile.replaced(merge, merged)
+    assert after is not None
+    assert sizes(after) == [18, 10, 1]
+    assert ids(after) == ids(meanwhile) == [f"r{n}" for n in range(31) if n not in (1, 5, 12, 15, 22)]
+    assert {number: own.count for number, own in after.tombstones.items()} == {0: 2, 1: 1}
+    terms = np.arange(9, dtype=np.int32)
+    assert after.document_frequencies(terms).tolist() == meanwhile.document_frequencies(terms).tolist()
+    assert after.statistics == meanwhile.statistics
+    # Of segments that are no longer there nothing is replaced.
+    assert after.replaced(merge, merged) is None
+    assert before.replaced(Merge((segment([["t0"]]),), (None,)), merged) is None
+    # All of them die meanwhile.
+    nobody = without(before, range(20)).replaced(merge, merged)
+    assert nobody is not None
+    assert ids(nobody.compacted()) == [f"r{n}" for n in range(20, 30)]
+
+
+def test_tombstones_join() -> None:
+    own = segment(some_texts(20))
+    dead = np.zeros((2, 20), dtype=np.bool_)
+    dead[0, [1, 7]] = dead[1, [0, 2, 19]] = True
+    joined = Tombstones.of(own, dead[0]).joined(Tombstones.of(own, dead[1]))
+    at_once = Tombstones.of(own, dead.any(axis=0))
+    assert (joined.count, joined.lengths) == (at_once.count, at_once.lengths)
+    np.testing.assert_array_equal(joined.alive, ~dead.any(axis=0))
+    np.testing.assert_array_equal(joined.terms, at_once.terms)
+    np.testing.assert_array_equal(joined.frequencies, at_once.frequencies)
+
+
+def test_find() -> None:
+    snapshot = grown([["t0"]] * 20, [0, 16, 19, 20])
+    assert len(snapshot.segments) > 1
+    for number in range(20):
+        found = snapshot.find(f"r{number}")
+        assert found is not None
+        assert snapshot.firsts[found.segment] + found.position == number
+    assert snapshot.find("r20") is None
+    assert snapshot.find("") is None
+
+
+def derived(texts: list[list[str]], terms: list[int], bm25: fr.BM25) -> Contributions:
+    own = segment(texts)
+    snapshot = Snapshot((own,), bm25)
+    positions = own.locate(np.array(terms, dtype=np.int32))
+    df = snapshot.document_frequencies(np.array(terms, dtype=np.int32))
+    contributions = snapshot.contributions[0]
+    contributions.derive(positions, bm25.idf(df, snapshot.statistics))
+    return contributions
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
+@pytest.mark.parametrize("method", ["lucene", "robertson", "bm25+"])
+def test_contributions_are_the_formulas(monkeypatch: pytest.MonkeyPatch, chunk: int, method: str) -> None:
+    monkeypatch.setattr(index, "DERIVE_CHUNK", chunk)
+    texts, bm25 = some_texts(80), fr.BM25(method)
+    own, contributions = segment(texts), derived(texts, [0, 1, 4], bm25)
+    average = sum(map(len, texts)) / 80
+    statistics = Statistics(80, (sum(map(len, texts)),))
+    for term in (0, 1, 4):
+        position = int(own.locate(np.array([term], dtype=np.int32))[0])
+        start, end = own.offsets[position : position + 2].tolist()
+        idf = float(bm25.idf(np.array([end - start]), statistics)[0])
+        expected = []
+        for document in own.documents[start:end].tolist():
+            tf = texts[document].count(TERMS[term])
+            norm = 0.25 + 0.75 * (len(texts[document]) / average)
+            saturated = tf * 2.2 / (tf + 1.2 * norm)
+            expected.append(round(idf * (saturated + (1.0 if method == "bm25+" else 0.0)) * 2**18))
+        assert contributions.quanta[start:end].tolist() == expected
+        assert contributions.maxima[position] == max(map(abs, expected))
+    untouched = own.locate(np.array([2, 3, 5], dtype=np.int32))
+    assert contributions.maxima[untouched].tolist() == [0, 0, 0]
+
+
+def test_lists_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine(backend="numpy")
+    engine.add([fr.Record(str(n), " ".join(text)) for n, text in enumerate(some_texts(40))])
+    counted: list[int] = []
+    plain = fr.BM25.quanta
+
+    def counting(self: fr.BM25, saturated: np.ndarray, idf: np.ndarray) -> np.ndarray:
+        counted.append(len(saturated))
+        return plain(self, saturated, idf)
+
+    monkeypatch.setattr(fr.BM25, "quanta", counting)
+    engine.search(["t0 t1", "t1"])
+    once = sum(counted)
+    assert once > 0
+    engine.search(["t1", "t0"])
+    assert sum(counted) == once
+    engine.search(["t2"])
+    assert sum(counted) > once
+    counted.clear()
+    engine.add([fr.Record("new", "t0")])  # a new epoch: N and every idf changed
+    engine.search(["t0 t1"])
+    assert sum(counted) >= once
+
+
+@pytest.mark.parametrize(("k1", "dtype"), [(1.2, np.int32), (1000.0, np.int64)])
+def test_contributions_take_int64_where_int32_might_not_hold_them(k1: float, dtype: type) -> None:
+    # ln(2 * 8000 + 2) * 1001 * 2**18 is above 2**31
+    own = segment([["t0"]] * 3)
+    contributions = Contributions(own, fr.BM25(k1=k1), Statistics(8000, (8000,)))
+    assert contributions.quanta.dtype == dtype
+
+
+def test_tile_bounds_are_the_largest_contributions_of_each_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "TILE_BITS", 2)
+    texts = some_texts(50)
+    own, contributions = segment(texts), derived(texts, [0, 5], fr.BM25("robertson"))
+    for term in (0, 5):
+        position = int(own.locate(np.array([term], dtype=np.int32))[0])
+        start, end = own.offsets[position : position + 2].tolist()
+        bounds = contributions.tile_bounds(position)
+        pairs = list(zip(own.documents[start:end].tolist(), contributions.quanta[start:end].tolist(), strict=True))
+        tiles = sorted({document // 4 for document, _ in pairs})
+        assert bounds.tiles.tolist() == tiles
+        assert bounds.maxima.tolist() == [max(abs(q) for d, q in pairs if d // 4 == tile) for tile in tiles]
+        for number, tile in enumerate(tiles):
+            inside = own.documents[bounds.starts[number] : bounds.starts[number + 1]]
+            assert inside.tolist() == [d for d, _ in pairs if d // 4 == tile]
+
+
+def test_ids_survive_merging() -> None:
+    parts = [segment([["t0"]] * 5, 0), segment([["t0"]] * 5, 5)]
+    merged = Snapshot((), fr.BM25()).extended(parts).compacted().segments
+    assert len(merged) == 1
+    assert isinstance(merged[0].ids, Ids)
+    assert merged[0].ids.strings.tolist() == [f"r{n}" for n in range(10)]
+
+
+def test_a_large_namespace_without_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counts are an empty array, and a term of another namespace may be asked for."""
+    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 1)
+    snapshot = grown([[], []], [0, 2])
+    assert snapshot.counts is not None
+    assert snapshot.document_frequencies(np.array([0, 7], dtype=np.int32)).tolist() == [0, 0]

@@ -1,0 +1,614 @@
+"""Learned sparse weights ride the CSR: equal to scipy's product of the same integers, difference 0 (A105 to A107)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+sparse = pytest.importorskip("scipy.sparse", reason="scipy is not installed")
+
+import fanrank as fr  # noqa: E402
+from fanrank.cpu_fallback import newest, prune, score, search  # noqa: E402
+from fanrank.engine.backends import choose as backend  # noqa: E402
+from fanrank.engine.evaluate.beir import load_beir  # noqa: E402
+from fanrank.engine.index import learned, segment  # noqa: E402
+from fanrank.engine.index import snapshot as index  # noqa: E402
+from fanrank.engine.index.bm25 import DOT, MAX_IMPACT, SCALE, Statistics  # noqa: E402
+from fanrank.engine.index.columns import Columns, Ids, Schema  # noqa: E402
+from fanrank.engine.index.decay import decayed_bits, rate_of  # noqa: E402
+from fanrank.engine.index.learned import IMPACTS, SCORE_UNIT, build_learned, query_terms  # noqa: E402
+from fanrank.engine.index.masks import EVERYTHING, CompiledFilter, compile_filter  # noqa: E402
+from fanrank.engine.index.segment import Segment, merge_segments  # noqa: E402
+from fanrank.engine.index.snapshot import Place, Snapshot  # noqa: E402
+from fanrank.engine.metrics.ranking import per_query  # noqa: E402
+from fanrank.engine.plan.plan import Plan, Request, make_plan  # noqa: E402
+from fanrank.engine.text.vocabulary import Vocabulary  # noqa: E402
+
+SCHEMA = Schema.of(None)
+VOCABULARY = 30_522  # A105
+EXECUTIONS = ("exhaustive", "pruned", "auto")
+CPU = ("numpy", "numba")
+DEVICES = ("cuda-host", pytest.param("triton", id="triton-interpreter"))
+
+Weights = Mapping[str, float]
+Serve = Callable[..., Any]
+Answer = list[list[tuple[int, int]]]
+
+
+@dataclass
+class Corpus:
+    """Documents given as weights, in segments, and what their columns hold."""
+
+    parts: list[list[Weights | None]]
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    values: dict[str, Vocabulary] = field(default_factory=lambda: {name: Vocabulary() for name in SCHEMA.categories})
+
+    def __post_init__(self) -> None:
+        self.documents = [own for part in self.parts for own in part]
+        # In no order of time.
+        self.records = [
+            fr.Record(f"r{n}", "", session=f"s{n % 3}", time=float(n * 5 % 7)) for n in range(len(self.documents))
+        ]
+        segments, start = [], 0
+        for part in self.parts:
+            segments.append(self.segment(part, self.records[start : start + len(part)]))
+            start += len(part)
+        self.snapshot = Snapshot(tuple(segments), IMPACTS)
+
+    def segment(self, part: list[Weights | None], records: list[fr.Record]) -> Segment:
+        columns = Columns.of(records, SCHEMA, self.values)
+        return build_learned(part, self.vocabulary, Ids.of([record.id for record in records]), columns)
+
+    def filter(self, session: str) -> CompiledFilter:
+        return compile_filter(fr.col("session") == session, SCHEMA, self.values)
+
+    def request(self, weights: Weights, k: int, row: int = 0, **options: Any) -> Request:
+        terms, integers = query_terms(weights, self.vocabulary)
+        return Request(row, terms, k, weights=integers, **options)
+
+    def matrix(self) -> Any:
+        """int64 [documents, vocabulary] the stored integers, worked out from the weights one by one."""
+        return integers_of(self.documents, self.vocabulary)
+
+    def expected(
+        self, requests: list[Request], dead: tuple[int, ...] = (), passing: list[Callable[[int], bool]] | None = None
+    ) -> Answer:
+        """The rows by the scipy product, a full sort, and masks."""
+        matrix, rows = self.matrix(), []
+        for number, request in enumerate(requests):
+            query = np.zeros(matrix.shape[1], dtype=np.int64)
+            np.add.at(query, np.array(request.terms, dtype=np.int64), np.array(request.weights, dtype=np.int64))
+            sums = np.asarray((sparse.csr_matrix(query) @ matrix.T).toarray())[0]
+            assert sums.dtype == np.int64
+            times = np.array([record.time for record in self.records])
+            held = (sums > 0) & (times >= request.since) & (times <= request.until)
+            held[list(dead)] = False
+            if passing is not None:
+                held &= np.array([passing[number](document) for document in range(len(held))], dtype=np.bool_)
+            keys = decayed_bits(sums, times, request.now, request.rate) if request.rate else sums
+            order = np.lexsort((np.arange(len(keys)), -keys))
+            rows.append([(d, int(keys[d])) for d in order.tolist() if held[d]][: request.k])
+        return rows
+
+
+def integers_of(documents: list[Weights | None], vocabulary: Vocabulary) -> Any:
+    held = [
+        (row, vocabulary.ids[term], round(float(weight) * 1024))
+        for row, own in enumerate(documents)
+        for term, weight in (own or {}).items()
+        if round(float(weight) * 1024)
+    ]
+    rows, terms, weights = np.array(held, dtype=np.int64).reshape(-1, 3).T
+    return sparse.csr_matrix((weights, (rows, terms)), shape=(len(documents), max(len(vocabulary), 1)))
+
+
+@cache
+def chosen(name: str) -> backend.Backend:
+    status = next(status for status in backend.statuses() if status.name == name)
+    if not status.usable:
+        pytest.skip(status.reason)
+    found = backend.choose(name)
+    if found.device is not None:
+        found.device.verbs.tile_bits = lambda wide: 5  # type: ignore[method-assign]
+    return found
+
+
+def serve(name: str) -> Serve:
+    """The search verb of a backend; on a device a fresh residency, in tiles of 32 documents."""
+    found = chosen(name)
+    if found.device is None:
+        return found.search
+    from fanrank.kernels.search import DeviceSearch
+
+    return DeviceSearch(found.device.verbs, found.device.residency.device)
+
+
+def answer(verb: Serve, plan: Plan, batch: int, k: int, execution: str = "auto") -> Answer:
+    scores, documents, counts = verb((plan,), batch, k, execution=execution)
+    assert scores.dtype == documents.dtype == np.int64
+    for row, count in enumerate(counts.tolist()):
+        assert (documents[row, count:] == -1).all()
+        assert (scores[row, count:] == 0).all()
+    return [
+        list(zip(documents[row, :count].tolist(), scores[row, :count].tolist(), strict=True))
+        for row, count in enumerate(counts.tolist())
+    ]
+
+
+def roads(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Iterator[tuple[str, Answer]]:
+    """Every way of asking that must not change the answer."""
+    batch = len(requests)
+    for execution in EXECUTIONS[:1] if name == "triton" else EXECUTIONS:
+        yield execution, answer(serve(name), make_plan(snapshot, requests), batch, k, execution)
+    if name != "triton":
+        alone = [replace(request, row=0) for request in requests]
+        yield "one by one", [answer(serve(name), make_plan(snapshot, [one]), 1, k)[0] for one in alone]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles, groups, chunks and rows so small that a few documents cross all their borders."""
+    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(prune, "TILE_BITS", 2)
+    monkeypatch.setattr(prune, "TILE", 4)
+    monkeypatch.setattr(prune, "MIN_TILES", 2)
+    monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
+    monkeypatch.setattr(newest, "FIRST_BLOCK", 2)
+    monkeypatch.setattr(newest, "LAST_BLOCK", 8)
+    monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
+    monkeypatch.setattr(search, "GROUP", 3)
+    monkeypatch.setattr(search, "CHUNK_BYTES", 64)
+
+
+# The formula and its integers.
+
+
+def test_a_posting_contributes_its_frequency() -> None:
+    frequencies = np.array([[1, 2, 3, 1023, 4095, 4096, MAX_IMPACT, (1 << 31) - 1]], dtype=np.int32)
+    norms = IMPACTS.norms(np.zeros_like(frequencies), Statistics(5, (0,)))
+    idf = IMPACTS.idf(np.array([1, 3, 5]), Statistics(5, (0,)))
+    assert idf.tolist() == [1.0, 1.0, 1.0]
+    saturated = IMPACTS.saturated(frequencies, norms)
+    assert IMPACTS.quanta(saturated, np.ones(8)).tolist() == frequencies[0].tolist()
+    # The order in which a loop may multiply.
+    assert (saturated * (SCALE * 1.0) == frequencies[0]).all()
+    assert IMPACTS.bounds(np.ones(2)).tolist() == [MAX_IMPACT, MAX_IMPACT]
+    assert IMPACTS.bounds(np.array([1.0, 0.0]), 700).tolist() == [700, 0]
+    assert not IMPACTS.needs_int64(Statistics(1 << 40, (0,)))
+    assert not IMPACTS.signed
+    assert DOT not in fr.METHODS
+    with pytest.raises(fr.ParameterError, match="'dot' has no fields"):
+        fr.BM25(DOT, fields={"text": 1.0, "title": 2.0})
+
+
+def test_quantize() -> None:
+    assert learned.DOCUMENT_STEP * 1024 == 1.0
+    assert [learned.quantize(w / 1024) for w in (0.0, 0.5, 0.51, 1.5, 2.5, 65_535)] == [0, 0, 1, 2, 2, MAX_IMPACT]
+    assert learned.quantize(np.float32(1.1)) == 1126
+    # log1p(relu(logit)) below 4 (A105) fits the 12 bits of a word on a device.
+    assert learned.quantize(math.log1p(53.0)) <= 4095
+    assert SCORE_UNIT == 2.0**-20
+    assert learned.quantize(3.0) * learned.quantize(1.25, learned.QUERY_STEP) * SCORE_UNIT == 3.75
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.0, learned.MAX_DOCUMENT_WEIGHT), max_size=20))
+def test_a_whole_batch_is_quantized_as_its_weights(weights: list[float]) -> None:
+    corpus = Corpus([[{str(n): weight for n, weight in enumerate(weights)}]])
+    own = corpus.snapshot.segments[0]
+    found = dict(zip(own.terms.tolist(), own.frequencies()[0].tolist(), strict=True))
+    stored = {corpus.vocabulary.strings[term]: impact for term, impact in found.items()}
+    assert stored == {str(n): learned.quantize(w) for n, w in enumerate(weights) if learned.quantize(w)}
+
+
+def test_the_segment() -> None:
+    vocabulary = Vocabulary(["dog"])
+    own = build_learned(
+        [{"dog": 0.25, "cat": 1.5, "ant": 0.0001}, None, {"dog": 1.5, "bee": 63.9990234375}, {}],
+        vocabulary,
+        Ids.of(["a", "b", "c", "d"]),
+        Columns.of([fr.Record(name, "") for name in "abcd"], SCHEMA, {n: Vocabulary() for n in SCHEMA.categories}),
+    )
+    # New terms alphabetically, without the one that no posting has.
+    assert vocabulary.strings == ["dog", "bee", "cat"]
+    assert own.terms.tolist() == [0, 1, 2]
+    assert own.offsets.tolist() == [0, 2, 3, 4]
+    assert own.documents.tolist() == [0, 2, 2, 0]
+    assert own.frequencies().tolist() == [[256, 1536, MAX_IMPACT, 1536]]
+    assert own.kind_frequencies.tolist() == [[256, 1536, MAX_IMPACT]]
+    assert own.kinds.dtype == np.uint16
+    assert own.lengths.tolist() == [[0, 0, 0, 0]]
+    assert (own.size, own.total_lengths, own.ids[2]) == (4, (0,), "c")
+    assert [a.dtype for a in (own.terms, own.offsets, own.documents)] == [np.int32, np.int64, np.int32]
+
+
+def test_nothing_held() -> None:
+    for part in ([], [None, {}], [{"a": 0.0}]):
+        corpus = Corpus([part])
+        assert corpus.snapshot.segments[0].postings == len(corpus.vocabulary) == 0
+        plan = make_plan(corpus.snapshot, [corpus.request({"a": 1.0}, 3)])
+        assert answer(serve("numpy"), plan, 1, 3) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (-0.5, r"must lie in \[0, 63.999\], not -0.5"),
+        (math.nan, "must lie in .*, not nan"),
+        (math.inf, "must lie in .*, not inf"),
+        (64.0, "must lie in .*, not 64.0"),
+        (np.float16(64.0), "must lie in"),
+        (10**400, "must lie in"),
+        ("2", "must be a number, not '2'"),
+        (None, "must be a number, not None"),
+        (True, "must be a number, not True"),
+    ],
+)
+def test_weights_that_cannot_be_held(weight: Any, message: str) -> None:
+    with pytest.raises(fr.RecordError, match=f"id 'r1': the weight of 'b' {message}"):
+        Corpus([[{"a": 1.0}, {"a": 2.0, "b": weight}]])
+    vocabulary = Vocabulary(["b"])
+    if weight not in (64.0, 10**400):
+        with pytest.raises(fr.QueryError, match=r"the weight of the query's term 'b' must "):
+            query_terms({"a": 1.0, "b": weight}, vocabulary)
+    with pytest.raises(fr.QueryError, match=r"must lie in \[0, 1024\], not 1024.1"):
+        query_terms({"b": 1024.1}, vocabulary)
+
+
+@pytest.mark.parametrize(("term", "message"), [(7, "must be a string, not 7"), ("\ud800", "lone surrogate")])
+def test_terms_that_cannot_be_held(term: Any, message: str) -> None:
+    vocabulary = Vocabulary(["b"])
+    ids = Ids.of(["x", "y"])
+    columns = Columns(2, {}, {})
+    with pytest.raises(fr.RecordError, match=f"id 'y': .*{message}"):
+        build_learned([{"a": 1.0}, {term: 1.0}], vocabulary, ids, columns)
+    assert vocabulary.strings == ["b"]
+
+
+def test_query_terms() -> None:
+    vocabulary = Vocabulary(["b", "a"])
+    weights = {"a": 1.5, "unknown": 3.0, "b": 0.0004, np.str_("b"): 1024.0}
+    assert query_terms(weights, vocabulary) == ([1, 0], [1536, 1 << 20])
+    assert query_terms({"a": 0.0, "b": 0.0004}, vocabulary) == ([], [])
+
+
+# Query weights in plans.
+
+
+def test_weights_of_repeated_terms_add_up() -> None:
+    corpus = Corpus([[{"a": 1.0}, {"b": 1.0}]])
+    plan = make_plan(corpus.snapshot, [Request(0, [1, 0, 1], 2, weights=[5, 7, 9]), Request(1, [0, 0], 2)])
+    assert plan.multiplicities.tolist() == [7, 14, 2]
+    assert plan.large.tolist() == [False, False]
+    unique = Snapshot(corpus.snapshot.segments, fr.BM25(DOT, query_tf="unique"))
+    plan = make_plan(unique, [Request(0, [1, 0, 1], 2, weights=[5, 7, 9]), Request(1, [0, 0], 2)])
+    assert plan.multiplicities.tolist() == [7, 14, 1]
+
+
+def test_weights_that_do_not_fit() -> None:
+    snapshot = Corpus([[{"a": 1.0}]]).snapshot
+    with pytest.raises(fr.QueryError, match="2 terms but 1 weights"):
+        make_plan(snapshot, [Request(0, [0, 0], 1, weights=[1])])
+    with pytest.raises(fr.QueryError, match="must be 1 or more, not 0"):
+        make_plan(snapshot, [Request(0, [0], 1), Request(1, [0, 0], 1, weights=[1, 0])])
+    with pytest.raises(fr.QueryError, match="add up to 2,147,483,648"):
+        make_plan(snapshot, [Request(0, [0] * 2048, 1, weights=[1 << 20] * 2048)])
+
+
+def test_text_queries_may_bring_weights() -> None:
+    engine = fr.Engine.from_records([fr.Record("x", "cat dog"), fr.Record("y", "dog dog"), fr.Record("z", "cat")])
+    (snapshot,) = engine._memory.snapshots.values()
+    cat, dog = (engine._memory.encoder.encode_query(word)[0] for word in ("cat", "dog"))
+    repeated = make_plan(snapshot, [Request(0, [cat] * 3 + [dog] * 2, 3)])
+    weighted = make_plan(snapshot, [Request(0, [cat, dog], 3, weights=[3, 2])])
+    assert answer(serve("numpy"), weighted, 1, 3) == answer(serve("numpy"), repeated, 1, 3)
+
+
+@pytest.mark.parametrize("name", [*CPU, *DEVICES])
+def test_where_int32_ends(name: str) -> None:
+    """The bound is the largest weight that is held, and one more than int32 holds takes the int64 road."""
+    held = {"a": 63.0, "b": 63.0}  # 64,512 each
+    corpus = Corpus([[held, {"a": 1.0}, {"b": 63.0}, {"c": 63.0}] * 10])
+    last = ((1 << 31) - 1) // (2 * 64_512)
+    narrow, wide = ([0, 1], [last, last]), ([0, 1], [last, last + 1])
+    requests = [Request(n, terms, 25, weights=own) for n, (terms, own) in enumerate([narrow, wide, ([0, 1], [1, 1])])]
+    plan = make_plan(corpus.snapshot, requests)
+    assert plan.large.tolist() == [False, True, False]
+    expected = corpus.expected(requests)
+    assert expected[0][0][1] < 1 << 31 <= expected[1][0][1]
+    for road, found in roads(name, corpus.snapshot, requests, 25):
+        assert found == expected, road
+
+
+# One answer on every road.
+
+NAMES = [f"t{number}" for number in range(12)]
+# Few values, so that ties are common, among them the largest and one that rounds to 0.
+some_weight = st.sampled_from([0.0004, 1 / 1024, 0.25, 0.5, 1.0, 1.0, 3.999, 63.9990234375]) | st.floats(0.0, 4.0)
+document = st.dictionaries(st.sampled_from(NAMES), some_weight, max_size=6) | st.none()
+parts = st.lists(st.lists(document, max_size=25), min_size=1, max_size=3)
+query = st.dictionaries(
+    st.sampled_from([*NAMES, "unknown"]), st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.25, 1024.0]) | st.floats(0.0, 5.0)
+)
+queries = st.lists(
+    st.tuples(
+        query,
+        st.integers(0, 40),
+        st.sampled_from([None, "s0", "s1", "nobody"]),
+        st.sampled_from([(-math.inf, math.inf), (2.0, math.inf), (1.0, 4.0), (9.0, 9.5)]),
+        st.sampled_from([0.0, 0.0, rate_of(2.0)]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def check_roads(name: str, documents: list[list[Weights | None]], batch: list[Any], dead: list[int]) -> None:
+    corpus = Corpus(documents)
+    size = len(corpus.documents)
+    dead = sorted({number % size for number in dead}) if size else []
+    places, snapshot = [], corpus.snapshot
+    for number in dead:
+        own = max(n for n, first in enumerate(snapshot.firsts) if first <= number and snapshot.segments[n].size)
+        places.append(Place(own, number - snapshot.firsts[own]))
+    snapshot = snapshot.without(places)
+    requests, passing = [], []
+    for row, (weights, k, session, (since, until), rate) in enumerate(batch):
+        accepted = EVERYTHING if session is None else corpus.filter(session)
+        options = {"filter": accepted, "since": since, "until": until, "now": 8.0, "rate": rate}
+        requests.append(corpus.request(weights, k, row, **options))
+        passing.append(lambda n, session=session: session is None or corpus.records[n].session == session)
+    expected = corpus.expected(requests, tuple(dead), passing)
+    k = max(request.k for request in requests)
+    for road, found in roads(name, snapshot, requests, k):
+        assert found == expected, road
+
+
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", CPU)
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(documents=parts, batch=queries, dead=st.lists(st.integers(0, 80), max_size=5))
+def test_every_road_equals_the_product(
+    name: str, documents: list[list[Weights | None]], batch: list[Any], dead: list[int]
+) -> None:
+    check_roads(name, documents, batch, dead)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_device_equals_the_product(name: str) -> None:
+    @settings(max_examples=8 if name == "triton" else 60, deadline=None, suppress_health_check=SLOW)
+    @given(documents=parts, batch=queries, dead=st.lists(st.integers(0, 80), max_size=5))
+    def check(documents: list[list[Weights | None]], batch: list[Any], dead: list[int]) -> None:
+        check_roads(name, documents, batch, dead)
+
+    check()
+
+
+def test_tensors_in_tensors_out() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    corpus = Corpus([[{"a": 1.0, "b": 3.5}, {"a": 63.0}, None, {"b": 0.25, "c": 1.0}] * 20, [{"a": 2.0}] * 5])
+    asked: list[Weights] = [{"a": 1.5, "b": 0.5}, {}, {"c": 1024.0, "a": 1024.0}]
+    requests = [corpus.request(own, 7, row) for row, own in enumerate(asked)]
+    offsets = np.cumsum([0, *(len(own.terms) for own in requests)])
+    terms, weights = (
+        torch.tensor([number for own in requests for number in getattr(own, name) or ()], dtype=torch.int64)
+        for name in ("terms", "weights")
+    )
+    chosen("cuda-host")
+    found = serve("cuda-host").tensors(corpus.snapshot, terms, torch.from_numpy(offsets), weights, 7)
+    expected = corpus.expected(requests)
+    assert found.counts.tolist() == [len(row) for row in expected]
+    for row, own in enumerate(expected):
+        assert found.documents[row, : len(own)].tolist() == [document for document, _ in own]
+        assert (found.scores[row, : len(own)] * SCALE).tolist() == [total for _, total in own]
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents=parts)
+def test_merged_equals_built_at_once(documents: list[list[Weights | None]]) -> None:
+    corpus = Corpus(documents)
+    merged = merge_segments(corpus.snapshot.segments)
+    at_once = corpus.segment(corpus.documents, corpus.records)
+    for name in ("terms", "offsets", "documents", "lengths"):
+        assert getattr(merged, name).tolist() == getattr(at_once, name).tolist()
+    assert merged.frequencies().tolist() == at_once.frequencies().tolist()
+
+
+# At the size of SciFact.
+
+
+def impact_matrix(rng: np.random.Generator, rows: int, low: int, high: int, popular: Any) -> Any:
+    """float64 [rows, VOCABULARY], log1p(relu(logit)): `low` to `high` terms drawn a row, a third of them popular."""
+    drawn = [
+        np.unique(np.concatenate([rng.choice(popular, n // 3), rng.choice(VOCABULARY, n - n // 3, replace=False)]))
+        for n in rng.integers(low, high + 1, rows).tolist()
+    ]
+    owners = np.repeat(np.arange(rows), [len(own) for own in drawn])
+    weights = np.log1p(np.maximum(rng.normal(1.0, 2.0, len(owners)), 0.0))
+    return sparse.csr_matrix((weights, (owners, np.concatenate(drawn))), shape=(rows, VOCABULARY))
+
+
+def as_weights(matrix: Any, name: Callable[[int], str] = "t{}".format) -> list[Weights]:
+    return [
+        {name(term): weight for term, weight in zip(row.indices.tolist(), row.data.tolist(), strict=True)}
+        for row in matrix
+    ]
+
+
+@dataclass
+class Case:
+    """Documents and queries as float matrices over one vocabulary, indexed, and the product of their integers."""
+
+    documents: Any
+    queries: Any
+
+    def __post_init__(self) -> None:
+        names = [f"t{number:06d}" for number in range(self.documents.shape[1])]
+        self.corpus = Corpus([as_weights(self.documents, names.__getitem__)])
+        self.requests = [
+            self.corpus.request(own, 100, row) for row, own in enumerate(as_weights(self.queries, names.__getitem__))
+        ]
+        self.sums = np.asarray((stepped(self.queries) @ stepped(self.documents).T).toarray())
+        assert self.sums.dtype == np.int64
+
+    def expected(self, k: int) -> Answer:
+        order = np.argsort(-self.sums, axis=1, kind="stable")[:, :k]
+        return [
+            [(d, int(sums[d])) for d in own.tolist() if sums[d]] for own, sums in zip(order, self.sums, strict=True)
+        ]
+
+
+def stepped(matrix: Any) -> Any:
+    return sparse.csr_matrix(
+        (np.rint(matrix.data * 1024).astype(np.int64), matrix.indices, matrix.indptr), matrix.shape
+    )
+
+
+@pytest.fixture(scope="module")
+def random_case() -> Case:
+    rng = np.random.default_rng(5)
+    popular = rng.choice(VOCABULARY, 300, replace=False)
+    documents = impact_matrix(rng, 5000, 60, 200, popular)
+    queries = sparse.vstack(
+        [impact_matrix(rng, 12, 60, 60, popular), impact_matrix(rng, 6, 100, 500, popular)], format="csr"
+    )
+    # The last ones so heavy that their sums leave int32.
+    queries.data[queries.indptr[-3] :] *= 200.0
+    return Case(documents, queries)
+
+
+def check_at_size(name: str, case: Case, queries: int | None = None) -> None:
+    """The first so many queries, or all."""
+    requests = case.requests[:queries]
+    for k in (10, 100):
+        plan = make_plan(case.corpus.snapshot, [replace(request, k=k) for request in requests])
+        expected = case.expected(k)[:queries]
+        for execution in EXECUTIONS:
+            assert answer(serve(name), plan, len(requests), k, execution) == expected, (k, execution)
+    for request in requests[::5]:
+        alone = make_plan(case.corpus.snapshot, [replace(request, row=0, k=10)])
+        assert answer(serve(name), alone, 1, 10) == [case.expected(10)[request.row]]
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_random_weights(name: str, random_case: Case) -> None:
+    plan = make_plan(random_case.corpus.snapshot, random_case.requests)
+    assert plan.large.tolist() == [False] * 16 + [True] * 2
+    assert random_case.sums.max() > 1 << 31
+    assert np.diff(plan.offsets).max() > 100
+    check_at_size(name, random_case)
+
+
+@dataclass
+class Dataset:
+    """A BEIR dataset, BM25's contributions to it as weights (quanta / 2**18), and its queries as counts."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.data = load_beir(self.folder)
+        engine = fr.Engine.from_records(self.data.records, backend="numpy")
+        (snapshot,) = engine._memory.snapshots.values()
+        width = len(engine._memory.encoder.vocabulary)
+        rows, terms, weights = [], [], []
+        for first, own, contributions in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
+            idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
+            contributions.derive(np.arange(len(own.terms)), idf)
+            rows.append(own.documents + first)
+            terms.append(np.repeat(own.terms, np.diff(own.offsets)))
+            weights.append(contributions.quanta / SCALE)
+        documents = sparse.csr_matrix(
+            (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
+        )
+        asked = [engine._memory.encoder.encode_query(query.text) for query in self.data.queries]
+        owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
+        queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
+        queries.sum_duplicates()
+        self.case = Case(documents, queries)
+
+
+@pytest.fixture(scope="module")
+def scifact(data: Path) -> Dataset:
+    return Dataset(data / "scifact")
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_bm25_weights_of_scifact(name: str, scifact: Dataset) -> None:
+    check_at_size(name, scifact.case, None if name == CPU[-1] else 60)
+
+
+def test_bm25_weights_of_cranfield_on_the_cuda_kernels(data: Path) -> None:
+    case = Dataset(data / "cranfield").case
+    found = chosen("cuda-host")
+    assert found.device is not None
+    plan = make_plan(case.corpus.snapshot, [replace(request, k=10) for request in case.requests[:40]])
+    assert answer(serve("cuda-host"), plan, 40, 10) == case.expected(10)[:40]
+
+
+def error_bounds(documents: Any, queries: Any) -> Any:
+    """[queries, documents] by how much steps of 2**-10 can move a score."""
+
+    def pattern(matrix: Any) -> Any:
+        return sparse.csr_matrix((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
+
+    heavy, shared = (
+        queries @ pattern(documents).T + pattern(queries) @ documents.T,
+        pattern(queries) @ pattern(documents).T,
+    )
+    return ((heavy * 2.0**-10 + shared * 2.0**-21) / 2).toarray()
+
+
+def test_the_error_of_quantisation(
+    random_case: Case, scifact: Dataset, record_property: Callable[[str, object], None]
+) -> None:
+    for name, case in (("random", random_case), ("scifact", scifact.case)):
+        exact = (case.queries @ case.documents.T).toarray()
+        errors = np.abs(case.sums * SCORE_UNIT - exact)
+        bounds = error_bounds(case.documents, case.queries)
+        # The float64 product itself rounds.
+        assert (errors <= bounds + 1e-12 * exact).all()
+        assert errors.max() > bounds.max() / 100  # or the bound says nothing
+        record_property(
+            f"{name}: largest error, its bound, largest score", [float(v.max()) for v in (errors, bounds, exact)]
+        )
+        print(f"{name}: largest error {errors.max():.6f}, bound {bounds.max():.6f}, score {exact.max():.3f}")
+
+
+def test_ndcg_does_not_change(scifact: Dataset) -> None:
+    pytest.importorskip("pytrec_eval", reason="pytrec_eval is not installed")
+    ids = [record.id for record in scifact.data.records]
+    rng = np.random.default_rng(3)
+    counts = scifact.case.queries
+    real = counts.copy()
+    real.data = np.log1p(1.5 * counts.data * rng.uniform(0.5, 1.5, counts.nnz))
+    for queries in (counts, real):
+        exact = (queries @ scifact.case.documents.T).toarray()
+        order = np.argsort(-exact, axis=1, kind="stable")[:, :100]
+        names = [f"t{number:06d}" for number in range(queries.shape[1])]
+        requests = [
+            scifact.case.corpus.request(own, 100, row) for row, own in enumerate(as_weights(queries, names.__getitem__))
+        ]
+        plan = make_plan(scifact.case.corpus.snapshot, requests)
+        found = answer(serve("numpy"), plan, len(requests), 100)
+        values = []
+        for rows in (
+            [row[exact[n, row] > 0].tolist() for n, row in enumerate(order)],
+            [[d for d, _ in r] for r in found],
+        ):
+            ranked = {q.id: [ids[d] for d in row] for q, row in zip(scifact.data.queries, rows, strict=True)}
+            values.append(float(np.mean(per_query(ranked, scifact.data.relevant, ["ndcg@10"])["ndcg@10"])))
+        print(f"nDCG@10: float {values[0]:.6f}, quantised {values[1]:.6f}")
+        assert round(values[0], 4) == round(values[1], 4)
+        assert values[0] > 0.6

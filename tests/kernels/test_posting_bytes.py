@@ -1,0 +1,174 @@
+"""What the CUDA kernels may read or leave out, option by option: the answer stays numpy's, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from serve.test_pipeline import assert_same  # noqa: E402
+from test_devices import remembered  # noqa: E402
+
+import fanrank as fr  # noqa: E402
+from fanrank.engine.backends import choose as backend  # noqa: E402
+from fanrank.engine.index import bm25  # noqa: E402
+from fanrank.engine.index import snapshot as index  # noqa: E402
+from fanrank.kernels import device, search  # noqa: E402
+from fanrank.kernels.cuda.verbs import CudaVerbs  # noqa: E402
+from fanrank.kernels.families import device_search  # noqa: E402
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"sums": "global"},
+    {"raises_floors": False},
+    {"tile_major": False},
+    {"sums": "global", "raises_floors": False, "tile_major": False},
+)
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 75)
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Any:
+    status = next(status for status in backend.statuses() if status.name == "cuda-host")
+    if not status.usable:
+        pytest.skip(status.reason)
+    return device_search("cuda-host").verbs._launcher  # type: ignore[attr-defined]
+
+
+def serve(engine: fr.Engine, launcher: Any, posting_bytes: int = 8, **options: Any) -> search.DeviceSearch:
+    verbs = CudaVerbs(launcher, tile_bits=5, name="cuda-host", **options)
+    made = search.DeviceSearch(verbs, torch.device("cpu"), posting_bytes=posting_bytes)
+    engine.backend = backend.Backend("numpy", "a test", made, made)
+    return made
+
+
+def batches(asked: list[fr.Query]) -> Iterator[list[fr.Query]]:
+    """Of every kind; without decay; the fan-out's road."""
+    yield asked
+    yield [query for query in asked if query.half_life is None]
+    yield [fr.Query(query.text, k=4) for query in asked[:3]]
+
+
+@pytest.mark.parametrize("posting_bytes", [4, 6])
+@pytest.mark.parametrize("seed", range(4))
+def test_fewer_bytes_a_posting(posting_bytes: int, seed: int, launcher: Any) -> None:
+    engine, asked = remembered(seed, 160)
+    for batch in batches(asked):
+        engine.backend = backend.choose("numpy")
+        wanted = engine.search(batch, 5)
+        assert wanted.counts.any()
+        made = serve(engine, launcher, posting_bytes)
+        assert_same(engine.search(batch, 5), wanted)
+        resident = made.residency.held(engine._memory.snapshot("").segments[0], False)
+        assert resident.posting_bytes == posting_bytes
+        assert not resident.quanta.numel()
+        assert (resident.words.nbytes + resident.kinds.nbytes) / resident.words.numel() == posting_bytes
+        # Another epoch: contributions follow the statistics, and nothing but they is derived.
+        engine.add([fr.Record(f"new{len(batch)}", "a1 b2 b2")])
+        again = engine.search(batch, 5)
+        engine.backend = backend.choose("numpy")
+        assert_same(again, engine.search(batch, 5))
+
+
+@pytest.mark.parametrize("posting_bytes", [4, 6])
+@pytest.mark.parametrize("method", sorted(bm25.METHODS))
+def test_every_method_with_fewer_bytes(posting_bytes: int, method: str, launcher: Any) -> None:
+    """Signed methods, whose contributions may be negative, take 8 bytes whatever was asked for."""
+    engine = fr.Engine(analyzer="minimal", method=method, backend="numpy", fields={"text": 1.0})
+    engine.add(fr.Record(f"r{n}", " ".join(["a1"] * (n % 4 + 1) + [f"b{n % 7}"] * (n % 3))) for n in range(100))
+    batch = ["a1 b1", "b2 b2 b3", "a1"]
+    wanted = engine.search(batch, 7)
+    made = serve(engine, launcher, posting_bytes)
+    assert_same(engine.search(batch, 7), wanted)
+    resident = made.residency.held(engine._memory.snapshot("").segments[0], False)
+    assert resident.posting_bytes == (8 if engine.bm25.signed else posting_bytes)
+
+
+@pytest.mark.parametrize("posting_bytes", [4, 6])
+def test_sums_beyond_int32_from_kinds(posting_bytes: int, launcher: Any) -> None:
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(90))
+    batch = [fr.Query(terms=["tea"] * 90_000), "milk", fr.Query(terms=["milk"] * 80_000 + ["tea"])]
+    wanted = engine.search(batch, 20)
+    assert wanted.scores[0, 0] * bm25.SCALE > bm25.INT32_MAX or wanted.scores[2, 0] * bm25.SCALE > bm25.INT32_MAX
+    serve(engine, launcher, posting_bytes)
+    assert_same(engine.search(batch, 20), wanted)
+
+
+@pytest.mark.parametrize("posting_bytes", [4, 6])
+def test_tensors_from_kinds(posting_bytes: int, launcher: Any) -> None:
+    engine, asked = remembered(1, 160)
+    batch = [query.text for query in asked]
+    wanted = engine.search(batch, 6)
+    terms, offsets = engine.encode(batch)
+    serve(engine, launcher, posting_bytes)
+    found = engine.search_tensors(torch.from_numpy(terms), torch.from_numpy(offsets), k=6)
+    assert found.documents.tolist() == wanted.documents.tolist()
+    assert found.scores.numpy().tobytes() == wanted.scores.tobytes()
+
+
+def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = remembered(1, 160)
+    kinds = engine._memory.snapshot("").segments[0].kind_frequencies.shape[1]
+    monkeypatch.setattr(device, "MAX_KINDS", {4: kinds - 1, 6: 1 << 16})
+    serve(engine, launcher, 4)
+    with pytest.raises(fr.ParameterError, match="kinds of postings"):
+        engine.search(asked[:2], 3)
+    with pytest.raises(fr.ParameterError, match="posting_bytes must be one of"):
+        device.Residency(torch.device("cpu"), posting_bytes=5)
+    verbs = CudaVerbs(launcher)
+    monkeypatch.setattr(verbs, "posting_bytes", (8,))
+    shared = device.Residency(torch.device("cpu"), posting_bytes=4)
+    for given in ({"posting_bytes": 4}, {"residency": shared}):
+        with pytest.raises(fr.ParameterError, match="reads postings of"):
+            search.DeviceSearch(verbs, torch.device("cpu"), **given)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options))
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_left_out_changes_no_answer(options: dict[str, Any], seed: int, launcher: Any) -> None:
+    engine, asked = remembered(seed, 160)
+    for batch in batches(asked):
+        engine.backend = backend.choose("numpy")
+        wanted = engine.search(batch, 5)
+        serve(engine, launcher, **options)
+        assert_same(engine.search(batch, 5), wanted)
+
+
+def test_the_options_do_what_they_say(launcher: Any) -> None:
+    """Floors that stay, blocks in the other order and the kernel of global sums, seen in what was launched."""
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(70))
+    launched: list[str] = []
+
+    class Watched:
+        def launch(self, name: str, *rest: Any) -> None:
+            launched.append(name)
+            launcher.launch(name, *rest)
+
+    floors = {}
+    for name, options in {"": {}, **{"-".join(o): o for o in OPTIONS}}.items():
+        made = serve(engine, Watched(), **options)
+        kept: list[Any] = []
+        plain = made.verbs.score
+
+        def scored(work: Any, buffers: Any, *, wide: bool, plain: Any = plain, kept: list[Any] = kept) -> None:
+            plain(work, buffers, wide=wide)
+            kept.append(buffers.floors.clone())
+
+        made.verbs.score = scored  # type: ignore[method-assign]
+        launched.clear()
+        engine.search(["tea milk"], 3, execution="exhaustive")
+        floors[name] = int(kept[0][0])
+        assert ("score_narrow_global" in launched) == ("sums" in options)
+    assert floors[""] > 1
+    assert floors["raises_floors"] == 1
+    assert floors["tile_major"] > 1
+    with pytest.raises(fr.ParameterError, match="sums must be one of"):
+        CudaVerbs(launcher, sums="elsewhere")

@@ -1,0 +1,264 @@
+"""Rows to documents in numpy, torch and Triton's interpreter, against plain loops (SPEC D001, D020, X26)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.cpu_fallback.segment_reduce import segment_reduce as numpy_reduce
+from fanrank.engine.arrays import offsets_of
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.vectors.interaction import KINDS, Interaction
+
+ROOT = Path(__file__).resolve().parents[2]
+Reduce = Callable[[np.ndarray, np.ndarray, Interaction], np.ndarray]
+
+
+def of_torch(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction) -> np.ndarray:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from fanrank.kernels.segment_reduce import segment_reduce
+
+    found: np.ndarray = segment_reduce(torch.tensor(cosines), torch.tensor(offsets), interaction).numpy()
+    return found
+
+
+def of_triton(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction) -> np.ndarray:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+    from fanrank.kernels.triton import segment_reduce as kernel
+
+    if isinstance(kernel._segment_reduce, triton.runtime.JITFunction):
+        pytest.skip("triton was imported without TRITON_INTERPRET=1")
+    # Several programs, several chunks of a segment.
+    small = kernel.Settings(segments=4, rows=4)
+    found: np.ndarray = kernel.segment_reduce(torch.tensor(cosines), torch.tensor(offsets), interaction, small).numpy()
+    return found
+
+
+ROADS: list[Reduce] = [numpy_reduce, of_torch, of_triton]
+roads = pytest.mark.parametrize("reduce", ROADS, ids=["numpy", "torch", "triton"])
+
+
+def plain(values: list[float], interaction: Interaction) -> float:
+    if not values:
+        return -math.inf
+    if interaction.kind == "late":
+        best = values[0]
+        for value in values:
+            best = max(best, value)
+        return best
+    if interaction.kind == "top":
+        largest = sorted(values, reverse=True)[: interaction.rows]
+        total = 0.0
+        for value in largest:
+            total += value
+        return total / len(largest)
+    total = 0.0
+    for value in values:
+        total += math.exp(interaction.beta * (value - max(values)))
+    if interaction.kind == "lme":
+        total /= len(values)
+    return max(values) + math.log(total) / interaction.beta
+
+
+def check(reduce: Reduce, cosines: np.ndarray, counts: list[int], interaction: Interaction) -> None:
+    offsets = offsets_of(counts)
+    found = reduce(cosines, offsets, interaction)
+    assert (found.shape, found.dtype) == ((len(cosines), len(counts)), np.float64)
+    for own, row in zip(found.tolist(), cosines.tolist(), strict=True):
+        for segment, count in enumerate(counts):
+            expected = plain(row[offsets[segment] : offsets[segment + 1]], interaction)
+            if interaction.exact or not count:
+                assert own[segment] == expected
+            else:
+                assert abs(own[segment] - expected) <= 2 * interaction.rounding(count)
+
+
+INTERACTIONS = st.builds(
+    Interaction,
+    kind=st.sampled_from([kind for kind in KINDS if kind != "early"]),
+    rows=st.sampled_from([1, 2, 3, 5, 40]),
+    beta=st.sampled_from([1e-6, 0.5, 10.0, 1000.0, 1e6]),
+)
+
+
+def cosines_of(seed: int, queries: int, rows: int, few: bool) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if few:
+        return rng.choice([-1.0, -0.25, 0.0, 0.25, 0.3], size=(queries, rows))
+    return rng.uniform(-1.01, 1.01, size=(queries, rows))
+
+
+@roads
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 1 << 32),
+    queries=st.integers(0, 3),
+    counts=st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 4, 5, 8, 9, 33]), max_size=9),
+    interaction=INTERACTIONS,
+    few=st.booleans(),
+)
+def test_reduction(
+    reduce: Reduce, seed: int, queries: int, counts: list[int], interaction: Interaction, few: bool
+) -> None:
+    check(reduce, cosines_of(seed, queries, sum(counts), few), counts, interaction)
+
+
+@roads
+@pytest.mark.parametrize("kind", ["late", "top", "lse", "lme"])
+def test_a_long_segment_beside_short_ones(reduce: Reduce, kind: str) -> None:
+    """More of the largest than float64 adds exactly: the order of the sum counts."""
+    interaction = Interaction(kind, rows=33, beta=10.0)  # type: ignore[arg-type]
+    rng = np.random.default_rng(1)
+    check(reduce, rng.uniform(-1, 1, size=(2, 50)) / 3, [0, 3, 0, 40, 0, 7, 0], interaction)
+
+
+@roads
+def test_early_is_no_reduction(reduce: Reduce) -> None:
+    with pytest.raises(ValueError, match="centroids"):
+        reduce(np.zeros((1, 1)), np.array([0, 1]), Interaction("early"))
+
+
+@roads
+@pytest.mark.parametrize("kind", ["late", "top", "lse", "lme"])
+def test_a_number_depends_on_its_segment_alone(reduce: Reduce, kind: str) -> None:
+    interaction = Interaction(kind)  # type: ignore[arg-type]
+    counts = [3, 1, 17, 2, 9, 20]
+    offsets, cosines = offsets_of(counts), cosines_of(5, 9, sum(counts), False)
+    whole = reduce(cosines, offsets, interaction)
+    for query in range(len(cosines)):
+        for segment, count in enumerate(counts):
+            own = np.ascontiguousarray(cosines[query : query + 1, offsets[segment] : offsets[segment + 1]])
+            alone = reduce(own, np.array([0, count]), interaction)
+            if interaction.exact or reduce is not of_torch:
+                assert alone[0, 0] == whole[query, segment]
+            else:
+                assert abs(alone[0, 0] - whole[query, segment]) <= 2 * interaction.rounding(count)
+
+
+def test_numpy_takes_float32_and_any_layout() -> None:
+    cosines = np.asfortranarray(cosines_of(2, 3, 10, True).astype(np.float32))
+    found = numpy_reduce(cosines, offsets_of([4, 0, 6]), Interaction())
+    assert found.dtype == np.float32
+    assert found[:, 2].tolist() == cosines[:, 4:].max(axis=1).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row_scores_its_cosine(kind: str) -> None:
+    if kind != "early":
+        found = numpy_reduce(np.array([[0.123]]), np.array([0, 1]), Interaction(kind))  # type: ignore[arg-type]
+        assert found.tolist() == [[0.123]]
+
+
+def test_lse_grows_with_length_and_lme_does_not() -> None:
+    """X26: equal cosines, sessions of 1 and 22 turns: log(22) / 10 = .309 of lse is the bonus of length alone."""
+    cosines, offsets = np.full((1, 23), 0.4), np.array([0, 1, 23])
+    lse = numpy_reduce(cosines, offsets, Interaction("lse"))[0]
+    assert lse[1] - lse[0] == pytest.approx(math.log(22) / 10)
+    assert round(math.log(22) / 10, 2) == 0.31
+    assert numpy_reduce(cosines, offsets, Interaction("lme"))[0] == pytest.approx([0.4, 0.4])
+
+
+def test_limits_of_beta() -> None:
+    """lme lies between the mean (beta towards 0) and the maximum (towards infinity)."""
+    values = np.array([[0.1, 0.5, -0.3, 0.7]])
+    bounds = np.array([0, 4])
+    assert numpy_reduce(values, bounds, Interaction("lme", beta=1e-6))[0, 0] == pytest.approx(values.mean(), abs=1e-6)
+    for kind in ("lse", "lme"):
+        found = numpy_reduce(values, bounds, Interaction(kind, beta=1e6))[0, 0]  # type: ignore[arg-type]
+        assert found == pytest.approx(0.7, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "mean"},
+        {"kind": "top", "rows": 0},
+        {"rows": True},
+        {"rows": 1.5},
+        {"beta": 0.0},
+        {"beta": -1.0},
+        {"beta": 1e7},
+        {"beta": math.nan},
+        {"beta": math.inf},
+        {"beta": "10"},
+        {"beta": True},
+    ],
+)
+def test_interactions_refuse(options: dict[str, object]) -> None:
+    with pytest.raises(ParameterError):
+        Interaction(**options)  # type: ignore[arg-type]
+
+
+def test_names_of_interactions() -> None:
+    given_ones = [
+        Interaction("early"),
+        Interaction(),
+        Interaction("top"),
+        Interaction("lse"),
+        Interaction("lme", beta=2),
+    ]
+    assert [str(one) for one in given_ones] == ["early", "late", "top3", "lse10", "lme2"]
+    assert [one.exact for one in given_ones] == [True, True, True, False, False]
+
+
+def compiled() -> None:
+    """Spilled bytes and float64 instructions of the kernel, compiled for sm_90 without a device."""
+    import tempfile
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from fanrank.kernels.triton import segment_reduce as kernel
+
+    own = kernel.Settings()
+    types = {"cosines": "*fp64", "offsets": "*i64", "reduced": "*fp64", "numbers": ("i64",) * 2}
+    for number, name in enumerate(("late", "top", "lse", "lme")):
+        constants = {"KIND": number, "SEGMENTS": own.segments, "ROWS": own.rows}
+        names = kernel._segment_reduce.arg_names
+        signature = {each: "constexpr" if each in constants else types.get(each, "i32") for each in names}
+        source = triton.compiler.ASTSource(kernel._segment_reduce, signature, constants)
+        options = {"num_warps": own.warps, "enable_fp_fusion": False}
+        ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernel.ptx")
+            path.write_text(ptx)
+            assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas-blackwell"
+            command = [str(assembler), "-v", "-arch=sm_90a", str(path), "-o", str(path.with_suffix(".o"))]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stdout + done.stderr)
+        registers = re.search(r"Used (\d+) registers", done.stdout + done.stderr)
+        assert spills is not None
+        assert registers is not None
+        contracted = name in ("late", "top") and "fma.rn.f64" in ptx
+        print(json.dumps([name, int(spills[1]) + int(spills[2]), int(registers[1]), contracted]))
+
+
+def test_the_kernel_compiles() -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    pytest.importorskip("torch", reason="torch is not installed")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "ignore", __file__]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["late", "top", "lse", "lme"]
+    for row in rows:
+        assert row[1] == 0, row
+        assert row[3] is False, row
+
+
+if __name__ == "__main__":
+    compiled()

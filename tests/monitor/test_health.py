@@ -1,0 +1,246 @@
+"""Counts and percentiles of searches, their log lines, and drift of the vocabulary."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.monitor.health import (
+    BUCKET_ERROR,
+    HIGHEST,
+    MAX_NAMES,
+    OTHER,
+    TOP_TERMS,
+    Drift,
+    Health,
+    jaccard,
+    top_terms,
+)
+
+SECRET = "what is the password of r4711"
+
+
+def test_counts() -> None:
+    health = Health()
+    health.record(3, 0.006, [0, 1, 7], backend="numba")
+    health.record(2, 0.004, np.array([2, 100], dtype=np.int32), backend="numpy", fallback="device out of memory")
+    health.record(0, 0.001, [], backend="numba")
+    health.fail(4, ValueError(SECRET), backend="numba")
+    report = health.snapshot()
+    assert (report.query_count, report.batch_count) == (5, 3)
+    assert report.results == {"0": 1, "1": 1, "2-3": 1, "4-7": 1, "64-127": 1}
+    assert report.fallback_count == {"device out of memory": 2}
+    assert report.fallback_rate == 0.4
+    assert report.failure_count == {"ValueError": 4}
+    assert report.backends == {"numba": 3, "numpy": 2}
+    assert sum(report.batch.buckets.values()) == 3
+    # Both batches cost 2 ms a query; the empty one counts no query.
+    assert list(report.query.buckets.values()) == [5]
+    assert report.query.p99 == pytest.approx(0.002, rel=BUCKET_ERROR)
+    assert json.loads(json.dumps(report.to_dict()))["fallback_rate"] == 0.4
+
+
+def test_a_report_is_of_one_moment() -> None:
+    health = Health()
+    before = health.snapshot()
+    health.record(1, 0.001, [1], backend="numpy", fallback="why")
+    assert before == Health().snapshot()
+
+
+def test_the_line() -> None:
+    health = Health()
+    assert str(health.snapshot()) == "0 queries, P95 none, fallback rate 0.0 %"
+    for _ in range(9):
+        health.record(20, 0.0085, [5] * 20, backend="numba")
+    health.record(20, 0.0085, [5] * 20, backend="numpy", fallback="device lost")
+    # The middle of 8.5 ms's bucket: 2**-20 * 2**((104 + .5) / 8) s.
+    assert str(health.snapshot()) == "200 queries, P95 8.16 ms, fallback rate 10.0 %"
+
+
+def test_percentiles_by_hand() -> None:
+    # 1, 2, ... 100 ms: the nearest ranks are the 50th, 95th and 99th.
+    health = Health()
+    for milliseconds in np.random.default_rng(0).permutation(100).tolist():
+        health.record(1, (milliseconds + 1) / 1e3, [1], backend="numpy")
+    batch = health.snapshot().batch
+    assert batch.p50 == pytest.approx(0.050, rel=BUCKET_ERROR)
+    assert batch.p95 == pytest.approx(0.095, rel=BUCKET_ERROR)
+    assert batch.p99 == pytest.approx(0.099, rel=BUCKET_ERROR)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60))
+def test_percentiles_within_the_stated_error(times: list[float]) -> None:
+    health = Health()
+    for seconds in times:
+        health.record(1, seconds, [0], backend="numpy")
+    batch = health.snapshot().batch
+    for share, estimate in ((50, batch.p50), (95, batch.p95), (99, batch.p99)):
+        exact = sorted(times)[math.ceil(share * len(times) / 100) - 1]
+        assert estimate == pytest.approx(exact, rel=BUCKET_ERROR * (1 + 1e-9))
+    for edge, count in batch.buckets.items():
+        assert count == sum(edge * 2.0 ** (-1 / 8) * (1 - 1e-12) <= seconds < edge for seconds in times)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf, 1e-12, 1e9])
+def test_no_time_fails_a_search(seconds: float) -> None:
+    health = Health()
+    health.record(2, seconds, [1, 1], backend="numpy")
+    batch = health.snapshot().batch
+    assert sum(batch.buckets.values()) == 1
+    assert batch.p50 is not None
+    assert 0.0 < batch.p50 < HIGHEST
+
+
+def test_memory_is_constant() -> None:
+    health = Health()
+    for number in range(100):
+        health.record(1, 1e-3, [2**40], backend=f"b{number}", fallback=f"reason {number}")
+    report = health.snapshot()
+    for counts in (report.backends, report.fallback_count):
+        assert len(counts) == MAX_NAMES + 1
+        assert counts[OTHER] == 100 - MAX_NAMES
+    assert report.fallback_rate == 1.0
+
+
+def test_many_threads() -> None:
+    health = Health()
+    start = threading.Barrier(4)
+
+    def work() -> None:
+        start.wait()
+        for number in range(500):
+            health.record(2, 1e-3, [number % 5, 1], backend="numpy", fallback="x" if number % 2 else None)
+            if number % 100 == 0:
+                report = health.snapshot()
+                assert report.query_count == 2 * report.batch_count == sum(report.results.values())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    report = health.snapshot()
+    assert (report.query_count, report.batch_count, report.fallback_count) == (4000, 2000, {"x": 2000})
+    assert report.results == {"0": 400, "1": 2400, "2-3": 800, "4-7": 400}
+
+
+def test_lines_and_levels(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health("tenant-7")
+    with caplog.at_level(logging.INFO, logger="fanrank"):
+        health.record(2, 0.0085, [5, 0], backend="numba", scope="session", texts=[SECRET, "x"], scores=[1.5, 0.0])
+        health.record(1, 0.145, [1], backend="numpy", fallback="device lost", texts=[SECRET])
+        health.fail(1, KeyError(SECRET), backend="numpy")
+    first = "queries=2 namespace='tenant-7' scope=session backend=numba latency=8.500ms results=5"
+    second = "queries=1 namespace='tenant-7' scope=all backend=numpy latency=145.000ms results=1"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", f"search: {first}"),
+        ("INFO", f"search: {second}"),
+        ("WARNING", f"search: {second} fallback='device lost'"),
+        ("ERROR", "search failed: queries=1 namespace='tenant-7' backend=numpy error=KeyError"),
+    ]
+
+
+def test_texts_are_logged_only_where_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="fanrank"):
+        for log_texts in (False, True):
+            caplog.clear()
+            health = Health(log_texts=log_texts)
+            health.record(1, 0.1, [1], backend="numpy", texts=[SECRET], scores=np.array([0.82]))
+            health.record(1, 0.1, [1], backend="numpy", fallback="lost", texts=[SECRET], scores=[0.82])
+            health.fail(1, ValueError(SECRET), backend="numpy")
+            shown = [SECRET in record.getMessage() for record in caplog.records]
+            assert shown == [log_texts] * 4
+            assert ("scores=[0.82]" in caplog.text) is log_texts
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [(logging.WARNING, ["WARNING", "ERROR"]), (logging.ERROR, ["ERROR"]), (logging.CRITICAL, [])]
+)
+def test_nothing_is_made_ready_for_a_level_that_is_off(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, level: int, expected: list[str]
+) -> None:
+    health = Health()
+    asked: list[int] = []
+    logger = logging.getLogger("fanrank")
+    with caplog.at_level(level, logger="fanrank"):
+        health.record(1, 0.1, [1], backend="numpy", fallback="lost")
+        health.fail(1, ValueError(), backend="numpy")
+        assert [record.levelname for record in caplog.records] == expected
+        real = logger.isEnabledFor
+        monkeypatch.setattr(logger, "isEnabledFor", lambda level: asked.append(level) or real(level))
+        health.record(1, 0.1, [1], backend="numpy", texts=Untouchable(), scores=Untouchable())  # type: ignore[arg-type]
+    assert asked == [logging.INFO]
+
+
+class Untouchable:
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was read")
+
+
+def test_top_terms_by_hand() -> None:
+    terms = np.array([9, 4, 7, 1, 3, 8])
+    frequencies = np.array([5, 2, 2, 9, 2, 0])
+    assert top_terms(terms, frequencies, 4).tolist() == [1, 3, 4, 9]
+    assert top_terms(terms, frequencies).tolist() == [1, 3, 4, 7, 9]
+    assert top_terms(terms, frequencies, 0).tolist() == []
+    assert len(top_terms(np.arange(9000), np.ones(9000, dtype=np.uint32))) == TOP_TERMS == 5000
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 6)), st.integers(0, 40), st.randoms())
+def test_top_terms(counts: dict[int, int], limit: int, random: Any) -> None:
+    pairs = list(counts.items())
+    random.shuffle(pairs)
+    terms, frequencies = np.array(pairs, dtype=np.int32).reshape(-1, 2).T
+    expected = sorted((term for term in counts if counts[term]), key=lambda term: (-counts[term], term))[:limit]
+    found = top_terms(terms, frequencies.astype(np.uint32), limit)
+    assert found.dtype == np.int64
+    assert found.tolist() == sorted(expected)
+
+
+def ids(*numbers: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_jaccard() -> None:
+    assert jaccard(ids(), ids()) == 1.0
+    assert jaccard(ids(1), ids()) == 0.0
+    assert jaccard(ids(1, 2, 3), ids(2, 3, 4)) == 0.5
+
+
+def test_drift_compares_with_the_check_before() -> None:
+    drift = Drift()
+    reports = [drift.check(ids(*range(low, low + 100))) for low in (0, 17, 35, 35)]
+    # 83 of 117 and 82 of 118 shared: .709 and .695.
+    assert [report.jaccard for report in reports] == [1.0, 83 / 117, 82 / 118, 1.0]
+    assert [report.drifted for report in reports] == [False, False, True, False]
+    assert "no rebuild" in reports[2].advice
+    assert "0.69" in reports[2].advice
+
+
+def test_drift_at_the_threshold_and_from_nothing() -> None:
+    drift = Drift(0.5)
+    assert not drift.check(ids()).drifted
+    assert not drift.check(ids()).drifted
+    assert drift.check(ids(1, 2, 3)).drifted
+    assert not drift.check(ids(2, 3, 4)).drifted  # exactly .5
+    kept = ids(2, 3, 4)
+    drift.check(kept)
+    kept += 10
+    assert drift.check(ids(2, 3, 4)).jaccard == 1.0
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, math.nan, "0.7", True])
+def test_a_threshold_out_of_range(threshold: Any) -> None:
+    with pytest.raises(ParameterError, match="threshold"):
+        Drift(threshold)

@@ -1,0 +1,351 @@
+"""The conversation graph and its PageRank against plain loops (SPEC C030 to C032, X21)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.index.snapshot import Snapshot
+from fanrank.engine.recall import conversation
+from fanrank.engine.recall.conversation import ConversationGraph, PageRank, conversation_graph, graph_of, rank, seeds_of
+from fanrank.engine.text.keywords import TRIGGER_WORDS
+
+Turn = tuple[set[int], int, float]
+"""Keywords, session (-1: none), time (NaN: none)."""
+Edges = dict[tuple[int, int], list[float]]
+"""Weights of the edges from one turn to another, by their numbers."""
+
+NO_TIME = math.nan
+
+
+def built(turns: list[Turn], parameters: PageRank) -> ConversationGraph:
+    lists = [sorted(words) for words, _, _ in turns]
+    return conversation_graph(
+        [0, *itertools.accumulate(map(len, lists))],
+        [word for words in lists for word in words],
+        [session for _, session, _ in turns],
+        [time for _, _, time in turns],
+        parameters,
+    )
+
+
+def in_time(turns: list[Turn], window: int) -> list[int]:
+    """The newest turns, oldest first."""
+    return sorted(range(len(turns)), key=lambda n: (-math.inf if math.isnan(turns[n][2]) else turns[n][2], n))[-window:]
+
+
+def plain_edges(turns: list[Turn], how: PageRank) -> Edges:
+    line = in_time(turns, how.window)
+    edges: Edges = {}
+    for place, a in enumerate(line):
+        later = [b for b in line[place + 1 :] if turns[b][1] == turns[a][1]]
+        following = [b for b in line[place + 1 : place + 2] if b in later] if how.compat else later[:1]
+        if following and turns[a][1] != -1:
+            edges.setdefault((a, following[0]), []).append(1.0)
+        for b in line[place + 1 :]:
+            shared = len(turns[a][0] & turns[b][0])
+            if shared >= how.overlap:
+                weight = shared / max(len(turns[a][0]), len(turns[b][0]))
+                edges.setdefault((a, b), []).append(weight)
+                if not how.compat:
+                    edges.setdefault((b, a), []).append(weight)
+    return edges
+
+
+def plain_ranks(turns: list[Turn], how: PageRank, asked: set[int]) -> dict[int, float]:
+    line = in_time(turns, how.window)
+    edges = plain_edges(turns, how)
+    out = {a: sum(1.0 if how.compat else w for (s, _), own in edges.items() if s == a for w in own) for a in line}
+    seeds = {a: 1.0 if turns[a][0] & asked else 0.0 for a in line}
+    ranks = dict(seeds)
+    for _ in range(how.iterations):
+        received = dict.fromkeys(line, 0.0)
+        for (a, b), weights in edges.items():
+            for weight in weights:
+                received[b] += ranks[a] * weight / out[a]
+        ranks = {a: how.damping * received[a] + (1.0 - how.damping) * seeds[a] for a in line}
+    return ranks
+
+
+def ranked(graph: ConversationGraph, asked: set[int]) -> dict[int, float]:
+    found = rank(graph, seeds_of(graph, [sorted(asked)]))
+    return dict(zip(graph.documents.tolist(), found[0].tolist(), strict=True))
+
+
+def edges_of(graph: ConversationGraph) -> list[tuple[int, int, float]]:
+    numbers = graph.documents
+    return list(
+        zip(numbers[graph.sources].tolist(), numbers[graph.targets].tolist(), graph.shares.tolist(), strict=True)
+    )
+
+
+def random_turns(count: int, seed: int, words: int = 60) -> list[Turn]:
+    random = np.random.default_rng(seed)
+    return [
+        (
+            set(np.minimum(random.zipf(1.3, random.integers(0, 12)), words).tolist()),
+            int(random.integers(-1, 6)),
+            NO_TIME if random.random() < 0.1 else float(random.integers(0, 50)),
+        )
+        for _ in range(count)
+    ]
+
+
+PARAMETERS = st.builds(
+    PageRank,
+    damping=st.sampled_from([0.0, 0.5, 0.85, 1.0]),
+    iterations=st.integers(1, 6),
+    window=st.integers(1, 12),
+    overlap=st.integers(1, 3),
+    compat=st.booleans(),
+)
+TURNS = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, 7), max_size=6), st.integers(-1, 2), st.sampled_from([0.0, 1.0, 2.0, -5.0, NO_TIME])
+    ),
+    max_size=14,
+)
+
+
+@settings(deadline=None)
+@given(TURNS, PARAMETERS, st.lists(st.sets(st.integers(-1, 9), max_size=3), max_size=4))
+def test_any_conversation(turns: list[Turn], how: PageRank, asked: list[set[int]]) -> None:
+    graph = built(turns, how)
+    assert graph.documents.tolist() == sorted(in_time(turns, how.window))
+    edges = plain_edges(turns, how)
+    out = {a: sum(1.0 if how.compat else w for (s, _), own in edges.items() if s == a for w in own) for a, _ in edges}
+    expected = sorted((a, b, w / out[a]) for (a, b), weights in edges.items() for w in weights)
+    found = sorted(edges_of(graph))
+    assert [edge[:2] for edge in found] == [edge[:2] for edge in expected]
+    assert [edge[2] for edge in found] == pytest.approx([edge[2] for edge in expected], rel=1e-14)
+    seeds = seeds_of(graph, [sorted(words) for words in asked])
+    ranks = rank(graph, seeds)
+    assert (seeds.dtype, ranks.dtype, ranks.shape) == (np.bool_, np.float64, (len(asked), len(graph)))
+    for row, words in enumerate(asked):
+        assert seeds[row].tolist() == [bool(turns[n][0] & words) for n in graph.documents.tolist()]
+        plain = plain_ranks(turns, how, words)
+        assert ranks[row].tolist() == pytest.approx([plain[n] for n in graph.documents.tolist()], rel=1e-12)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("group", [1, 3, 64])
+def test_many_edges_into_one_turn(monkeypatch: pytest.MonkeyPatch, group: int, compat: bool) -> None:
+    """Sums of groups, and of rows of very different lengths."""
+    monkeypatch.setattr(conversation, "GROUP", group)
+    monkeypatch.setattr(conversation, "PAIRS", 1000)  # some 8 turns at a time
+    turns, how = random_turns(130, 3), PageRank(window=120, iterations=4, compat=compat)
+    graph = built(turns, how)
+    assert np.bincount(graph.targets).max() > 64
+    plain = plain_ranks(turns, how, {1, 7})
+    assert ranked(graph, {1, 7}) == pytest.approx(plain, rel=1e-12)
+
+
+def test_a_query_has_its_bits_in_any_company() -> None:
+    graph = built(random_turns(400, 5), PageRank(window=300))
+    seeds = np.random.default_rng(1).random((300, 300)) < np.linspace(0.0, 0.3, 300)[:, None]
+    assert not seeds[0].any()
+    together = rank(graph, seeds)
+    assert not together[0].any()
+    for row in (0, 1, 17, 127, 128, 299):
+        assert np.array_equal(rank(graph, seeds[[row]]), together[[row]])
+    shuffled = np.random.default_rng(2).permutation(300)
+    assert np.array_equal(rank(graph, seeds[shuffled]), together[shuffled])
+    assert np.array_equal(rank(graph, np.asfortranarray(seeds[:9])), together[:9])
+
+
+def test_three_turns_by_hand() -> None:
+    """SPEC C030, C031, X21, both forms.
+
+    1 and 2 share two keywords of 2 and 4: weight 1/2. Literally 1 has two edges out, so 2 gets .85 * (1 + 1/2) / 2 of
+    its rank and 1 nothing; by default all of it, and 1 gets back what 2 has.
+    """
+    turns: list[Turn] = [({1, 2}, 0, 0.0), ({1, 2, 3, 4}, 0, 1.0), ({9}, 1, 2.0)]
+    literal = ranked(built(turns, PageRank(compat=True, iterations=1)), {1})
+    assert literal == pytest.approx({0: 0.15, 1: 0.85 * 0.75 + 0.15, 2: 0.0})
+    conserving = ranked(built(turns, PageRank(iterations=1)), {1})
+    assert conserving == pytest.approx({0: 0.85 + 0.15, 1: 0.85 + 0.15, 2: 0.0})
+
+
+def test_old_turns_gain_rank_where_topics_lead_both_ways() -> None:
+    """SPEC X21: in the literal form rank only flows forward in time: a turn that a later one takes up gets none."""
+    turns: list[Turn] = [({1, 2, 3}, 0, 0.0), ({2, 3, 8}, 1, 1.0)]
+    assert ranked(built(turns, PageRank(compat=True)), {8})[0] == 0.0
+    assert ranked(built(turns, PageRank()), {8})[0] > 0.1
+
+
+def test_no_turn_hands_on_more_than_it_has() -> None:
+    """SPEC X21: shares out of a turn add up to 1 or, without an edge out, to 0; literally they do not."""
+    turns = random_turns(200, 8)
+    for compat in (False, True):
+        graph = built(turns, PageRank(compat=compat))
+        handed = np.bincount(graph.sources, graph.shares, minlength=len(graph))
+        whole = np.isclose(handed, 1.0, rtol=1e-12) | (handed == 0.0)
+        assert whole.all() != compat
+        assert (handed <= 1.0 + 1e-12).all()
+
+
+def test_turns_between_belong_to_another_session() -> None:
+    """A session goes on after another's turn; for the literal form, which looks at neighbours alone, it does not."""
+    turns: list[Turn] = [(set(), 0, 0.0), (set(), 1, 1.0), (set(), 0, 2.0), (set(), -1, 3.0), (set(), -1, 4.0)]
+    assert edges_of(built(turns, PageRank())) == [(0, 2, 1.0)]
+    assert edges_of(built(turns, PageRank(compat=True))) == []
+
+
+def test_order_is_time_then_arrival() -> None:
+    """A turn without a time is older than all that have one; equal times stand as they came."""
+    turns: list[Turn] = [(set(), 0, time) for time in (5.0, 1.0, NO_TIME, 5.0, NO_TIME)]
+    assert sorted(edges_of(built(turns, PageRank()))) == [(0, 3, 1.0), (1, 0, 1.0), (2, 4, 1.0), (4, 1, 1.0)]
+    assert built(turns, PageRank(window=2)).documents.tolist() == [0, 3]
+    assert built(turns, PageRank(window=4)).documents.tolist() == [0, 1, 3, 4]
+
+
+def test_nothing_to_rank() -> None:
+    empty = built([], PageRank())
+    assert rank(empty, seeds_of(empty, [[1], []])).shape == (2, 0)
+    alone = built([({1}, 0, 0.0)], PageRank())
+    assert rank(alone, seeds_of(alone, [])).shape == (0, 1)
+    assert rank(alone, seeds_of(alone, [[1], [-1, 2]])).tolist() == [[pytest.approx(0.15)], [0.0]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"damping": -0.1},
+        {"damping": 1.01},
+        {"damping": math.nan},
+        {"damping": True},
+        {"damping": "0.85"},
+        {"iterations": 0},
+        {"iterations": 2.0},
+        {"window": 0},
+        {"window": conversation.MAX_WINDOW + 1},
+        {"window": True},
+        {"overlap": 0},
+        {"compat": 1},
+    ],
+)
+def test_parameters_out_of_range(arguments: dict[str, Any]) -> None:
+    with pytest.raises(fr.ParameterError, match=next(iter(arguments))):
+        PageRank(**arguments)
+
+
+def test_the_defaults() -> None:
+    """SPEC C030, C031, C032."""
+    assert PageRank() == PageRank(damping=0.85, iterations=20, window=1000, overlap=2, compat=False)
+
+
+def test_seeds_of_another_shape() -> None:
+    graph = built([({1}, 0, 0.0)], PageRank())
+    for seeds in (np.zeros((2, 2)), np.zeros(1)):
+        with pytest.raises(fr.ParameterError, match=r"\[queries, 1\]"):
+            rank(graph, seeds.astype(np.bool_))
+
+
+SAID = [
+    ("Do you remember the billing migration?", "s1", 10.0),
+    ("The billing migration failed on Tuesday, as mentioned previously", "s1", 20.0),
+    ("Ana likes green tea", "s2", 30.0),
+    ("Green tea again for Ana, please remember", "s2", 15.0),
+    ("Migration of billing done at last, we could say", None, None),
+    ("", "s1", 40.0),
+]
+
+
+def of_engine(engine: fr.Engine, how: PageRank, namespace: str = "") -> tuple[ConversationGraph, Snapshot]:
+    memory = engine._ready()
+    snapshot = memory.snapshots[namespace]
+    alive = [snapshot.alive(number) for number in range(len(snapshot.segments))]
+    passing = [
+        np.ones(segment.size, dtype=np.bool_) if own is None else own
+        for own, segment in zip(alive, snapshot.segments, strict=True)
+    ]
+    return graph_of(snapshot, memory.encoder.vocabulary.strings, memory.analyzer, passing, how), snapshot
+
+
+def plain_of(engine: fr.Engine, records: list[fr.Record]) -> list[Turn]:
+    """The turns of these records; keywords by the id of their term."""
+    memory = engine._ready()
+    asking = TRIGGER_WORDS | {term for word in TRIGGER_WORDS for term in memory.analyzer(word)}
+    sessions: dict[str, int] = {}
+    return [
+        (
+            {
+                memory.encoder.vocabulary.ids[term]
+                for term in memory.analyzer(record.text)
+                if len(term) > 3 and term not in asking
+            },
+            -1 if record.session is None else sessions.setdefault(record.session, len(sessions)),
+            NO_TIME if record.time is None else record.time,
+        )
+        for record in records
+    ]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("window", [3, 1000])
+def test_of_an_index(window: int, compat: bool) -> None:
+    """Records that came in pieces, some of them gone, beside another namespace's: the graph of those that are left."""
+    how = PageRank(window=window, compat=compat)
+    random = np.random.default_rng(4)
+    words = ["alpha", "beta", "gamma", "delta", "epsilon", "reminded", "previously", "tea", "zeta", "theta"]
+    made = [(" ".join(random.choice(words, 4)), f"s{n % 3}", float(random.integers(20))) for n in range(40)]
+    records = [
+        fr.Record(str(n), text, session=session, time=time) for n, (text, session, time) in enumerate(SAID + made)
+    ]
+    grown = fr.Engine()
+    for start in range(0, len(records), 7):
+        grown.add(records[start : start + 7])
+        grown.add([fr.Record(f"other {start}", records[start].text, session="s1", namespace="other")])
+    gone = ["1", "9", "30", "45"]
+    grown.delete(gone)
+    left = [record for record in records if record.id not in gone]
+    at_once = fr.Engine.from_records(left)
+    graph, snapshot = of_engine(grown, how)
+    rebuilt, _ = of_engine(at_once, how)
+    assert len(snapshot.segments) > 1
+    ids = snapshot.ids_of(graph.documents)
+    turns = plain_of(grown, left)
+    assert ids.tolist() == [left[n].id for n in sorted(in_time(turns, window))]
+    for name in ("sources", "targets", "shares"):
+        assert np.array_equal(getattr(graph, name), getattr(rebuilt, name)), name
+    for text in ("billing migration", "do you remember the tea of delta", "reminded previously", "nothing held"):
+        terms = grown._ready().encoder.encode_query(text)
+        ranks = rank(graph, seeds_of(graph, [terms]))
+        plain = plain_ranks(turns, how, set(terms))
+        assert ranks[0].tolist() == pytest.approx([plain[n] for n in sorted(plain)], rel=1e-12)
+        again = seeds_of(rebuilt, [at_once._ready().encoder.encode_query(text)])
+        assert np.array_equal(ranks, rank(rebuilt, again))
+
+
+def test_words_that_ask_are_no_keywords() -> None:
+    """SPEC C009: neither "remember" nor what the analyzer makes of it, nor words of 3 characters."""
+    engine = fr.Engine.from_records(
+        [fr.Record(str(n), text, session=session, time=time) for n, (text, session, time) in enumerate(SAID)]
+    )
+    graph, _ = of_engine(engine, PageRank())
+    strings = engine._ready().encoder.vocabulary.strings
+    assert {"rememb", "tea", "ana"} <= set(strings)
+    assert sorted(strings[n] for n in graph.keywords) == sorted(["bill", "migrat", "fail", "tuesday", "green", "done"])
+    assert not seeds_of(graph, [engine._ready().encoder.encode_query("remember the tea?")]).any()
+
+
+def test_only_those_that_pass() -> None:
+    engine = fr.Engine.from_records(
+        [fr.Record(str(n), text, session=session, time=time) for n, (text, session, time) in enumerate(SAID)]
+    )
+    memory = engine._ready()
+    snapshot = memory.snapshots[""]
+    wanted = np.array([True, False, False, True, True, False])
+    passing = np.split(wanted, list(snapshot.firsts)[1:])
+    graph = graph_of(snapshot, memory.encoder.vocabulary.strings, memory.analyzer, passing)
+    assert graph.documents.tolist() == [0, 3, 4]
+    assert edges_of(graph) == [(4, 0, 1.0), (0, 4, 1.0)]
+    nothing = graph_of(snapshot, memory.encoder.vocabulary.strings, memory.analyzer, [own & False for own in passing])
+    assert len(nothing) == len(nothing.keywords) == 0

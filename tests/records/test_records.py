@@ -1,0 +1,233 @@
+"""The nouns: records from mappings and files, queries, and what an answer can be turned into."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.index.bm25 import SCALE
+from fanrank.engine.records.record import read_json_lines
+
+
+@pytest.fixture
+def hits() -> fr.Hits:
+    engine = fr.Engine.from_records(
+        [fr.Record("a", "tea"), fr.Record("b", "coffee tea"), fr.Record("c", "milk")], analyzer="minimal"
+    )
+    return engine.search(
+        [fr.Query("tea", id="drink"), fr.Query("water"), fr.Query("milk coffee", id="white", k=1)], k=3
+    )
+
+
+def test_record_from_a_mapping() -> None:
+    whole = {
+        "id": "1",
+        "text": "words",
+        "namespace": "n",
+        "role": "tool",
+        "session": "s",
+        "user": "u",
+        "agent": "a",
+        "tool": "t",
+        "type": "fact",
+        "time": 12,
+        "importance": 0.5,
+        "fields": {"predicate": "likes"},
+        "extra": {"x": 1},
+        "passages": ("one", "two"),
+        "embedding": None,
+        "weights": {"word": 0.5},
+        "entities": {"Ana": "ana"},
+        "relations": (
+            {
+                "source": "ana",
+                "target": "atlas",
+                "kind": "works-on",
+                "confidence": 1.0,
+                "valid_from": 5.0,
+                "valid_to": None,
+                "category": None,
+            },
+        ),
+    }
+    record = fr.Record.from_dict(whole)
+    assert dataclasses.asdict(record) == whole
+    carried = fr.Record.from_dict({"_id": "2", "text": "", "mood": "glad", "extra": {"x": 1}, "fields": None})
+    assert (carried.id, dict(carried.extra), dict(carried.fields)) == ("2", {"x": 1, "mood": "glad"}, {})
+    both = fr.Record.from_dict({"id": "3", "_id": "4", "text": ""})
+    assert (both.id, dict(both.extra)) == ("3", {"_id": "4"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01", 0.0),
+        ("1970-01-01T00:00:01", 1.0),
+        ("1970-01-01T00:00:01Z", 1.0),
+        ("1970-01-01 02:00:00+02:00", 0.0),
+        ("2026-07-14T12:34:56.500+00:00", datetime(2026, 7, 14, 12, 34, 56, 500_000, timezone.utc).timestamp()),
+        ("1969-12-31T23:59:59z", -1.0),
+    ],
+)
+def test_iso_times_are_utc_unless_they_say_otherwise(text: str, expected: float) -> None:
+    assert fr.Record.from_dict({"id": "1", "text": "", "time": text}).time == expected
+
+
+def test_records_are_values() -> None:
+    assert fr.Record("1", "x") == fr.Record("1", "x")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fr.Record("1", "x").text = "y"  # type: ignore[misc]
+
+
+def test_reading_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    lines = ['{"id": "1", "text": "ä"}', "", "   ", '{"_id": "2", "text": "b", "time": "1970-01-02"}']
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert [(r.id, r.text, r.time) for r in fr.read_records(path)] == [("1", "ä", None), ("2", "b", 86_400.0)]
+    assert [where for where, _ in read_json_lines(path, fr.Record.from_dict)] == ["r.jsonl:1", "r.jsonl:4"]
+    # Lines are read as they are asked for: a broken one later does not matter yet.
+    path.write_text('{"id": "1", "text": ""}\nbroken\n')
+    source = fr.read_records(path)
+    assert next(source).id == "1"
+    with pytest.raises(fr.RecordError, match=r"r\.jsonl:2: not JSON"):
+        next(source)
+
+
+def test_shape_and_padding(hits: fr.Hits) -> None:
+    assert (len(hits), hits.scores.shape, hits.documents.shape, hits.ids.shape) == (3, (3, 3), (3, 3), (3, 3))
+    assert hits.counts.tolist() == [2, 0, 1]
+    assert hits.ids.tolist() == [["a", "b", None], [None] * 3, ["c", None, None]]
+    assert hits.documents.tolist() == [[0, 1, -1], [-1] * 3, [2, -1, -1]]
+    assert np.isneginf(hits.scores[hits.documents < 0]).all()
+    assert np.isfinite(hits.scores[hits.documents >= 0]).all()
+    assert hits.backend == fr.Engine().backend.name
+    assert hits.queries[1] == fr.Query("water")
+
+
+def test_iteration_and_indexing(hits: fr.Hits) -> None:
+    rows = list(hits)
+    assert [[name for name, _ in row] for row in rows] == [["a", "b"], [], ["c"]]
+    assert rows[0] == hits[0] == hits[-3]
+    assert [type(value) for value in rows[0][0]] == [str, float]
+    assert rows[0][0][1] > rows[0][1][1] > 0
+    with pytest.raises(IndexError):
+        hits[3]
+
+
+def test_to_run(hits: fr.Hits) -> None:
+    run = hits.to_run()
+    assert run == {"drink": dict(hits[0]), "1": {}, "white": dict(hits[2])}
+    assert list(run["drink"]) == ["a", "b"]
+
+
+def test_to_trec(hits: fr.Hits) -> None:
+    lines = list(hits.to_trec("mine"))
+    assert [line.split()[:4] + line.split()[5:] for line in lines] == [
+        ["drink", "Q0", "a", "1", "mine"],
+        ["drink", "Q0", "b", "2", "mine"],
+        ["white", "Q0", "c", "1", "mine"],
+    ]
+    # Scores are printed so that they read back as the same number.
+    assert [float(line.split()[4]) for line in lines] == [score for row in hits for _, score in row]
+    assert next(hits.to_trec()).endswith(" fanrank")
+
+
+@pytest.mark.parametrize("name", ["a b", "a\tb", "a\n", " a", "a\u00a0b", "\u2028"])
+def test_trec_refuses_ids_with_blanks(name: str) -> None:
+    engine = fr.Engine.from_records([fr.Record(name, "tea")])
+    with pytest.raises(fr.QueryError, match="white space"):
+        list(engine.search(["tea"]).to_trec())
+    named = fr.Engine.from_records([fr.Record("x", "tea")])
+    with pytest.raises(fr.QueryError, match="white space"):
+        list(named.search([fr.Query("tea", id=name)]).to_trec())
+    with pytest.raises(fr.QueryError, match="empty"):
+        list(named.search([fr.Query("tea", id="")]).to_trec())
+
+
+COLUMNS = {"query": ["drink", "drink", "white"], "rank": [1, 2, 1], "id": ["a", "b", "c"]}
+
+
+def test_to_pandas(hits: fr.Hits) -> None:
+    pytest.importorskip("pandas", reason="the extra 'tables' is not installed")
+    frame = hits.to_pandas()
+    assert list(frame.columns) == ["query", "rank", "id", "score"]
+    assert frame[["query", "rank", "id"]].to_dict("list") == COLUMNS
+    assert frame["score"].tolist() == [score for row in hits for _, score in row]
+    assert len(fr.Engine().search([], 3).to_pandas()) == 0
+
+
+def test_to_arrow(hits: fr.Hits) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra 'tables' is not installed")
+    table = hits.to_arrow()
+    assert table.to_pydict() == {**COLUMNS, "score": [score for row in hits for _, score in row]}
+    types = {"query": pyarrow.string(), "rank": pyarrow.int64(), "id": pyarrow.string(), "score": pyarrow.float64()}
+    assert {field.name: field.type for field in table.schema} == types
+    empty = fr.Engine().search(["x"], 3).to_arrow()
+    assert (empty.num_rows, empty.schema) == (0, table.schema)
+
+
+def test_to_torch_shares_memory(hits: fr.Hits, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Torch:
+        @staticmethod
+        def from_numpy(array: np.ndarray) -> np.ndarray:
+            return array.view()
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    tensors = hits.to_torch()
+    for tensor, array in zip(tensors, (hits.scores, hits.documents, hits.counts), strict=True):
+        assert np.shares_memory(tensor, array)
+
+
+@pytest.mark.parametrize(
+    ("method", "module", "extra"),
+    [("to_pandas", "pandas", "tables"), ("to_arrow", "pyarrow", "tables"), ("to_torch", "torch", "gpu")],
+)
+def test_missing_extras_are_named(
+    hits: fr.Hits, monkeypatch: pytest.MonkeyPatch, method: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # makes the import fail
+    with pytest.raises(fr.MissingExtraError) as caught:
+        getattr(hits, method)()
+    assert str(caught.value) == f"{module} is not installed; run: pip install 'fanrank[{extra}]'"
+    assert isinstance(caught.value, ImportError)
+
+
+def test_ids_are_resolved_once_and_as_of_the_search(hits: fr.Hits) -> None:
+    engine = fr.Engine.from_records([fr.Record("a", "tea")])
+    found = engine.search(["tea"])
+    engine.add([fr.Record(f"n{n}", "tea") for n in range(100)])
+    assert found.ids[0, 0] == "a"
+    assert found.ids is found.ids
+    assert found.explain(0, "a").score == found.scores[0, 0]
+
+
+def test_scores_are_whole_quanta(hits: fr.Hits) -> None:
+    quanta = hits.scores[hits.documents >= 0] * SCALE
+    assert (quanta == np.rint(quanta)).all()
+    assert json.loads(json.dumps(hits[0])) == [list(pair) for pair in hits[0]]
+
+
+def test_query_ids(hits: fr.Hits) -> None:
+    assert hits.query_ids() == ["drink", "1", "white"]
+
+
+def test_a_query_takes_numpy_integers_and_any_sequence_of_terms() -> None:
+    query: Any = fr.Query(terms=["tea", "tea"], k=np.int64(2))
+    engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(5)], analyzer="minimal")
+    assert engine.search([query], 5).counts.tolist() == [2]
+
+
+def test_a_query_does_not_change_with_the_list_it_was_made_of() -> None:
+    terms = ["tea"]
+    query = fr.Query(terms=terms)
+    terms.append("milk")
+    assert query.terms == ("tea",)
+    assert query == fr.Query(terms=("tea",))

@@ -1,0 +1,221 @@
+"""The cascade's decision against Algorithm 4 as it is written, with X04's corrections."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.route.cascade import TAUS_A079, Cascade
+from fanrank.engine.route.classifier import Classifier
+from fanrank.engine.route.router import TABLE_A095, Router
+
+TYPES = st.sampled_from([None, "multi-session", "single-session-assistant", "temporal-reasoning", "unheard of"])
+SCORE = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.integers(0, 10_000_000).map(lambda n: n / 2.0**18))
+ROW = st.lists(SCORE, max_size=6).map(lambda row: sorted(row, reverse=True))
+TAU = st.one_of(st.sampled_from([0.0, 0.1, 0.5, 1.0, 1.5, math.inf]), st.floats(0.0, 1.2))
+
+
+def algorithm_4(
+    row: list[float],
+    type: str | None,
+    tau_c: float,
+    taus: Mapping[str, float],
+    lexical: tuple[str, ...],
+    pi: Callable[[], str | None] | None,
+) -> str:
+    """SPEC A075 to A078, A081, line by line; X04: skip iff c >= tau, and without two scores escalate."""
+    if len(row) < 2 or max(row) == 0:
+        return "escalate"
+    s0, s1 = row[0], row[1]
+    c = (s0 - s1) / max(s0, 1e-300)
+    if pi is not None:
+        predicted = pi()
+        if predicted in lexical:
+            tau = 0.0
+        elif predicted in taus:
+            tau = taus[predicted]
+        else:
+            tau = tau_c
+    else:
+        tau = tau_c
+    if c >= tau:
+        return "skip"
+    return "escalate"
+
+
+def matrix(rows: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
+    scores = np.full((len(rows), 8), -np.inf)
+    for query, row in enumerate(rows):
+        scores[query, : len(row)] = row
+    return scores, np.array([len(row) for row in rows], dtype=np.int64)
+
+
+@given(
+    st.lists(st.tuples(ROW, TYPES), max_size=8),
+    TAU,
+    st.dictionaries(TYPES.filter(lambda type: type is not None), TAU),
+    st.sets(TYPES.filter(lambda type: type is not None), max_size=2),
+)
+def test_decisions_are_those_of_algorithm_4(
+    queries: list[tuple[list[float], str | None]], tau: float, taus: dict[str, float], lexical: set[str]
+) -> None:
+    cascade = Cascade(tau=tau, taus=taus, lexical_types=tuple(lexical))
+    types = [type for _, type in queries]
+    confidence, thresholds, skipped = cascade.decide(*matrix([row for row, _ in queries]), types)
+    assert (confidence.dtype, thresholds.dtype, skipped.dtype) == (np.float64, np.float64, np.bool_)
+    assert confidence.shape == thresholds.shape == skipped.shape == (len(queries),)
+    for query, (row, type) in enumerate(queries):
+        pi = None if type is None else lambda type=type: type
+        expected = algorithm_4(row, type, tau, taus, cascade.lexical_types, pi)
+        assert skipped[query] == (expected == "skip"), (row, type)
+        assert math.isnan(confidence[query]) == (len(row) < 2 or row[0] == 0)
+    alone = [cascade.decide(*matrix([row]), [type])[2][0] for row, type in queries]
+    assert list(skipped) == alone
+
+
+def test_the_worked_examples() -> None:
+    """SPEC A090: .756 skips at .10, .057 escalates."""
+    rows = [[8.74, 2.13, 1.40, 0.91, 0.83], [4.21, 3.97, 3.48, 3.12, 2.90]]
+    confidence, thresholds, skipped = Cascade().decide(*matrix(rows), [None, None])
+    assert [round(value, 3) for value in confidence] == [0.756, 0.057]
+    assert list(thresholds) == [0.10, 0.10]
+    assert list(skipped) == [True, False]
+
+
+def test_the_ends_of_the_scale() -> None:
+    """SPEC A075, A077, X04: 0 skips whatever has a confidence, above 1 nothing does, no match escalates at 0 too."""
+    scores, counts = matrix([[3.0, 0.0], [3.0, 3.0], [3.0, 2.0], [3.0], [], [0.0, 0.0]])
+    skips = {
+        tau: list(Cascade(tau=tau).decide(scores, counts, [None] * 6)[2])
+        for tau in (0.0, 1.0, np.nextafter(1.0, 2.0), math.inf)
+    }
+    assert skips[0.0] == [True, True, True, False, False, False]
+    assert skips[1.0] == [True, False, False, False, False, False]
+    assert skips[np.nextafter(1.0, 2.0)] == [False] * 6
+    assert skips[math.inf] == [False] * 6
+
+
+def test_a_confidence_that_is_the_threshold_skips() -> None:
+    scores, counts = matrix([[4.0, 3.0]])
+    assert Cascade(tau=0.25).decide(scores, counts, [None])[2][0]
+    assert not Cascade(tau=np.nextafter(0.25, 1.0)).decide(scores, counts, [None])[2][0]
+
+
+def test_the_sources_thresholds_by_type() -> None:
+    """SPEC A079; X09: what has the threshold 0 skips entirely."""
+    assert TAUS_A079 == {
+        "knowledge-update": 0.12,
+        "multi-session": 0.02,
+        "single-session-assistant": 0.28,
+        "single-session-preference": 0.0,
+        "single-session-user": 0.0,
+        "temporal-reasoning": 0.0,
+    }
+    types = [*TAUS_A079, "unheard of", None]
+    scores, counts = matrix([[10.0, 9.0]] * len(types))
+    _, thresholds, skipped = Cascade(tau=0.5, taus=TAUS_A079).decide(scores, counts, types)
+    assert list(thresholds) == [*TAUS_A079.values(), 0.5, 0.5]
+    assert list(skipped) == [False, True, False, True, True, True, False, False]
+
+
+def test_a_lexical_type_never_escalates_but_for_want_of_a_match() -> None:
+    """SPEC A081: the classifier's trigger; it goes before a threshold of the type."""
+    cascade = Cascade(tau=math.inf, taus={"temporal-reasoning": 0.9}, lexical_types=("temporal-reasoning",))
+    scores, counts = matrix([[2.0, 2.0], [2.0], [2.0, 2.0]])
+    types = ["temporal-reasoning", "temporal-reasoning", "multi-session"]
+    _, thresholds, skipped = cascade.decide(scores, counts, types)
+    assert list(skipped) == [True, False, False]
+    assert list(thresholds) == [0.0, 0.0, math.inf]
+
+
+def test_the_depth_bounds_what_a_confidence_sees() -> None:
+    scores, counts = np.array([[4.0, 2.0, 2.0, 8e-3]]), np.array([4])
+    assert Cascade(confidence="fraction", depth=2).decide(scores, counts, [None])[0][0] == 4.0 / 6.0
+    assert Cascade(confidence="fraction", depth=3).decide(scores, counts, [None])[0][0] == 0.5
+    narrow = Cascade(confidence="entropy", depth=3).decide(scores, counts, [None])[0]
+    assert narrow[0] == Cascade(confidence="entropy").decide(scores[:, :3], np.array([3]), [None])[0][0]
+
+
+@pytest.mark.parametrize(
+    "cascade",
+    [
+        Cascade(),
+        Cascade(tau=math.inf, taus={"a": math.inf, "b": 0.0}, lexical_types=("z", "b"), name="own"),
+        Cascade(escalate="dense", confidence="entropy", depth=7),  # type: ignore[arg-type]
+        Cascade(escalate=Router(TABLE_A095, STRATEGIES["rrf"], soft=True)),
+    ],
+)
+def test_to_json_and_back(cascade: Cascade) -> None:
+    text = json.dumps(cascade.to_dict(), allow_nan=False)
+    assert Cascade.of(json.loads(text)) == cascade
+    assert Cascade.of(cascade) is cascade
+    assert hash(Cascade.of(json.loads(text))) == hash(cascade)
+    assert cascade.name in str(cascade)
+
+
+def test_what_is_inside() -> None:
+    plain = Cascade(escalate=Strategy("bm25"))
+    assert (plain.dense, plain.learned, plain.aged) == (False, False, False)
+    assert (Cascade().dense, Cascade().learned, Cascade().aged) == (True, False, True)
+    assert Cascade(escalate=STRATEGIES["sparse"]).learned
+    routed = Cascade(escalate=Router({}, STRATEGIES["dense"]))
+    assert (routed.dense, routed.aged) == (True, False)
+    deep = Cascade(tau=0.3).deep(complete=True)
+    assert deep == Cascade(tau=0.3, escalate=STRATEGIES["agent_rrf"].deep(complete=True))
+    assert isinstance(routed.deep().escalate, Router)
+    assert routed.deep().escalate.default.depth is None
+
+
+def test_a_classifier_may_be_given_as_data() -> None:
+    classifier = Classifier(("a",), (), np.zeros(0), np.zeros((1, 0)), np.zeros(1))
+    own = Cascade(classifier=classifier.to_dict()).classifier  # type: ignore[arg-type]
+    assert own is not None
+    assert own.labels == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"tau": -0.1}, "tau must be"),
+        ({"tau": math.nan}, "tau must be"),
+        ({"tau": True}, "tau must be"),
+        ({"tau": "0.1"}, "tau must be"),
+        ({"taus": {"a": -1}}, r"taus\['a'\]"),
+        ({"taus": {"": 1.0}}, "a type in taus"),
+        ({"taus": [0.1]}, "taus must be a mapping"),
+        ({"lexical_types": "temporal-reasoning"}, "lexical_types"),
+        ({"lexical_types": [3]}, "a lexical type"),
+        ({"confidence": "hunch"}, "margin, fraction, entropy"),
+        ({"confidence": ["margin"]}, "unknown confidence"),
+        ({"depth": 1}, "depth"),
+        ({"depth": 2.0}, "depth"),
+        ({"escalate": "everything"}, "unknown strategy"),
+        ({"escalate": None}, "a strategy is"),
+        ({"escalate": {"kind": "router", "table": {}}}, "needs 'default'"),
+        ({"classifier": 3}, "a classifier is"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_what_is_declined(given_: dict[str, object], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        Cascade(**given_)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match=said):
+        Cascade.of({"kind": "cascade", **given_})
+
+
+@pytest.mark.parametrize("value", [None, 3, [], {}, {"kind": "router"}, {"kind": "cascade", "tua": 0.1}])
+def test_what_is_no_cascade(value: object) -> None:
+    with pytest.raises(ParameterError, match="cascade"):
+        Cascade.of(value)  # type: ignore[arg-type]
+
+
+def test_a_threshold_too_large_for_a_float_is_infinite() -> None:
+    assert Cascade(tau=10**400).tau == math.inf

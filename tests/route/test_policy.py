@@ -1,0 +1,229 @@
+"""Policies as files: the same bits back, and named errors for every other file."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.engine.errors import ParameterError, PolicyFileError, StorageError
+from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.route.cascade import TAUS_A079, Cascade
+from fanrank.engine.route.classifier import Classifier
+from fanrank.engine.route.policy import (
+    FORMAT,
+    POLICIES,
+    VERSION,
+    Answerer,
+    answerer_to_dict,
+    load,
+    policy_of,
+    save,
+    strategy_of,
+)
+from fanrank.engine.route.router import TABLE_A095, Router
+
+
+def classifier(seed: int = 0, dimension: int = 3) -> Classifier:
+    random = np.random.default_rng(seed)
+    terms = ("did", "did we", "we", "\ud800 ärger")
+    return Classifier(
+        ("knowledge-update", "multi-session"),
+        terms,
+        1.0 + random.random(4),
+        random.normal(size=(2, 4 + dimension)) * 10.0 ** random.integers(-300, 99, size=(2, 4 + dimension)),
+        random.normal(size=2),
+        dimension,
+        "some/model",
+    )
+
+
+SOFT = Router(TABLE_A095, STRATEGIES["agent_rrf"], classifier(), soft=True)
+EVERY: list[Answerer] = [
+    Cascade(),
+    Cascade(tau=math.inf, taus=TAUS_A079, lexical_types=("temporal-reasoning",), classifier=classifier()),
+    Cascade(escalate=SOFT, confidence="entropy"),
+    Router(TABLE_A095, STRATEGIES["rrf"]),
+    SOFT,
+    STRATEGIES["bm25"],
+    STRATEGIES["agent_rrf"],
+]
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_file_holds_the_same_bits(tmp_path: Path, policy: Answerer) -> None:
+    path, again = tmp_path / "policy.json", tmp_path / "again.json"
+    about = {"metric": "hit@5", "skip": 0.1 + 0.2, "types": {"ä\ud800": [1, None, True]}}
+    save(path, policy, about)
+    found, said = load(path)
+    assert type(found) is type(policy)
+    assert said == about
+    assert found.to_dict() == policy.to_dict()
+    save(again, found, said)
+    assert again.read_bytes() == path.read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["again.json", "policy.json"]
+    if not isinstance(policy, Strategy) and policy.classifier is not None:
+        assert not isinstance(found, Strategy)
+        texts, vectors = ["Did we, or did we not", ""], np.ones((2, 3))
+        assert found.classifier is not None
+        before, after = policy.classifier, found.classifier
+        assert before.weights.tobytes() == after.weights.tobytes()
+        assert before.probabilities(texts, vectors).tobytes() == after.probabilities(texts, vectors).tobytes()
+
+
+@given(
+    st.floats(0.0), st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0.0), max_size=3), st.floats(0.0, 1e300)
+)
+def test_every_float_comes_back(tau: float, taus: dict[str, float], k: float) -> None:
+    for policy in (Cascade(tau=tau, taus=taus), Router({}, STRATEGIES["bm25"], k=k)):
+        assert policy_of(json.loads(json.dumps(policy.to_dict(), allow_nan=False))) == policy
+
+
+def test_a_policy_by_name() -> None:
+    assert policy_of("cascade") == POLICIES["cascade"] == Cascade()
+    assert policy_of(SOFT) is SOFT
+    for value in ("bm25", None, 3, [], {}, {"kind": "oracle"}, {"kind": ["cascade"]}):
+        with pytest.raises(ParameterError, match="policy"):
+            policy_of(value)  # type: ignore[arg-type]
+
+
+def test_saving_takes_the_place_of_what_is_there_or_leaves_it(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    save(path, Cascade(tau=0.2))
+    save(str(path), Cascade(tau=0.3))
+    assert load(str(path)) == (Cascade(tau=0.3), {})
+    for about in ({"skip": math.nan}, {"policy": object()}, {"skip": np.float32(1)}, [1]):
+        with pytest.raises(ParameterError, match="about a policy"):
+            save(path, Cascade(tau=0.4), about)  # type: ignore[arg-type]
+    assert load(path)[0] == Cascade(tau=0.3)
+    assert [file.name for file in tmp_path.iterdir()] == ["policy.json"]
+
+
+def test_files_that_cannot_be_reached(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(PolicyFileError, match="cannot be read"):
+            load(path)
+    with pytest.raises(PolicyFileError, match="cannot be written"):
+        save(tmp_path / "none" / "policy.json", Cascade())
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PolicyFileError, match="cannot be written"):
+        save(tmp_path / "folder", Cascade())
+    assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+    assert issubclass(PolicyFileError, StorageError)
+
+
+class Touch:
+    """Unpickling this would leave a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
+def test_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "policy.json"
+    path.write_bytes(pickle.dumps(Touch(tmp_path / "touched"), protocol))
+    with pytest.raises(PolicyFileError, match="not a policy file"):
+        load(path)
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "is not a policy file"),
+        (b'{"format": "other", "version": 1}', "is not a policy file"),
+        ({"version": VERSION + 1}, "newer fanrank"),
+        ({"version": VERSION + 1, "policy": 3, "more": 1}, "newer fanrank"),
+        ({"version": 0}, "damaged: its version"),
+        ({"version": True}, "damaged: its version"),
+        ({"version": "1"}, "damaged: its version"),
+        ({"policy": None}, "damaged: its policy"),
+        ({"policy": "cascade"}, "damaged: its policy"),
+        ({"policy": STRATEGIES["bm25"].to_dict()}, "damaged: its policy"),
+        ({"policy": {"kind": "strategy"}}, "damaged"),
+        ({"policy": {"kind": "strategy", "name": "x", "tau": 1}}, "damaged"),
+        ({"policy": {"kind": "oracle"}}, "damaged"),
+        ({"policy": {"kind": "cascade", "tau": -1}}, "tau must be"),
+        ({"policy": {"kind": "cascade", "escalate": {"name": "x", "channels": 3}}}, "channels"),
+        ({"about": []}, "damaged"),
+        ({"more": 1}, "damaged"),
+    ],
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | dict[str, Any], said: str) -> None:
+    path = tmp_path / "policy.json"
+    if isinstance(content, dict):
+        whole = {"format": FORMAT, "version": VERSION, "policy": Cascade().to_dict(), "about": {}}
+        content = json.dumps({**whole, **content}).encode()
+    path.write_bytes(content)
+    with pytest.raises(PolicyFileError, match=said) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_constant_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    save(path, Cascade(tau=0.625))
+    path.write_text(path.read_text().replace("0.625", "NaN"))
+    with pytest.raises(PolicyFileError, match="NaN is no number of JSON"):
+        load(path)
+
+
+@pytest.fixture(scope="module", params=[EVERY[2], STRATEGIES["agent_rrf"]], ids=["policy", "strategy"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("policy") / "policy.json"
+    save(path, request.param, {"metric": "hit@5"})
+    return path
+
+
+def test_every_cut_of_a_file_is_refused(saved: Path) -> None:
+    content = saved.read_bytes().rstrip()
+    cut = saved.with_name("cut.json")
+    for length in range(0, len(content), 41):
+        cut.write_bytes(content[:length])
+        with pytest.raises(PolicyFileError):
+            load(cut)
+
+
+JSON_VALUES = st.recursive(
+    st.sampled_from([None, True, -1, 0, 2.5, 10**400, "", "inf", "router", "dense"]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(["kind", "name", "a"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_a_value_changed_anywhere_gives_a_policy_or_a_named_error(saved: Path, data: st.DataObject) -> None:
+    content = json.loads(saved.read_text())
+    place: Any = content
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        inner = place[key]
+        if not isinstance(inner, (dict, list)) or not inner or data.draw(st.integers(0, 3)) == 0:
+            break
+        place = inner
+    place[key] = data.draw(JSON_VALUES)
+    changed = saved.with_name("changed.json")
+    changed.write_text(json.dumps(content))
+    try:
+        policy, _ = load(changed)
+    except PolicyFileError:
+        return
+    assert strategy_of(json.loads(json.dumps(answerer_to_dict(policy)))).to_dict() == policy.to_dict()

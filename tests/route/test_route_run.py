@@ -1,0 +1,319 @@
+"""A policy's answer is made of the answers that its strategies give, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank import CheckedReranker, Engine, OwnVectors, Query, Record
+from fanrank.engine.errors import BackendUnavailableError, ModelMismatchError, ParameterError, QueryError
+from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.records.record import Hits
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.classifier import Classifier
+from fanrank.engine.route.router import Router
+
+WORDS = ["tea", "rain", "boat", "red", "wind", "moon"]
+DAY = 86400.0
+
+
+def vector(text: str) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(text.encode()) + len(text)).normal(size=8)
+
+
+def engine_of(texts: list[str], backend: str | None = None) -> Engine:
+    engine = Engine(encoder=OwnVectors(8), analyzer="minimal", backend=backend)
+    engine.add(
+        Record(f"r{i}", text, time=i * DAY, embedding=vector(text) if text and i % 5 else None)
+        for i, text in enumerate(texts)
+    )
+    return engine
+
+
+def asked(text: str, **how: Any) -> Query:
+    return Query(text, vector=vector(text + "?"), now=40 * DAY, **how)
+
+
+def same(found: Hits, row: int, expected: Hits, at: int = 0) -> bool:
+    count = int(expected.counts[at])
+    return bool(
+        found.counts[row] == count
+        and np.array_equal(found.documents[row, :count], expected.documents[at, :count])
+        and np.array_equal(found.scores[row, :count], expected.scores[at, :count])
+        and (found.documents[row, count:] == -1).all()
+        and (found.scores[row, count:] == -math.inf).all()
+    )
+
+
+def margin(engine: Engine, query: Query) -> float | None:
+    """A query's confidence as the definition has it."""
+    found = engine.search([replace(query, k=2)])[0]
+    return None if len(found) < 2 or found[0][1] <= 0 else (found[0][1] - found[1][1]) / found[0][1]
+
+
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=24)
+questions = st.lists(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4).map(" ".join), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(texts, questions, st.sampled_from([0.0, 0.05, 0.3, 1.0, math.inf]), st.integers(0, 12))
+def test_a_cascade_is_bm25_where_it_is_sure_and_its_strategy_elsewhere(
+    texts: list[str], questions: list[str], tau: float, k: int
+) -> None:
+    engine = engine_of(texts)
+    batch = [asked(text, k=None if i % 3 else i) for i, text in enumerate(questions)]
+    found = engine.search(batch, k, strategy=Cascade(tau))
+    assert found.decisions is not None
+    for row, query in enumerate(batch):
+        confidence = margin(engine, query)
+        sure = confidence is not None and confidence >= tau
+        decision = found.decisions[row]
+        assert (decision.confidence, decision.threshold, decision.escalated) == (confidence, tau, not sure)
+        assert decision.strategy == ("bm25" if sure else "agent_rrf")
+        assert decision.milliseconds > 0.0
+        assert same(found, row, engine.search([query], k, strategy=decision.strategy))
+
+
+@settings(deadline=None, max_examples=30)
+@given(texts, questions, st.sampled_from(["fraction", "entropy"]), st.sampled_from([0.1, 0.6]))
+def test_other_measures_look_deeper_and_return_no_more(
+    texts: list[str], questions: list[str], confidence: str, tau: float
+) -> None:
+    engine = engine_of(texts)
+    batch = [asked(text) for text in questions]
+    found = engine.search(batch, 3, strategy=Cascade(tau, confidence=confidence, depth=10, escalate="rrf"))
+    alone = [
+        engine.search([query], 3, strategy=Cascade(tau, confidence=confidence, depth=10, escalate="rrf"))
+        for query in batch
+    ]
+    assert found.scores.shape == (len(batch), 3)
+    for row, own in enumerate(alone):
+        assert same(found, row, own)
+        assert found.decisions is not None
+        assert own.decisions is not None
+        assert found.decisions[row].confidence == own.decisions[0].confidence
+        assert same(found, row, engine.search([batch[row]], 3, strategy=found.decisions[row].strategy))
+
+
+pytest.importorskip("sklearn")
+CLASSIFIER = Classifier.fit(["tea rain", "tea boat", "red wind", "red moon"], ["drink", "drink", "sky", "sky"])
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts, questions)
+def test_a_router_answers_by_the_strategy_of_the_type(texts: list[str], questions: list[str]) -> None:
+    engine = engine_of(texts)
+    router = Router({"drink": "dense", "sky": "rrf"}, "bm25", CLASSIFIER)
+    batch = [asked(text, type=[None, "sky", "other"][i % 3]) for i, text in enumerate(questions)]
+    found = engine.search(batch, strategy=router)
+    assert found.decisions is not None
+    for row, query in enumerate(batch):
+        kind = query.type or CLASSIFIER.predict([query.text])[0]
+        best = {"drink": "dense", "sky": "rrf"}.get(kind, "bm25")
+        assert (found.decisions[row].type, found.decisions[row].strategy) == (kind, best)
+        assert same(found, row, engine.search([query], strategy=best))
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts, questions, st.integers(1, 7))
+def test_a_soft_router_adds_weighted_reciprocal_ranks(texts: list[str], questions: list[str], k: int) -> None:
+    engine = engine_of(texts)
+    router = Router({"drink": "dense", "sky": "rrf"}, "bm25", CLASSIFIER, soft=True)
+    batch = [asked(text, type=[None, None, "sky"][i % 3]) for i, text in enumerate(questions)]
+    found = engine.search(batch, k, strategy=router)
+    assert found.decisions is not None
+    for row, query in enumerate(batch):
+        chances = CLASSIFIER.probabilities([query.text])[0].tolist()
+        weights = {"rrf": 1.0} if query.type else {"dense": chances[0], "rrf": chances[1]}
+        assert found.decisions[row].weights == weights
+        expected: dict[str, float] = {}
+        for name, weight in weights.items():
+            for rank, (record, _) in enumerate(engine.search([query], 100, strategy=name)[0], 1):
+                expected[record] = expected.get(record, 0.0) + weight / (60.0 + rank)
+        order = sorted(expected.items(), key=lambda item: (-item[1], int(item[0][1:])))[:k]
+        assert found[row] == order
+        for record, score in order:
+            shares = found.explain(row, record).channels  # type: ignore[union-attr]
+            assert reduce(add, (share.share for share in shares)) == score
+
+
+def test_a_cascade_may_escalate_to_a_router() -> None:
+    engine = engine_of(["tea rain", "tea boat", "red wind", "red moon", "moon moon", "boat"])
+    router = Router({"drink": "dense", "sky": "rrf"}, "bm25", CLASSIFIER)
+    batch = [asked("tea rain"), asked("moon"), asked("nothing known")]
+    found = engine.search(batch, strategy=Cascade(0.1, escalate=router))
+    assert found.decisions is not None
+    assert [decision.strategy for decision in found.decisions] == ["bm25", "bm25", "dense"]
+    assert [decision.escalated for decision in found.decisions] == [False, False, True]
+    assert found.decisions[2].type == CLASSIFIER.predict(["nothing known"])[0]
+    assert same(found, 2, engine.search(batch[2:], strategy="dense"))
+
+
+def test_types_choose_thresholds() -> None:
+    engine = engine_of(["tea rain", "tea boat", "red wind"])
+    policy = Cascade(math.inf, taus={"sure": 0.0}, lexical_types=("plain",), escalate="rrf")
+    batch = [asked("tea", type=name) for name in ("sure", "plain", "other", None)]
+    found = engine.search(batch, strategy=policy)
+    assert found.decisions is not None
+    assert [decision.escalated for decision in found.decisions] == [False, False, True, True]
+    assert [decision.threshold for decision in found.decisions] == [0.0, 0.0, math.inf, math.inf]
+
+
+def test_equal_queries_are_decided_once() -> None:
+    engine = engine_of(["tea rain", "tea boat", "red wind"])
+    found = engine.search([asked("tea"), asked("red"), asked("tea")], strategy="cascade")
+    assert found.decisions is not None
+    assert found.decisions[0] == found.decisions[2]
+    assert same(found, 2, found, 0)
+
+
+def test_only_what_is_not_sure_is_encoded() -> None:
+    seen: list[str] = []
+
+    class Counting:
+        name, version, dimension = "counting", "1", 8
+
+        def documents(self, texts: list[str], progress: bool = False) -> Any:
+            return np.stack([vector(text) for text in texts])
+
+        def queries(self, texts: list[str]) -> Any:
+            seen.extend(texts)
+            return np.stack([vector(text) for text in texts])
+
+    engine = Engine(encoder=Counting(), analyzer="minimal")  # type: ignore[arg-type]
+    engine.add(Record(f"r{i}", text) for i, text in enumerate(["tea rain", "tea", "red red wind", "red"]))
+    found = engine.search(["tea", "red wind", "unknown"], strategy=Cascade(0.3, escalate="rrf"))
+    assert found.decisions is not None
+    assert seen == [q.text for q, d in zip(found.queries, found.decisions, strict=True) if d.escalated]
+    assert "unknown" in seen
+    assert len(seen) < 3
+    seen.clear()
+    soft = Router({"drink": "dense", "sky": "rrf"}, "fused", CLASSIFIER, soft=True)
+    engine.search(["tea", "red wind"], strategy=soft)
+    assert sorted(seen) == ["red wind", "tea"]  # once, though two strategies of each compare vectors
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["numpy", "numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "triton"))],
+)
+def test_decisions_are_the_same_on_every_backend(backend: str) -> None:
+    generator = np.random.default_rng(5)
+    lines = [" ".join(generator.choice(WORDS, generator.integers(0, 8))) for _ in range(200)]
+    questions = [asked(" ".join(generator.choice(WORDS, generator.integers(1, 5)))) for _ in range(60)]
+    try:
+        other = engine_of(lines, backend)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    plain = engine_of(lines, "numpy").search(questions, strategy="cascade")
+    found = other.search(questions, strategy="cascade")
+    assert plain.decisions is not None
+    assert found.decisions is not None
+    assert [(d.confidence, d.escalated) for d in found.decisions] == [
+        (d.confidence, d.escalated) for d in plain.decisions
+    ]
+    assert np.array_equal(found.scores, plain.scores)
+    assert np.array_equal(found.documents, plain.documents)
+
+
+def test_namespaces_filters_and_explanations_pass_through() -> None:
+    engine = Engine(encoder=OwnVectors(8), analyzer="minimal")
+    engine.add(
+        Record(f"{space}{i}", text, namespace=space, role="user" if i % 2 else "tool", embedding=vector(text))
+        for space in ("a", "b")
+        for i, text in enumerate(["tea rain", "tea boat", "tea tea", "moon"])
+    )
+    batch = [
+        asked("tea", namespace="a"),
+        asked("tea", namespace="b", filter={"role": "user"}),
+        asked("tea", namespace="no"),
+    ]
+    found = engine.search(batch, strategy=Cascade(0.5, escalate="rrf"))
+    assert [{name[0] for name, _ in hits} for hits in found] == [{"a"}, {"b"}, set()]
+    assert found.decisions is not None
+    for row, query in enumerate(batch[:2]):
+        assert same(found, row, engine.search([query], strategy=found.decisions[row].strategy))
+        for record, score in found[row]:
+            why = found.explain(row, record)
+            assert (why.query, why.id, why.score) == (row, record, score)
+
+
+def test_bad_policies_are_named() -> None:
+    engine = engine_of(["tea"])
+    with pytest.raises(ParameterError, match=r"unknown strategy 'waterfall'.*cascade"):
+        engine.search(["tea"], strategy="waterfall")
+    with pytest.raises(QueryError, match="now"):
+        engine.search([Query("unknown", vector=vector("a"))], strategy="cascade")
+    with pytest.raises(ParameterError, match="tau"):
+        Cascade(-1.0)
+    assert Cascade(escalate=STRATEGIES["rrf"]) == Cascade(escalate="rrf")
+    assert isinstance(Cascade().escalate, Strategy)
+
+
+def test_what_a_policy_may_need_is_asked_for_before_anything_is_answered() -> None:
+    """Whether a batch fails must not depend on what BM25 happens to be sure of."""
+    sure = Engine(encoder=OwnVectors(8), analyzer="minimal")
+    sure.add([Record("a", "tea rain", embedding=vector("a")), Record("b", "tea", embedding=vector("b"))])
+    question = Query("tea rain", vector=vector("x"))
+    with pytest.raises(QueryError, match="query 0: policy 'cascade' may weigh by age"):
+        sure.search([question], strategy="cascade")
+    assert sure.search([question], strategy=Cascade(escalate="rrf")).decisions[0].escalated is False  # type: ignore[index]
+    plain = Engine(analyzer="minimal")
+    plain.add([Record("a", "tea rain"), Record("b", "tea")])
+    with pytest.raises(QueryError, match="holds no vectors"):
+        plain.search(["tea rain"], strategy=Cascade(escalate="rrf"))
+    other = Classifier.fit(["a", "b"], ["x", "y"], np.eye(2), model="other")
+    for policy in (Router({}, "bm25", other), Cascade(escalate=Router({}, "rrf", other))):
+        with pytest.raises(ModelMismatchError, match="other with 2 dimensions"):
+            sure.search([question], strategy=policy)
+
+
+def test_embedding_features_take_queries_without_a_vector() -> None:
+    fitted = Classifier.fit(["tea", "moon"], ["drink", "sky"], np.stack([vector("tea"), vector("moon")]), model="own")
+    engine = engine_of(["tea rain", "moon"])
+    router = Router({"drink": "dense", "sky": "bm25"}, "bm25", fitted)
+    batch = [asked("tea"), Query(terms=("moon",), now=0.0), asked("moon")]
+    found = engine.search(batch, strategy=router)
+    assert found.decisions is not None
+    alone = [engine.search([query], strategy=router).decisions[0].type for query in batch]  # type: ignore[index]
+    assert [decision.type for decision in found.decisions] == alone
+
+
+def test_a_soft_router_inside_a_cascade_weighs_all_types() -> None:
+    engine = engine_of(["tea rain", "tea boat", "red wind"])
+    soft = Router({"drink": "dense", "sky": "rrf"}, "bm25", soft=True)
+    chances = CLASSIFIER.probabilities(["tea"])[0].tolist()
+    for policy in (
+        Cascade(math.inf, escalate=soft, classifier=CLASSIFIER),
+        Cascade(math.inf, escalate=replace(soft, classifier=CLASSIFIER), classifier=CLASSIFIER),
+    ):
+        found = engine.search([asked("tea")], strategy=policy)
+        assert found.decisions is not None
+        assert found.decisions[0].weights == {"dense": chances[0], "rrf": chances[1]}
+        assert found.decisions[0].type == "drink"
+
+
+def test_a_soft_router_s_reranker_reads_the_nearest_passage(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    def reading(pairs: Any) -> list[float]:
+        read.extend(text for _, text in pairs)
+        return [0.0] * len(pairs)
+
+    with Engine.open(tmp_path, encoder=OwnVectors(2), analyzer="minimal") as engine:
+        engine.add([Record("a", "tea and milk", passages=["tea", "milk"], embedding=[[1, 0], [0, 1]])])
+        query = Query("tea", vector=[0, 1], now=0.0)
+        reranker = CheckedReranker(reading, unchecked=True)
+        for strategy in ("rrf", Router({}, "rrf", soft=True), Router({}, "rrf"), Cascade(2.0, escalate="rrf")):
+            read.clear()
+            engine.search([query], strategy=strategy, reranker=reranker)
+            assert read == ["milk"], strategy

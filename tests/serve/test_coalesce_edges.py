@@ -1,0 +1,352 @@
+"""Many callers in one launch, where something fails, dies, is interrupted, nests or would cost too much."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Gate, assert_same, outcome, small, until
+
+import fanrank as fr
+from fanrank.engine.engine import Engine
+from fanrank.engine.serve import coalesce
+from fanrank.engine.serve.calls import Options
+
+
+def failing(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+def test_what_a_callback_raises_harms_nobody_else() -> None:
+    engine, gate = small()
+    held = gate.hold()
+    futures = [engine.submit([word]) for word in WORDS]
+    for future in (held, *futures[::2]):
+        future.add_done_callback(failing)
+    gate.open()
+    for future, word in zip(futures, WORDS, strict=True):
+        assert_same(future.result(PATIENCE), engine.search([word]))
+    assert_same(engine.submit(["tea"]).result(PATIENCE), engine.search(["tea"]))
+
+
+def test_a_future_finished_by_its_caller_harms_nobody_else() -> None:
+    engine, gate = small()
+    gate.hold()
+    finished, other = engine.submit(["milk"]), engine.submit(["key"])
+    finished.set_result(None)
+    gate.open()
+    assert_same(other.result(PATIENCE), engine.search(["key"]))
+    assert_same(engine.submit(["tea"]).result(PATIENCE), engine.search(["tea"]))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_refuses_its_queue_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, gate = small()
+    gate.open()
+
+    died = []
+
+    def broken(lane: Any) -> Any:
+        died.append(threading.current_thread())
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(engine.coalescer, "_take", broken)
+    with pytest.raises(fr.StorageError, match="ended by MemoryError"):
+        engine.submit(["tea"]).result(PATIENCE)
+    assert_same(engine.submit(["tea"]).result(PATIENCE), engine.search(["tea"]))
+    assert engine.coalescer.stats()["waiting"] == 0
+    died[0].join(PATIENCE)  # its traceback is this test's
+
+
+@pytest.mark.parametrize("name", ["_enters", "_leaves"])
+def test_an_interrupt_leaves_no_lane_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, gate = small()
+    gate.open()
+    inner = getattr(engine.coalescer, name)
+
+    def interrupted(lane: Any) -> None:
+        if name == "_enters":
+            inner(lane)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine.coalescer, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.coalescer.search(["tea"])
+    monkeypatch.undo()
+    assert_same(engine.submit(["tea"]).result(PATIENCE), engine.search(["tea"]))
+
+
+def test_seconds_beyond_what_locks_take() -> None:
+    engine, gate = small(max_wait=1e10, max_batch=2)
+    gate.open()
+    first = engine.submit(["tea"])
+    until(lambda: engine.coalescer.stats()["waiting"] == 1)
+    assert_same(engine.coalescer.search(["key"], deadline=1e10), engine.search(["key"]))
+    assert_same(first.result(PATIENCE), engine.search(["tea"]))
+    engine, gate = small(max_waiting=1)
+    gate.hold()
+    engine.submit(["milk"])
+    with ThreadPoolExecutor(1) as pool:
+        blocked = pool.submit(engine.submit, ["moon"], deadline=1e10)
+        until(lambda: engine.coalescer.stats()["waiting"] == 2)
+        gate.open()
+        assert_same(blocked.result(PATIENCE).result(PATIENCE), engine.search(["moon"]))
+
+
+def test_a_deep_caller_does_not_widen_everybodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "SMALL", 0)
+    engine, gate = small()
+    gate.hold()
+    ks = [1, 1, 1, 1, 1, 200, 1, 2]
+    futures = [engine.submit([word], k) for word, k in zip(WORDS, ks, strict=True)]
+    gate.open()
+    for future, word, k in zip(futures, WORDS, ks, strict=True):
+        assert_same(future.result(PATIENCE), engine.search([word], k))
+    stats = engine.coalescer.stats()
+    assert (stats["launches"], stats["largest"]) == (3, 7)
+
+
+def test_an_answer_keeps_nothing_of_those_it_shared_a_launch_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, gate = small()
+    gate.hold()
+    own = engine.namespace("a").submit(["tea"])
+    other = engine.namespace("b").submit(["tea", "key"])
+    launches = []
+    inner = Engine._search
+
+    def search(self: fr.Engine, *asked: Any, **how: Any) -> fr.Hits:
+        found = inner(self, *asked, **how)
+        launches.append((weakref.ref(found), weakref.ref(found.scores), len(found)))
+        return found
+
+    monkeypatch.setattr(Engine, "_search", search)
+    gate.open()
+    found, _ = own.result(PATIENCE), other.result(PATIENCE)
+    del other
+    whole, scores, size = launches[-1]
+    assert size == 3
+    until(lambda: gc.collect() >= 0 and whole() is None and scores() is None)
+    assert set(found.resolver.snapshots) == {"a"}
+    assert set(found.explainer.snapshots) == {"a"}
+    assert [namespace for namespace, _ in found.explainer.plans] == ["a"]
+    assert_same(found, engine.namespace("a").search(["tea"]))
+
+
+def test_a_failure_of_the_engine_costs_few_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, gate = small()
+    gate.hold()
+    futures = [engine.submit([f"w{number}"]) for number in range(200)]
+    launches = 0
+
+    def search(self: fr.Engine, *asked: Any, **how: Any) -> fr.Hits:
+        nonlocal launches
+        launches += 1
+        raise fr.EncoderError("the service is down")
+
+    monkeypatch.setattr(Engine, "_search", search)
+    gate.open()
+    for future in futures:
+        with pytest.raises(fr.EncoderError, match="the service is down"):
+            future.result(PATIENCE)
+    assert launches < 20
+    assert engine.health().failure_count == {"EncoderError": 200}
+
+
+def test_many_guilty_callers_in_a_row_harm_no_good_one() -> None:
+    engine, gate = small()
+    gate.hold()
+    bad = [engine.submit([fr.Query("tea", filter={"nowhere": 1})]) for _ in range(8)]
+    good = engine.submit(["tea"])
+    gate.open()
+    for future in bad:
+        assert isinstance(future.exception(PATIENCE), fr.QueryError)
+    assert_same(good.result(PATIENCE), engine.search(["tea"]))
+
+
+def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, gate = small()
+    gate.hold()
+    futures = [engine.submit([word], deadline=DEADLINE) for word in WORDS]
+    launches = 0
+
+    def search(self: fr.Engine, *asked: Any, **how: Any) -> fr.Hits:
+        nonlocal launches
+        launches += 1
+        time.sleep(DEADLINE)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Engine, "_search", search)
+    gate.open()
+    for future in futures:
+        with pytest.raises(fr.DeadlineError):
+            future.result(PATIENCE)
+    assert launches <= 1
+
+
+def test_a_call_may_be_withdrawn_by_a_thread_that_holds_the_lock() -> None:
+    """Garbage is collected anywhere, and a coroutine that it ends withdraws its call."""
+    engine, gate = small()
+    gate.hold()
+    future = engine.submit(["milk", "key"])
+
+    def collected() -> None:
+        with engine.coalescer._lock:
+            future.cancel()
+
+    thread = threading.Thread(target=collected, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert engine.coalescer.stats()["waiting"] == 0
+    gate.open()
+
+
+def test_a_cancelled_future_is_over_for_those_who_wait() -> None:
+    engine, gate = small()
+    gate.hold()
+    future = engine.submit(["milk"])
+    assert future.cancel()
+    assert wait([future], timeout=PATIENCE).done == {future}
+    gate.open()
+
+
+def test_a_callback_may_wait_for_what_it_asks() -> None:
+    engine, gate = small()
+    held = gate.hold()
+    found: list[Any] = []
+    over = threading.Event()
+
+    def ask(_: Any) -> None:
+        found.append(engine.submit(["milk"]).result(PATIENCE))
+        found.append(asyncio.run(engine.asearch(["key"])))
+        found.append(outcome(lambda: engine.coalescer.search(["tea"], deadline=-1)))
+        found.append(engine.submit(["key"]))
+        found.append(outcome(lambda: engine.submit([fr.Query("tea", filter={"nowhere": 1})]).result(PATIENCE)))
+        engine.coalescer.close()
+        found.append(outcome(lambda: engine.coalescer.search(["tea"])))
+        over.set()
+
+    held.add_done_callback(ask)
+    gate.open()
+    assert over.wait(PATIENCE)
+    assert_same(found[0], engine.search(["milk"]))
+    assert_same(found[1], engine.search(["key"]))
+    assert found[2][0] is fr.ParameterError
+    assert outcome(lambda: found[3].result(PATIENCE)) == (fr.StorageError, "the engine is closed")
+    assert found[4][0] is fr.QueryError
+    assert found[5] == (fr.StorageError, "the engine is closed")
+
+
+def test_options_join_by_more_than_equality() -> None:
+    """Shares are added up in the order of a table, which the equality of mappings passes over."""
+    bm25, rrf = fr.STRATEGIES["bm25"], fr.STRATEGIES["rrf"]
+    routers = [fr.Router({"a": bm25, "b": rrf}, bm25), fr.Router({"b": rrf, "a": bm25}, bm25)]
+    assert routers[0] == routers[1]
+    one, other = (Options(router, None, 10, None, "auto") for router in routers)
+    assert not one.joins(other)
+    assert one.joins(Options(dataclasses.replace(routers[0]), None, 10, None, "auto"))
+
+
+@pytest.mark.parametrize("depth", [True, 1.0])
+def test_a_depth_is_checked_for_each_caller(depth: Any, tmp_path: Path) -> None:
+    reranker = fr.CheckedReranker(lambda pairs: [float(len(text)) for _, text in pairs], unchecked=True)
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("1", "tea"), fr.Record("2", "tea milk")])
+        gate = Gate(engine)
+        gate.hold()
+        good = engine.submit(["tea"], reranker=reranker, rerank_depth=1)
+        with ThreadPoolExecutor(1) as pool:
+            ask = partial(engine.submit, ["tea"], reranker=reranker, rerank_depth=depth)
+            bad = pool.submit(outcome, lambda: ask().result(PATIENCE))
+            until(lambda: len(gate.sizes) == 2 or engine.coalescer.stats()["waiting"] == 2)
+            gate.open()
+            assert bad.result(PATIENCE) == outcome(
+                lambda: engine.search(["tea"], reranker=reranker, rerank_depth=depth)
+            )
+        assert_same(good.result(PATIENCE), engine.search(["tea"], reranker=reranker, rerank_depth=1))
+
+
+def test_a_launch_that_runs_while_the_engine_closes_may_read_records_no_more(tmp_path: Path) -> None:
+    engine = fr.Engine.open(tmp_path, analyzer="minimal")
+    engine.add([fr.Record("1", "tea")])
+    gate = Gate(engine)
+    futures = [gate.hold()]
+    engine.coalescer.configure(max_batch=1)  # the next runs beside it
+    reranker = fr.CheckedReranker(lambda pairs: [0.0] * len(pairs), unchecked=True)
+    futures.append(engine.submit(["tea", "milk"], reranker=reranker))
+    assert gate.began.acquire(timeout=PATIENCE)
+    engine.close()
+    gate.open()
+    assert_same(futures[0].result(PATIENCE), engine.search(["tea"]))
+    with pytest.raises(fr.StorageError, match="the store is closed"):
+        futures[1].result(PATIENCE)
+
+
+def test_max_wait_leaves_a_deadline_time_for_its_launch() -> None:
+    engine, gate = small(max_wait=PATIENCE)
+    gate.open()
+    expected = engine.search(["tea"])
+    assert_same(engine.coalescer.search(["tea"], deadline=2.0), expected)
+
+
+def test_an_answered_future_goes_with_its_last_holder() -> None:
+    engine, gate = small()
+    gate.open()
+    gc.disable()
+    try:
+        future = engine.submit(["tea"])
+        assert len(future.result(PATIENCE)) == 1
+        gone = weakref.ref(future)
+        del future
+        until(lambda: gone() is None)
+    finally:
+        gc.enable()
+
+
+def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
+    engine, gate = small()
+    gate.open()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(engine.asearch(["tea"]))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert loop in engine.coalescer._arrivals
+    assert_same(asyncio.run(engine.asearch(["key"])), engine.search(["key"]))
+    assert not engine.coalescer._arrivals
+    assert not task.done()
+
+
+def test_a_launch_looks_past_so_many_other_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "LOOK_PAST", 1)
+    engine, gate = small()
+    gate.hold()
+    ends: list[str] = []
+    for name in ("a", "b", "a"):
+        future = engine.submit(["tea"], execution="exhaustive" if name == "a" else "auto")
+        future.add_done_callback(lambda _, name=name: ends.append(name))
+    gate.open()
+    until(lambda: len(ends) == 3)
+    assert ends == ["a", "b", "a"]
+
+
+def test_an_engine_is_closed_whether_it_was_asked_before_or_not() -> None:
+    engine, gate = small()
+    gate.open()
+    unasked = fr.Engine()
+    unasked.close()
+    assert "_coalescer" not in vars(unasked)
+    for closed in (engine, unasked):
+        closed.close()
+        with pytest.raises(fr.StorageError, match="the engine is closed"):
+            closed.submit(["tea"])

@@ -1,0 +1,272 @@
+"""Batches in a stream: the loop's answers, the state that each batch sees, back-pressure, errors and ends."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.serve import stream as pipeline
+
+WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
+ROADS = ("numpy", "numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in backend.DEVICES))
+
+
+def needs(name: str) -> None:
+    status = next(status for status in backend.statuses() if status.name == name)
+    if not status.usable:
+        pytest.skip(status.reason)
+
+
+def engine_of(name: str, seed: int, count: int = 200) -> fr.Engine:
+    needs(name)
+    rng = random.Random(seed)
+    engine = fr.Engine(analyzer="minimal", backend=name)
+    for start in range(0, count, 50):
+        engine.add(
+            fr.Record(f"r{n}", " ".join(rng.choices(WORDS, k=rng.randrange(1, 6))), time=float(n), session=f"s{n % 3}")
+            for n in range(start, start + 50)
+        )
+    engine.delete([f"r{n}" for n in range(0, count, 9)])
+    return engine
+
+
+def some_query(rng: random.Random) -> str | fr.Query:
+    text = " ".join(rng.choices([*WORDS, "unknown"], k=rng.randrange(4)))
+    return rng.choice(
+        [
+            text,
+            fr.Query(text, k=rng.randrange(1, 30)),
+            fr.Query(text, filter={"session": "s1"}),
+            fr.Query(text, half_life=30.0, now=250.0),
+            fr.Query(text, since=50.0, statistics="filtered", filter={"session": "s2"}),
+        ]
+    )
+
+
+def assert_same(found: fr.Hits, wanted: fr.Hits) -> None:
+    for name in ("scores", "documents", "counts"):
+        own, other = getattr(found, name), getattr(wanted, name)
+        assert (own.dtype, own.shape, own.tobytes()) == (other.dtype, other.shape, other.tobytes()), name
+    assert found.ids.tolist() == wanted.ids.tolist()
+    assert found.queries == wanted.queries
+    assert found.backend == wanted.backend
+
+
+def stream_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("fanrank-stream")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not stream_threads()
+
+
+@pytest.mark.parametrize("name", ROADS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_gives_what_a_loop_gives(name: str, seed: int) -> None:
+    engine = engine_of(name, seed)
+    rng = random.Random(seed)
+    batches = [[some_query(rng) for _ in range(rng.choice([0, 1, 3, 20, 40]))] for _ in range(7)]
+    wanted = [engine.search(batch, 5) for batch in batches]
+    for options in ({}, {"ahead": 0}, {"ahead": 1}, {"ahead": 5, "threads": 3}, {"execution": "pruned"}):
+        found = list(engine.search_stream(batches, 5, **options))  # type: ignore[arg-type]
+        assert len(found) == len(wanted)
+        for own, other in zip(found, wanted, strict=True):
+            assert_same(own, other)
+    assert wanted[1].counts.shape == (len(batches[1]),)
+
+
+@pytest.mark.parametrize("name", ROADS)
+def test_a_few_plain_queries_at_a_time(name: str) -> None:
+    """The road of fan-outs, whose buffers are used again, with more of them on their way than there are buffers."""
+    engine = engine_of(name, 5)
+    rng = random.Random(5)
+    batches = [[" ".join(rng.choices(WORDS, k=3)) for _ in range(4)] for _ in range(12)]
+    wanted = [engine.search(batch, 5) for batch in batches]
+    for found, other in zip(engine.search_stream(batches, 5, ahead=6, threads=4), wanted, strict=True):
+        assert_same(found, other)
+
+
+class Steps:
+    """What `in_order` did, by one thread and by others."""
+
+    def __init__(self, failing: dict[int, str]) -> None:
+        self.failing = failing
+        self.read = 0
+        self.begun: list[int] = []
+        self.readers: set[int] = set()
+
+    def source(self, count: int) -> Iterator[int]:
+        for item in range(count):
+            self.readers.add(threading.get_ident())
+            self.read += 1
+            if self.failing.get(item) == "source":
+                raise ArithmeticError(item)
+            yield item
+
+    def begin(self, item: int) -> Callable[[], int]:
+        self.begun.append(item)
+        if self.failing.get(item) == "begin":
+            raise LookupError(item)
+
+        def finish() -> int:
+            if self.failing.get(item) == "finish":
+                raise ValueError(item)
+            return item
+
+        return finish
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    count=st.integers(0, 9),
+    ahead=st.integers(0, 4),
+    workers=st.integers(1, 3),
+    failing=st.dictionaries(st.integers(0, 8), st.sampled_from(["source", "begin", "finish"]), max_size=2),
+    taken=st.integers(0, 10),
+)
+def test_order_back_pressure_errors_and_ends(
+    count: int, ahead: int, workers: int, failing: dict[int, str], taken: int
+) -> None:
+    steps = Steps(failing)
+    answers = pipeline.in_order(steps.source(count), steps.begin, ahead=ahead, workers=workers)
+    first = min((item for item in failing if item < count), default=None)
+    assert steps.read == 0
+    for wanted in range(taken):
+        if wanted == first:
+            kind = {"source": ArithmeticError, "begin": LookupError, "finish": ValueError}[failing[wanted]]
+            with pytest.raises(kind):
+                next(answers)
+            break
+        if wanted >= count:
+            break
+        assert next(answers) == wanted
+        assert wanted + 1 <= steps.read <= wanted + 1 + ahead
+    else:
+        answers.close()  # type: ignore[attr-defined]
+    assert list(answers) == []
+    assert not stream_threads()
+    # Only the caller reads, in order, and nothing after what failed to be read or begun.
+    assert steps.readers <= {threading.get_ident()}
+    assert steps.begun == list(range(len(steps.begun)))
+    early = [item for item, where in failing.items() if item < count and where != "finish"]
+    assert steps.read <= min([*early, count]) + 1
+
+
+def test_each_batch_sees_what_was_written_before_it_was_read() -> None:
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    wanted = []
+
+    def source() -> Iterator[list[str]]:
+        for number in range(8):
+            engine.add([fr.Record(f"r{number}", f"tea {WORDS[number % 6]}")])
+            batch = ["tea", WORDS[number % 6]]
+            wanted.append(engine.search(batch, 20))
+            yield batch
+
+    for number, hits in enumerate(engine.search_stream(source(), 20, ahead=3, threads=2)):
+        assert hits.counts[0] == number + 1
+        assert_same(hits, wanted[number])
+
+
+@pytest.mark.parametrize("name", ROADS)
+def test_beside_a_writer_every_batch_is_of_one_state(name: str) -> None:
+    needs(name)
+    engine = fr.Engine(analyzer="minimal", backend=name)
+    engine.add([fr.Record(f"a{n}", "tea milk") for n in range(10)])
+    ended = threading.Event()
+
+    def write() -> None:
+        for start in range(0, 200, 10):
+            engine.add([fr.Record(f"w{n}", "tea milk") for n in range(start, start + 10)])
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+
+    def source() -> Iterator[list[str]]:
+        while not ended.is_set():
+            yield ["tea", "milk", "tea milk"]
+        yield ["tea", "milk", "tea milk"]
+
+    last = 0
+    for hits in engine.search_stream(source(), 1000, ahead=3, threads=2):
+        # Whole writes, the same for every query of the batch, and never an older state than the batch before saw.
+        assert len(set(hits.counts.tolist())) == 1
+        assert hits.counts[0] % 10 == 0
+        assert hits.counts[0] >= last
+        last = int(hits.counts[0])
+        assert len(np.unique(hits.scores[0, :last])) == 1
+    writer.join()
+    assert last == 210
+
+
+def test_errors_come_in_their_turn_and_end_the_stream() -> None:
+    engine = engine_of("numpy", 1)
+    batches: list[Any] = [["a1"], "not a batch", ["b2"]]
+    found = engine.search_stream(batches, 3)
+    assert_same(next(found), engine.search(["a1"], 3))
+    with pytest.raises(fr.QueryError, match="pass a list of queries"):
+        next(found)
+    assert list(found) == []
+    assert engine.health().failure_count == {"QueryError": 1}
+
+
+def test_arguments_are_checked_before_anything_is_read() -> None:
+    engine = engine_of("numpy", 1, 50)
+    with pytest.raises(fr.QueryError, match="an iterable of lists"):
+        engine.search_stream("tea")
+    for options in ({"ahead": -1}, {"ahead": True}, {"ahead": 65}, {"threads": 0}, {"execution": "x"}, {"k": -1}):
+        with pytest.raises(fr.FanrankError):
+            engine.search_stream([["a1"]], **options)  # type: ignore[arg-type]
+
+
+def test_an_abandoned_stream_leaves_no_thread() -> None:
+    engine = engine_of("numpy", 1)
+    found = engine.search_stream((["a1"] for _ in range(100)), 3)
+    next(found)
+    assert stream_threads()
+    del found
+    assert not stream_threads()
+
+
+def test_searches_are_counted_and_timed_as_a_loop_counts_them() -> None:
+    engine = engine_of("numpy", 1)
+    hits = list(engine.search_stream([["a1", "b2"]] * 4, 3, timing=True))
+    assert engine.health().query_count == 8
+    assert all(own.timing and "plan" in own.timing for own in hits)
+    assert hits[0].explain(0, hits[0].ids[0, 0]).score == hits[0].scores[0, 0]
+
+
+def test_as_many_batches_are_scored_at_once_as_there_are_threads() -> None:
+    engine = engine_of("numpy", 1)
+    plain = engine.backend.search
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def watched(*args: Any, **how: Any) -> Any:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        try:
+            assert how["threads"] == 1
+            return plain(*args, **how)
+        finally:
+            with lock:
+                inside -= 1
+
+    engine.backend = backend.Backend("numpy", "a test", watched)
+    for threads in (1, 2):
+        most = 0
+        list(engine.search_stream([WORDS] * 30, 50, ahead=6, threads=threads))
+        assert 1 <= most <= threads

@@ -1,0 +1,706 @@
+"""A memory that grows, forgets and merges while it is asked: always the plain oracle over the records that remain."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from support import history
+from support.history import WORDS, Kept
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.index import snapshot as index_module
+from fanrank.engine.index.bm25 import METHODS
+from fanrank.engine.index.snapshot import WEEK
+from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage.memory import Memory
+
+NAMESPACES = ("", "n")
+PATIENCE = 30.0
+"""Seconds after which a thread that should have ended counts as stuck."""
+
+names = st.sampled_from([f"r{number}" for number in range(40)])
+spaces = st.sampled_from(NAMESPACES)
+texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+times = st.none() | st.integers(0, 6).map(lambda half: half * WEEK / 2)
+drawn = st.builds(
+    fr.Record, id=names, text=texts, namespace=spaces, session=st.sampled_from(["s", "t", None]), time=times
+)
+batches = st.lists(drawn, max_size=9)
+many = st.lists(drawn, min_size=20, max_size=40)
+queries = st.lists(
+    st.builds(
+        fr.Query,
+        terms=st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=5),
+        namespace=st.sampled_from([*NAMESPACES, "nobody"]),
+        filter=st.sampled_from([None, {"session": "s"}]),
+        statistics=st.sampled_from(["namespace", "filtered"]),
+        k=st.none() | st.integers(0, 20),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    history.shrink(monkeypatch)
+
+
+def apply(kept: Kept, removed: dict[str, list[str]], added: list[fr.Record]) -> None:
+    for namespace, ids in removed.items():
+        for name in ids:
+            kept.get(namespace, {}).pop(name, None)
+    for record in added:
+        kept.setdefault(record.namespace, {})[record.id] = record
+
+
+def once(batch: list[fr.Record]) -> list[fr.Record]:
+    """The batch without ids that stand in it before."""
+    return list({(record.namespace, record.id): record for record in reversed(batch)}.values())
+
+
+def check_counts(engine: fr.Engine, kept: Kept) -> None:
+    assert len(engine) == sum(map(len, kept.values()))
+    assert set(engine.namespaces) == {name for name, records in kept.items() if records}
+    for namespace in NAMESPACES:
+        own = list(kept.get(namespace, {}).values())
+        assert history.statistics(engine, namespace) == history.stated(own)
+        assert len(engine.namespace(namespace)) == len(own)
+
+
+def check_answers(engine: fr.Engine, kept: Kept, batch: list[fr.Query], method: str, k: int = 4) -> None:
+    """By every road, against the oracle and against an engine built at once from what remains."""
+    held = [kept.get(query.namespace, {}) for query in batch]
+    expected = [
+        history.expected(
+            list(own.values()),
+            query,
+            k,
+            method=method,
+            passes=lambda record, query=query: query.filter is None or record.session == "s",  # type: ignore[misc]
+        )
+        for query, own in zip(batch, held, strict=True)
+    ]
+    for road, hits in history.roads(engine, batch, k):
+        assert history.rows(hits, held) == expected, road
+    at_once = fr.Engine.from_records(
+        [record for own in kept.values() for record in own.values()], analyzer="minimal", method=method
+    )
+    assert list(at_once.search(batch, k)) == expected
+
+
+class Memories(RuleBasedStateMachine):
+    """An engine beside a dictionary that every rule changes alike."""
+
+    method = "lucene"
+    durable = False
+    reached: set[str]
+    """What histories came to, that they are there for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="fanrank-"))
+        self.engine = self.open() if self.durable else fr.Engine(analyzer="minimal", method=self.method)
+        self.kept: Kept = {}
+
+    def open(self) -> fr.Engine:
+        return fr.Engine.open(self.folder / "engine", analyzer="minimal", method=self.method)
+
+    def teardown(self) -> None:
+        try:
+            check_answers(
+                self.engine, self.kept, [fr.Query(terms=WORDS, namespace=name) for name in NAMESPACES], self.method, 20
+            )
+        finally:
+            self.engine.close()
+            shutil.rmtree(self.folder)
+
+    def live(self, record: fr.Record) -> bool:
+        return record.id in self.kept.get(record.namespace, {})
+
+    @initialize(batch=many)
+    def grow(self, batch: list[fr.Record]) -> None:
+        for start in range(0, len(batch), 4):
+            self.add(batch[start : start + 4])
+
+    @rule(batch=batches)
+    def add(self, batch: list[fr.Record]) -> None:
+        new = [record for record in once(batch) if not self.live(record)]
+        assert self.engine.add(new) == len(new)
+        apply(self.kept, {}, new)
+
+    @rule(batch=batches, insert=st.booleans())
+    def update(self, batch: list[fr.Record], insert: bool) -> None:
+        own = [record for record in once(batch) if insert or self.live(record)]
+        assert self.engine.update(own, insert=insert) == len(own)
+        apply(self.kept, {record.namespace: [record.id] for record in own}, [])
+        for record in own:
+            apply(self.kept, {record.namespace: [record.id]}, [record])
+
+    @rule(namespace=spaces, ids=st.lists(names, max_size=8), missing_ok=st.booleans())
+    def delete(self, namespace: str, ids: list[str], missing_ok: bool) -> None:
+        live = {name for name in ids if name in self.kept.get(namespace, {})}
+        asked = ids if missing_ok else [name for name in ids if name in live]
+        assert self.engine.delete(asked, namespace=namespace, missing_ok=missing_ok) == len(live)
+        apply(self.kept, {namespace: asked}, [])
+
+    @precondition(lambda self: len(self.engine) > 15)
+    @rule(namespace=spaces)
+    def drop(self, namespace: str) -> None:
+        self.engine.drop(namespace)
+        self.kept.pop(namespace, None)
+
+    @precondition(lambda self: any(self.kept.values()))
+    @rule(data=st.data(), good=batches)
+    def fail(self, data: st.DataObject, good: list[fr.Record]) -> None:
+        """What cannot be applied in full is not applied at all."""
+        namespace = data.draw(st.sampled_from([name for name, own in self.kept.items() if own]))
+        taken = self.kept[namespace][data.draw(st.sampled_from(list(self.kept[namespace])))]
+        new = [record for record in once(good) if not self.live(record)]
+        fresh = fr.Record("fresh", "word-of-a-batch-that-fails " + taken.text, namespace, session="of that batch")
+        bad: dict[str, Any] = {"id": "bad", "text": 3}
+        before = self.engine.stats()["vocabulary"]
+        failures: list[tuple[type[Exception], Callable[[], int]]] = [
+            (fr.DuplicateIdError, lambda: self.engine.add([fresh, *new, taken])),
+            (fr.DuplicateIdError, lambda: self.engine.add([fresh, *new, fresh])),
+            (fr.DuplicateIdError, lambda: self.engine.update([taken, fresh, taken], insert=True)),
+            (fr.RecordError, lambda: self.engine.add([*new, fresh, bad])),
+            (fr.RecordError, lambda: self.engine.update([taken, bad])),
+            (fr.UnknownIdError, lambda: self.engine.update([taken, *new, fresh])),
+            (fr.UnknownIdError, lambda: self.engine.delete([taken.id, "fresh"], namespace=namespace)),
+            (fr.RecordError, lambda: self.engine.delete([taken.id, 3], namespace=namespace)),  # type: ignore[list-item]
+        ]
+        error, failing = data.draw(st.sampled_from(failures))
+        with pytest.raises(error):
+            failing()
+        assert self.engine.stats()["vocabulary"] == before
+
+    @rule()
+    def flush(self) -> None:
+        self.engine.flush()
+        stats = self.engine.stats()
+        assert stats["background_error"] is None
+        assert not stats["merging"]
+        if self.durable:
+            assert stats["checkpointed"] == stats["sequence"]
+
+    @rule()
+    def save_and_load(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.engine.save(folder)
+            loaded = fr.Engine.load(folder)
+            check_counts(loaded, self.kept)
+            if not self.durable:
+                self.engine = loaded
+
+    @precondition(lambda self: self.durable)
+    @rule(flushed=st.booleans())
+    def reopen(self, flushed: bool) -> None:
+        """With the index as the last checkpoint left it, or up to date."""
+        if flushed:
+            self.engine.close()
+        else:
+            self.engine._memory.join()
+            self.engine._memory.directory = None
+            self.engine.close()
+        self.engine = self.open()
+
+    @precondition(lambda self: self.durable)
+    @rule(namespace=spaces, ids=st.lists(names, max_size=5))
+    def fetch(self, namespace: str, ids: list[str]) -> None:
+        own = self.kept.get(namespace, {})
+        assert self.engine.fetch(ids, namespace=namespace) == [own.get(name) for name in ids]
+
+    @rule(name=st.sampled_from(history.backends()))
+    def serve_from(self, name: str) -> None:
+        self.engine.backend = backend.choose(name)
+
+    @rule(batch=queries)
+    def search(self, batch: list[fr.Query]) -> None:
+        check_answers(self.engine, self.kept, batch, self.method)
+
+    @invariant()
+    def counts(self) -> None:
+        check_counts(self.engine, self.kept)
+        stats = self.engine.stats()
+        snapshots = self.engine._memory.snapshots.values()
+        self.reached |= {name for name in ("merges", "compacted_documents", "checkpoints") if stats.get(name)}
+        self.reached |= {name for name in ("deleted",) if stats[name]}
+        self.reached |= {"several segments" for snapshot in snapshots if len(snapshot.segments) > 3}
+        self.reached |= {"kept counts" for snapshot in snapshots if snapshot.counts is not None}
+
+
+def run_machine(examples: int, steps: int, **attributes: Any) -> None:
+    reached: set[str] = set()
+    machine = type("Machine", (Memories,), {**attributes, "reached": reached})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+    wanted = {"merges", "compacted_documents", "deleted", "several segments", "kept counts"}
+    missing = (wanted | ({"checkpoints"} if machine.durable else set())) - reached
+    assert examples < 20 or not missing
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("method", METHODS)
+def test_any_history_in_memory(method: str) -> None:
+    run_machine(25 if method == "lucene" else 8, 25, method=method)
+
+
+@pytest.mark.usefixtures("small")
+def test_any_history_in_a_directory() -> None:
+    run_machine(20, 25, durable=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("FANRANK_LONG"), reason="a quarter of an hour; make long sets FANRANK_LONG")
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_any_long_history(method: str, durable: bool) -> None:
+    run_machine(100, 60, method=method, durable=durable)
+
+
+def in_threads(*tasks: Callable[[], None]) -> None:
+    """Run the tasks side by side; the first failure of any is raised here."""
+    failures: list[BaseException] = []
+
+    def guarded(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    if failures:
+        raise failures[0]
+
+
+class Script:
+    """Write batches for two namespaces of one writer, the states between them, and how far the writer has come."""
+
+    def __init__(self, writer: int, batches: int) -> None:
+        self.spaces = (f"left{writer}", f"right{writer}")
+        self.batches: list[tuple[str, list[fr.Record]]] = []
+        self.states: list[list[list[fr.Record]]] = [[[], []]]
+        self.begun = self.acknowledged = 0
+        kept: Kept = {name: {} for name in self.spaces}
+        for number in range(1, batches + 1):
+            verb = ("add", "add", "update", "delete")[number % 4]
+            batch = []
+            for place, namespace in enumerate(self.spaces):
+                live = list(kept[namespace])
+                if verb == "add":
+                    ids = [f"{number}-{row}" for row in range(3)]
+                elif verb == "update":
+                    ids = live[:: 3 + place]
+                else:
+                    ids = live[number % 2 :: 3] if place == 0 else []
+                tag = " ".join([WORDS[number % len(WORDS)], "tagged", *["more"] * (number % 3)])
+                batch += [fr.Record(name, tag, namespace) for name in ids]
+            self.batches.append((verb, batch))
+            added = [] if verb == "delete" else batch
+            apply(kept, {name: [r.id for r in batch if r.namespace == name] for name in self.spaces}, added)
+            self.states.append([list(kept[name].values()) for name in self.spaces])
+
+    def write(self, engine: fr.Engine, asking: threading.Event) -> None:
+        """Each batch as a search begins, so that there are searches beside every write."""
+        for verb, batch in self.batches:
+            asking.clear()
+            asking.wait(PATIENCE)
+            self.begun += 1
+            if verb == "delete":
+                engine.delete([record.id for record in batch], namespace=self.spaces[0])
+            else:
+                getattr(engine, verb)(batch)
+            self.acknowledged += 1
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_searches_see_whole_batches_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, durable: bool
+) -> None:
+    """Each answer is the oracle's of one state between what was acknowledged before it and what had begun after it."""
+    history.shrink(monkeypatch)
+    monkeypatch.setattr(memory, "MAX_SEGMENTS", 64)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 64)
+    scripts = [Script(writer, 32) for writer in range(2)]
+    engine = fr.Engine.open(tmp_path, analyzer="minimal") if durable else fr.Engine(analyzer="minimal")
+    asked = [
+        [fr.Query(terms=terms, namespace=name) for name in script.spaces for terms in (["tagged"], ["more", "b2"])]
+        for script in scripts
+    ]
+    stated = [
+        [[history.expected(own, query, 200) for own in state for query in queries[:2]] for state in script.states]
+        for script, queries in zip(scripts, asked, strict=True)
+    ]
+    writing, asking = threading.Event(), threading.Event()
+    seen: set[tuple[int, int]] = set()
+
+    def read(execution: str) -> None:
+        last = [0, 0]
+        while True:
+            ending = not writing.is_set()
+            before = [script.acknowledged for script in scripts]
+            asking.set()
+            hits = engine.search([query for queries in asked for query in queries], 200, execution=execution)
+            after = [script.begun for script in scripts]
+            answers = list(hits)
+            for writer in range(2):
+                own = answers[4 * writer : 4 * writer + 4]
+                states = range(max(before[writer], last[writer]), after[writer] + 1)
+                state = next((number for number in states if stated[writer][number] == own), None)
+                assert state is not None, (writer, before, last, after)
+                last[writer] = state
+                seen.add((writer, state))
+            if ending:
+                return
+
+    def write() -> None:
+        try:
+            in_threads(*(lambda script=script: script.write(engine, asking) for script in scripts))  # type: ignore[misc]
+        finally:
+            writing.clear()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    writing.set()
+    try:
+        in_threads(write, lambda: read("auto"), lambda: read("exhaustive"))
+    finally:
+        sys.setswitchinterval(interval)
+    assert {(0, 32), (1, 32)} <= seen
+    assert len(seen) > 10
+    engine.flush()
+    stats = engine.stats()
+    assert stats["writes"] == 64
+    assert stats["merges"]
+    assert stats["background_error"] is None
+    assert list(engine.search([query for queries in asked for query in queries], 200)) == [
+        row for rows in stated for row in rows[-1]
+    ]
+    engine.close()
+
+
+def queued(engine: fr.Engine, *tasks: Callable[[], object], armed: Callable[[], None] = lambda: None) -> None:
+    """Let the tasks, each one write, wait for the engine together; `armed` is called before they go."""
+    held = engine._memory
+    holding = threading.Event()
+
+    def hold() -> None:
+        with held._writing:
+            holding.set()
+            for _ in range(int(PATIENCE / 0.001)):
+                if len(held._queue) == len(tasks):
+                    break
+                threading.Event().wait(0.001)
+            assert len(held._queue) == len(tasks)
+            armed()
+
+    def after(task: Callable[[], object]) -> None:
+        assert holding.wait(PATIENCE)
+        task()
+
+    in_threads(hold, *(lambda task=task: after(task) for task in tasks))  # type: ignore[misc]
+
+
+def test_writes_that_wait_are_committed_together(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("old", "a1"), fr.Record("twice", "a1")])
+        failed: list[Exception] = []
+
+        def fails() -> None:
+            try:
+                engine.add([fr.Record("lost", "word-of-its-own"), fr.Record("twice", "a1")])
+            except fr.DuplicateIdError as error:
+                failed.append(error)
+
+        def upsert() -> None:
+            engine.update([fr.Record("old", "b2")])
+
+        tasks = [lambda n=n: engine.add([fr.Record(f"r{n}", f"a1 w{n}")]) for n in range(6)]  # type: ignore[misc]
+        queued(engine, *tasks, fails, upsert)
+        stats = engine.stats()
+        assert (stats["writes"], stats["commits"]) == (8, 2)
+        assert [type(error) for error in failed] == [fr.DuplicateIdError]
+        assert len(engine) == 8
+        assert engine.search([["word-of-its-own"]]).counts.tolist() == [0]
+        assert history.statistics(engine, "")[2] == {"a1": 7, "b2": 1, **{f"w{n}": 1 for n in range(6)}}
+    with fr.Engine.open(tmp_path) as again:
+        assert len(again) == 8
+        assert again.fetch(["lost", "old"]) == [None, fr.Record("old", "b2")]
+
+
+def disk_full() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
+def test_a_commit_that_fails_changes_nothing(tmp_path: Path, point: str) -> None:
+    def state(engine: fr.Engine) -> object:
+        stats = engine.stats()
+        hits = engine.search([["a1", "new", "b2"], fr.Query(terms=["a1"], filter={"session": "new"})], 9)
+        kept = {name: stats[name] for name in ("documents", "vocabulary", "postings", "sequence", "writes", "commits")}
+        return kept, list(hits), hits.documents.tolist(), engine.fetch(["1", "2", "3"]), engine.namespaces
+
+    writes: list[Callable[[fr.Engine], object]] = [
+        lambda engine: engine.add([fr.Record("3", "a1 new", session="new"), fr.Record("1", "new", "other")]),
+        lambda engine: engine.update([fr.Record("1", "new", session="new")]),
+        lambda engine: engine.delete(["1", "2"]),
+        lambda engine: engine.drop(""),
+    ]
+    for number, write in enumerate(writes):
+        with fr.Engine.open(tmp_path / str(number), analyzer="minimal") as engine:
+            engine.add([fr.Record("1", "a1"), fr.Record("2", "a1 b2")])
+            before = state(engine)
+            failpoints.arm(point, action=disk_full)
+            with pytest.raises(fr.StorageError, match="no space left"):
+                write(engine)
+            assert state(engine) == before
+            write(engine)
+            after = state(engine)
+            assert after != before
+        with fr.Engine.open(tmp_path / str(number)) as again:
+            assert state(again)[1:] == after[1:]  # type: ignore[index]
+
+
+def test_a_commit_that_fails_fails_for_all_that_shared_it(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("1", "a1")])
+        failures: list[str] = []
+
+        def write(number: int) -> None:
+            try:
+                engine.add([fr.Record(f"r{number}", f"w{number}")])
+            except fr.StorageError as error:
+                failures.append(str(error))
+
+        tasks = [lambda n=n: write(n) for n in range(3)]  # type: ignore[misc]
+        queued(engine, *tasks, armed=lambda: failpoints.arm("write.commit", action=disk_full))
+        assert len(failures) == 3
+        assert (len(engine), engine.stats()["vocabulary"]) == (1, 1)
+        assert engine.add([fr.Record(f"r{number}", f"w{number}") for number in range(3)]) == 3
+    with fr.Engine.open(tmp_path) as again:
+        assert [again.search([[f"w{number}"]])[0][0][0] for number in range(3)] == ["r0", "r1", "r2"]
+
+
+MEANWHILE: dict[str, Callable[[fr.Engine], object]] = {
+    "delete": lambda engine: engine.delete([f"r{n}" for n in range(0, 40, 3)]),
+    "delete all": lambda engine: engine.delete([f"r{n}" for n in range(40)]),
+    "update": lambda engine: engine.update([fr.Record(f"r{n}", "a1 f6") for n in range(0, 40, 5)]),
+    "add": lambda engine: engine.add([fr.Record(f"s{n}", "a1 f6") for n in range(9)]),
+    "drop": lambda engine: engine.drop(""),
+    "drop and add": lambda engine: (engine.drop(""), engine.add([fr.Record("r1", "a1")])),
+    "nothing": lambda engine: None,
+}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_what_dies_during_a_merge_stays_dead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, durable: bool
+) -> None:
+    history.shrink(monkeypatch)
+    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 0)
+    monkeypatch.setattr(memory, "MAX_SEGMENTS", 64)
+    monkeypatch.setattr(Memory, "wake", lambda self: None)
+
+    def filled(engine: fr.Engine) -> fr.Engine:
+        for number in range(40):
+            engine.add([fr.Record(f"r{number}", f"a1 {WORDS[number % 5]}")])
+        engine.delete(["r7", "r8", "r39"])
+        engine.update([fr.Record("r7", "b2 a1"), fr.Record("r8", "b2"), fr.Record("r39", "a1")], insert=True)
+        return engine
+
+    engine = filled(fr.Engine.open(tmp_path, analyzer="minimal") if durable else fr.Engine(analyzer="minimal"))
+    plain = filled(fr.Engine(analyzer="minimal"))
+    MEANWHILE[what](plain)
+    batch = [["a1"], ["b2", "f6"], ["a1", "b2", "c3"]]
+    happened: list[int] = []
+
+    def meanwhile() -> None:
+        happened.append(engine.stats()["segments"])
+        MEANWHILE[what](engine)
+
+    failpoints.arm("merge.built", 2, meanwhile)
+    engine.flush()
+    assert happened
+    if not what.startswith("drop"):
+        assert happened[0] > engine.stats()["segments"]
+    assert list(engine.search(batch, 60)) == list(plain.search(batch, 60))
+    assert history.statistics(engine, "") == history.statistics(plain, "")
+    assert not any(engine._memory.snapshot("").merges(12, WEEK))
+    engine.close()
+    if durable:
+        with fr.Engine.open(tmp_path) as again:
+            assert again.opened == "loaded"
+            assert list(again.search(batch, 60)) == list(plain.search(batch, 60))
+
+
+def test_segments_stay_few() -> None:
+    """Sizes at least halve from one to the next, so that a thousand single records are no more than ten segments."""
+    engine = fr.Engine(analyzer="minimal")
+    for number in range(1000):
+        engine.add([fr.Record(f"r{number}", "a1")])
+        assert engine.stats()["segments"] <= math.log2(number + 1) + 1
+    for number in range(0, 1000, 2):
+        engine.delete([f"r{number}"])
+        assert engine.stats()["deleted"] <= 0.25 * 1000
+    assert engine.stats()["segments"] <= 10
+    assert engine.search([["a1"]], 1000).counts.tolist() == [500]
+
+
+def test_a_full_segment_and_an_ended_window_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "WINDOW_DOCUMENTS", 8)
+    engine = fr.Engine(analyzer="minimal", window=80.0)
+    for number in range(64):
+        engine.add([fr.Record(f"r{number}", "a1", time=10.0 * number)])
+    spans = [segment.span for segment in engine._memory.snapshot("").segments]
+    assert spans == [(80.0 * number, 80.0 * number + 70.0) for number in range(8)]
+    # Without time there are no windows.
+    plain = fr.Engine(analyzer="minimal", window=80.0)
+    for number in range(64):
+        plain.add([fr.Record(f"r{number}", "a1")])
+    assert plain.stats()["segments"] == 1
+
+
+IN_MEMORY = {
+    "namespaces", "documents", "deleted", "segments", "vocabulary", "postings", "index_bytes", "bytes_per_posting",
+    "backend", "device_bytes", "writes", "commits", "merges", "merged_documents", "compacted_documents", "merging",
+    "background_error", "vectors", "vector_bytes", "weights", "entities",
+}  # fmt: skip
+
+
+def test_statistics_are_named(tmp_path: Path) -> None:
+    assert set(fr.Engine().stats()) == IN_MEMORY
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("1", "a1"), fr.Record("2", "a1 b2", "n")])
+        engine.delete(["1"])
+        stats = engine.stats()
+        assert set(stats) == IN_MEMORY | {"sequence", "checkpointed", "checkpoints", "store_bytes", "opened"}
+        assert {name: stats[name] for name in ("documents", "namespaces", "writes", "sequence", "checkpointed")} == {
+            "documents": 1,
+            "namespaces": 1,
+            "writes": 2,
+            "sequence": 3,
+            "checkpointed": 0,
+        }
+        engine.flush()
+        assert engine.stats()["checkpointed"] == 3
+
+
+def test_an_interrupt_after_the_commit_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is durable is seen, by searches and after reopening, although the call was interrupted."""
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("r0", "a1")])
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        for point, ids in (("write.committed", ["r1"]), ("write.commit", ["r2"]), ("write.published", ["r3"])):
+            failpoints.arm(point, action=interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.add([fr.Record(i, "a1 b2") for i in ids])
+            failpoints.disarm()
+        expected = ["r0", "r1", "r3"]
+        assert sorted(i for i, _ in engine.search(["a1"])[0]) == expected
+        assert engine.verify() == {"records": 3, "missing": 0, "extra": 0}
+        engine.add([fr.Record("r2", "a1")])
+    with fr.Engine.open(tmp_path) as again:
+        assert again.opened == "loaded"
+        assert sorted(i for i, _ in again.search(["a1"])[0]) == ["r0", "r1", "r2", "r3"]
+
+
+def test_an_interrupted_leader_leaves_no_batch_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group commit: whoever waits for the interrupted thread is told, and its batch is not applied later."""
+    engine = fr.Engine(analyzer="minimal")
+    memory = engine._memory
+    waiting = threading.Event()
+    errors: list[BaseException | int] = []
+
+    def follower() -> None:
+        waiting.set()
+        try:
+            errors.append(engine.add([fr.Record("b", "tea")]))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=follower)
+    whole = memory._prepare
+
+    def interrupted(request: Any, working: Any) -> Any:
+        if not thread.is_alive() and not waiting.is_set():
+            thread.start()
+            waiting.wait(30)
+            while not memory._queue:
+                pass
+            raise KeyboardInterrupt
+        return whole(request, working)
+
+    monkeypatch.setattr(memory, "_prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.add([fr.Record("a", "tea")])
+    thread.join(30)
+    assert errors == [1]
+    assert engine.search(["tea"])[0][0][0] == "b"
+    assert len(engine) == 1
+
+
+def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 2)
+    engine = fr.Engine()
+
+    def source() -> Any:
+        for n in range(9):
+            if n == 6:
+                engine.add([fr.Record("x", "tea")])
+            yield fr.Record(f"r{n}", "tea")
+
+    with pytest.raises(fr.StorageError, match="an iterable that itself writes"):
+        engine.add(source())
+    assert len(engine) == 0
+    assert engine.add([fr.Record("x", "tea")]) == 1
+
+
+def test_readers_that_refresh_together_count_nothing_twice(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path) as writer, fr.Engine.open(tmp_path, read_only=True) as reader:
+        for n in range(12):
+            writer.add([fr.Record(f"r{n}", "tea")])
+            in_threads(reader.refresh, reader.refresh, reader.refresh)
+            reader.refresh()
+            assert len(reader) == len(writer) == n + 1

@@ -1,0 +1,684 @@
+"""The record store: what was acknowledged is there, whole, after anything."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.errors import (
+    DamagedStoreError,
+    ForeignIndexError,
+    NewerFormatError,
+    StaleIndexError,
+    StorageError,
+    StoreLockedError,
+)
+from fanrank.engine.records.record import CATEGORIES
+from fanrank.engine.storage import failpoints
+from fanrank.engine.storage import record_store as store
+from fanrank.engine.storage.record_store import Change, RecordStore
+from fanrank.engine.storage.row_codec import RECORDS, EncodedRecord, decode, encode
+from fanrank.engine.text.keywords import keywords
+
+State = dict[str, dict[str, fr.Record]]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+finite = st.floats(-1e15, 1e15)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | finite | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+records = st.builds(
+    fr.Record,
+    id=texts.filter(bool),
+    text=texts,
+    namespace=texts,
+    time=st.none() | finite,
+    importance=st.none() | st.floats(0, 1),
+    fields=st.dictionaries(texts, texts, max_size=2),
+    extra=st.dictionaries(texts, values, max_size=3),
+    **{name: st.none() | texts for name in CATEGORIES},
+)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[RecordStore]:
+    with RecordStore.open(tmp_path / "memory") as made:
+        yield made
+
+
+def added(*records: fr.Record) -> list[EncodedRecord]:
+    return [encode(record) for record in records]
+
+
+def put(to: RecordStore, *ids: str, text: str = "tea", namespace: str = "") -> int:
+    return to.write([[Change(namespace, added=added(*(fr.Record(i, text, namespace) for i in ids)))]])
+
+
+def replayed(source: RecordStore, sequence: int = 0, onto: State | None = None) -> State:
+    """The state after a replay, each namespace in order of arrival."""
+    state: State = {name: dict(held) for name, held in (onto or {}).items()}
+    for run in source.changes_after(sequence):
+        held = state.setdefault(run.namespace, {})
+        if run.dropped:
+            held.clear()
+        for record_id in run.removed:
+            held.pop(record_id, None)
+        for record in run.added:
+            assert record.id not in held
+            held[record.id] = record
+    return {name: held for name, held in state.items() if held}
+
+
+def listed(state: State) -> dict[str, list[fr.Record]]:
+    return {name: list(held.values()) for name, held in state.items() if held}
+
+
+def no_space() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@given(records)
+def test_a_record_comes_back_equal(record: fr.Record) -> None:
+    encoded = encode(record)
+    back = decode(record.namespace, encoded)
+    assert back == record
+    assert repr(back) == repr(record)  # 0.0 is not -0.0 here, nor 1 True
+    assert json.loads(encoded.data).keys().isdisjoint({"id", "namespace"})
+
+
+@given(st.lists(records, max_size=8, unique_by=lambda record: (record.namespace, record.id)))
+@settings(max_examples=25, deadline=None)
+def test_records_come_back_from_the_file(batch: list[fr.Record]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with RecordStore.open(folder) as made:
+            assert made.write([[Change(r.namespace, added=[encode(r)]) for r in batch]]) == len(batch)
+        with RecordStore.open(folder) as again:
+            for record in batch:
+                assert again.fetch(record.namespace, [record.id, record.id + "?"]) == [record, None]
+            assert again.namespaces() == list(dict.fromkeys(record.namespace for record in batch))
+            assert again.sequence == len(batch)
+
+
+def test_numbers_of_numpy_become_floats() -> None:
+    record = fr.Record("a", "x", time=np.float32(0.1), importance=np.int64(1))
+    back = decode("", encode(record))
+    assert (type(back.time), type(back.importance)) == (float, float)
+    assert (back.time, back.importance) == (float(np.float32(0.1)), 1.0)
+
+
+def deep() -> Any:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    return nested
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"a": {1, 2}},
+        {"a": math.nan},
+        {"a": [-math.inf]},
+        {1: "a"},
+        {"a": {None: 1}},
+        {"a": (1, 2)},
+        {"a": object()},
+        {"a": np.zeros(2)},
+        {"a": deep()},
+    ],
+)
+def test_an_extra_that_json_refuses_or_alters(extra: dict[Any, Any]) -> None:
+    with pytest.raises(fr.RecordError, match=r"^id 'm7': 'extra' cannot be stored as JSON: "):
+        encode(fr.Record("m7", "x", extra=extra))
+
+
+@pytest.mark.parametrize(
+    "part", [{"text": "\ud800"}, {"text": "", "fields": {"a": "\udfff"}}, {"text": "", "extra": {"\ud800": 1}}]
+)
+def test_a_lone_surrogate_is_refused_by_name(part: dict[str, Any]) -> None:
+    with pytest.raises(fr.RecordError, match=r"id 'm7': .*lone surrogate"):
+        encode(fr.Record("m7", **part))
+
+
+def test_counting_and_sequences(opened: RecordStore) -> None:
+    assert (opened.sequence, opened.pruned, opened.namespaces(), opened.count("")) == (0, 0, [], 0)
+    assert put(opened, *(str(number) for number in range(300)), namespace="ana") == 300
+    assert put(opened, "x") == 301
+    assert opened.write([[Change("ana", removed=["7", "5"], added=added(fr.Record("7", "new", "ana")))]]) == 304
+    assert (opened.sequence, opened.count("ana"), opened.count(""), opened.count("none")) == (304, 299, 1, 0)
+    assert opened.namespaces() == ["ana", ""]
+    found = opened.fetch("ana", ["299", "5", "7", "x", "299", "\ud800"])
+    assert [record and record.text for record in found] == ["tea", None, "new", None, "tea", None]
+    assert opened.fetch("\ud800", ["7"]) == [None]
+    many = [str(number) for number in range(1299, -1, -1)]
+    assert [r.id for r in opened.fetch("ana", many) if r] == [i for i in many if int(i) < 300 and i != "5"]
+    assert opened.bytes > 299 * 10
+    assert opened.write([]) == 304
+
+
+def test_several_batches_are_one_write_in_order(opened: RecordStore) -> None:
+    first = Change("", added=added(fr.Record("a", "one"), fr.Record("b", "one")))
+    second = Change("", removed=["a"], added=added(fr.Record("a", "two")))
+    assert opened.write([[first], [second], [Change("", removed=["b"])]]) == 5
+    assert listed(replayed(opened)) == {"": [fr.Record("a", "two")]}
+    with pytest.raises(StorageError, match="1 records to remove, 0 of them there"):
+        opened.write([[Change("", removed=["a"])], [Change("", removed=["a"])]])
+    assert listed(replayed(opened)) == {"": [fr.Record("a", "two")]}
+
+
+ids = st.sets(st.sampled_from("abcdef"), min_size=1)
+steps = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "put", "remove", "drop"]), st.sampled_from(["", "ana"]), ids), max_size=3
+    ),
+    max_size=8,
+)
+
+
+@given(steps, st.data())
+@settings(max_examples=60, deadline=None)
+def test_replay_from_every_earlier_state_gives_the_state_now(
+    history: list[list[tuple[str, str, set[str]]]], data: st.DataObject
+) -> None:
+    state: State = {"": {}, "ana": {}}
+    seen: list[tuple[int, State]] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RecordStore.open(folder) as made,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(store, "REPLAY_CHUNK", 3)
+        patch.setattr(store, "MAX_ROWS", 4)
+        for number, write in enumerate(history):
+            seen.append((made.sequence, {name: dict(held) for name, held in state.items()}))
+            batch = []
+            for verb, namespace, chosen in write:
+                held = state[namespace]
+                removed = [i for i in sorted(chosen) if i in held] if verb != "drop" else []
+                fresh = [fr.Record(i, f"{number}", namespace) for i in sorted(chosen)] if verb == "put" else []
+                batch.append(Change(namespace, removed, added(*fresh), dropped=verb == "drop"))
+                if verb == "drop":
+                    held.clear()
+                for record_id in removed:
+                    del held[record_id]
+                held.update((record.id, record) for record in fresh)
+            made.write([batch])
+        for sequence, before in seen:
+            assert listed(replayed(made, sequence, before)) == listed(state)
+        assert listed(replayed(made)) == listed(state)
+        assert sorted(made.namespaces()) == sorted(listed(state))
+        last = made.sequence
+        forgotten = data.draw(st.integers(0, last))
+        made.prune(forgotten)
+        assert (made.pruned, made.sequence) == (forgotten, last)
+        for sequence, before in seen:
+            if 0 < sequence < forgotten:
+                with pytest.raises(StaleIndexError, match="build it from all records"):
+                    next(made.changes_after(sequence))
+            else:
+                assert listed(replayed(made, sequence, before)) == listed(state)
+    with RecordStore.open(folder) as again:
+        assert again.sequence == 0
+    shutil.rmtree(folder)
+
+
+def test_the_counter_survives_that_all_is_removed_and_pruned(tmp_path: Path) -> None:
+    with RecordStore.open(tmp_path) as made:
+        put(made, "a", "b")
+        made.drop("")
+        made.prune(99)
+        assert (made.sequence, made.pruned) == (3, 3)
+        made.prune(1)
+        assert made.pruned == 3
+    with RecordStore.open(tmp_path) as again:
+        assert (again.sequence, again.count("")) == (3, 0)
+        assert put(again, "a") == 4
+        with pytest.raises(StaleIndexError, match=r"from 3 to 4, .* up to 5;"):
+            next(again.changes_after(5))
+
+
+def test_drop(opened: RecordStore) -> None:
+    put(opened, "a", "b", namespace="ana")
+    put(opened, "a", namespace="bob")
+    before = replayed(opened)
+    assert opened.drop("ana") == 4
+    assert opened.namespaces() == ["bob"]
+    put(opened, "a", text="new", namespace="ana")
+    after = {"bob": [fr.Record("a", "tea", "bob")], "ana": [fr.Record("a", "new", "ana")]}
+    assert listed(replayed(opened, 3, before)) == listed(replayed(opened)) == after
+    assert opened.drop("nobody") == 6
+
+
+@pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
+def test_a_failure_inside_a_write_leaves_no_trace(opened: RecordStore, point: str) -> None:
+    put(opened, "a", "b")
+    failpoints.arm(point, action=no_space)
+    change = [
+        Change("", removed=["a"], added=added(fr.Record("c", "x"))),
+        Change("new", added=added(fr.Record("d", "x"))),
+    ]
+    with pytest.raises(StorageError, match=f"{RECORDS}: no space left"):
+        opened.write([change])
+    assert (opened.sequence, opened.namespaces(), opened.count("")) == (2, [""], 2)
+    assert opened.write([change]) == 5
+    assert opened.namespaces() == ["", "new"]
+
+
+def test_an_interrupt_leaves_no_trace(opened: RecordStore) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    failpoints.arm("write.commit", action=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        put(opened, "a")
+    assert (opened.sequence, put(opened, "a")) == (0, 1)
+
+
+def test_a_full_disk(opened: RecordStore) -> None:
+    put(opened, "a")
+    assert opened._writer is not None
+    (pages,) = opened._writer.execute("PRAGMA page_count").fetchone()
+    opened._writer.execute(f"PRAGMA max_page_count={pages + 2}")
+    with pytest.raises(StorageError, match="no space left; nothing was written"):
+        put(opened, *(f"b{number}" for number in range(300)), text="x" * 100)
+    assert (opened.sequence, opened.count("")) == (1, 1)
+    opened._writer.execute("PRAGMA max_page_count=100000")
+    assert put(opened, *(f"b{number}" for number in range(300)), text="x" * 100) == 301
+
+
+def test_an_id_that_is_live_already(opened: RecordStore) -> None:
+    put(opened, "a")
+    with pytest.raises(StorageError, match="does not fit the live records"):
+        put(opened, "b", "a", namespace="")
+    assert (opened.sequence, opened.count(""), put(opened, "b")) == (1, 1, 2)
+
+
+def test_one_writer(tmp_path: Path) -> None:
+    first = RecordStore.open(tmp_path)
+    with pytest.raises(StoreLockedError, match=rf"process {os.getpid()} writes to it.*read_only=True"):
+        RecordStore.open(tmp_path)
+    put(first, "a")
+    first.close()
+    first.close()
+    assert {path.name for path in tmp_path.iterdir()} == {RECORDS, "lock"}
+    with RecordStore.open(tmp_path) as second:
+        assert second.count("") == 1
+    for use in (lambda: put(first, "b"), lambda: first.fetch("", ["a"]), lambda: list(first.changes_after(0))):
+        with pytest.raises(StorageError, match="closed"):
+            use()
+
+
+def test_readers_take_no_lock_and_write_nothing(tmp_path: Path) -> None:
+    with RecordStore.open(tmp_path) as writer, RecordStore.open(tmp_path, read_only=True) as reader:
+        put(writer, "a", namespace="ana")
+        writer.set_config({"k1": 1.2})
+        assert (reader.sequence, reader.namespaces(), reader.config) == (1, ["ana"], {"k1": 1.2})
+        assert listed(replayed(reader)) == listed(replayed(writer))
+        for use in (lambda: put(reader, "b"), lambda: reader.prune(1), lambda: reader.drop("ana")):
+            with pytest.raises(StorageError, match="read_only=True"):
+                use()
+    with RecordStore.open(tmp_path, read_only=True) as reader:
+        assert reader.count("ana") == 1
+        with RecordStore.open(tmp_path) as writer:
+            put(writer, "b", namespace="ana")
+            assert reader.count("ana") == 2
+
+
+def test_reads_see_the_last_commit_while_a_write_is_under_way(opened: RecordStore) -> None:
+    put(opened, "a")
+    seen: list[Any] = []
+
+    def look() -> None:
+        seen.extend([opened.count(""), opened.fetch("", ["b"]), opened.sequence, len(replayed(opened)[""])])
+
+    failpoints.arm("write.commit", action=look)
+    put(opened, "b")
+    assert seen == [1, [None], 1, 1]
+    assert opened.fetch("", ["b"]) == [fr.Record("b", "tea")]
+
+
+def test_a_replay_is_of_one_moment(opened: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "REPLAY_CHUNK", 3)
+    put(opened, *"abcdefgh", text="old")
+    replay = opened.changes_after(0)
+    first = next(replay)
+    opened.write([[Change("", removed=list("abcdefgh"), added=added(*(fr.Record(i, "new") for i in "hgf")))]])
+    rest = [record for run in replay for record in run.added]
+    assert [(record.id, record.text) for record in [*first.added, *rest]] == [(i, "old") for i in "abcdefgh"]
+    assert [record.text for record in replayed(opened)[""].values()] == ["new"] * 3
+    # Between the removals and the additions too, which are two questions to the database.
+    replay = opened.changes_after(8)
+    assert next(replay).removed == list("abc")
+    opened.write([[Change("", removed=["h"], added=added(fr.Record("x", "newest")))]])
+    assert [record.id for run in replay for record in run.added] == ["h", "g", "f"]
+
+
+def test_readers_beside_a_writer(tmp_path: Path) -> None:
+    names = [str(number) for number in range(40)]
+    with RecordStore.open(tmp_path) as writer, RecordStore.open(tmp_path, read_only=True) as reader:
+        put(writer, *names, text="0")
+        done = threading.Event()
+        wrong: list[object] = []
+        generations: set[str] = set()
+
+        def read(source: RecordStore) -> None:
+            while not done.is_set():
+                try:
+                    replay = [r.text for held in replayed(source).values() for r in held.values()]
+                    fetched = [record and record.text for record in source.fetch("", names)]
+                except BaseException as error:
+                    wrong.append(error)
+                    return
+                generations.update(replay)
+                wrong.extend(found for found in (replay, fetched) if len(found) != len(names) or len(set(found)) != 1)
+
+        threads = [threading.Thread(target=read, args=(source,)) for source in (writer, reader)]
+        for thread in threads:
+            thread.start()
+        try:
+            for generation in range(1, 60):
+                fresh = added(*(fr.Record(name, str(generation)) for name in names))
+                writer.write([[Change("", removed=names, added=fresh)]])
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+        assert wrong == []
+        assert generations
+
+
+def test_threads_write_one_after_another(opened: RecordStore) -> None:
+    def write(name: str) -> None:
+        for number in range(20):
+            put(opened, f"{name}{number}", namespace=name)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened.sequence == 80
+    assert {name: len(held) for name, held in replayed(opened).items()} == dict.fromkeys("abcd", 20)
+
+
+def test_config_is_set_once(tmp_path: Path) -> None:
+    with RecordStore.open(tmp_path) as made:
+        assert made.config is None
+        for bad in ({"a": math.nan}, {"a": {1}}, {1: 2}):
+            with pytest.raises(fr.ParameterError, match="cannot be stored as JSON"):
+                made.set_config(bad)
+        made.set_config({"k1": 1.2, "fields": {"ä": 1.0}})
+        with pytest.raises(fr.ParameterError, match="make another directory"):
+            made.set_config({"k1": 1.3})
+    with RecordStore.open(tmp_path) as again:
+        assert again.config == {"k1": 1.2, "fields": {"ä": 1.0}}
+
+
+def altered(folder: Path, *statements: str) -> None:
+    with RecordStore.open(folder) as made:
+        put(made, *(f"m{number}" for number in range(5)), text="prefers tea", namespace="ana")
+    raw = sqlite3.connect(folder / RECORDS)
+    for statement in statements:
+        raw.execute(statement)
+    raw.commit()
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data = replace(data, 'tea', 'tee')",
+        "data = CAST(x'7bff7d' AS TEXT)",
+        "data = 7",
+        "data = CAST(data AS BLOB) || x'20'",
+        "checksum = checksum + 1",
+        "namespace = 2",
+    ],
+)
+def test_an_altered_record_is_named(tmp_path: Path, change: str) -> None:
+    altered(tmp_path, "INSERT INTO namespaces VALUES (2, 'bob')", f"UPDATE records SET {change} WHERE id = 'm3'")
+    with RecordStore.open(tmp_path) as made:
+        name = "bob" if change == "namespace = 2" else "ana"
+        for use in (lambda: made.fetch(name, ["m3"]), lambda: list(made.changes_after(0))):
+            with pytest.raises(DamagedStoreError, match=r"id 'm3' was altered.*restore the file from a copy"):
+                use()
+        assert made.fetch("ana", ["m2"]) == [fr.Record("m2", "prefers tea", "ana")]
+        if "tee" in change:
+            with pytest.raises(DamagedStoreError, match="id 'm3'"):
+                made.keyword_scan("ana", ["prefers"], 9)
+
+
+def test_an_altered_id_is_noticed(tmp_path: Path) -> None:
+    altered(tmp_path, "UPDATE records SET id = CAST(x'6dff' AS TEXT) WHERE id = 'm3'")
+    with RecordStore.open(tmp_path) as made, pytest.raises(DamagedStoreError, match="id 'm\ufffd' was altered"):
+        list(made.changes_after(0))
+
+
+def test_an_altered_page(tmp_path: Path) -> None:
+    altered(tmp_path)
+    content = bytearray((tmp_path / RECORDS).read_bytes())
+    for place in range(4096, len(content), 4096):
+        content[place : place + 8] = b"\xff" * 8
+    (tmp_path / RECORDS).write_bytes(content)
+    with pytest.raises(DamagedStoreError, match=f"{RECORDS}: damaged .*restore the file from a copy"):
+        RecordStore.open(tmp_path).fetch("ana", ["m3"])
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("content", [b"x", b"no database " * 1000])
+def test_a_file_that_is_no_database(tmp_path: Path, content: bytes, read_only: bool) -> None:
+    (tmp_path / RECORDS).write_bytes(content)
+    with pytest.raises(DamagedStoreError, match=f"{RECORDS}: .*not a database"):
+        RecordStore.open(tmp_path, read_only=read_only)
+    assert (tmp_path / RECORDS).read_bytes() == content
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_database_of_another_program(tmp_path: Path, read_only: bool) -> None:
+    raw = sqlite3.connect(tmp_path / RECORDS)
+    raw.execute("CREATE TABLE t(x)")
+    raw.close()
+    before = (tmp_path / RECORDS).read_bytes()
+    with pytest.raises(ForeignIndexError, match="another program"):
+        RecordStore.open(tmp_path, read_only=read_only)
+    assert (tmp_path / RECORDS).read_bytes() == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_newer_format(tmp_path: Path, read_only: bool) -> None:
+    altered(tmp_path, f"PRAGMA user_version = {store.VERSION + 1}")
+    with pytest.raises(NewerFormatError, match="format 4, and this fanrank reads up to 3; upgrade"):
+        RecordStore.open(tmp_path, read_only=read_only)
+
+
+def test_places_that_are_no_store(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(ForeignIndexError, match="holds other files; choose an empty or new directory"):
+        RecordStore.open(tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
+    with pytest.raises(ForeignIndexError, match="not a directory"):
+        RecordStore.open(tmp_path / "other" / "notes.txt")
+    for place in ("other", "nowhere"):
+        with pytest.raises(ForeignIndexError, match=f"no fanrank records here .*{RECORDS}"):
+            RecordStore.open(tmp_path / place, read_only=True)
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(StorageError, match="Not a directory"):
+        RecordStore.open(tmp_path / "other" / "notes.txt" / "deeper")
+
+
+def test_records_that_were_emptied_are_not_a_new_store(tmp_path: Path) -> None:
+    put(made := RecordStore.open(tmp_path), "a")
+    made.close()
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / RECORDS).write_bytes(b"")
+    with pytest.raises(DamagedStoreError, match="empty, beside an index"):
+        RecordStore.open(tmp_path)
+    with pytest.raises(ForeignIndexError, match="holds nothing yet"):
+        RecordStore.open(tmp_path, read_only=True)
+    (tmp_path / "manifest.json").unlink()
+    with RecordStore.open(tmp_path) as again:
+        assert again.sequence == 0
+
+
+# Batch n removes the first record of batch n - 2 and replaces the second of batch n - 1.
+WRITES = """
+def batch(n):
+    removed = ([f"{n - 2}-0"] if n > 1 else []) + ([f"{n - 1}-1"] if n > 0 else [])
+    made = [Record(f"{n}-{part}", f"text {n}") for part in range(3)]
+    if n:
+        made.append(Record(f"{n - 1}-1", f"again {n}"))
+    return [Change("", removed, [encode(record) for record in made])]
+"""
+WRITER = f"""
+import sys
+from fanrank import Record
+from fanrank.engine.rows import encode
+from fanrank.engine.store import Change, RecordStore
+{WRITES}
+with RecordStore.open(sys.argv[1]) as store:
+    for n in range(6):
+        store.write([batch(n)])
+        print(n, flush=True)
+"""
+
+
+def child(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def expected(count: int) -> dict[str, list[fr.Record]]:
+    space: dict[str, Any] = {"Record": fr.Record, "Change": Change, "encode": encode}
+    exec(WRITES, space)
+    held: dict[str, fr.Record] = {}
+    for number in range(count):
+        for change in space["batch"](number):
+            for record_id in change.removed:
+                del held[record_id]
+            held.update((record.id, decode("", record)) for record in change.added)
+    return {"": list(held.values())}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@pytest.mark.parametrize(
+    ("point", "kept"), [("write.begin:4", 3), ("write.records:4", 3), ("write.commit:4", 3), ("write.committed:4", 4)]
+)
+def test_kill_9(tmp_path: Path, point: str, kept: int) -> None:
+    done = child(WRITER, str(tmp_path), FANRANK_FAILPOINT=point)
+    assert (done.returncode, done.stdout) == (-9, "0\n1\n2\n"), done.stderr
+    assert (tmp_path / f"{RECORDS}-wal").stat().st_size
+    assert (tmp_path / "lock").read_text().strip().isdigit()
+    # A reader first: it finds the log as the dead writer left it.
+    with RecordStore.open(tmp_path, read_only=True) as reader:
+        assert listed(replayed(reader)) == expected(kept)
+    with RecordStore.open(tmp_path) as again:
+        assert listed(replayed(again)) == expected(kept)
+        before = again.sequence
+        assert put(again, "after") == before + 1
+
+
+READER = """
+import os, sys
+from fanrank.engine.store import RecordStore
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    with RecordStore.open(sys.argv[1], read_only=sys.argv[2] == "reader") as store:
+        print(store.count(""), sum(len(run.added) for run in store.changes_after(0)))
+except OSError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of directories")
+def test_a_directory_without_write_permission() -> None:
+    # Not below tmp_path, which only its owner may enter.
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        closed, torn = Path(parent) / "closed", Path(parent) / "torn"
+        with RecordStore.open(closed) as made:
+            put(made, "a", "b")
+        with RecordStore.open(closed) as made:
+            put(made, "c")
+            torn.mkdir()
+            for name in (RECORDS, f"{RECORDS}-wal"):
+                shutil.copy(closed / name, torn / name)
+        for folder in (closed, torn):
+            for file in folder.iterdir():
+                file.chmod(0o444)
+            folder.chmod(0o555)
+        try:
+            assert child(READER, str(closed), "reader").stdout == "3 3\n"
+            assert re.match("StorageError .*without write permission", child(READER, str(torn), "reader").stdout)
+            assert re.match("StorageError .*Permission denied", child(READER, str(closed), "writer").stdout)
+        finally:
+            for folder in (closed, torn):
+                folder.chmod(0o755)
+
+
+def test_keywords() -> None:
+    assert keywords("What did we say about the Billing_job and its KEY rotation, error 4711, Grüße?") == [
+        "billing_job",
+        "rotation",
+        "error",
+    ]
+    assert keywords("What did I tell you last time, remember?") == ["time"]
+    assert keywords("tea tea TEAPOT Teapot ÄRGER") == ["teapot", "ärger"]
+    assert keywords("") == []
+
+
+def test_keyword_scan(opened: RecordStore) -> None:
+    said: Sequence[tuple[str, str]] = [
+        ("a", "the Billing job failed"),
+        ("b", "nothing of note, role of text"),
+        ("c", 'BILLING error: 100% of job_s, "quoted\\path"\nnext'),
+        ("d", "ΟΔΟΣ and Straße"),
+        ("e", "billing error"),
+    ]
+    opened.write([[Change("", added=added(*(fr.Record(i, text, role="user") for i, text in said)))]])
+    put(opened, "a", text="billing", namespace="bob")
+    opened.write([[Change("", removed=["a"], added=added(fr.Record("a", "billing, billing")))]])
+    scan = opened.keyword_scan
+    assert scan("", ["billing", "error"], 9) == [("a", 1), ("e", 2), ("c", 2)]
+    assert scan("", ["billing", "BILLING"], 2) == [("a", 1), ("e", 1)]
+    assert scan("", ["billing"], 9, lambda record: record.role == "user") == [("e", 1), ("c", 1)]
+    assert scan("", ["billing"], 1, lambda record: record.role == "user") == [("e", 1)]
+    for word in ('"quoted\\path"', "\nnext", "100%", "b_s"):
+        assert scan("", [word], 9) == [("c", 1)]
+    assert scan("", ["οδοσ"], 9) == scan("", ["STRASSE"], 9) == [("d", 1)]
+    for nothing in (["user"], ["%"[:0]], ["b%ing"], []):
+        assert scan("", nothing, 9) == []
+    assert scan("", ["text"], 9) == [("b", 1)]
+    assert scan("", ["billing"], 0) == scan("nobody", ["billing"], 9) == scan("\ud800", ["billing"], 9) == []
+    assert scan("bob", ["billing"], 9) == [("a", 1)]
+    opened.keyword_scan("", ["billing"], 9, lambda record: opened.fetch("", [record.id]) == [record])

@@ -1,0 +1,511 @@
+"""Vectors and learned weights with the records: the same bits by every road, and nothing half-done."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import history
+from support.vector_cases import D, Kept, Letters, bits, check, own, weights
+
+import fanrank as fr
+from fanrank.engine.encoders import embed
+from fanrank.engine.encoders.embed import embedded
+from fanrank.engine.errors import EncoderError, ModelMismatchError
+from fanrank.engine.index.build import build_segment
+from fanrank.engine.index.segment import Segment, merge_segments, select_documents
+from fanrank.engine.records.record import Record
+from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.vectors.unit_rows import unit_rows
+from fanrank.engine.vectors.vectors import Vectors
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+components = st.floats(-100, 100, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
+vectors = st.lists(components, min_size=D, max_size=D).filter(any)
+WEIGHTS = st.none() | st.dictionaries(st.sampled_from(["x", "y", "zoë"]), st.sampled_from([0.0, 0.5, 1.25, 7.0]))
+NAMES = [f"r{number}" for number in range(8)]
+
+
+@st.composite
+def some_records(draw: st.DrawFn) -> Record:
+    rows = draw(st.none() | st.lists(vectors, min_size=1, max_size=3))
+    passages = None
+    if rows is not None and draw(st.booleans()):
+        passages = [f"a{number}" for number in range(len(rows))]
+    return Record(
+        draw(st.sampled_from(NAMES)),
+        draw(st.sampled_from(["a b", "", "b c d"])),
+        draw(st.sampled_from(["", "n"])),
+        session=draw(st.none() | st.just("s")),
+        passages=passages,
+        embedding=rows,
+        weights=draw(WEIGHTS),
+    )
+
+
+batches = st.lists(some_records(), max_size=5, unique_by=lambda r: (r.namespace, r.id))
+operations = st.lists(
+    st.tuples(st.just("put"), batches)
+    | st.tuples(st.just("delete"), st.sampled_from(NAMES))
+    | st.just(("flush", None)),
+    max_size=8,
+)
+
+
+def perform(engine: fr.Engine, kept: Kept, name: str, what: Any) -> None:
+    if name == "put":
+        engine.update(what, insert=True)
+        for record in what:
+            kept.pop((record.namespace, record.id), None)
+            kept[record.namespace, record.id] = record
+    elif name == "delete":
+        engine.delete([what], missing_ok=True)
+        kept.pop(("", what), None)
+    elif what is None:
+        engine.flush()
+
+
+@given(operations)
+@settings(max_examples=20, deadline=None)
+def test_every_road_holds_the_same_bits(script: list[tuple[str, Any]]) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        history.shrink(patch)
+        root = Path(folder)
+        kept: Kept = {}
+        plain = fr.Engine(encoder=own(), analyzer="minimal")
+        with fr.Engine.open(root / "memory", encoder=own(), analyzer="minimal") as durable:
+            for step in script:
+                perform(plain, {}, *step)
+                perform(durable, kept, *step)
+                check(durable, kept)
+            check(plain, kept)
+            with fr.Engine.open(root / "memory", read_only=True) as reader:
+                check(reader, kept)
+            assert durable.verify() == {"records": len(kept), "missing": 0, "extra": 0}
+            for (namespace, name), record in kept.items():
+                (back,) = durable.fetch([name], namespace=namespace)
+                assert back == record
+                assert back.embedding is None or back.embedding.tobytes() == record.embedding.tobytes()
+                assert (back.embedding is None) == (record.embedding is None)
+            durable.save(root / "saved")
+        with fr.Engine.open(root / "memory") as again:
+            assert again.opened == "loaded" or not kept
+            check(again, kept)
+        shutil.rmtree(root / "memory" / "index", ignore_errors=True)
+        with fr.Engine.open(root / "memory") as rebuilt:
+            assert rebuilt.opened == "built: there were no index files"
+            check(rebuilt, kept)
+            rebuilt.save(root / "saved")  # over another save
+            rebuilt.save(root / "anew")
+        for path, verify in (("saved", True), ("anew", False)):
+            loaded = fr.Engine.load(root / path, verify=verify)
+            check(loaded, kept)
+            loaded._memory._dirty |= set(loaded._memory.snapshots)
+            loaded.flush()  # merges
+            check(loaded, kept)
+        once = fr.Engine.from_records(kept.values(), encoder=own(), analyzer="minimal")
+        check(once, kept)
+
+
+def test_what_dies_and_what_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts with and without vectors and weights side by side, and what is left when all that had some are gone."""
+    history.shrink(monkeypatch)
+    engine = fr.Engine(encoder=own())
+    kept: Kept = {}
+    for number in range(40):
+        record = Record(
+            f"r{number}",
+            "a",
+            embedding=np.eye(D)[: 1 + number % 3] + number if 10 <= number < 30 else None,
+            weights={"x": number, "y": 1} if 5 <= number < 15 else None,
+        )
+        engine.add([record])
+        kept["", record.id] = record
+        check(engine, kept)
+    gone = [f"r{number}" for number in range(40) if 5 <= number < 30 or number % 2]
+    engine.delete(gone)
+    for name in gone:
+        del kept["", name]
+    engine.flush()
+    engine._memory._dirty.add("")
+    engine.flush()
+    check(engine, kept)
+    whole = merge_segments(
+        engine._memory.snapshots[""].segments,
+        [engine._memory.snapshots[""].tombstones[n].dead if n in engine._memory.snapshots[""].tombstones else None
+         for n in range(len(engine._memory.snapshots[""].segments))],
+    )  # fmt: skip
+    assert whole.vectors is None
+    assert whole.learned is None
+
+
+def built(records: Sequence[Record]) -> Segment:
+    from fanrank.engine.index.columns import Schema
+    from fanrank.engine.text.analyzers import get_analyzer
+    from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+
+    schema = Schema.of(None)
+    values = {name: Vocabulary() for name in schema.categories}
+    encoder = Encoder(get_analyzer("minimal"), Vocabulary(["a", "b"]))
+    return build_segment(records, encoder, ("text",), schema, values, weight_terms=Vocabulary(["x", "y"]))
+
+
+def test_a_segments_documents_are_chosen_with_all_they_have() -> None:
+    records = [
+        Record("r0", "a", embedding=[[1, 0], [0, 1]], weights={"x": 1.0}),
+        Record("r1", "b"),
+        Record("r2", "a b", embedding=[3, 4], weights={"x": 2.0, "y": 0.5}),
+    ]
+    whole = built(records)
+    assert isinstance(whole.vectors, Vectors)
+    assert whole.vectors.offsets.tolist() == [0, 2, 2, 3]
+    np.testing.assert_array_equal(whole.vectors.matrix, np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float16))
+    for kept in ([True, False, True], [False, True, True], [False, True, False], [False] * 3, [True] * 3):
+        mask = np.array(kept)
+        one = select_documents(whole, mask)
+        other = built([record for record, keeps in zip(records, kept, strict=True) if keeps])
+        assert (one.vectors is None) == (other.vectors is None) == (not mask[[0, 2]].any())
+        assert (one.learned is None) == (other.learned is None) == (not mask[[0, 2]].any())
+        if one.vectors is not None and one.learned is not None and other.learned is not None:
+            np.testing.assert_array_equal(one.vectors.matrix, other.vectors.matrix)
+            np.testing.assert_array_equal(one.vectors.offsets, other.vectors.offsets)
+            np.testing.assert_array_equal(one.learned.terms, other.learned.terms)
+            np.testing.assert_array_equal(one.learned.documents, other.learned.documents)
+            np.testing.assert_array_equal(one.learned.frequencies(), other.learned.frequencies())
+            assert one.learned.ids is one.ids
+        text = select_documents(whole, mask, text_only=True)
+        assert (text.vectors, text.learned) == (None, None)
+        assert text.terms.tolist() == one.terms.tolist()
+    assert built(records[1:2]).nested("learned").postings == 0
+    assert built(records[1:2]).nested("learned").size == 1
+
+
+def given_by(road: str, records: Sequence[Record], engine: fr.Engine) -> None:
+    """Give these records, each with one row, to the engine."""
+    bare = [dataclasses.replace(record, embedding=None) for record in records]
+    given_vectors: Any = None
+    if road == "array":
+        given_vectors = np.array([record.embedding[0] for record in records])
+    elif road == "mapping":
+        given_vectors = {record.id: record.embedding[0] for record in reversed(records)}
+    engine.add(iter(bare if given_vectors is not None else records), vectors=given_vectors)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1024])
+@pytest.mark.parametrize("road", ["own", "array", "mapping"])
+def test_vectors_come_by_three_roads(road: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "CHUNK", chunk)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 4)
+    rng = np.random.default_rng(3)
+    records = [Record(f"r{n}", "a", "n" if n % 3 else "", embedding=rng.normal(size=D)) for n in range(11)]
+    engine = fr.Engine(encoder=own())
+    given_by(road, records, engine)
+    assert bits(engine) == {(r.namespace, r.id): unit_rows(r.embedding).tobytes() for r in records}
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1024])
+def test_what_has_no_vector_is_encoded(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "CHUNK", chunk)
+    encoder = Letters()
+    engine = fr.Engine(encoder=encoder)
+    records = [
+        Record("r0", "a b"),
+        Record("r1", "a", embedding=[1, 0, 0, 0, 0]),
+        Record("r2", "a", passages=["c", "dd", "z"]),
+        Record("r3", "e"),
+        Record("r4", "c"),
+    ]
+    engine.add(records, vectors={"r4": [0, 2, 0, 0, 0]})
+    expected = {
+        "r0": [Letters.one("a b")],
+        "r1": [[1, 0, 0, 0, 0]],
+        "r2": [Letters.one(text) for text in ("c", "dd", "z")],
+        "r3": [Letters.one("e")],
+        "r4": [[0, 1, 0, 0, 0]],
+    }
+    wanted = {("", name): unit_rows(np.array(held, dtype=np.float32)).tobytes() for name, held in expected.items()}
+    assert bits(engine) == wanted
+    assert [text for batch in encoder.asked for text in batch] == ["a b", "c", "dd", "z", "e"]
+    assert all(len(batch) < chunk + 3 for batch in encoder.asked)
+    # An update is encoded anew, and what is given is not.
+    encoder.asked.clear()
+    engine.update([Record("r0", "c c"), Record("r1", "b")], vectors={"r1": [0, 0, 0, 0, 1]})
+    assert encoder.asked == [["c c"]]
+    wanted["", "r0"] = unit_rows(np.array(Letters.one("c c"), dtype=np.float32)).tobytes()
+    wanted["", "r1"] = unit_rows([0, 0, 0, 0, 1]).tobytes()
+    assert bits(engine) == wanted
+    tenant = engine.namespace("n")
+    tenant.add([Record("t", "a")], vectors=[[0, 0, 1, 0, 0]])
+    tenant.update([Record("t", "a")], vectors={"t": [0, 0, 0, 1, 0]})
+    assert bits(engine)["n", "t"] == unit_rows([0, 0, 0, 1, 0]).tobytes()
+
+
+def test_a_large_add_is_read_and_encoded_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "CHUNK", 8)
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 20)
+    encoder = Letters()
+    read = 0
+
+    def source() -> Iterator[Record]:
+        nonlocal read
+        for number in range(100):
+            # What was read and is not encoded yet is never more than a chunk.
+            assert read - sum(map(len, encoder.asked)) <= 8
+            read += 1
+            yield Record(f"r{number}", "a")
+
+    engine = fr.Engine(encoder=encoder)
+    assert engine.add(source()) == 100
+    assert max(map(len, encoder.asked)) == 8
+    waiting = embedded(source(), engine.pin, encoder)
+    encoder.asked.clear()
+    read = 0
+    next(waiting)
+    assert read == 8
+
+
+def test_small_batches_are_encoded_before_the_lock_is_taken() -> None:
+    engine = fr.Engine()
+
+    class Looking(Letters):
+        def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+            held.append(engine._memory._writing.locked())
+            return super().documents(texts)
+
+    held: list[bool] = []
+    engine = fr.Engine(encoder=Looking())
+    engine.add([Record("a", "a")])
+    engine.update([Record("a", "b")])
+    assert held == [False, False]
+
+
+def refused(engine: fr.Engine, error: type[Exception], match: str, act: Callable[[], object]) -> None:
+    """The call fails by name, and the engine is as before."""
+    before = bits(engine), engine.stats(), len(engine._memory.weight_terms), engine._memory.snapshots
+    with pytest.raises(error, match=match):
+        act()
+    assert (bits(engine), engine.stats(), len(engine._memory.weight_terms), engine._memory.snapshots) == before
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_vectors_that_do_not_fit(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "CHUNK", 2)
+    engine = fr.Engine.open(tmp_path, encoder=own()) if durable else fr.Engine(encoder=own())
+    with engine:
+        engine.add([Record("held", "a", embedding=np.ones(D), weights={"x": 1})])
+        three = [Record(f"r{n}", "new", weights={f"w{n}": 1}) for n in range(3)]
+        good = np.ones((3, D))
+        wrong = good.copy()
+        wrong[2, 1] = np.nan
+        zero = good.copy()
+        zero[1] = 0
+        for vectors_given, error, match in (
+            (good[:2], fr.RecordError, "id 'r2': 'vectors' has 2 rows, and there are more records"),
+            (np.ones((4, D)), fr.RecordError, "'vectors' has 4 rows, and there are 3 records"),
+            (np.ones((3, 4)), fr.RecordError, "id 'r0': 'embedding' has 4 dimensions, and .* 'own' has 5"),
+            (np.ones(D), fr.RecordError, r"'vectors' must be \[records, dimension\].* not of shape \(5,\)"),
+            ([[1.0], [1.0, 2.0]], fr.RecordError, "'vectors' must be numbers"),
+            (7, fr.RecordError, "'vectors' must be"),
+            (wrong, fr.RecordError, "id 'r2': 'vectors' holds a value that is not finite"),
+            (zero, fr.RecordError, "id 'r1': 'vectors' has length 0"),
+            ({"r1": np.ones(D), "r9": np.ones(D)}, fr.UnknownIdError, "'vectors' holds one for 'r9'"),
+            ({"held": np.ones(D)}, fr.UnknownIdError, "'held'"),
+            ({"r1": np.ones(4)}, fr.RecordError, "id 'r1': 'embedding' has 4 dimensions"),
+            ({"r1": np.zeros(D)}, fr.RecordError, "id 'r1': 'vectors' has length 0"),
+            ({"r1": np.ones((2, 2, 2))}, fr.RecordError, "id 'r1': 'vectors' must be rows"),
+        ):  # fmt: skip
+            for records in (three, iter(three)):
+                refused(engine, error, match, lambda: engine.add(records, vectors=vectors_given))  # noqa: B023
+            refused(engine, error, match, lambda: engine.update(three, vectors=vectors_given, insert=True))  # noqa: B023
+        match = "id 'r1': has an embedding, and one in 'vectors'"
+        both = [Record("r0", "a"), Record("r1", "a", embedding=np.ones(D)), Record("r2", "a")]
+        refused(engine, fr.RecordError, match, lambda: engine.add(both, vectors=good))
+        refused(engine, fr.RecordError, match, lambda: engine.add(both, vectors={"r1": np.ones(D)}))
+        match = "'r1': 'embedding' has 2 dimensions, and the engine's model 'own' has 5"
+        refused(engine, fr.RecordError, match, lambda: engine.add([both[0], Record("r1", "a", embedding=[1, 2])]))
+        match = "id 'p': 'embedding' must have a row for each of 2 passages, not 1"
+        pair = [Record("p", "a", passages=["x", "y"])]
+        refused(engine, fr.RecordError, match, lambda: engine.add(pair, vectors=np.ones((1, D))))
+        refused(engine, fr.RecordError, match, lambda: engine.add(pair, vectors={"p": np.ones(D)}))
+        engine.add(pair, vectors={"p": np.ones((2, D))})
+        engine.add([], vectors=np.ones((0, D)))
+        engine.add([], vectors={})
+        assert len(engine) == 2
+
+
+def test_without_an_encoder_there_are_no_vectors(tmp_path: Path) -> None:
+    for engine in (fr.Engine(), fr.Engine.open(tmp_path)):
+        with engine:
+            assert (engine.encoder, engine.pin) == (None, None)
+            engine.add([Record("held", "a", passages=["a", "b"], weights={"x": 1})])
+            one = [Record("r0", "a"), Record("r1", "a", embedding=[1, 2])]
+            refused(engine, fr.RecordError, r"id 'r1': has an embedding.*OwnVectors", lambda: engine.add(one))  # noqa: B023
+            match = "'vectors' were given to an engine without an encoder"
+            refused(engine, fr.RecordError, match, lambda: engine.add(one[:1], vectors=[[1, 2]]))  # noqa: B023
+            assert engine.stats()["weights"] == 1
+
+
+def test_an_encoder_that_fails_or_answers_wrongly() -> None:
+    class Wrong(Letters):
+        answer: Any = None
+
+        def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+            return self.answer(texts)
+
+    encoder = Wrong()
+    engine = fr.Engine(encoder=encoder)
+    two = [Record("r0", "a"), Record("r1", "b", weights={"x": 1})]
+
+    def failing(texts: Sequence[str]) -> Any:
+        raise EncoderError("out of breath")
+
+    for answer, error, match in (
+        (lambda texts: np.ones((len(texts), 4)), EncoderError, r"'letters' made an array of shape \(2, 4\) of 2 texts"),
+        (lambda texts: np.ones((1, D)), EncoderError, r"shape \(1, 5\) of 2 texts, not \(2, 5\)"),
+        (
+            lambda texts: np.array([[1.0] * D, [np.nan] * D]),
+            fr.RecordError,
+            "id 'r1': what 'letters' made of it holds a",
+        ),
+        (lambda texts: np.zeros((2, D)), fr.RecordError, "id 'r0': what 'letters' made of it has length 0"),
+        (failing, EncoderError, "out of breath"),
+    ):
+        encoder.answer = answer
+        refused(engine, error, match, lambda: engine.add(two))
+    encoder.answer = lambda texts: np.ones((len(texts), D))
+    engine.add(two)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"name": ""}, "its name is ''"),
+        ({"name": None}, "its name is None"),
+        ({"version": 3}, "its version is 3"),
+        ({"dimension": 0}, "from 1 to 65,536, not 0"),
+        ({"dimension": True}, "not True"),
+        ({"dimension": 1 << 17}, "not 131072"),
+        ({"dimension": "5"}, "not '5'"),
+    ],
+)
+def test_what_is_no_encoder(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(fr.ParameterError, match=match):
+        fr.Engine(encoder=Letters(**change))
+    with pytest.raises(fr.ParameterError, match="encoder must be a model's name, or an object"):
+        fr.Engine(encoder=object())  # type: ignore[arg-type]
+
+
+def test_a_name_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentence = types.ModuleType("fanrank.engine.encoders.sentence")
+    sentence.resolve = Letters  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, sentence.__name__, sentence)
+    engine = fr.Engine(encoder="some-model")
+    assert isinstance(engine.encoder, Letters)
+    assert engine.pin == {"name": "some-model", "version": "1", "dimension": D}
+
+
+PINNED = {"name": "letters", "version": "1", "dimension": D}
+
+
+@pytest.mark.parametrize("road", ["directory", "saved"])
+def test_the_pin_is_kept_and_another_model_refused(road: str, tmp_path: Path) -> None:
+    def opened(**options: Any) -> fr.Engine:
+        if road == "directory":
+            return fr.Engine.open(tmp_path / "memory", **options)
+        return fr.Engine.load(tmp_path / "saved", **options)
+
+    with fr.Engine.open(tmp_path / "memory", encoder=Letters()) as engine:
+        assert engine.pin == PINNED
+        engine.add([Record("a", "a b")])
+        engine.save(tmp_path / "saved")
+        wanted = bits(engine)
+    for other in (Letters("other"), Letters(version="2"), Letters(dimension=D + 1)):
+        match = rf"were encoded by 'letters', version '1', 5 dimensions, not by {other.name!r}, version .* dimensions"
+        with pytest.raises(ModelMismatchError, match=match):
+            opened(encoder=other)
+    assert issubclass(ModelMismatchError, fr.ParameterError)
+    with opened(encoder=Letters()) as engine:
+        assert engine.encoder is not None
+        engine.add([Record("b", "c")])
+        assert bits(engine).keys() == {("", "a"), ("", "b")}
+        engine.delete(["b"])
+    with opened() as engine:
+        assert (engine.encoder, engine.pin) == (None, PINNED)
+        assert bits(engine) == wanted
+        assert engine.search(["b"]).ids[0, 0] == "a"
+        engine.add([Record("c", "c", embedding=np.ones(D))])
+        match = r"id 'd': has no embedding, and the engine was opened without its encoder, 'letters'.*encoder="
+        refused(engine, fr.RecordError, match, lambda: engine.add([Record("d", "d")]))
+        refused(engine, fr.RecordError, "6 dimensions", lambda: engine.add([Record("d", "d", embedding=np.ones(6))]))
+        engine.save(tmp_path / "again")
+    assert fr.Engine.load(tmp_path / "again").pin == PINNED
+
+
+def test_what_was_made_without_an_encoder_takes_none(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add([Record("a", "a b")])
+        engine.save(tmp_path / "saved")
+    with pytest.raises(fr.ParameterError, match=r"memory: was made without such an encoder.*new engine"):
+        fr.Engine.open(tmp_path / "memory", encoder=Letters())
+    with pytest.raises(fr.ParameterError, match="saved: was made without such an encoder"):
+        fr.Engine.load(tmp_path / "saved", encoder=Letters())
+    with fr.Engine.open(tmp_path / "memory") as engine:  # and its lock is free
+        assert engine.pin is None
+
+
+def test_nothing_is_encoded_again(tmp_path: Path) -> None:
+    class Silent(Letters):
+        def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+            raise AssertionError("the stored rows are the truth")
+
+    with fr.Engine.open(tmp_path, encoder=Letters()) as engine:
+        engine.add([Record(f"r{n}", "abcd"[: n % 4 + 1], passages=["a", "b"] if n % 2 else None) for n in range(9)])
+        engine.delete(["r4"])
+        wanted = bits(engine)
+        assert all(wanted.values())
+    shutil.rmtree(tmp_path / "index")
+    for _ in range(2):
+        with fr.Engine.open(tmp_path, encoder=Silent()) as engine:
+            assert bits(engine) == wanted
+
+
+@pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
+def test_a_commit_that_fails_leaves_no_weight_term(point: str, tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, encoder=own()) as engine:
+        engine.add([Record("a", "a", embedding=np.ones(D), weights={"x": 1})])
+
+        def full() -> None:
+            raise OSError("disk full")
+
+        failpoints.arm(point, action=full)
+        new = [Record("b", "b", embedding=np.ones(D), weights={"y": 1, "a": 2})]
+        refused(engine, fr.StorageError, "disk full", lambda: engine.add(new))
+        failpoints.disarm()
+        engine.add(new)
+        assert engine._memory.weight_terms.strings == ["x", "a", "y"]
+        assert weights(engine) == {("", "a"): {"x": 1024}, ("", "b"): {"a": 2048, "y": 1024}}
+
+
+def test_a_batch_that_fails_late_leaves_no_weight_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 1)
+    engine = fr.Engine(columns={"project": "category"})
+    engine.add([Record("a", "a", weights={"x": 1})])
+    late = [Record("b", "b", weights={"y": 1}), Record("c", "c", extra={"project": 7})]
+    refused(engine, fr.RecordError, "project", lambda: engine.add(late))
+    refused(engine, fr.DuplicateIdError, "already taken", lambda: engine.add([late[0], Record("a", "a")]))

@@ -1,0 +1,123 @@
+"""What each fusion says, a second time: one query, one document at a time, in Python's own floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from support.fuse_cases import DAY, Asked
+
+NAMES = ["bm25", "dense", "other"]
+Shares = list[dict[str, float]]  # of each candidate: part -> share, in order
+
+
+def ranks(asked: Asked, name: str) -> dict[int, int]:
+    """document -> rank from 1, of those listed."""
+    listed = [document for document in asked.documents if document.evidence[name].listed]
+    listed.sort(key=lambda document: (-document.evidence[name].score, document.number))
+    return {document.number: place for place, document in enumerate(listed, 1)}
+
+
+def rrf(
+    asked: Asked,
+    k: float = 60.0,
+    base: int = 1,
+    weights: dict[str, float] | None = None,
+    worth: Callable[[str, float], float] = lambda name, score: 1.0,
+) -> Shares:
+    """A060; `worth` is what a score is worth, for B050."""
+    found: Shares = [{} for _ in asked.documents]
+    for name in NAMES:
+        places = ranks(asked, name)
+        weight = (weights or {}).get(name, 1.0)
+        for shares, document in zip(found, asked.documents, strict=True):
+            shares[name] = 0.0
+            if document.number in places:
+                value = weight * worth(name, document.evidence[name].score)
+                shares[name] = value / (k + (places[document.number] - 1 + base))
+    return found
+
+
+def score_rrf(asked: Asked, weights: dict[str, float] | None = None, scales: dict[str, str] | None = None) -> Shares:
+    chosen = {"bm25": "max", "dense": "clamp", "other": "max"} | (scales or {})
+
+    def worth(name: str, score: float) -> float:
+        score = max(score, 0.0)
+        if chosen[name] == "one":
+            return 1.0
+        if chosen[name] == "clamp":
+            return math.sqrt(min(score, 1.0))
+        if chosen[name] == "ratio":
+            return math.sqrt(score / (score + 1.0))
+        evidence = [document.evidence[name] for document in asked.documents]
+        largest = max(own.score for own in evidence if own.scored)
+        return math.sqrt(score / largest) if largest > 0.0 else 0.0
+
+    return rrf(asked, weights=weights, worth=worth)
+
+
+def standardized(asked: Asked, name: str) -> list[float]:
+    scores = [document.evidence[name].score for document in asked.documents if document.evidence[name].scored]
+    if not scores:
+        return [0.0] * len(asked.documents)
+    total = 0.0
+    for score in scores:
+        total += score
+    mean = total / len(scores)
+    squares = 0.0
+    for score in scores:
+        squares += (score - mean) * (score - mean)
+    spread = math.sqrt(squares / len(scores))
+    z = [0.0 if spread < 1e-9 else (score - mean) / spread for score in scores]
+    own = iter(z)
+    return [next(own) if document.evidence[name].scored else min(z) for document in asked.documents]
+
+
+def stretched(asked: Asked, name: str) -> list[float]:
+    scores = [document.evidence[name].score for document in asked.documents if document.evidence[name].scored]
+    if not scores or max(scores) == min(scores):
+        return [0.0] * len(asked.documents)
+    return [
+        (own.score - min(scores)) / (max(scores) - min(scores)) if own.scored else 0.0
+        for own in (document.evidence[name] for document in asked.documents)
+    ]
+
+
+def zscore(asked: Asked, alpha: float) -> Shares:
+    both = zip(standardized(asked, "bm25"), standardized(asked, "dense"), strict=True)
+    return [{"bm25": alpha * first, "dense": (1.0 - alpha) * second} for first, second in both]
+
+
+def minmax(asked: Asked, weight: float, normalize_dense: bool) -> Shares:
+    dense = (
+        stretched(asked, "dense")
+        if normalize_dense
+        else [
+            document.evidence["dense"].score if document.evidence["dense"].scored else 0.0
+            for document in asked.documents
+        ]
+    )
+    both = zip(stretched(asked, "bm25"), dense, strict=True)
+    return [{"bm25": weight * first, "dense": (1.0 - weight) * second} for first, second in both]
+
+
+def agent_rrf(asked: Asked, alpha: float, beta: float, taus: dict[str, float], types: list[str] | None) -> Shares:
+    found = rrf(asked)
+    on = alpha > 0.0 and (asked.type is None or types is None or asked.type in types)
+    tau = 30.0 if asked.type is None else taus.get(asked.type, 30.0)
+    for shares, document in zip(found, asked.documents, strict=True):
+        shares["recency"] = 0.0
+        if on and not math.isnan(document.time):
+            shares["recency"] = alpha * math.exp(-(max(asked.now - document.time, 0.0) / DAY) / tau)
+        shares["importance"] = 0.0 if math.isnan(document.importance) else beta * document.importance
+    return found
+
+
+def decay(asked: Asked, name: str, rate: float, whole_hours: bool) -> Shares:
+    found: Shares = []
+    for document in asked.documents:
+        own = document.evidence[name]
+        hours = 0.0 if math.isnan(document.time) else max(asked.now - document.time, 0.0) / 3600.0
+        hours = math.floor(hours) if whole_hours else hours
+        found.append({name: own.score * math.exp(-(rate * hours)) if own.listed else 0.0})
+    return found

@@ -1,0 +1,202 @@
+"""What a memory must answer, in plain Python: records in order of last write, the oracle over them, ages as fractions.
+
+Nothing here reads the engine's arrays. `shrink` makes every size so small that a few dozen records cross all borders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.cpu_fallback import newest, prune, score, search, select
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.index import postings, segment
+from fanrank.engine.index import skip_tables as skips
+from fanrank.engine.index import snapshot as index
+from fanrank.engine.index import upper_bounds as peaks
+from fanrank.engine.index.snapshot import WEEK
+from fanrank.engine.storage import memory
+
+try:
+    from fanrank.cpu_fallback import compiled
+except ImportError:
+    compiled = None  # type: ignore[assignment]
+
+WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
+EXECUTIONS = ("exhaustive", "pruned", "auto")
+
+Answer = list[tuple[str, float]]
+Kept = dict[str, dict[str, fr.Record]]
+"""Namespace -> id -> record, in order of last write."""
+
+
+def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments, windows, tiles, blocks, merges and checkpoints of a few documents."""
+    for module, name, value in (
+        (index, "TILE_BITS", 2),
+        (index, "WINDOW_DOCUMENTS", 4),
+        (index, "COUNTED_DOCUMENTS", 6),
+        (index, "FILTERED", 2),
+        (memory, "MAX_SEGMENT_DOCUMENTS", 12),
+        (memory, "INLINE_DOCUMENTS", 3),
+        (memory, "MAX_SEGMENTS", 8),
+        (memory, "BUILD_CHUNK", 5),
+        (memory, "CHECKPOINT_CHANGES", 12),
+        (postings, "MERGE_BLOCK", 3),
+        (segment, "DENSE_POSTINGS", 2),
+        (postings, "FLAGS", 8),
+        (skips, "BLOCK_POSTINGS", 2),
+        (skips, "LEAST_POSTINGS", 2),
+        (peaks, "RANKS", (1, 2, 4)),
+        (segment, "MASKS", 2),
+        (prune, "TILE_BITS", 2),
+        (prune, "TILE", 4),
+        (prune, "MIN_TILES", 2),
+        (select, "MIN_GROUPS", 3),
+        (select, "GROUPS_PER_K", 2),
+        (select, "CONTIGUOUS_GROUP", 4),
+        (score, "SCATTER_BLOCK", 8),
+        (search, "GROUP", 3),
+        (search, "CHUNK_BYTES", 64),
+        (search, "MANY", 1),
+        (search, "MAX_PENDING", 5),
+    ):
+        monkeypatch.setattr(module, name, value)
+    small_blocks(monkeypatch)
+    if compiled is not None:
+        for name, value in (("TILE", 8), ("ROOM", 2), ("MIN_ROOM", 2), ("DENSE_USES", 1), ("PRUNED_DOCUMENTS", 2)):
+            monkeypatch.setattr(compiled, name, value)
+
+
+def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
+    """Blocks of so many documents for searches from the newest to the oldest."""
+    modules = (segment, newest) if compiled is None else (segment, newest, compiled)
+    for module in modules:
+        monkeypatch.setattr(module, "TIME_BLOCK", documents)
+    monkeypatch.setattr(newest, "FIRST_BLOCK", documents)
+    monkeypatch.setattr(newest, "LAST_BLOCK", 2 * documents)
+    if compiled is not None:
+        monkeypatch.setattr(compiled, "NEWEST_TILE", documents)
+
+
+def backends() -> list[str]:
+    return [status.name for status in backend.statuses() if status.usable and not status.by_name]
+
+
+def faded(quanta: int, time: float | None, now: float, half_life: float) -> float:
+    """The score that is left of these quanta: the definition of engine/index/decay.py, the product exact before it
+    rounds."""
+    age = -math.inf if time is None else (now - time) * (65536.0 / half_life)
+    ticks = math.floor(min(age, 900.0 * 65536.0)) if age > 0.0 else 0
+    whole, part = divmod(ticks, 65536)
+    factor = round(2.0**30 * math.pow(2.0, -part / 65536))
+    return math.ldexp(float(Fraction(float(quanta)) * factor), -(whole + 30)) / 2.0**18
+
+
+def expected(
+    records: Sequence[fr.Record],
+    query: fr.Query,
+    k: int = 10,
+    *,
+    passes: Callable[[fr.Record], bool] = lambda record: True,
+    method: str = "lucene",
+    window: float = WEEK,
+    newest: int | None = None,
+) -> Answer:
+    """The answer of a namespace that holds `records`. `passes` states the query's filter, `newest` its windows."""
+    scope = query.scope
+    if query.k is not None:
+        k = query.k
+    elif scope is not None and scope.limit is not None:
+        k = scope.limit
+
+    def found_by(record: fr.Record) -> bool:
+        own = scope is None or scope.column is None or getattr(record, scope.column) == scope.id
+        return own and passes(record)
+
+    windows = sorted({math.floor(record.time / window) for record in records if record.time is not None})
+    if query.now is not None:
+        windows = [number for number in windows if number <= math.floor(query.now / window)]
+    searched = set(windows[-newest:]) if newest else None
+    if query.statistics == "filtered":
+        records = [record for record in records if found_by(record)]
+    delta = fr.BM25(method=method).delta
+    assert delta is not None
+    plain = Oracle([[record.text.split()] for record in records], method=method, delta=delta)
+    terms = list(query.text.split() if query.terms is None else query.terms)
+    found: list[tuple[float, int, str]] = []
+    for number, record in enumerate(records):
+        quanta = plain.score(terms, number)
+        if quanta is None or not found_by(record):
+            continue
+        ranged = query.since is not None or query.until is not None or searched is not None
+        if ranged and (
+            record.time is None
+            or (query.since is not None and record.time < query.since)
+            or (query.until is not None and record.time > query.until)
+            or (searched is not None and math.floor(record.time / window) not in searched)
+        ):
+            continue
+        value = quanta / 2.0**18
+        if query.half_life is not None:
+            assert query.now is not None
+            value = faded(quanta, record.time, query.now, query.half_life)
+        found.append((-value, number, record.id))
+    return [(name, -value) for value, _, name in sorted(found)[:k]]
+
+
+def rows(hits: fr.Hits, kept: Sequence[Mapping[str, fr.Record]]) -> list[Answer]:
+    """The hits, after checking shapes, padding, and that documents are numbered in order of last write.
+
+    ``kept[b]`` are the records of query b's namespace.
+    """
+    for row, records in enumerate(kept):
+        count = int(hits.counts[row])
+        assert (hits.documents[row, count:] == -1).all()
+        assert np.isneginf(hits.scores[row, count:]).all()
+        assert all(name is None for name in hits.ids[row, count:])
+        place = {name: number for number, name in enumerate(records)}
+        numbered = sorted(zip(hits.documents[row, :count].tolist(), hits.ids[row, :count].tolist(), strict=True))
+        assert len({number for number, _ in numbered}) == count
+        assert [place[name] for _, name in numbered] == sorted(place[name] for _, name in numbered)
+    return list(hits)
+
+
+def roads(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tuple[str, fr.Hits]]:
+    """Every way of asking that must not change the answer."""
+    served = engine.backend
+    for name in backends():
+        engine.backend = backend.choose(name)
+        for execution in EXECUTIONS:
+            yield f"{name}, {execution}", engine.search(batch, k, execution=execution)
+        yield f"{name}, 3 threads", engine.search(batch, k, threads=3)
+    engine.backend = served
+
+
+def in_namespace(query: fr.Query, namespace: str) -> fr.Query:
+    return replace(query, namespace=namespace)
+
+
+def statistics(engine: fr.Engine, namespace: str) -> tuple[int, int, dict[str, int]]:
+    """(N, total length, document frequencies) as the engine counts them."""
+    held = engine._memory.snapshot(namespace)
+    words = engine._memory.encoder.vocabulary.strings
+    counts = held.document_frequencies(np.arange(len(words), dtype=np.int32)).tolist()
+    every = held.all_document_frequencies().tolist()
+    assert every == counts[: len(every)]
+    assert not any(counts[len(every) :])
+    found = {word: count for word, count in zip(words, counts, strict=True) if count}
+    return held.statistics.documents, held.statistics.total_lengths[0], found
+
+
+def stated(records: Sequence[fr.Record]) -> tuple[int, int, dict[str, int]]:
+    """The same, counted."""
+    plain = Oracle([[record.text.split()] for record in records])
+    return len(records), plain.totals[0], dict(plain.df)

@@ -1,0 +1,385 @@
+"""Analyzers: SPEC A025 to A028, B015, C007, X18, F1, R10, R40."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import regex
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.text import analyzers as module
+from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, MAX_LENGTH, Analyzer, get_analyzer
+
+DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+NAMES = (*ANALYZERS, "nltk-numbers", "nltk+compounds", "full+compounds-numbers", "lucene-numbers", "opsem-numbers")
+WORDS = ("minimal", "stopword", "full", "nltk")
+
+# Texts that matter to at least one analyzer, mixed with anything at all, lone surrogates included.
+PIECES = st.sampled_from(
+    [
+        "the",
+        "running",
+        "Ponies",
+        "Tesla's",
+        "ΟΔΟΣ",
+        "İstanbul",
+        "cafe\u0301",
+        "東京",
+        "ไทย",
+        "👍🏽",
+        "e-mail",
+        "3.14",
+        "_",
+        "٣٤",
+    ]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=8), max_size=12).map(" ".join) | st.text(
+    st.characters(codec=None, exclude_categories=()), max_size=60
+)
+# The characters that the word boundary rules tell apart, two of each kind where the kind is large.
+BOUNDARY = st.text("abאב019٣カ゛_\u203f:·.'’,;\" \n\u0301\u00ad\u200d-", max_size=14)
+
+
+def test_names_are_canonical_and_unknown_ones_are_named() -> None:
+    for name in ANALYZERS:
+        assert get_analyzer(name).name == name
+    assert get_analyzer("full", drop_numeric=True).name == "full-numbers"
+    assert get_analyzer("nltk-numbers+compounds").name == "nltk+compounds-numbers"
+    assert get_analyzer(get_analyzer("nltk"), compounds=True) is get_analyzer("nltk+compounds")
+    mine = Analyzer("mine", str.split, lambda token: token or None)
+    assert get_analyzer(mine) is mine
+    for wrong in ("porter", "", "nltk ", "NLTK", "nltk+numbers", None, 3):
+        with pytest.raises(ParameterError, match="minimal, stopword, full, nltk, lucene, opsem"):
+            get_analyzer(wrong)  # type: ignore[arg-type]
+    for base in ("lucene", "opsem"):
+        with pytest.raises(ParameterError, match="compounds"):
+            get_analyzer(base, compounds=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pickles_as_its_name(name: str) -> None:
+    analyzer = get_analyzer(name)
+    assert analyzer.name == name
+    assert pickle.loads(pickle.dumps(analyzer)) is analyzer
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "terms"),
+    [
+        # A025: each mode adds to the one before it
+        ("minimal", "The Ponies were running, generally!", "the ponies were running generally"),
+        ("stopword", "The Ponies were running, generally!", "ponies were running generally"),
+        ("full", "The Ponies were running, generally!", "poni were run generalli"),
+        ("nltk", "The Ponies were running, generally!", "poni run gener"),
+        ("lucene", "The Ponies were running, generally!", "poni were run gener"),
+        ("opsem", "The Ponies were running, generally!", "ponies were running generally"),
+        # X18, B015: digits and identifiers stay findable, whole or by each part
+        *[(name, "Badge 47821 or E-47821, JIRA-9921", "badg 47821 e 47821 jira 9921") for name in ("nltk", "lucene")],
+        ("full", "Badge 47821 or E-47821, JIRA-9921", "badge 47821 e 47821 jira 9921"),
+        ("minimal", "E-47821, JIRA-9921", "e 47821 jira 9921"),
+        ("opsem", "Badge 47821 or E-47821, JIRA-9921", "badge 47821 e-47821 jira-9921"),
+        ("nltk+compounds", "E-47821, JIRA-9921", "e 47821 jira 9921 e47821 jira9921"),
+        # C007 with X18's switch
+        ("full-numbers", "Hello World! Testing 123.", "hello world test"),
+        ("nltk-numbers", "Hello World! Testing 123.", "hello world test"),
+        ("nltk", "Hello World! Testing 123.", "hello world test 123"),
+        ("lucene-numbers", "3.14 4x4 1,000 Ⅷ 三 👍 v2", "4x4 三 👍 v2"),
+        # F1: tickers, possessives, compounds
+        ("nltk", "Tesla's and Tesla’s 0700.HK", "tesla tesla 0700 hk"),
+        ("lucene", "Tesla's and TESLA’S dogs' 0700.HK", "tesla tesla dog 0700 hk"),
+        ("lucene", "it's James＇s O'Neil's", "jame o'neil"),
+        ("nltk", "$AAPL BRK.B 401(k)", "aapl brk b 401 k"),
+        ("lucene", "$AAPL BRK.B 401(k)", "aapl brk.b 401 k"),
+        ("minimal+compounds", "$AAPL BRK.B 401(k) 0700.HK", "aapl brk b 401 k 0700 hk brkb 401k 0700hk"),
+        ("minimal+compounds", "3.14 10.0.0.1 v1.2. End (a) x(abc)", "3 14 10 0 0 1 v1 2 end a x abc"),
+        ("nltk+compounds", "e‑mails state-of-the-art", "e mail state art email stateoftheart"),
+        # R10: two characters are one too few, thirty-one the most
+        ("opsem", "He's at uk's UK " + "z" * 40, "he's uk's " + "z" * 31 + " zzzzzzzzz"),
+        # every script, one form
+        ("minimal", "Ünïcode ΟΔΟΣ οδος İstanbul cafe\u0301 हिन्दी m²", "ünïcode οδοσ οδοσ istanbul café हिन्दी m²"),
+        ("minimal", "snake_case a\x00b\ud800c – “d”\u2003e", "snake case a b c d e"),
+        ("minimal", "東京タワー ไทย 한국어", "東京タワー ไทย 한국어"),
+        ("lucene", "東京タワーは高い ภาษาไทย 한국어 👩‍💻🇩🇪🇫🇷 ❤️ ©", "東 京 タワー は 高 い ภาษาไทย 한국어 👩‍💻 🇩🇪 🇫🇷 ❤️"),
+        ("lucene", "_ __ \u203f _a_ d\x00b\ud800c", "_a_ d b c"),
+        *[(name, text, "") for name in NAMES for text in ("", " \n", "—!?\x00\ud800", "\u0301")],
+    ],
+)
+def test_terms(name: str, text: str, terms: str) -> None:
+    assert get_analyzer(name)(text) == (terms.split(" ") if terms else [])
+
+
+# The rules of UAX #29 that decide what a word is, by number, on the characters its own test file uses.
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("AAA A:A A::A A:", ["aaa", "a:a", "a", "a", "a"]),  # WB5, WB6, WB7
+        ("a'a a’a a.a a·a a'. a,a", ["a'a", "a’a", "a.a", "a·a", "a", "a", "a"]),
+        ("א' א'a א'1 א\"א א\"a", ["א'", "א'a", "א'", "1", 'א"א', "א", "a"]),  # WB7a, WB7b, WB7c
+        ("a00a 1a", ["a00a", "1a"]),  # WB8, WB9, WB10
+        ("0,0 0.0 0'0 0;0 0,,0 0:0 0,", ["0,0", "0.0", "0'0", "0;0", "0", "0", "0", "0", "0"]),  # WB11, WB12
+        ("〱〱 カーaカ", ["〱〱", "カー", "a", "カ"]),  # WB13
+        ("a_0_〱_ a__a 1_a::a", ["a_0_〱_", "a__a", "1_a", "a"]),  # WB13a, WB13b
+        ("a\u0308b \u0308a a\u0308:b\u00ad a\u200da", ["a\u0308b", "a", "a\u0308:b\u00ad", "a\u200da"]),  # WB4
+        ("a\u202fb １２", ["a\u202fb", "１２"]),
+    ],
+)
+def test_lucene_breaks_words_as_uax_29(text: str, tokens: list[str]) -> None:
+    assert get_analyzer("lucene").tokenize(text) == tokens
+
+
+PROPERTIES = """
+    ALetter Hebrew_Letter Numeric Katakana ExtendNumLet MidLetter MidNumLet MidNum Single_Quote Double_Quote
+    Extend Format ZWJ CR LF Newline
+"""
+PATTERNS = {name: regex.compile(rf"\p{{WB={name}}}") for name in PROPERTIES.split()}
+
+
+def uax_29_words(text: str) -> list[str]:
+    """The segments that hold a letter or digit, rule by rule; not for emoji, flags and runs of spaces."""
+    units: list[tuple[str, str]] = []  # a character with what extends it, and its property
+    for character in text:
+        kind = next((name for name, pattern in PATTERNS.items() if pattern.match(character)), "Other")
+        if kind in ("Extend", "Format", "ZWJ") and units and units[-1][1] not in ("CR", "LF", "Newline"):  # WB3a, WB4
+            units[-1] = (units[-1][0] + character, units[-1][1])
+        else:
+            units.append((character, kind))
+    letters = {"ALetter", "Hebrew_Letter"}
+    links = {"ExtendNumLet", "Katakana", "Numeric", *letters}
+    words = [""]
+    for i, (characters, kind) in enumerate(units):
+        before2, before = (units[j][1] if j >= 0 else "" for j in (i - 2, i - 1))
+        after = units[i + 1][1] if i + 1 < len(units) else ""
+        mid_letter, mid_number = ((name, "MidNumLet", "Single_Quote") for name in ("MidLetter", "MidNum"))
+        together = (
+            (before in letters | {"Numeric"} and kind in letters | {"Numeric"})  # WB5, WB8, WB9, WB10
+            or (before in letters and kind in mid_letter and after in letters)  # WB6
+            or (before2 in letters and before in mid_letter and kind in letters)  # WB7
+            or (before == "Hebrew_Letter" and kind == "Single_Quote")  # WB7a
+            or (before == after == "Hebrew_Letter" and kind == "Double_Quote")  # WB7b
+            or (before2 == kind == "Hebrew_Letter" and before == "Double_Quote")  # WB7c
+            or (before2 == kind == "Numeric" and before in mid_number)  # WB11
+            or (before == after == "Numeric" and kind in mid_number)  # WB12
+            or before == kind == "Katakana"  # WB13
+            or (before in links and kind == "ExtendNumLet")  # WB13a
+            or (before == "ExtendNumLet" and kind in links)  # WB13b
+        )
+        if not together:
+            words.append("")
+        words[-1] += characters
+    return [word for word in words if any(map(str.isalnum, word))]
+
+
+@given(BOUNDARY)
+@example("a.b.c:d 1,2.3;4'5 it's _x_")
+def test_lucene_tokens_are_the_segments_of_uax_29(text: str) -> None:
+    for tokens in (get_analyzer("lucene").tokenize(text), module._segments()(text)):
+        assert [token for token in tokens if any(map(str.isalnum, token))] == uax_29_words(text)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+def test_ascii_roads_are_the_unicode_roads(text: str) -> None:
+    assert get_analyzer("minimal")(text) == re.findall("[a-z0-9]+", text.lower())
+    assert get_analyzer("lucene").tokenize(text) == module._segments()(text.lower())
+
+
+@given(TEXTS)
+def test_words_are_the_runs_of_letters_marks_and_digits(text: str) -> None:
+    lower = text.replace("İ", "i").lower().replace("ς", "σ")
+    assert get_analyzer("minimal").tokenize(text) == regex.findall(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*", lower)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(TEXTS)
+def test_a_call_is_tokenize_then_normalize(name: str, text: str) -> None:
+    analyzer = get_analyzer(name)
+    terms = [analyzer.normalize(token) for token in analyzer.tokenize(text)]
+    assert analyzer(text) == analyzer(text) == [term for term in terms if term is not None]
+    for term in analyzer(text):
+        assert 1 <= len(term) <= MAX_LENGTH
+        term.encode()  # a surrogate could not be stored
+
+
+@pytest.mark.parametrize("name", ["minimal", "stopword", "full", "nltk", "lucene", "opsem", "nltk-numbers"])
+@given(TEXTS, TEXTS)
+def test_a_space_separates(name: str, left: str, right: str) -> None:
+    analyzer = get_analyzer(name)
+    assert analyzer(f"{left} {right}") == analyzer(left) + analyzer(right)
+    compounds = get_analyzer("nltk+compounds")
+    assert sorted(compounds(f"{left} {right}")) == sorted(compounds(left) + compounds(right))
+
+
+@pytest.mark.parametrize("name", WORDS)
+@given(TEXTS)
+def test_case_and_composition_do_not_matter(name: str, text: str) -> None:
+    analyzer = get_analyzer(name)
+    assert analyzer(text.lower().replace("i\u0307", "i")) == analyzer(text.replace("İ", "i"))
+    words = [unicodedata.normalize("NFC", word) for word in analyzer.tokenize(text)]
+    assert analyzer(" ".join(unicodedata.normalize("NFD", word) for word in words)) == analyzer(" ".join(words))
+
+
+@given(TEXTS)
+def test_compounds_only_add(text: str) -> None:
+    plain, compounds = get_analyzer("minimal")(text), get_analyzer("minimal+compounds")(text)
+    assert compounds[: len(plain)] == plain
+    assert all(len(term) > 1 and term.isalnum() for term in compounds[len(plain) :] if term.isascii())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(st.lists(TEXTS, max_size=6))
+def test_encode_is_a_call_text_by_text(name: str, texts: list[str]) -> None:
+    analyzer = get_analyzer(name)
+    terms: list[str] = []
+
+    class Ids(dict[str, int]):
+        def __missing__(self, token: str) -> int:
+            term = analyzer.normalize(token)
+            if term is not None and term not in terms:
+                terms.append(term)
+            self[token] = DROPPED if term is None else terms.index(term)
+            return self[token]
+
+    block, module._BLOCK = module._BLOCK, 3
+    try:
+        ids, offsets = analyzer.encode(iter(texts), Ids())
+    finally:
+        module._BLOCK = block
+    assert (ids.dtype, offsets.dtype, offsets.shape) == (np.int32, np.int64, (len(texts) + 1,))
+    assert (offsets[0], offsets[-1]) == (0, len(ids))
+    found = [[terms[i] for i in ids[offsets[n] : offsets[n + 1]]] for n in range(len(texts))]
+    assert found == [analyzer(text) for text in texts]
+
+
+def test_the_cache_is_bounded_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE_LIMIT", 8)
+    reference = get_analyzer("full")
+    analyzer = Analyzer("full", reference.tokenize, reference.normalize)
+    texts = [f"the runs {i} ponies {i % 7} flies {i * i}" for i in range(100)]
+    sizes = set()
+    for text in texts:
+        assert analyzer(text) == [term for token in reference.tokenize(text) if (term := reference.normalize(token))]
+        sizes.add(len(analyzer._terms))
+    assert max(sizes) == 8
+    assert len(sizes) > 1
+    assert analyzer("x" * 10_000) == ["x" * MAX_LENGTH]
+    assert all(len(token) <= MAX_LENGTH for token in analyzer._terms)
+
+
+def test_threads_share_an_analyzer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE_LIMIT", 16)
+    reference = get_analyzer("full")
+    analyzer = Analyzer("full", reference.tokenize, reference.normalize)
+    texts = [" ".join(f"word{i * j % 97}s" for j in range(50)) for i in range(400)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(analyzer, texts))
+    assert found == [[term.rstrip("s") for term in text.split()] for text in texts]
+
+
+# Examples of Porter's paper (1980); then where the paper, NLTK's extensions and Porter's own code part.
+@pytest.mark.parametrize(
+    ("words", "full", "nltk", "lucene"),
+    [
+        ("caresses ponies ties", "caress poni ti", "caress poni tie", "caress poni ti"),
+        ("feed agreed plastered bled", "feed agree plaster bled", "feed agre plaster bled", "feed agre plaster bled"),
+        ("conflated troubled sized", "conflate trouble size", "conflat troubl size", "conflat troubl size"),
+        ("hopping tanned falling", "hop tan fall", "hop tan fall", "hop tan fall"),
+        ("hissing fizzed failing filing", "hiss fizz fail file", "hiss fizz fail file", "hiss fizz fail file"),
+        ("happy sky fly enjoy", "happi sky fly enjoi", "happi sky fli enjoy", "happi sky fly enjoi"),
+        ("relational conditional", "relational conditional", "relat condit", "relat condit"),
+        ("dying news spied", "dy new spi", "die news spi", "dy new spi"),
+        ("apology possibly bi 1s", "apologi possibli bi 1s", "apolog possibl bi 1s", "apolog possibl bi 1s"),
+        ("syzygies yyying bees", "syzygi yy bee", "syzygi yy bee", "syzygi yy bee"),
+    ],
+)
+def test_stems(words: str, full: str, nltk: str, lucene: str) -> None:
+    for name, stems in (("full", full), ("nltk", nltk), ("lucene", lucene)):
+        assert get_analyzer(name)(words) == stems.split(), name
+
+
+def test_stop_lists_are_the_published_ones() -> None:
+    folder = DATA / "stopwords"
+    if not folder.is_dir():
+        pytest.skip(f"no folder {folder}; set FANRANK_DATA")
+    from fanrank.engine.text import stopwords
+
+    assert set((folder / "nltk_english.txt").read_text().split()) == stopwords.NLTK_ENGLISH
+    assert set((folder / "lucene_english.txt").read_text().split()) == stopwords.LUCENE_ENGLISH
+    assert (len(stopwords.NLTK_ENGLISH), len(stopwords.LUCENE_ENGLISH), len(stopwords.OPSEM)) == (179, 33, 50)
+
+
+def test_minimal_is_r40_on_locomo_but_for_one_accent() -> None:
+    path = DATA / "locomo" / "locomo10.json"
+    if not path.is_file():
+        pytest.skip(f"no folder {path.parent}; set FANRANK_DATA")
+    minimal = get_analyzer("minimal")
+    compared = 0
+    differences = []
+    for sample in json.loads(path.read_text()):
+        turns = [turn for value in sample["conversation"].values() if isinstance(value, list) for turn in value]
+        for text in [turn["text"] for turn in turns] + [question["question"] for question in sample["qa"]]:
+            compared += 1
+            ours, theirs = minimal(text), re.findall("[a-z0-9]+", text.lower())
+            differences += [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
+    assert compared == 7868
+    assert differences == [("café", "caf")] * 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "unit", ["a", "_", "a.", "a'", "1,", "-a", "a-", "é", "_\u0301", "a(b)", "א'", "東", "ก", "y "]
+)
+def test_time_is_linear_in_the_text(name: str, unit: str) -> None:
+    analyzer = get_analyzer(name)
+    text = unit * (400_000 // len(unit))
+    for term in analyzer(text):  # minutes, were any pattern quadratic
+        assert 1 <= len(term) <= MAX_LENGTH
+
+
+def test_ten_megabytes() -> None:
+    text = "Error 4711 in the payment gateway – retried. " * 230_000
+    assert len(text) > 10_000_000
+    assert get_analyzer("nltk")(text) == ["error", "4711", "payment", "gateway", "retri"] * 230_000
+
+
+def test_lucene_cuts_long_tokens() -> None:
+    assert get_analyzer("lucene")("b" * 600) == ["b" * 255, "b" * 255, "b" * 90]
+    assert get_analyzer("lucene").tokenize("c" * 254 + ".d") == ["c" * 254, "d"]
+
+
+def test_importing_costs_neither_nltk_nor_regex() -> None:
+    code = (
+        "import sys, fanrank.engine.text.analyzers as t; t.get_analyzer('full')('Running past the end of an index'); "
+        "print(sorted({'nltk', 'regex'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_stemmer_read_out_of_its_file_is_nltks() -> None:
+    """In a process of its own, as it is only read out where nothing has imported nltk yet."""
+    script = """
+import sys
+from fanrank.engine.text import _porter_stemmer
+own = _porter_stemmer()
+assert "nltk" not in sys.modules, "the file has another layout: the stemmer was imported with all of nltk"
+from nltk.stem.porter import PorterStemmer
+assert own is not PorterStemmer
+parts = ["relat", "condition", "hope", "die", "fli", "sky", "y", "innings", "tt", "fizz", "abil", "ogi", "news"]
+ends = ["", "s", "es", "ed", "ing", "ly", "ational", "izer", "fulness", "iviti", "ement", "ion", "y", "ies", "sses"]
+words = [part + end + more for part in parts for end in ends for more in ends]
+for mode in ("NLTK_EXTENSIONS", "ORIGINAL_ALGORITHM", "MARTIN_EXTENSIONS"):
+    assert [own(mode).stem(w) for w in words] == [PorterStemmer(mode).stem(w) for w in words]
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,190 @@
+"""Numbering of strings: append, sort, forget; and texts to term ids."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanrank.engine.text.analyzers import Analyzer, get_analyzer
+from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+
+
+def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> Encoder:
+    return Encoder(get_analyzer(analyzer), Vocabulary(strings))
+
+
+def test_numbers_are_stable_and_dense() -> None:
+    vocabulary = Vocabulary(["x"])
+    assert [vocabulary.add(string) for string in ("b", "a", "b", "x", "c")] == [1, 2, 1, 0, 3]
+    assert len(vocabulary) == 4
+    assert vocabulary.strings == ["x", "b", "a", "c"]
+
+
+def test_extend_numbers_in_order() -> None:
+    vocabulary = Vocabulary(["x"])
+    vocabulary.extend(["b", "a"])
+    vocabulary.extend([])
+    assert vocabulary.strings == ["x", "b", "a"]
+    assert vocabulary.ids == {"x": 0, "b": 1, "a": 2}
+
+
+def test_truncate_forgets_and_gives_the_numbers_again() -> None:
+    vocabulary = Vocabulary(["a", "b", "c"])
+    vocabulary.truncate(1)
+    assert vocabulary.strings == ["a"]
+    assert vocabulary.ids == {"a": 0}
+    assert vocabulary.add("c") == 1
+    vocabulary.truncate(2)
+    assert vocabulary.strings == ["a", "c"]
+
+
+def test_truncate_undoes_additions_that_failed_half_way() -> None:
+    vocabulary = Vocabulary(["a"])
+    with pytest.raises(TypeError):
+        vocabulary.extend(["b", ["no string"]])  # type: ignore[list-item]
+    assert len(vocabulary) == 3
+    vocabulary.ids["d"] = 3  # as an `add` that was interrupted leaves it
+    vocabulary.truncate(1)
+    assert (vocabulary.strings, vocabulary.ids) == (["a"], {"a": 0})
+    vocabulary.extend(["c", "d"])
+    assert vocabulary.ids == {"a": 0, "c": 1, "d": 2}
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=3), unique=True), st.integers(0, 5))
+def test_sort_from(strings: list[str], start: int) -> None:
+    vocabulary = Vocabulary(strings)
+    old = list(strings)
+    start = min(start, len(old))
+    renumbered = vocabulary.sort_from(start)
+    assert vocabulary.strings == old[:start] + sorted(old[start:])
+    assert vocabulary.ids == {string: number for number, string in enumerate(vocabulary.strings)}
+    assert [vocabulary.strings[number] for number in renumbered.tolist()] == old[start:]
+
+
+def test_new_terms_are_numbered_alphabetically_within_a_call() -> None:
+    one = encoder()
+    terms, documents = one.encode_documents(["dog cat dog", "", "ant cat"])
+    assert one.vocabulary.strings == ["ant", "cat", "dog"]  # SPEC A013
+    assert terms.tolist() == [2, 1, 2, 0, 1]
+    assert documents.tolist() == [0, 0, 0, 2, 2]
+    assert terms.dtype == documents.dtype == np.int32
+    # Numbers once given stay, though "bee" sorts before "cat"; known spellings keep theirs.
+    terms, _ = one.encode_documents(["bee Dog aardvark"])
+    assert one.vocabulary.strings == ["ant", "cat", "dog", "aardvark", "bee"]
+    assert terms.tolist() == [4, 2, 3]
+
+
+words = st.sampled_from(["the", "Cats", "cat", "running", "runs", "4711", "über", "don't", "x" * 300, "dogs"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.lists(words, max_size=6).map(" ".join), max_size=4), max_size=4), st.data())
+def test_encoding_is_the_analyzer_term_by_term(calls: list[list[str]], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["minimal", "nltk", "lucene"]))
+    one, analyzer = encoder(name), get_analyzer(name)
+    for texts in calls:
+        terms, documents = one.encode_documents(texts)
+        named = [one.vocabulary.strings[term] for term in terms.tolist()]
+        for number, text in enumerate(texts):
+            own = [term for term, owner in zip(named, documents.tolist(), strict=True) if owner == number]
+            assert own == analyzer(text)
+            assert [one.vocabulary.strings[term] for term in one.encode_query(text)] == own
+
+
+def test_queries_leave_the_vocabulary_alone() -> None:
+    one = encoder("nltk")
+    one.encode_documents(["running cats"])
+    known = dict(one.vocabulary.ids)
+    assert one.encode_query("the cat runs past cats and dogs") == [known["cat"], known["run"], known["cat"]]
+    assert one.encode_terms(["cat", "cats", "nothing", "cat"]) == [known["cat"]] * 2
+    assert one.vocabulary.ids == known
+    # A spelling first met in a query is no less known once a document brings its term.
+    one.encode_documents(["dogs"])
+    assert one.encode_query("dogs dog") == [one.vocabulary.ids["dog"]] * 2
+
+
+def test_queries_of_a_batch_are_those_one_by_one() -> None:
+    one = encoder("lucene")
+    assert one.road.name == "plain"
+    one.encode_documents(["running cats", "dogs"])
+    texts = ["", "dogs run after dogs", "nothing known", "the cat"]
+    terms, offsets = one.encode_queries(texts)
+    assert (terms.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert offsets.tolist() == [0, 0, 3, 3, 4]
+    assert terms.tolist() == [number for text in texts for number in one.encode_query(text)]
+    assert [array.tolist() for array in one.encode_queries([])] == [[], [0]]
+
+
+def test_forget_undoes_additions() -> None:
+    one = encoder()
+    one.encode_documents(["ant cat"])
+    one.encode_documents(["dog bee"])
+    one.forget(2)
+    assert one.vocabulary.strings == ["ant", "cat"]
+    assert one.encode_query("dog cat") == [1]
+    terms, _ = one.encode_documents(["eel cat dog"])
+    assert [one.vocabulary.strings[term] for term in terms.tolist()] == ["eel", "cat", "dog"]
+
+
+def test_a_failed_call_leaves_nothing_behind() -> None:
+    def normalize(token: str) -> str:
+        if token == "boom":
+            raise RuntimeError(token)
+        return token
+
+    one = Encoder(Analyzer("fragile", str.split, normalize), Vocabulary())
+    one.encode_documents(["ant"])
+    with pytest.raises(RuntimeError):
+        one.encode_documents(["bee", "cat boom"])
+    assert one.vocabulary.strings == ["ant"]
+    assert one.encode_query("bee ant") == [0]
+
+
+def test_an_empty_term_is_none() -> None:
+    one = Encoder(Analyzer("own", str.split, lambda token: token.strip("-")), Vocabulary())
+    terms, documents = one.encode_documents(["- ant --", "-", "bee-"])
+    assert one.vocabulary.strings == ["ant", "bee"]
+    assert (terms.tolist(), documents.tolist()) == ([0, 1], [0, 2])
+    assert one.encode_query("bee - ant") == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["nltk-de", "minimal-german", "full+x", "stopword+compounds-de"])
+def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
+    one = Encoder(Analyzer(name, str.split, str.lower), Vocabulary())
+    assert one.encode_documents(["Ant bee"])[0].tolist() == [0, 1]
+    assert one.encode_queries(["bee Cat", "ANT"])[0].tolist() == [1, 0]
+    assert one.road.name == "plain"
+
+
+def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
+    (tmp_path / "numba.py").write_text("raise ImportError('numba is older than numpy')")
+    code = (
+        "from fanrank.engine import text_road; from fanrank.engine.text.vocabulary import Encoder, Vocabulary; "
+        "from fanrank.engine.text.analyzers import get_analyzer; "
+        "text_road.LEAST_CHARACTERS = text_road.LOADING_CHARACTERS = 0; "
+        "write, read = (Encoder(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
+        "print(write.road.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
+        "print(write.road); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.road)"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "FANRANK_BACKEND"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2] / "src")])
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    road = "plain (numba cannot be imported: numba is older than numpy)"
+    assert run.stdout.splitlines() == ["compiled [1, 0] ['bee', 'run']", road, "[0]", road]
+
+
+def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Encoder, "MAX_CACHED_TOKENS", 3)
+    one, plain = encoder(), get_analyzer("minimal")
+    for text in ("ant bee cat dog", "ant eel", "dog fox bee", "ant"):
+        terms, _ = one.encode_documents([text])
+        assert [one.vocabulary.strings[term] for term in terms.tolist()] == plain(text)
+    assert len(one._token_ids) <= 3
