@@ -31,21 +31,11 @@ from fanrank.engine.engine import Engine
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, named, open_encoder
-from fanrank.engine.evaluate.protocol import (
-    LOADERS,
-    TAUS_A087,
-    Evaluation,
-    Preset,
-    asked_with,
-    default_depth,
-    engine_of,
-    find_preset,
-    rank,
-    warm_up,
-)
+from fanrank.engine.evaluate.presets import LOADERS, Preset, find_preset
+from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, asked_with, default_depth, engine_of, rank, warm_up
 from fanrank.engine.evaluate.tables import table
 from fanrank.engine.hybrid.strategy import Strategy
-from fanrank.engine.records.record import Query
+from fanrank.engine.records.query import Query
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.policy import Answerer, strategy_of
 from fanrank.engine.tune.command import LABELS, drawn, render_tuned

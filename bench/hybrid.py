@@ -23,7 +23,8 @@ from typing import Any
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import find_preset, render, study
 from fanrank.engine.evaluate.encoders import named, open_encoder
-from fanrank.engine.evaluate.protocol import LOADERS, engine_of
+from fanrank.engine.evaluate.presets import LOADERS
+from fanrank.engine.evaluate.protocol import engine_of
 
 from .harness.machine import commit, machine, now
 from .harness.paths import RESULTS, data_folder

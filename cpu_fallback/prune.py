@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.arrays import ranges
-from ..engine.index.snapshot import TILE_BITS, TileBounds
+from ..engine.index.contributions import TILE_BITS, TileBounds
 from ..engine.plan.plan import Plan, SegmentPlan
 
 Integers = npt.NDArray[np.int64]

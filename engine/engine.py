@@ -51,15 +51,20 @@ from .namespace import Namespace
 from .recall.graphs import Graphs
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import Comparison, Filter, all_of
-from .records.record import DEFAULT_K, Hits, Query, Record, as_records, check_batch
+from .records.hits import Hits
+from .records.jsonl import as_records, check_batch
+from .records.query import DEFAULT_K, Query
+from .records.record import Record
 from .route import run as routing
 from .route.policy import Policy, strategy_of
 from .search import lexical as searching
+from .search.batch import AnyQuery, as_queries, scoped
+from .search.events import events
 from .search.keyword_scan import scan
-from .search.lexical import AnyQuery
 from .serve import stream as pipeline
 from .serve.coalesce import Coalescer
 from .storage import index_files as files
+from .storage.index_arrays import SavedIndex
 from .storage.memory import Memory
 from .storage.record_store import RecordStore, Run
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
@@ -289,7 +294,7 @@ class Engine(Monitored):
         self._drift.clear()  # terms may have other numbers now
         fresh.wake()
 
-    def _check_saved(self, saved: files.SavedIndex) -> None:
+    def _check_saved(self, saved: SavedIndex) -> None:
         found = (saved.analyzer, dict(saved.parameters), dict(saved.columns))
         if found != (self.analyzer.name, self.bm25.to_dict(), self.schema.declared()):
             raise ParameterError("the index files were made with other parameters than the records")
@@ -720,8 +725,8 @@ class Engine(Monitored):
         asked = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else Comparison("type", "==", type)
         memory = self._ready()
-        accepted = compile_filter(all_of(of_type, searching.scoped(asked)), memory.schema, memory.values)
-        return searching.events(memory, namespace, float(since), float(until), accepted)
+        accepted = compile_filter(all_of(of_type, scoped(asked)), memory.schema, memory.values)
+        return events(memory, namespace, float(since), float(until), accepted)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
@@ -729,7 +734,7 @@ class Engine(Monitored):
         Terms that no record of the query's namespace has are left out; repeats count, unless ``query_tf`` is
         ``unique``. Raises `QueryError`.
         """
-        batch = searching.as_queries(queries, "encode")
+        batch = as_queries(queries, "encode")
         memory = self._ready()
         snapshots = memory.snapshots  # before the analysis, as in a search
         encoded = []

@@ -15,9 +15,12 @@ from .index.segment import evidence_stats
 from .monitor.health import DriftReport, HealthReport
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import Filter
-from .records.record import DEFAULT_K, Hits, Query, Record, as_records, check_batch
+from .records.hits import Hits
+from .records.jsonl import as_records, check_batch
+from .records.query import DEFAULT_K, Query
+from .records.record import Record
 from .route.policy import Policy
-from .search.lexical import AnyQuery, as_queries, as_query
+from .search.batch import AnyQuery, as_queries, as_query
 
 if TYPE_CHECKING:
     from .engine import Engine

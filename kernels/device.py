@@ -15,7 +15,8 @@ from ..engine.errors import DeviceMemoryError, ParameterError
 from ..engine.index.bm25 import BM25, DOT, SCALE, Statistics
 from ..engine.index.decay import TABLE
 from ..engine.index.segment import Segment
-from ..engine.index.snapshot import Snapshot, Tombstones
+from ..engine.index.snapshot import Snapshot
+from ..engine.index.tombstones import Tombstones
 from .timing import DevicePhases
 from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, Formula, Postings, Verbs, tiles_of
 

@@ -17,12 +17,12 @@ import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
-from fanrank.engine.index import postings, segment
+from fanrank.engine.index import contributions, postings, segment
 from fanrank.engine.index import skip_tables as skips
 from fanrank.engine.index import snapshot as index
 from fanrank.engine.index import upper_bounds as peaks
 from fanrank.engine.index.bm25 import METHODS, SCALE
-from fanrank.engine.storage import memory
+from fanrank.engine.storage import memory, writes
 
 try:
     from fanrank.cpu_fallback import compiled
@@ -54,7 +54,7 @@ def parameters(draw: st.DrawFn) -> dict[str, object]:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink every tile, group, chunk and segment, so that small corpora cross all their borders."""
-    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(contributions, "TILE_BITS", 2)
     monkeypatch.setattr(prune, "TILE_BITS", 2)
     monkeypatch.setattr(prune, "TILE", 4)
     monkeypatch.setattr(prune, "MIN_TILES", 2)
@@ -63,10 +63,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
     monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 4)
     monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 24)
-    monkeypatch.setattr(index, "DERIVE_CHUNK", 16)
+    monkeypatch.setattr(contributions, "DERIVE_CHUNK", 16)
     monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 16)
     monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 6)
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 24)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 24)
     monkeypatch.setattr(postings, "MERGE_BLOCK", 5)
     monkeypatch.setattr(postings, "FLAGS", 32)
     monkeypatch.setattr(segment, "MASKS", 2)
@@ -519,7 +519,7 @@ def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     batch = [rng.choices(TERMS, k=3) for _ in range(10)]
     expected = [oracle(documents).search(q, 10) for q in batch]
     for chunk in (1, 7, 64, 1000):
-        monkeypatch.setattr(memory, "BUILD_CHUNK", chunk)
+        monkeypatch.setattr(writes, "BUILD_CHUNK", chunk)
         assert answer(build(documents).search(batch, 10)) == expected
 
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import BackendUnavailableError, DeviceMemoryError
 from ..plan.plan import Plan
+from ..plan.verbs import Output, Search
 from ..settings import ENVIRONMENT_VARIABLE
 from ..timing import Phases
 from ..vectors.verbs import DenseVerbs
@@ -27,25 +27,6 @@ if TYPE_CHECKING:
 
 # A block of older devices has too little shared memory for a tile.
 LEAST_CAPABILITY = (8, 0)
-
-EXECUTIONS = ("auto", "exhaustive", "pruned")
-
-Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
-
-
-class Search(Protocol):
-    """The search verb, the same for every backend; `cpu_fallback/search.py` states the promise."""
-
-    def __call__(
-        self,
-        plans: Sequence[Plan],
-        batch: int,
-        k: int,
-        *,
-        threads: int = 1,
-        execution: str = "auto",
-        phases: Phases | None = None,
-    ) -> Output: ...
 
 
 @dataclass(frozen=True)

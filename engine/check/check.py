@@ -22,7 +22,10 @@ from ..engine import Engine
 from ..errors import QueryError
 from ..hybrid.strategy import DEPTH
 from ..index.bm25 import BM25, SCALE
-from ..records.record import Hits, Query, Record
+from ..plan.options import EXECUTIONS
+from ..records.hits import Hits
+from ..records.query import Query
+from ..records.record import Record
 from ..text.analyzers import Analyzer
 from ..vectors.unit_rows import unit_rows
 from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
@@ -278,7 +281,7 @@ def _roads(engine: Engine, records: Sequence[Record], backend: str, options: dic
     def one_by_one(ask: Ask) -> Ask:
         return lambda queries, k: [answer for query in queries for answer in ask([query], k)]
 
-    for execution in backends.EXECUTIONS:
+    for execution in EXECUTIONS:
         yield _Road(f"batch, {execution}", batch(engine, execution=execution))
     yield _Road("batch, 2 threads", batch(engine, threads=2))
     yield _Road("one by one", one_by_one(batch(engine)), most=ONE_BY_ONE)

@@ -18,7 +18,9 @@ from ..backends import choose as backends
 from ..check.check import engine_answers, oracle_answers
 from ..engine import Engine
 from ..errors import ParameterError
-from ..records.record import Query, Record, read_records
+from ..records.jsonl import read_records
+from ..records.query import Query
+from ..records.record import Record
 
 QUESTIONS = (
     "parse command line arguments and print a help message",

@@ -33,13 +33,17 @@ from ..errors import (
 )
 from ..evaluate.encoders import open_encoder
 from ..evaluate.hybrid import study
-from ..evaluate.protocol import LOADERS, PRESETS, TYPES, evaluate
+from ..evaluate.presets import LOADERS, PRESETS
+from ..evaluate.protocol import TYPES, evaluate
 from ..evaluate.tables import render
 from ..hybrid.strategy import STRATEGIES, Strategy
 from ..index.bm25 import METHODS, QUERY_TF
 from ..index.columns import NUMBERS
+from ..plan.options import EXECUTIONS
 from ..records.decision import Decision
-from ..records.record import CATEGORIES, Query, Record, read_json_lines, read_records
+from ..records.jsonl import QUERY_FIELDS, SCOPES, query_of, read_json_lines, read_records
+from ..records.query import Query
+from ..records.record import CATEGORIES, Record
 from ..route import policy as policies
 from ..route.confidence import CONFIDENCES
 from ..route.policy import POLICIES, Policy, strategy_of
@@ -50,7 +54,7 @@ from ..tune import command as tuning
 from ..tune.thresholds import MARGIN
 from ..tune.tuner import SYSTEMS
 from . import demo as demos
-from .values import QUERY_FIELDS, SCOPES, duration, filter_of, moment, query_of, windows_of
+from .values import duration, filter_of, moment, windows_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -310,7 +314,7 @@ def _with_lines(error: DuplicateIdError, path: str) -> RecordError:
     "--strategy", default="bm25", show_default=True, help="A name (`fanrank eval --list-strategies`) or JSON."
 )
 @click.option("--policy", type=click.Path(), help="Decide for each query, by this file of `fanrank tune`.")
-@click.option("--execution", type=click.Choice(backends.EXECUTIONS), default="auto", show_default=True)
+@click.option("--execution", type=click.Choice(EXECUTIONS), default="auto", show_default=True)
 @encoder_option
 @embeddings_option
 @term_encoder_option

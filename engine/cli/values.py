@@ -6,17 +6,11 @@ import json
 import re
 from typing import Any
 
-from ..errors import FanrankError, ParameterError, RecordError
+from ..errors import ParameterError, RecordError
 from ..index.columns import NUMBERS
+from ..records.checks import parse_time
 from ..records.filters import ORDERINGS, Comparison, Filter, all_of, parse_filter
-from ..records.record import Query, SearchScope, parse_time
 
-QUERY_FIELDS = (
-    "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
-    "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
-)  # fmt: skip
-# Scopes, and how many hits each has by default (C008).
-SCOPES: dict[Any, int] = {"session": 3, "user": 2}
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -48,25 +42,6 @@ def filter_of(filters: tuple[str, ...]) -> Filter | None:
             parts.append(Comparison(name, comparison, wanted))
     parts += [Comparison(name, "in", tuple(values)) for name, values in equal.items()]
     return all_of(*parts)
-
-
-def query_of(data: Any) -> Query:
-    if not isinstance(data, dict):
-        raise RecordError("a query must be a JSON object")
-    known = {*QUERY_FIELDS, *SCOPES}
-    unknown = sorted(set(data) - known - {"_id", "metadata"})
-    if unknown:
-        raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
-    values = {key: value for key, value in data.items() if key in QUERY_FIELDS}
-    if "id" not in values and "_id" in data:
-        values["id"] = data["_id"]
-    try:
-        scopes = [SearchScope(name, data[name], SCOPES[name]) for name in SCOPES if data.get(name) is not None]
-        if len(scopes) > 1:
-            raise RecordError("a query has one scope: a session or a user")
-        return Query(**values, scope=scopes[0] if scopes else None)
-    except (FanrankError, TypeError) as error:
-        raise RecordError(str(error)) from None
 
 
 def moment(text: str | None) -> float | None:

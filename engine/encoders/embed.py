@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import EncoderError, ModelMismatchError, ParameterError, RecordError, UnknownIdError
-from ..records.record import Record, checked_weights
+from ..records.checks import checked_weights
+from ..records.record import Record
 from ..vectors.unit_rows import unit_rows
 from ..vectors.vectors import MAX_DIMENSION, Halves
 from .encoder import Encoder, OwnVectors

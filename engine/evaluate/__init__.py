@@ -9,7 +9,8 @@ from .dataset import Dataset
 from .hybrid import study, study_conversations, study_strategies
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
-from .protocol import PRESETS, Evaluation, Preset, compare, evaluate, find_preset, rank, run
+from .presets import PRESETS, Preset, find_preset
+from .protocol import Evaluation, compare, evaluate, rank, run
 from .tables import render
 
 __all__ = [

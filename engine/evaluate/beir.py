@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DatasetError, DuplicateIdError, RecordError
-from ..records.record import Query, Record, read_json_lines
+from ..records.jsonl import read_json_lines
+from ..records.query import Query
+from ..records.record import Record
 from .dataset import Dataset
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DatasetError, RecordError
-from ..records.record import Query, Record
+from ..records.query import Query
+from ..records.record import Record
 
 T = TypeVar("T")
 

@@ -29,7 +29,8 @@ from ..metrics.ranking import means, per_query, trec_eval
 from ..vectors.interaction import Interaction
 from .dataset import Dataset
 from .encoders import named, open_encoder
-from .protocol import LOADERS, Evaluation, Preset, default_depth, engine_of, find_preset, rank
+from .presets import LOADERS, Preset, find_preset
+from .protocol import Evaluation, default_depth, engine_of, rank
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -25,7 +25,8 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from ..errors import DatasetError
-from ..records.record import Query, Record
+from ..records.query import Query
+from ..records.record import Record
 from .dataset import Dataset, expect, member, placed, read_json
 
 Gold = Literal["lenient", "strict"]

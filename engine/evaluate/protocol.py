@@ -28,7 +28,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -44,17 +44,15 @@ from ..hybrid.strategy import AnyStrategy, Strategy
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
 from ..records.decision import Decision, skip_share
-from ..records.record import Hits, Query, check_k
+from ..records.hits import Hits
+from ..records.query import Query, check_k
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
 from ..route.policy import Answerer, Policy, load, strategy_of
 from ..route.router import Router
-from ..text.analyzers import DEFAULT_ANALYZER
-from .beir import load_beir
 from .dataset import Dataset
 from .encoders import default_encoder, named, open_encoder
-from .locomo import load_locomo
-from .longmemeval import load_longmemeval
+from .presets import LOADERS, Preset, find_preset
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of the sources' sweeps (SPEC A086, A087)."""
@@ -79,40 +77,6 @@ class Searcher(Protocol):
         threads: int = ...,
         timing: bool = ...,
     ) -> Hits: ...
-
-
-@dataclass(frozen=True)
-class Preset:
-    """The parameters of one protocol on one kind of dataset; `reading` goes to the dataset's loader."""
-
-    analyzer: str = DEFAULT_ANALYZER
-    method: str = "lucene"
-    k1: float = 1.2
-    b: float = 0.75
-    query_tf: str = "count"
-    complete: bool = False
-    reading: dict[str, Any] = field(default_factory=dict)
-
-
-_OPSEM = Preset("opsem", "lucene", 1.5, 0.75, "unique", complete=True)
-
-PRESETS: dict[tuple[str, str], Preset] = {
-    ("default", "beir"): Preset(),
-    ("default", "locomo"): Preset(reading={"gold": "strict", "text": "speakers"}),
-    ("default", "longmemeval"): Preset(reading={"text": "roles"}),
-    ("agentir", "locomo"): Preset(
-        "minimal", "okapi", 1.5, 0.75, "count", complete=True, reading={"gold": "lenient", "text": "turns"}
-    ),
-    ("opsem", "locomo"): replace(_OPSEM, reading={"gold": "strict", "text": "speakers"}),
-    ("opsem", "longmemeval"): replace(_OPSEM, reading={"text": "roles"}),
-}
-"""By (preset, kind of dataset)."""
-
-LOADERS: dict[str, Callable[..., Dataset]] = {
-    "beir": load_beir,
-    "locomo": load_locomo,
-    "longmemeval": load_longmemeval,
-}
 
 
 @dataclass(frozen=True)
@@ -356,16 +320,6 @@ def run(
         indexed = time.perf_counter() - started
         found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
     return replace(found, seconds={"index": indexed, **found.seconds})
-
-
-def find_preset(name: str, kind: str) -> Preset:
-    """The preset for a kind of dataset. Raises `ParameterError` naming those that exist."""
-    if kind not in LOADERS:
-        raise ParameterError(f"no dataset kind {kind!r}; there are: {', '.join(LOADERS)}")
-    if (name, kind) not in PRESETS:
-        known = [preset for preset, of in PRESETS if of == kind]
-        raise ParameterError(f"no preset {name!r} for {kind}; there are: {', '.join(known)}")
-    return PRESETS[name, kind]
 
 
 def evaluate(

@@ -18,7 +18,10 @@ from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..records.decision import Decision
 from ..records.explanation import Explanation
-from ..search.lexical import Batch, Listed, explainer_of, listed, passing
+from ..search.batch import Batch
+from ..search.events import passing
+from ..search.explain import explainer_of
+from ..search.lexical import Listed, listed
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
@@ -194,7 +197,7 @@ class Gathering:
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
         """What explains a record's BM25 score for the queries that a row answers; None where BM25 was not asked."""
-        return explainer_of(self.batch, self.listing(channel))
+        return explainer_of(self.batch, self.listing(channel).plans)
 
     def decisions(self) -> dict[int, Decision] | None:
         """What was decided for each row; None where nothing is."""

@@ -31,8 +31,9 @@ from ..recall.resolution import Mention, asks_many_hops, resolve, roots_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..records.filters import Comparison
-from ..records.record import zone_of
-from ..search.lexical import analyse, explainer_of
+from ..records.query import zone_of
+from ..search.explain import explainer_of
+from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..vectors.vectors import Halves
 from .evidence import NUMBER_BITS, Flags, Floats, Found, Gathering, Group, Integers
@@ -345,7 +346,7 @@ class Recalling(Gathering):
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
         for part in reversed(self._passes[channel.name]):
             if row in part.batch.rows:
-                return explainer_of(part.batch, part.listing(channel))
+                return explainer_of(part.batch, part.listing(channel).plans)
         return None
 
     def costs(self) -> dict[int, float]:

@@ -22,19 +22,17 @@ import numpy.typing as npt
 
 from ..arrays import offsets_of, ranges
 from ..backends.choose import Backend
-from ..encoders.models import positive
-from ..errors import ParameterError, QueryError
-from ..fuse.candidates import Candidates, Fused, best
+from ..fuse.candidates import Candidates, best
 from ..records.decision import Decision
-from ..records.explanation import ChannelShare, Explanation, FusedExplanation
-from ..records.record import Hits, Record
-from ..search.lexical import AnyQuery, Batch, as_queries, check_how, number_of, position_of, prepare, spread
+from ..records.hits import Hits
+from ..search.batch import AnyQuery, Batch, as_queries, prepare
+from ..search.lexical import check_how, spread
 from ..storage.memory import Memory
-from ..vectors.vectors import Halves
-from .evidence import Evidence, Flags, Gathering, Integers
-from .rerank import DEPTH, CheckedReranker, Reranked, rerank
+from .evidence import Evidence, Gathering, Integers
+from .explain import _explain
+from .rerank import DEPTH, CheckedReranker, check_reranker, reranked
 from .sources import Sources
-from .strategy import Lexical, Strategy
+from .strategy import Strategy
 
 
 def gathering_of(
@@ -122,15 +120,6 @@ def answer(
     return replace(hits, timing=gathering.phases.milliseconds) if timing else hits
 
 
-def check_reranker(reranker: object) -> None:
-    """Raise `ParameterError` for what is no reranker that was checked."""
-    if reranker is not None and not isinstance(reranker, CheckedReranker):
-        raise ParameterError(
-            f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "
-            "with the verdict of fanrank.validate, or with unchecked=True"
-        )
-
-
 def gather(
     memory: Memory,
     backend: Backend,
@@ -173,110 +162,3 @@ def gather(
         return ids
 
     return spread_out, resolve
-
-
-def reranked(
-    hits: Hits,
-    batch: Batch,
-    sources: Sources,
-    reranker: CheckedReranker,
-    depth: int,
-    vectors: tuple[Halves, Flags] | None = None,
-) -> Hits:
-    """The hits of a batch in the order of a reranker, which reads the first `depth`.
-
-    `vectors` are those of the rows that are worked out and which of them have one, as `query_vectors`: they say which
-    passage of a record is read.
-    """
-    documents = hits.documents
-    if sources.records is None:
-        raise QueryError(
-            "a reranker reads the records' texts, which an engine in memory does not keep; use Engine.open"
-        )
-    positive("rerank_depth", depth)
-    heads = documents[:, :depth]
-    ids = batch.resolver()(heads)
-    wanted: dict[str, set[str]] = {}
-    for query, own in zip(batch.queries, ids, strict=True):
-        wanted.setdefault(query.namespace, set()).update(name for name in own if name is not None)
-    held: dict[tuple[str, str], Record] = {}
-    for namespace, names in wanted.items():
-        records = sources.records(namespace, sorted(names))
-        held |= {(namespace, record.id): record for record in records if record is not None}
-    halves, has = (None, None) if vectors is None else vectors
-
-    def text(position: int, place: int) -> str:
-        record = held[batch.queries[position].namespace, ids[position, place]]
-        row = batch.source[position]
-        if record.passages is None or record.embedding is None or halves is None or has is None or not has[row]:
-            return record.text
-        # Of a record with many passages the reranker reads the nearest, as the source does (D015).
-        return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ halves[row].astype(np.float64)))]
-
-    # A record that was deleted since the search began has no text; it stands behind those that have one.
-    lists = [
-        [place for place in range(heads.shape[1]) if (query.namespace, ids[row, place]) in held]
-        for row, query in enumerate(batch.queries)
-    ]
-    answers: list[Reranked[int]] = rerank([query.text for query in batch.queries], lists, text, reranker, depth)
-    order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()
-    scores = np.full(documents.shape, np.nan)
-    for row, found in enumerate(answers):
-        asked = set(found.ranking)
-        rest = [place for place in range(heads.shape[1]) if place not in asked]
-        order[row, : heads.shape[1]] = [*found.ranking, *rest]
-        scores[row, : len(found.scores)] = found.scores
-    return replace(
-        hits,
-        scores=np.take_along_axis(hits.scores, order, 1),
-        documents=np.take_along_axis(documents, order, 1),
-        reranked=scores,
-    )
-
-
-def _explain(
-    gathering: Gathering, candidates: Candidates, fused: Fused, position: int, record_id: str
-) -> FusedExplanation:
-    batch = gathering.batch
-    position = position_of(batch, position)
-    row, document = batch.source[position], number_of(batch, position, record_id)
-    lexical: Explanation | None = None
-    for own in gathering.strategy.channels:
-        if isinstance(own, Lexical):
-            explain = gathering.explainer(own, row)
-            lexical = None if explain is None else explain(position, record_id)
-    name = gathering.strategy.name
-    found = explained(candidates, fused, row, document, query=position, id=record_id, strategy=name)
-    return replace(found, lexical=lexical)
-
-
-def explained(
-    candidates: Candidates, fused: Fused, row: int, document: int, *, query: int, id: str, strategy: str
-) -> FusedExplanation:
-    """What the channels say of a document for the candidates' query `row`."""
-    start, end = candidates.offsets[row : row + 2].tolist()
-    at = start + int(np.searchsorted(candidates.documents[start:end], document))
-    found = at < end and candidates.documents[at] == document
-    shares = []
-    for name in dict.fromkeys([*candidates.channels, *fused.shares]):
-        channel = candidates.channels.get(name)
-        listed_at = 0 if channel is None or not found else int(channel.ranks[at])
-        scored = channel is not None and found and bool(channel.scored[at])
-        share = fused.shares.get(name)
-        shares.append(
-            ChannelShare(
-                channel=name,
-                rank=listed_at or None,
-                score=float(channel.scores[at]) if channel is not None and scored else None,
-                share=float(share[at]) if share is not None and found else 0.0,
-            )
-        )
-    return FusedExplanation(
-        query=query,
-        id=id,
-        document=document,
-        strategy=strategy,
-        score=float(fused.scores[at]) if found and fused.kept[at] else None,
-        channels=tuple(shares),
-        lexical=None,
-    )

@@ -15,7 +15,7 @@ from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, ModelMismatchError, QueryError
 from ..recall.graphs import Graphs
 from ..records.record import Record
-from ..search.lexical import Batch
+from ..search.batch import Batch
 from ..vectors.unit_rows import unit_rows
 from ..vectors.vectors import Halves
 

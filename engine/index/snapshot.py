@@ -8,24 +8,22 @@ writes equals an index built at once from what remains.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import ranges
 from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of
+from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
-from .segment import Segment, merge_segments, postings_of, select_documents
-from .upper_bounds import DRIFT, Peaks
+from .segment import Segment, merge_segments, select_documents
+from .tombstones import NOTHING_DEAD, Tombstones
 
 # A segment of this many documents is closed: large enough that per-segment overhead vanishes, small enough that
 # merging one stays under a second.
@@ -37,182 +35,10 @@ WINDOW_DOCUMENTS = 1 << 16
 COUNTED_DOCUMENTS = 1 << 12
 # A segment is written anew once this share of its documents is dead.
 DEAD_SHARE = 0.25
-# A tile is 2**TILE_BITS neighbouring documents. On SGD (463,284 turns, k 10) tiles of 64, 256 and 1,024 documents
-# leave 21, 47 and 68 % of the postings to score.
-TILE_BITS = 6
 # Filtered corpora kept a snapshot.
 FILTERED = 8
-# Postings derived in one go: about 200 MB of float64 temporaries.
-DERIVE_CHUNK = 1 << 22
 
 WEEK = 7 * 86_400.0
-
-
-@dataclass(frozen=True, eq=False)
-class Tombstones:
-    """The dead documents of one segment, and what the statistics no longer count because of them."""
-
-    dead: npt.NDArray[np.bool_]  # [documents of the segment]
-    terms: npt.NDArray[np.int64]  # [terms] positions in the segment's terms, ascending
-    frequencies: npt.NDArray[np.int64]  # [terms] dead documents that hold each
-    lengths: tuple[int, ...]  # tokens of dead documents, one number a field
-
-    @classmethod
-    def of(cls, segment: Segment, dead: npt.NDArray[np.bool_]) -> Tombstones:
-        terms, frequencies = postings_of(segment, dead)
-        return cls(dead, terms, frequencies, tuple(int(own[dead].sum(dtype=np.int64)) for own in segment.lengths))
-
-    def joined(self, other: Tombstones) -> Tombstones:
-        """With another set of the same segment's documents, which must not overlap."""
-        terms, place = np.unique(np.concatenate([self.terms, other.terms]), return_inverse=True)
-        counts = np.bincount(
-            place.reshape(-1), weights=np.concatenate([self.frequencies, other.frequencies]), minlength=len(terms)
-        )
-        lengths = tuple(a + b for a, b in zip(self.lengths, other.lengths, strict=True))
-        return Tombstones(self.dead | other.dead, terms, counts.astype(np.int64), lengths)
-
-    @cached_property
-    def alive(self) -> npt.NDArray[np.bool_]:
-        return ~self.dead
-
-    @cached_property
-    def count(self) -> int:
-        return int(self.dead.sum())
-
-    @cached_property
-    def windows(self) -> dict[float, npt.NDArray[np.int64]]:
-        """What `Snapshot.windows` found, by the length of a window."""
-        return {}
-
-    def nested(self, inner: Segment) -> Tombstones:
-        """The same documents, dead in `inner`, which is nested in the segment that these are of."""
-        known = self._nested.get(inner)
-        if known is None:
-            known = self._nested[inner] = Tombstones.of(inner, self.dead)
-        return known
-
-    @cached_property
-    def _nested(self) -> dict[Segment, Tombstones]:
-        return {}
-
-
-NOTHING_DEAD: Mapping[int, Tombstones] = MappingProxyType({})
-
-
-@dataclass(frozen=True, eq=False)
-class TileBounds:
-    """The tiles that one posting list enters."""
-
-    tiles: npt.NDArray[np.int32]  # [tiles] ascending
-    starts: npt.NDArray[np.int64]  # [tiles + 1] into the segment's postings
-    maxima: npt.NDArray[np.signedinteger[Any]]  # [tiles] largest absolute contribution there, in quanta
-
-
-class Contributions:
-    """What one segment's postings contribute in one epoch."""
-
-    def __init__(self, segment: Segment, bm25: BM25, statistics: Statistics) -> None:
-        self._segment = segment
-        self._bm25 = bm25
-        self._dtype: npt.DTypeLike = np.int64 if bm25.needs_int64(statistics) else np.int32
-        self._statistics = statistics
-        self._tile_bounds: dict[int, TileBounds] = {}
-        self.lock = threading.Lock()
-
-    @cached_property
-    def saturated(self) -> FloatArray:
-        """[kinds] what a posting of each kind contributes, but for the idf: see `BM25.saturated`."""
-        norms = self._bm25.norms(self._segment.kind_lengths, self._statistics)
-        return self._bm25.saturated(self._segment.kind_frequencies, norms)
-
-    @cached_property
-    def peaks(self) -> tuple[Peaks, float, float]:
-        """Of the segment's lists, and the (least, largest) factor by which contributions differ from them here."""
-        for peaks in self._segment.surveys[:]:
-            least, largest = peaks.factors(self.saturated)
-            if DRIFT * least > 1.0 and largest < DRIFT:
-                return peaks, least, largest
-        peaks = Peaks(len(self._segment.terms), self.saturated)
-        self._segment.surveys[:] = [peaks]
-        return peaks, *peaks.factors(self.saturated)
-
-    @cached_property
-    def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """[postings] valid where the list was derived."""
-        return np.empty(self._segment.postings, dtype=self._dtype)
-
-    @cached_property
-    def maxima(self) -> npt.NDArray[np.int64]:
-        """[terms] largest absolute contribution of each posting list; 0 where not derived yet."""
-        return np.zeros(len(self._segment.terms), dtype=np.int64)
-
-    @cached_property
-    def dense(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """[`Segment.dense_rows`, documents] contributions by document, 0 where the list lacks it; a row is valid once
-        its list is derived.
-        """
-        return np.empty((self._segment.dense_rows, self._segment.size), dtype=self._dtype)
-
-    @cached_property
-    def uses(self) -> npt.NDArray[np.int64]:
-        """[`Segment.dense_rows`] how often this epoch's queries read each, for a backend that fills a row of `filled`
-        only once that pays. Both are its own to keep, under `lock`.
-        """
-        return np.zeros(self._segment.dense_rows, dtype=np.int64)
-
-    @cached_property
-    def filled(self) -> npt.NDArray[np.int32]:
-        """[`Segment.dense_rows`, documents] as `dense`, row by row as that backend sees fit."""
-        return np.empty((self._segment.dense_rows, self._segment.size), dtype=np.int32)
-
-    def tile_bounds(self, position: int) -> TileBounds:
-        """Where the (derived) list at this position enters each tile, and how much it can add there."""
-        bounds = self._tile_bounds.get(position)
-        if bounds is None:
-            start, end = self._segment.offsets[position : position + 2].tolist()
-            tiles = self._segment.documents[start:end] >> TILE_BITS
-            first = np.flatnonzero(np.diff(tiles, prepend=-1))
-            maxima = np.maximum.reduceat(np.abs(self.quanta[start:end]), first)
-            bounds = TileBounds(tiles[first], np.append(first, end - start) + start, maxima)
-            self._tile_bounds[position] = bounds
-        return bounds
-
-    def derive(self, positions: npt.NDArray[np.int64], idf: FloatArray) -> None:
-        """Make the lists at these positions of the segment's terms ready; `idf` [positions] is each term's."""
-        with self.lock:
-            new = self.maxima[positions] == 0
-            positions, idf = positions[new], idf[new]
-            if not len(positions):
-                return
-            starts = self._segment.offsets[positions]
-            lengths = self._segment.offsets[positions + 1] - starts
-            chunk = np.cumsum(lengths) // DERIVE_CHUNK
-            for part in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(chunk)) + 1):
-                self._derive(positions[part], starts[part], lengths[part], idf[part])
-
-    def at(self, where: npt.NDArray[np.int64], idf: FloatArray) -> npt.NDArray[np.int64]:
-        """The contributions of the postings at these places; `idf` [places] is that of each one's term."""
-        return self._bm25.quanta(self.saturated[self._segment.kinds[where]], idf)
-
-    def _derive(
-        self,
-        positions: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        idf: FloatArray,
-    ) -> None:
-        where = ranges(starts, lengths)
-        quanta = self.at(where, np.repeat(idf, lengths))
-        self.quanta[where] = quanta
-        rows = self._segment.dense_row[positions]
-        for position, number in zip(positions[rows >= 0].tolist(), rows[rows >= 0].tolist(), strict=True):
-            start, end = self._segment.offsets[position : position + 2].tolist()
-            row = self.dense[number]
-            row[:] = 0
-            row[self._segment.documents[start:end]] = self.quanta[start:end]
-        # At least 1, so that 0 keeps meaning "not derived" where all of a signed list is 0.
-        largest = np.maximum.reduceat(np.abs(quanta), np.cumsum(lengths) - lengths)
-        self.maxima[positions] = np.maximum(largest, 1)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..backends.choose import Backend
 from ..errors import FanrankError, QueryError, RecordError
-from ..records.record import Hits, Query
-from ..search import lexical as searching
+from ..records.hits import Hits
+from ..records.query import Query
+from ..search.events import window_ranks
 from ..storage.memory import Memory
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
 from .recency import Recency
@@ -53,7 +54,7 @@ class Monitored:
         Query(now=now)
         recency, memory = self.recency(namespace), self._ready()
         snapshot = memory.snapshot(namespace)
-        ranks = searching.window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
+        ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
     def health(self, namespace: str = "") -> HealthReport:

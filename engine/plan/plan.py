@@ -17,10 +17,11 @@ import numpy.typing as npt
 from ..arrays import offsets_of
 from ..errors import QueryError
 from ..index.bm25 import DOT, INT32_MAX, FloatArray
+from ..index.contributions import Contributions
 from ..index.decay import decayed, decayed_bits, ticks_of
 from ..index.masks import EVERYTHING
 from ..index.segment import Segment
-from ..index.snapshot import Contributions, Snapshot
+from ..index.snapshot import Snapshot
 from .requests import Request, Requests
 
 Integers = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..hybrid.strategy import DEPTH
-from ..records.record import check_k
+from ..records.query import check_k
 from .cascade import Cascade
 
 K = 60.0

@@ -23,14 +23,16 @@ import numpy.typing as npt
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
-from ..hybrid.rerank import DEPTH, CheckedReranker
+from ..hybrid.rerank import DEPTH, CheckedReranker, check_reranker, reranked
 from ..hybrid.sources import Sources, check_vectors, query_vectors
 from ..hybrid.strategy import Strategy
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation
-from ..records.record import Hits, Query
+from ..records.hits import Hits
+from ..records.query import Query
 from ..search import lexical as searching
-from ..search.lexical import AnyQuery, Asked, Batch
+from ..search.batch import AnyQuery, Asked, Batch, as_queries, prepare
+from ..search.explain import position_of
 from ..storage.memory import Memory
 from .cascade import Cascade
 from .classifier import Classifier
@@ -76,10 +78,10 @@ def search(
     rerank_depth: int = DEPTH,
 ) -> Hits:
     """As `Engine.search` under a policy; `Hits.decisions` says what it decided."""
-    asked = searching.as_queries(queries, "search")
+    asked = as_queries(queries, "search")
     searching.check_how(threads, execution)
-    hybrid.check_reranker(reranker)
-    batch = searching.prepare(memory, asked, k, windows, aged=policy.aged)
+    check_reranker(reranker)
+    batch = prepare(memory, asked, k, windows, aged=policy.aged)
     _check(batch, sources, policy)
     how = How(backend, sources, threads, execution, timing, reranker, rerank_depth)
     run = _Run(how, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
@@ -159,7 +161,7 @@ class _Answers:
         explainers = self.explainers
 
         def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
-            position = searching.position_of(batch, position)
+            position = position_of(batch, position)
             explainer, place = explainers[batch.source[position]]
             return explainer(place, record_id).at(position)
 
@@ -294,7 +296,7 @@ class _Run:
         each = spent.lap("fuse")
         if self.how.reranker is not None:
             vectors = query_vectors(part, self.how.sources) if router.dense else None
-            found = hybrid.reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth, vectors)
+            found = reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth, vectors)
             each += spent.lap("rerank")
         answers.take(rows, found, [one.k for one in asked])
         for place, row in enumerate(rows):

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..fuse.candidates import Candidates, Channel, best
-from ..hybrid import search as hybrid
 from ..hybrid.evidence import NUMBER_BITS
+from ..hybrid.explain import explained
 from ..records.explanation import FusedExplanation
-from ..records.record import Hits
-from ..search import lexical as searching
-from ..search.lexical import Batch
+from ..records.hits import Hits
+from ..search.batch import Batch
+from ..search.explain import number_of, position_of
 from .router import Router
 
 
@@ -55,8 +55,8 @@ class SoftAnswer:
         return Hits(scores, documents, counts, batch.queries, self.served, batch.resolver(), self.explain)
 
     def explain(self, position: int, record_id: str) -> FusedExplanation:
-        position = searching.position_of(self.batch, position)
-        document = searching.number_of(self.batch, position, record_id)
-        return hybrid.explained(
+        position = position_of(self.batch, position)
+        document = number_of(self.batch, position, record_id)
+        return explained(
             self.candidates, self.fused, position, document, query=position, id=record_id, strategy=self.router.name
         )

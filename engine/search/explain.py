@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 
+from ..errors import QueryError, UnknownIdError
 from ..index.bm25 import SCALE
-from ..index.snapshot import Place
+from ..index.masks import EVERYTHING
+from ..index.snapshot import Place, Snapshot
 from ..plan.plan import Plan, SegmentPlan, decayed_total, segment_plan
 from ..plan.requests import Request, Requests
 from ..records.explanation import Explanation, TermContribution
+from ..storage.memory import Memory
+from .batch import Asked, Batch, Corpus
 
 
 def explain(
@@ -78,3 +85,100 @@ def _contributions(
             )
         )
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Explainer:
+    """What explains a record's BM25 score for a query of a batch; of the batch it holds what that takes."""
+
+    memory: Memory
+    snapshots: Mapping[str, Snapshot]
+    asked: Sequence[Asked] | Mapping[int, Asked]
+    """By row that is worked out."""
+    source: Sequence[int]
+    rows_of: Mapping[Corpus, list[int]]
+    plans: Mapping[Corpus, Plan]
+
+    def __call__(self, position: int, record_id: str) -> Explanation:
+        position = position_of(self.source, position)
+        worked_out = self.source[position]
+        asked = self.asked[worked_out]
+        if asked.corpus not in self.plans:
+            raise unknown(record_id, asked.query.namespace)
+        row = self.rows_of[asked.corpus].index(worked_out)
+        return _explain(self.memory, self.snapshots, self.plans[asked.corpus], row, position, record_id, asked)
+
+    def part(self, start: int, stop: int) -> Explainer:
+        """That of the queries at [start, stop) alone: of other tenants it holds nothing."""
+        source = self.source[start:stop]
+        asked = {row: self.asked[row] for row in source}
+        # By identity first, as in `_batch`.
+        every = {id(one.corpus): one.corpus for one in asked.values()}.values()
+        held = [corpus for corpus in every if corpus in self.plans]
+        return Explainer(
+            self.memory,
+            {namespace: self.snapshots[namespace] for namespace, _ in held},
+            asked,
+            source,
+            {corpus: self.rows_of[corpus] for corpus in held},
+            {corpus: self.plans[corpus] for corpus in held},
+        )
+
+
+def explainer_of(batch: Batch, plans: Mapping[Corpus, Plan]) -> Explainer:
+    return Explainer(batch.memory, batch.snapshots, batch.asked, batch.source, batch.rows_of, plans)
+
+
+def position_of(batch: Batch | Sequence[int], position: int) -> int:
+    """The position in the batch, counted from its start. Raises `QueryError`."""
+    if not -len(batch) <= position < len(batch):
+        raise QueryError(f"no query {position} in a batch of {len(batch)}")
+    return position % len(batch)
+
+
+def number_of(batch: Batch, position: int, record_id: str) -> int:
+    """The document number of a record in the namespace of a query. Raises `UnknownIdError`."""
+    namespace = batch.queries[position].namespace
+    snapshot = batch.snapshots.get(namespace)
+    place = None if snapshot is None else snapshot.find(record_id)
+    if snapshot is None or place is None:
+        raise unknown(record_id, namespace)
+    return snapshot.firsts[place.segment] + place.position
+
+
+def _explain(
+    memory: Memory,
+    snapshots: Mapping[str, Snapshot],
+    plan: Plan,
+    row: int,
+    query: int,
+    record_id: str,
+    asked: Asked,
+) -> Explanation:
+    namespace = snapshots[asked.query.namespace]
+    live = namespace.find(record_id)
+    if live is None:
+        raise unknown(record_id, asked.query.namespace)
+    place = plan.snapshot.find(record_id)
+    passed = place is not None and _passes(plan.snapshot, place, asked)
+    terms = [memory.encoder.vocabulary.strings[term] for term in plan.terms.tolist()]
+    fields = list(memory.bm25.fields)
+    explained = explain(plan, row, query, record_id, place, passed, terms, fields)
+    # The namespace's number, as the hits have it, also where the plan is over the filtered records alone.
+    return replace(explained, document=namespace.firsts[live.segment] + live.position)
+
+
+def _passes(snapshot: Snapshot, place: Place, asked: Asked) -> bool:
+    """Whether the document passes the query's filter and time range."""
+    segment = snapshot.segments[place.segment]
+    limits = asked.limits
+    if limits.filter is not EVERYTHING and not segment.passing(limits.filter)[place.position]:
+        return False
+    if not limits.ranged:
+        return True
+    return segment.times is not None and bool(limits.since <= segment.times[place.position] <= limits.until)
+
+
+def unknown(record_id: str, namespace: str) -> UnknownIdError:
+    where = f" in namespace {namespace!r}" if namespace else ""
+    return UnknownIdError(f"no live record with id {record_id!r}{where}")

@@ -14,11 +14,13 @@ from ..index.columns import Columns
 from ..index.masks import compile_filter
 from ..records.explanation import Explanation
 from ..records.filters import Comparison, all_of
-from ..records.record import Hits, Query, Record, check_k
+from ..records.hits import Hits
+from ..records.query import Query, check_k
+from ..records.record import Record
 from ..storage.memory import Memory
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
-from .lexical import AnyQuery, as_queries, k_of, scoped
+from .batch import AnyQuery, as_queries, k_of, scoped
 
 BACKEND = "keyword-scan"
 

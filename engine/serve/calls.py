@@ -21,10 +21,11 @@ from ..errors import DeadlineError
 from ..hybrid.rerank import CheckedReranker
 from ..hybrid.strategy import Strategy
 from ..monitor.health import logger
-from ..records.record import Hits, Query
+from ..records.hits import Hits
+from ..records.query import Query
 from ..route.cascade import Cascade
 from ..route.policy import Answerer
-from ..search.lexical import k_of
+from ..search.batch import k_of
 
 
 class State(enum.Enum):

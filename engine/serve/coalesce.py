@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..encoders.models import positive
 from ..errors import DeadlineError, FanrankError, OverloadedError, ParameterError, QueryError, StorageError
-from ..hybrid.rerank import DEPTH, CheckedReranker
-from ..hybrid.search import check_reranker
+from ..hybrid.rerank import DEPTH, CheckedReranker, check_reranker
 from ..hybrid.strategy import AnyStrategy
-from ..records.record import DEFAULT_K, Hits, Query, check_k
+from ..records.hits import Hits
+from ..records.query import DEFAULT_K, Query, check_k
 from ..route.policy import Policy, strategy_of
-from ..search.lexical import AnyQuery, as_queries, check_how
+from ..search.batch import AnyQuery, as_queries
+from ..search.lexical import check_how
 from ..storage.memory import cores
 from .calls import Awaited, Blocked, Call, Options, Promised, State, expired, left_until, settle
 

@@ -18,13 +18,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
-from ..backends.choose import Backend, Output
+from ..backends.choose import Backend
 from ..errors import FanrankError, ParameterError, QueryError
 from ..plan.plan import Plan
-from ..records.record import Hits, check_k
+from ..plan.verbs import Output
+from ..records.hits import Hits
+from ..records.query import check_k
 from ..search import lexical as searching
+from ..search.batch import AnyQuery, as_queries, prepare
 from ..search.keyword_scan import scan
-from ..search.lexical import AnyQuery
 from ..timing import Phases
 
 if TYPE_CHECKING:
@@ -82,8 +84,8 @@ def search_stream(
                 hits = scan(engine._memory, queries, k)
                 engine._count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
-            asked = searching.as_queries(queries, "search_stream")
-            batch = searching.prepare(engine._ready(), asked, k, engine._windows)
+            asked = as_queries(queries, "search_stream")
+            batch = prepare(engine._ready(), asked, k, engine._windows)
         except FanrankError as error:
             engine._count_failure(queries, error)
             raise

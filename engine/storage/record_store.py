@@ -7,7 +7,6 @@ writes that returned, or those and the whole one in flight.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sqlite3
@@ -20,10 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import (
-    DamagedStoreError,
-    FanrankError,
     ForeignIndexError,
-    NewerFormatError,
     ParameterError,
     StaleIndexError,
     StorageError,
@@ -32,14 +28,21 @@ from ..records.record import Record
 from . import failpoints
 from .lock import LOCK, let_go, make_folder, take_lock
 from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
+from .sqlite import (
+    VERSION,
+    _damaged,
+    _is_blank,
+    _last_sequence,
+    _log_of,
+    _named,
+    _open_reader,
+    _open_writer,
+    _pruned,
+    _storable,
+    _vectors_in,
+    _version,
+)
 
-APPLICATION = 0x66616E72  # "fanr"
-VERSION = 3
-# What a store is until a record says something of entities: versions of fanrank that know nothing of them can open it.
-PLAIN_VERSION = 2
-
-# Seconds that a statement waits for another process's short locks (a recovery, a last close), not for a writer.
-PATIENCE = 10.0
 # Rows of a replay held at a time.
 REPLAY_CHUNK = 10_000
 # Parameters of one look-up by id.
@@ -48,22 +51,6 @@ FETCH_CHUNK = 500
 # up to 5 ms: 100 records by executemany then take up to 430 ms, as VALUES of many rows 33 ms at most.
 MAX_ROWS = 128
 
-# 16 MB of log before it is folded in: with ids in no order (a page of the id index a record) 61,000 records/s, and
-# 40,000 at SQLite's default of 4 MB.
-_PRAGMAS = "synchronous=FULL", "wal_autocheckpoint=4000", "journal_size_limit=67108864", "foreign_keys=OFF"
-_SCHEMA = (
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    "CREATE TABLE namespaces(number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    "CREATE TABLE records(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT NOT NULL,"
-    " checksum INTEGER NOT NULL, data TEXT NOT NULL, vectors BLOB)",
-    "CREATE UNIQUE INDEX record_ids ON records(namespace, id)",
-    # A row without an id: all records that the namespace held.
-    "CREATE TABLE deletions(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT)",
-    f"PRAGMA application_id={APPLICATION}",
-    f"PRAGMA user_version={PLAIN_VERSION}",
-)
-# From version 1, whose records had no vectors.
-_MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={PLAIN_VERSION}")
 # OR ROLLBACK: without it an INSERT of many rows copies every page before it touches it, to undo itself alone.
 _ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data, vectors) VALUES "
 _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
@@ -484,156 +471,3 @@ def _pieces(count: int) -> Iterator[int]:
         size = min(MAX_ROWS, 1 << (count.bit_length() - 1))
         yield size
         count -= size
-
-
-def _last_sequence(connection: sqlite3.Connection) -> int:
-    # A removed record's number is smaller than its deletion's, and a pruned deletion's at most `pruned`.
-    (last,) = connection.execute(
-        "SELECT coalesce(max(last), 0) FROM"
-        " (SELECT max(sequence) AS last FROM records UNION ALL SELECT max(sequence) FROM deletions)"
-    ).fetchone()
-    return max(int(last), _pruned(connection))
-
-
-def _pruned(connection: sqlite3.Connection) -> int:
-    row = connection.execute("SELECT value FROM meta WHERE key = 'pruned'").fetchone()
-    return row[0] if row else 0
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
-def _vectors_in(connection: sqlite3.Connection) -> str:
-    """The column of vectors; version 1, which only readers meet, has none."""
-    return "vectors" if _version(connection) > 1 else "NULL"
-
-
-def _storable(text: str) -> str | None:
-    """The string, or None, which equals nothing, where it holds a lone surrogate, as nothing stored does."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return None
-    return text
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{mode}",
-        uri=True,
-        timeout=PATIENCE,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    # Altered text may be no UTF-8; its checksum shall say so, and name the record.
-    connection.text_factory = bytes
-    try:
-        for pragma in ("temp_store=MEMORY", "cache_size=-16000"):
-            connection.execute(f"PRAGMA {pragma}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _open_writer(path: Path) -> sqlite3.Connection:
-    writer = _connect(path, "mode=rwc")
-    try:
-        blank = _is_blank(writer, path)
-        if blank and any(not file.name.startswith(RECORDS) and file.name != LOCK for file in path.parent.iterdir()):
-            raise _damaged(path, "empty, beside an index of its records")
-        (journal,) = writer.execute("PRAGMA journal_mode=WAL").fetchone()
-        if journal != b"wal":
-            raise StorageError(f"{path}: this file system cannot hold a write-ahead log; choose a local directory")
-        for pragma in _PRAGMAS:
-            writer.execute(f"PRAGMA {pragma}")
-        statements = _SCHEMA if blank else _MIGRATION if _version(writer) < PLAIN_VERSION else ()
-        if statements:
-            writer.execute("BEGIN IMMEDIATE")
-            for statement in statements:
-                writer.execute(statement)
-            writer.execute("COMMIT")
-    except BaseException:
-        writer.close()
-        raise
-    return writer
-
-
-def _open_reader(path: Path) -> sqlite3.Connection:
-    try:
-        reader = _connect(path, "mode=ro")
-        try:
-            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except BaseException:
-            reader.close()
-            raise
-        return reader
-    except sqlite3.OperationalError as error:
-        if not any(part in str(error) for part in ("unable to open", "readonly")):
-            raise
-    # To read beside a writer SQLite keeps a small file in the directory, and here it may not. A store that nobody has
-    # open is one plain file and needs none.
-    log = _log_of(path)
-    if log.exists() and log.stat().st_size:
-        raise StorageError(
-            f"{path}: its log holds changes that cannot be read without write permission to the directory; "
-            "grant it, or close the writer"
-        )
-    return _connect(path, "mode=ro&immutable=1")
-
-
-def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether nothing was ever stored. Raises `ForeignIndexError`, `NewerFormatError` for what is not ours to use."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    version = _version(connection)
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != APPLICATION:
-        if application or tables:
-            raise ForeignIndexError(f"{path}: a database of another program; choose an empty or new directory")
-        # SQLite takes a file too short for its header as empty, and would overwrite it.
-        if 0 < path.stat().st_size < 512:
-            raise _damaged(path, "damaged (file is not a database)")
-        return True
-    if version > VERSION:
-        raise NewerFormatError(
-            f"{path}: written in format {version}, and this fanrank reads up to {VERSION}; upgrade fanrank"
-        )
-    return False
-
-
-def _damaged(path: Path, what: str) -> DamagedStoreError:
-    return DamagedStoreError(f"{path}: {what}; restore the file from a copy, as records cannot be rebuilt")
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Every failure of SQLite or of the system, as the error that names the file and says what to do."""
-    try:
-        yield
-    except FanrankError:
-        raise
-    except OSError as error:
-        full = error.errno == errno.ENOSPC
-        raise StorageError(f"{path}: {_FULL if full else error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        # SQLite quotes what it stumbled over, and Python cannot read that.
-        raise _damaged(path, "damaged (file is malformed)") from error
-    except sqlite3.Error as error:
-        # Python 3.10 gives no error code; SQLite's messages are the same in all versions.
-        text = str(error)
-        if "malformed" in text or "not a database" in text:
-            raise _damaged(path, f"damaged ({text})") from error
-        if "disk is full" in text:
-            text = _FULL
-        elif isinstance(error, sqlite3.IntegrityError):
-            text = f"a change does not fit the live records ({text}); open the engine again"
-        raise StorageError(f"{path}: {text}") from error
-
-
-_FULL = "no space left; nothing was written. Free some and try again"

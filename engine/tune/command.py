@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cli.values import query_of
 from ..errors import ParameterError, PolicyFileError, RecordError, StorageError
 from ..evaluate.encoders import default_encoder, named, open_encoder
-from ..evaluate.protocol import LOADERS, asked_with, engine_of, find_preset
+from ..evaluate.presets import LOADERS, find_preset
+from ..evaluate.protocol import asked_with, engine_of
 from ..evaluate.tables import table
 from ..hybrid.strategy import STRATEGIES, Strategy
-from ..records.record import read_json_lines
+from ..records.jsonl import query_of, read_json_lines
 from ..route import policy as policies
 from .drift import check
 from .front import check_plot, plot

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..errors import ParameterError, PolicyFileError
 from ..metrics.bootstrap import TIE
-from ..records.record import Query
+from ..records.query import Query
 from ..route.policy import Answerer
 from .measure import Judge, Labelled, Questions, Run
 

@@ -20,7 +20,8 @@ from ..evaluate.encoders import RecordCache
 from ..evaluate.protocol import TYPE_OF
 from ..metrics.ranking import cutoff, per_query, trec_eval
 from ..records.decision import Decision, skip_share
-from ..records.record import Hits, Query, SearchScope
+from ..records.hits import Hits
+from ..records.query import Query, SearchScope
 from ..route.policy import Answerer
 
 if TYPE_CHECKING:

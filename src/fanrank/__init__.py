@@ -53,7 +53,10 @@ from .engine.records.decision import Decision
 from .engine.records.entities import Relation
 from .engine.records.explanation import ChannelShare, Explanation, FusedExplanation, TermContribution
 from .engine.records.filters import Filter, col, parse_filter
-from .engine.records.record import Hits, Query, Record, SearchScope, read_records
+from .engine.records.hits import Hits
+from .engine.records.jsonl import read_records
+from .engine.records.query import Query, SearchScope
+from .engine.records.record import Record
 from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.cascade import Cascade
 from .engine.route.classifier import Classifier

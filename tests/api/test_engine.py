@@ -21,7 +21,7 @@ from support.history import WORDS
 
 import fanrank as fr
 from fanrank.engine.engine import Engine as EngineClass
-from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage import failpoints, memory, writes
 from fanrank.engine.storage.memory import Memory
 
 DAY = 86_400.0
@@ -102,7 +102,7 @@ def test_writes_that_no_checkpoint_holds_are_replayed(tmp_path: Path) -> None:
 
 def test_a_large_batch_is_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Analysed in chunks, applied as one; from a generator, and all or nothing."""
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 7)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 7)
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         assert engine.add(record for record in records(30)) == 30
         assert (engine.stats()["writes"], engine.stats()["commits"]) == (1, 1)

@@ -13,6 +13,7 @@ import fanrank as fr
 from fanrank.cpu_fallback import search as vectorised
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.backends.crossover import CALIBRATION, Crossover
+from fanrank.engine.plan.verbs import Output
 
 WEEK = 7 * 86400.0
 NOW = 1000.5 * WEEK
@@ -88,7 +89,7 @@ def test_one_thread_unless_more_are_asked_for(size: int, monkeypatch: pytest.Mon
     asked: list[int] = []
     own = engine.backend.search
 
-    def search(*given: Any, threads: int = 1, **how: Any) -> backend.Output:
+    def search(*given: Any, threads: int = 1, **how: Any) -> Output:
         asked.append(threads)
         return own(*given, threads=threads, **how)
 

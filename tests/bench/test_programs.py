@@ -15,7 +15,7 @@ from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.feedback.pool import Pool, rounded
 from fanrank.engine.feedback.registry import feedback_of
 from fanrank.engine.feedback.rocchio import BETAS, KS, Rocchio
-from fanrank.engine.records.record import Query as Asked
+from fanrank.engine.records.query import Query as Asked
 from fanrank.engine.records.record import Record
 from fanrank.engine.vectors.vectors import normalized
 

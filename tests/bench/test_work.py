@@ -13,7 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from fanrank.engine.search import lexical as searching
+from fanrank.engine.search import batch
+from fanrank.engine.search.batch import _evidence
 from fanrank.engine.timing import Phases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,12 +120,12 @@ def test_counts_repeat_and_a_call_more_for_each_query_is_found() -> None:
     assert {name: again[name] for name in (*work.COUNTED, "calls")} == {
         name: before[name] for name in (*work.COUNTED, "calls")
     }
-    evidence = searching._evidence
+    evidence = _evidence
 
     def slower(*arguments: Any) -> Any:
         return evidence(*arguments)
 
-    with patch.object(searching, "_evidence", slower):
+    with patch.object(batch, "_evidence", slower):
         planted = work.measured(NUMPY_AUTO)
     assert planted["calls"] == before["calls"] + work.QUERIES
     kept = work.recorded({}, {"numpy auto": before}, VERSIONS)

@@ -18,6 +18,7 @@ from fanrank.cpu_fallback import search as numpy_search
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.cli import demo
 from fanrank.engine.cli import main as cli
+from fanrank.engine.plan.options import EXECUTIONS
 
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
 COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "tune", "check", "doctor"}
@@ -169,7 +170,7 @@ def test_search_options(index: Path) -> None:
 
     plain = found("error tea coffee")
     assert {*plain[0]} == {"fix", "tea", "coffee"}
-    for execution in backend.EXECUTIONS:
+    for execution in EXECUTIONS:
         assert found("error tea coffee", "--execution", execution, "--threads", "2", "--backend", "numpy") == plain
     assert found("error tea coffee", "-k", "0") == [[]]
     assert found("error tea coffee", "--filter", "role=user") == [["tea"]]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import fanrank as fr
 from fanrank.cpu_fallback import prune
 from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.index import contributions
 from fanrank.engine.index import snapshot as index
 
 TERMS = ["a1", "b2", "c3", "d4", "e5"]
@@ -40,7 +41,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Scored:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of four documents, two of them scored first."""
-    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(contributions, "TILE_BITS", 2)
     monkeypatch.setattr(prune, "TILE_BITS", 2)
     monkeypatch.setattr(prune, "TILE", 4)
     monkeypatch.setattr(prune, "MIN_TILES", 2)

@@ -38,7 +38,8 @@ from fanrank.engine.evaluate.beir import load_beir
 from fanrank.engine.evaluate.hybrid import DOCUMENTS
 from fanrank.engine.fuse.candidates import Candidates, Channel
 from fanrank.engine.hybrid.strategy import Strategy
-from fanrank.engine.records.record import Query, Record
+from fanrank.engine.records.query import Query
+from fanrank.engine.records.record import Record
 from fanrank.engine.text.analyzers import DEFAULT_ANALYZER, get_analyzer
 
 pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")

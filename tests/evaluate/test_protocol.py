@@ -17,7 +17,8 @@ from fanrank.engine.evaluate.encoders import RecordCache, open_encoder
 from fanrank.engine.evaluate.protocol import _confidence, asked_with, classifier_of
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.decision import Decision
-from fanrank.engine.records.record import Query, Record
+from fanrank.engine.records.query import Query
+from fanrank.engine.records.record import Record
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.policy import save

@@ -21,7 +21,7 @@ from fanrank.engine.hybrid.strategy import Conversation, Dense, Graph, Lexical, 
 from fanrank.engine.recall import graphs
 from fanrank.engine.recall.conversation import PageRank
 from fanrank.engine.recall.optimizer import Optimizer
-from fanrank.engine.records.record import Hits
+from fanrank.engine.records.hits import Hits
 from fanrank.engine.text.time_expressions.parse import parse_when
 
 DAY = 86400.0

@@ -15,7 +15,7 @@ from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
 from fanrank.engine.recall.optimizer import Optimizer
 from fanrank.engine.records.entities import Relation
 from fanrank.engine.records.explanation import ChannelShare, FusedExplanation
-from fanrank.engine.records.record import Hits
+from fanrank.engine.records.hits import Hits
 
 DAY = 86_400.0
 NOW = datetime(2024, 5, 15, 12, tzinfo=timezone.utc).timestamp()  # a Wednesday

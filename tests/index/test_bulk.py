@@ -15,7 +15,8 @@ from fanrank.engine.index import postings
 from fanrank.engine.index import snapshot as index
 from fanrank.engine.index.segment import Segment, merge_segments
 from fanrank.engine.index.snapshot import Snapshot
-from fanrank.engine.storage import memory
+from fanrank.engine.storage import memory, writes
+from fanrank.engine.storage.writes import chunks_of
 from fanrank.engine.text.vocabulary import Encoder
 
 WORDS = [f"{letter}{number}" for number in range(9) for letter in "zyx"]
@@ -80,7 +81,7 @@ def built(count: int, threads: int | None, rich: bool) -> fr.Engine:
 @pytest.mark.parametrize("rich", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7, 16])
 def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int, rich: bool) -> None:
-    monkeypatch.setattr(memory, "BUILD_CHUNK", chunk)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", chunk)
     monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 32)
     monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
     with monkeypatch.context() as patch:
@@ -94,7 +95,7 @@ def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk
 @pytest.mark.parametrize("rich", [False, True])
 def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
     """The same chunks added one by one and merged by the other road."""
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 16)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 16)
     monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 0)
     whole = built(100, 2, rich)
     monkeypatch.setattr(memory.Memory, "wake", lambda self: None)
@@ -112,7 +113,7 @@ def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_segment_closes_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 4)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 4)
     monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
     source = (fr.Record(f"r{n}", "tea", time=float(n)) for n in range(40))
     engine = fr.Engine.from_records(source, window=12.0)
@@ -120,11 +121,11 @@ def test_a_segment_closes_with_its_window(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "BUILD_CHARACTERS", 10)
-    monkeypatch.setattr(memory, "READ", 2)
+    monkeypatch.setattr(writes, "BUILD_CHARACTERS", 10)
+    monkeypatch.setattr(writes, "READ", 2)
     texts = ["12345", "12345", "1", "1", "1", "12345678901", "1"]
     made = (fr.Record(str(n), text) for n, text in enumerate(texts))
-    assert [[own.id for own in chunk] for chunk in memory.chunks_of(made)] == [
+    assert [[own.id for own in chunk] for chunk in chunks_of(made)] == [
         ["0", "1"],
         ["2", "3", "4", "5"],
         ["6"],
@@ -134,7 +135,7 @@ def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """An analysis that fails behind the caller is of an earlier chunk than a record that is refused meanwhile."""
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 2)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 2)
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("first", "tea")])
     refused = threading.Event()

@@ -13,12 +13,15 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine.arrays import ranges
+from fanrank.engine.index import contributions as postings_derived
 from fanrank.engine.index import snapshot as index
 from fanrank.engine.index.bm25 import Statistics
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Ids, Schema
+from fanrank.engine.index.contributions import Contributions
 from fanrank.engine.index.segment import Segment
-from fanrank.engine.index.snapshot import WEEK, Contributions, Merge, Place, Snapshot, Tombstones
+from fanrank.engine.index.snapshot import WEEK, Merge, Place, Snapshot
+from fanrank.engine.index.tombstones import Tombstones
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.vocabulary import Encoder, Vocabulary
 
@@ -283,7 +286,7 @@ def derived(texts: list[list[str]], terms: list[int], bm25: fr.BM25) -> Contribu
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
 @pytest.mark.parametrize("method", ["lucene", "robertson", "bm25+"])
 def test_contributions_are_the_formulas(monkeypatch: pytest.MonkeyPatch, chunk: int, method: str) -> None:
-    monkeypatch.setattr(index, "DERIVE_CHUNK", chunk)
+    monkeypatch.setattr(postings_derived, "DERIVE_CHUNK", chunk)
     texts, bm25 = some_texts(80), fr.BM25(method)
     own, contributions = segment(texts), derived(texts, [0, 1, 4], bm25)
     average = sum(map(len, texts)) / 80
@@ -337,7 +340,7 @@ def test_contributions_take_int64_where_int32_might_not_hold_them(k1: float, dty
 
 
 def test_tile_bounds_are_the_largest_contributions_of_each_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(postings_derived, "TILE_BITS", 2)
     texts = some_texts(50)
     own, contributions = segment(texts), derived(texts, [0, 5], fr.BM25("robertson"))
     for term in (0, 5):

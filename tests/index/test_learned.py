@@ -20,8 +20,11 @@ import fanrank as fr  # noqa: E402
 from fanrank.cpu_fallback import newest, prune, score, search  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.evaluate.beir import load_beir  # noqa: E402
-from fanrank.engine.index import learned, segment  # noqa: E402
-from fanrank.engine.index import snapshot as index  # noqa: E402
+from fanrank.engine.index import (  # noqa: E402
+    contributions,
+    learned,
+    segment,
+)
 from fanrank.engine.index.bm25 import DOT, MAX_IMPACT, SCALE, Statistics  # noqa: E402
 from fanrank.engine.index.columns import Columns, Ids, Schema  # noqa: E402
 from fanrank.engine.index.decay import decayed_bits, rate_of  # noqa: E402
@@ -157,7 +160,7 @@ def roads(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Ite
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles, groups, chunks and rows so small that a few documents cross all their borders."""
-    monkeypatch.setattr(index, "TILE_BITS", 2)
+    monkeypatch.setattr(contributions, "TILE_BITS", 2)
     monkeypatch.setattr(prune, "TILE_BITS", 2)
     monkeypatch.setattr(prune, "TILE", 4)
     monkeypatch.setattr(prune, "MIN_TILES", 2)
@@ -523,12 +526,12 @@ class Dataset:
         (snapshot,) = engine._memory.snapshots.values()
         width = len(engine._memory.encoder.vocabulary)
         rows, terms, weights = [], [], []
-        for first, own, contributions in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
+        for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
             idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
-            contributions.derive(np.arange(len(own.terms)), idf)
+            made.derive(np.arange(len(own.terms)), idf)
             rows.append(own.documents + first)
             terms.append(np.repeat(own.terms, np.diff(own.offsets)))
-            weights.append(contributions.quanta / SCALE)
+            weights.append(made.quanta / SCALE)
         documents = sparse.csr_matrix(
             (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
         )

@@ -13,7 +13,8 @@ from support.entity_cases import edges, ids, plain_statements, record_parts
 
 import fanrank as fr
 from fanrank.engine.records.entities import Relation, said, terms_of, words_of
-from fanrank.engine.records.record import Query, Record, zone_of
+from fanrank.engine.records.query import Query, zone_of
+from fanrank.engine.records.record import Record
 from fanrank.engine.storage.row_codec import decode, encode
 
 

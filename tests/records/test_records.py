@@ -14,7 +14,7 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine.index.bm25 import SCALE
-from fanrank.engine.records.record import read_json_lines
+from fanrank.engine.records.jsonl import read_json_lines
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fanrank import CheckedReranker, Engine, OwnVectors, Query, Record
 from fanrank.engine.errors import BackendUnavailableError, ModelMismatchError, ParameterError, QueryError
 from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
-from fanrank.engine.records.record import Hits
+from fanrank.engine.records.hits import Hits
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.router import Router

@@ -15,6 +15,7 @@ from fanrank.engine.plan.plan import make_plan, plan_of
 from fanrank.engine.plan.requests import Limits, Request, Requests
 from fanrank.engine.records.filters import col
 from fanrank.engine.search import lexical as searching
+from fanrank.engine.search.batch import Batch, as_queries, as_query, prepare
 
 WORDS = ["tea", "milk", "jam", "bread", "salt"]
 ENGINE = fr.Engine.from_records(
@@ -61,9 +62,9 @@ queries = st.one_of(
 )
 
 
-def prepared(batch: list[Any], aged: bool = False) -> searching.Batch:
-    asked = searching.as_queries(batch, "search")
-    return searching.prepare(ENGINE._memory, asked, 4, ENGINE._windows, aged=aged)
+def prepared(batch: list[Any], aged: bool = False) -> Batch:
+    asked = as_queries(batch, "search")
+    return prepare(ENGINE._memory, asked, 4, ENGINE._windows, aged=aged)
 
 
 @settings(deadline=None, max_examples=150)
@@ -99,7 +100,7 @@ def test_an_answer_is_the_same_in_a_batch_as_alone(batch: list[Any]) -> None:
 @settings(deadline=None, max_examples=75)
 @given(st.lists(queries, max_size=12))
 def test_words_of_a_batch_are_those_of_each(batch: list[Any]) -> None:
-    asked = searching.as_queries(batch, "search")
+    asked = as_queries(batch, "search")
     words = searching.analysed(ENGINE._memory, asked)
     each = [searching.analyse(ENGINE._memory, query) for query in asked]
     assert [words.terms[a:b].tolist() for a, b in zip(words.offsets, words.offsets[1:], strict=False)] == each
@@ -111,7 +112,7 @@ def test_words_of_a_batch_are_those_of_each(batch: list[Any]) -> None:
 
 @pytest.mark.parametrize("own", ["tea", "", ["tea", "jam"], ("tea",), []])
 def test_a_query_of_words_alone_is_what_its_constructor_makes(own: Any) -> None:
-    made = searching.as_query(own, 0)
+    made = as_query(own, 0)
     expected = fr.Query(own) if isinstance(own, str) else fr.Query(terms=tuple(own))
     assert vars(made) == vars(expected)
     assert type(made) is fr.Query

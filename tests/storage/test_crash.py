@@ -16,6 +16,7 @@ import fanrank as fr
 from fanrank.engine import engine as engines
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
+from fanrank.engine.storage.index_arrays import SavedIndex
 from fanrank.engine.storage.record_store import Run
 
 pytest.importorskip("resource")
@@ -154,7 +155,7 @@ def test_a_reader_leaves_the_index_files_alone(tmp_path: Path, monkeypatch: pyte
             writer.flush()  # What was deleted is forgotten, and so the reader starts from the files.
             before, load, looked = sorted(folder.iterdir()), files.IndexDirectory.load, []
 
-            def beside(directory: files.IndexDirectory) -> files.SavedIndex:
+            def beside(directory: files.IndexDirectory) -> SavedIndex:
                 reader._memory.checkpoint()
                 looked.append(sorted(folder.iterdir()))
                 return load(directory)

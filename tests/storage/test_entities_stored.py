@@ -26,9 +26,9 @@ from fanrank.engine.records.entities import Relation, said, terms_of
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
-from fanrank.engine.storage import record_store as store
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, encode
+from fanrank.engine.storage.sqlite import PLAIN_VERSION, VERSION
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.vocabulary import Encoder, Vocabulary
 
@@ -208,7 +208,7 @@ def test_a_refused_batch_leaves_no_term(durable: bool, tmp_path: Path, monkeypat
             engine.add(new)
         assert same()
         with monkeypatch.context() as patch:
-            patch.setattr("fanrank.engine.storage.memory.BUILD_CHUNK", 1)
+            patch.setattr("fanrank.engine.storage.writes.BUILD_CHUNK", 1)
             with pytest.raises(fr.DuplicateIdError):  # its first chunk is built by then
                 engine.add(new)
         assert same()
@@ -323,11 +323,11 @@ def put(to: RecordStore, *records: Record) -> None:
 def test_only_a_store_with_entities_is_of_their_version(parts: dict[str, Any], tmp_path: Path) -> None:
     with RecordStore.open(tmp_path) as made:
         put(made, Record("a", "a", weights={"x": 1.0}, passages=["p"]))
-        assert user_version(tmp_path) == store.PLAIN_VERSION == 2
+        assert user_version(tmp_path) == PLAIN_VERSION == 2
     with RecordStore.open(tmp_path) as made:
         assert user_version(tmp_path) == 2
         put(made, Record("b", "b"), Record("c", "c", **parts))
-        assert user_version(tmp_path) == store.VERSION == 3
+        assert user_version(tmp_path) == VERSION == 3
         put(made, Record("d", "d"))
         with RecordStore.open(tmp_path, read_only=True) as reader:
             assert reader.fetch("", ["c", "d"]) == [Record("c", "c", **parts), Record("d", "d")]

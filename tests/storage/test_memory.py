@@ -32,7 +32,7 @@ from fanrank.engine.backends import choose as backend
 from fanrank.engine.index import snapshot as index_module
 from fanrank.engine.index.bm25 import METHODS
 from fanrank.engine.index.snapshot import WEEK
-from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage import failpoints, memory, writes
 from fanrank.engine.storage.memory import Memory
 
 NAMESPACES = ("", "n")
@@ -358,7 +358,7 @@ def test_searches_see_whole_batches_in_their_order(
     """Each answer is the oracle's of one state between what was acknowledged before it and what had begun after it."""
     history.shrink(monkeypatch)
     monkeypatch.setattr(memory, "MAX_SEGMENTS", 64)
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 64)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 64)
     scripts = [Script(writer, 32) for writer in range(2)]
     engine = fr.Engine.open(tmp_path, analyzer="minimal") if durable else fr.Engine(analyzer="minimal")
     asked = [
@@ -682,7 +682,7 @@ def test_an_interrupted_leader_leaves_no_batch_undone(monkeypatch: pytest.Monkey
 
 
 def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 2)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 2)
     engine = fr.Engine()
 
     def source() -> Any:

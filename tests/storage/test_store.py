@@ -37,6 +37,7 @@ from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import record_store as store
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, EncodedRecord, decode, encode
+from fanrank.engine.storage.sqlite import VERSION
 from fanrank.engine.text.keywords import keywords
 
 State = dict[str, dict[str, fr.Record]]
@@ -513,7 +514,7 @@ def test_the_database_of_another_program(tmp_path: Path, read_only: bool) -> Non
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_newer_format(tmp_path: Path, read_only: bool) -> None:
-    altered(tmp_path, f"PRAGMA user_version = {store.VERSION + 1}")
+    altered(tmp_path, f"PRAGMA user_version = {VERSION + 1}")
     with pytest.raises(NewerFormatError, match="format 4, and this fanrank reads up to 3; upgrade"):
         RecordStore.open(tmp_path, read_only=read_only)
 

@@ -25,7 +25,7 @@ from fanrank.engine.errors import EncoderError, ModelMismatchError
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
 from fanrank.engine.records.record import Record
-from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage import failpoints, writes
 from fanrank.engine.vectors.unit_rows import unit_rows
 from fanrank.engine.vectors.vectors import Vectors
 
@@ -211,7 +211,7 @@ def given_by(road: str, records: Sequence[Record], engine: fr.Engine) -> None:
 @pytest.mark.parametrize("road", ["own", "array", "mapping"])
 def test_vectors_come_by_three_roads(road: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embed, "CHUNK", chunk)
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 4)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 4)
     rng = np.random.default_rng(3)
     records = [Record(f"r{n}", "a", "n" if n % 3 else "", embedding=rng.normal(size=D)) for n in range(11)]
     engine = fr.Engine(encoder=own())
@@ -258,7 +258,7 @@ def test_what_has_no_vector_is_encoded(chunk: int, monkeypatch: pytest.MonkeyPat
 
 def test_a_large_add_is_read_and_encoded_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embed, "CHUNK", 8)
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 20)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 20)
     encoder = Letters()
     read = 0
 
@@ -503,7 +503,7 @@ def test_a_commit_that_fails_leaves_no_weight_term(point: str, tmp_path: Path) -
 
 
 def test_a_batch_that_fails_late_leaves_no_weight_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 1)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 1)
     engine = fr.Engine(columns={"project": "category"})
     engine.add([Record("a", "a", weights={"x": 1})])
     late = [Record("b", "b", weights={"y": 1}), Record("c", "c", extra={"project": 7})]

@@ -40,7 +40,7 @@ import fanrank as fr
 from fanrank.engine.engine import INDEX
 from fanrank.engine.index import snapshot as index
 from fanrank.engine.records.entities import Relation, Said, said
-from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage import failpoints, memory, sqlite, writes
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage import record_store as store
 
@@ -53,7 +53,7 @@ SMALL: dict[tuple[Any, str], Any] = {
     (index, "COUNTED_DOCUMENTS"): 40,
     (memory, "INLINE_DOCUMENTS"): 4,
     (memory, "MAX_SEGMENTS"): 24,
-    (memory, "BUILD_CHUNK"): 16,
+    (writes, "BUILD_CHUNK"): 16,
     (memory, "CHECKPOINT_CHANGES"): 50,
     (memory, "PAUSE"): 0.0,
     (files, "MAX_PARTS"): 4,
@@ -292,7 +292,7 @@ class Child:
 
     def _live(self) -> None:
         life = self.life
-        store._PRAGMAS = (*(p for p in store._PRAGMAS if "auto" not in p), f"wal_autocheckpoint={life.pages}")
+        sqlite._PRAGMAS = (*(p for p in sqlite._PRAGMAS if "auto" not in p), f"wal_autocheckpoint={life.pages}")
         if life.point is not None:
             failpoints.arm(life.point, life.count, self._disk_is_full if life.full else None)
         self.say("opening")

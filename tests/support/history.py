@@ -17,12 +17,12 @@ import fanrank as fr
 from fanrank.cpu_fallback import newest, prune, score, search, select
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.index import postings, segment
+from fanrank.engine.index import contributions, postings, segment
 from fanrank.engine.index import skip_tables as skips
 from fanrank.engine.index import snapshot as index
 from fanrank.engine.index import upper_bounds as peaks
 from fanrank.engine.index.snapshot import WEEK
-from fanrank.engine.storage import memory
+from fanrank.engine.storage import memory, writes
 
 try:
     from fanrank.cpu_fallback import compiled
@@ -40,14 +40,14 @@ Kept = dict[str, dict[str, fr.Record]]
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments, windows, tiles, blocks, merges and checkpoints of a few documents."""
     for module, name, value in (
-        (index, "TILE_BITS", 2),
+        (contributions, "TILE_BITS", 2),
         (index, "WINDOW_DOCUMENTS", 4),
         (index, "COUNTED_DOCUMENTS", 6),
         (index, "FILTERED", 2),
         (memory, "MAX_SEGMENT_DOCUMENTS", 12),
         (memory, "INLINE_DOCUMENTS", 3),
         (memory, "MAX_SEGMENTS", 8),
-        (memory, "BUILD_CHUNK", 5),
+        (writes, "BUILD_CHUNK", 5),
         (memory, "CHECKPOINT_CHANGES", 12),
         (postings, "MERGE_BLOCK", 3),
         (segment, "DENSE_POSTINGS", 2),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.text.time_expressions import parse as when
-from fanrank.engine.text.time_expressions.grammar import DAY, HOUR, MINUTE
+from fanrank.engine.text.time_expressions.intervals import DAY, HOUR, MINUTE
 from fanrank.engine.text.time_expressions.parse import When, parse_when
 
 UTC = dt.timezone.utc

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import load_locomo, paired_bootstrap
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, asked_with, engine_of, find_preset
+from fanrank.engine.evaluate.presets import find_preset
+from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, asked_with, engine_of
 from fanrank.engine.hybrid.strategy import STRATEGIES
-from fanrank.engine.records.record import Query
+from fanrank.engine.records.query import Query
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.tune.study import (
     Measured,

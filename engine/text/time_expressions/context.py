@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from .grammar import A_FEW, COUNTED, LEAD, MONTHS, OF_DAY, ONE_UNIT, ORDINALS, WEEKDAYS, Kind, compiled
+from .grammar import A_FEW, COUNTED, LEAD, OF_DAY, Kind
+from .intervals import MONTHS, ONE_UNIT, ORDINALS, WEEKDAYS, compiled
 
 _ORDINAL = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{'|'.join(ORDINALS)}|fifth|last|final|next|penultimate)"
 _PREPOSITION = r"(?:in|on|at|from|during|throughout|around|over|for|of)"

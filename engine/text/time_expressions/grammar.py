@@ -8,281 +8,61 @@ every rule.
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Literal
 
-MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-UNITS = {
-    "min": MINUTE,
-    "minute": MINUTE,
-    "hr": HOUR,
-    "hour": HOUR,
-    "day": DAY,
-    "week": 7 * DAY,
-    "month": 30 * DAY,
-    "year": 365 * DAY,
-}
-# What "a few <unit> ago" spans, oldest and newest age: months as B032, the others from one unit to one of the next.
-FEW = {
-    "min": (HOUR, MINUTE),
-    "minute": (HOUR, MINUTE),
-    "hr": (DAY, HOUR),
-    "hour": (DAY, HOUR),
-    "day": (7 * DAY, DAY),
-    "week": (30 * DAY, 7 * DAY),
-    "month": (90 * DAY, 30 * DAY),
-    "year": (5 * 365 * DAY, 365 * DAY),
-}
-ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
-TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-NUMBERS = {word: number for number, word in enumerate([*ONES, *TEENS], 1)}
+from .intervals import (
+    DAY,
+    EMPTY,
+    MONTH_NUMBERS,
+    MONTHS,
+    NUMBERS,
+    ONE_UNIT,
+    ONES,
+    ORDINALS,
+    TEENS,
+    TENS,
+    UNITS,
+    VERBS,
+    WEEKDAY_NUMBERS,
+    WEEKDAYS,
+    Asked,
+    Interval,
+    Resolve,
+    _date,
+    _day_at,
+    _decade,
+    _few_ago,
+    _full_date,
+    _half,
+    _iso_week,
+    _last_few,
+    _last_month_named,
+    _last_units,
+    _last_weekday,
+    _last_weekend,
+    _month,
+    _numbered_month,
+    _numbers,
+    _quarter,
+    _recent,
+    _session,
+    _this,
+    _this_weekend,
+    _units_ago,
+    _untold,
+    _weekday,
+    _weekday_of_week,
+    _year,
+)
+
 NUMBERS |= {word: number for number, word in zip(range(20, 100, 10), TENS, strict=True)}
-MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october"]
 MONTHS += ["november", "december"]
-WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-MONTH_NUMBERS = {name[:3]: number for number, name in enumerate(MONTHS, 1)}
-WEEKDAY_NUMBERS = {name[:3]: number for number, name in enumerate(WEEKDAYS)}
-ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4}
-# Months that are also verbs: a number beside them makes a date only where something else says so.
-VERBS = ("may", "march")
 
 Kind = Literal["absolute", "relative", "fuzzy", "session"]
-Interval = tuple[float, float]
-# What an expression without an interval has: it still counts as the first one.
-EMPTY = (math.inf, -math.inf)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What an expression is read against. Times are seconds since 1970-01-01 UTC."""
-
-    text: str
-    now: float
-    today: dt.date
-    timezone: dt.tzinfo
-    last_session_end: float | None
-    recent: float  # seconds
-
-    def midnight(self, day: dt.date) -> float:
-        """The first moment of a day. In a gap of the clock, fold 0 counts by the offset before it: the gap's end."""
-        return dt.datetime(day.year, day.month, day.day, tzinfo=self.timezone).timestamp()
-
-    def days(self, first: dt.date, after: dt.date) -> Interval:
-        """From the first moment of `first` to the last float64 before the day `after`."""
-        return self.midnight(first), math.nextafter(self.midnight(after), -math.inf)
-
-    def day(self, day: dt.date, count: int = 1) -> Interval:
-        return self.days(day, day + dt.timedelta(days=count))
-
-    def months(self, year: int, month: int, count: int) -> Interval:
-        after = month - 1 + count
-        return self.days(dt.date(year, month, 1), dt.date(year + after // 12, after % 12 + 1, 1))
-
-    @property
-    def monday(self) -> dt.date:
-        return self.today - dt.timedelta(days=self.today.weekday())
-
-    def year(self, match: re.Match[str]) -> int | None:
-        """The year that the match names, by its number or as last or this year; None where it names none."""
-        said = match.groupdict().get("year")
-        if not said:
-            return None
-        return int(said) if said.isdigit() else self.today.year - said.startswith("last")
-
-    def begun(self, match: re.Match[str], month: int) -> int:
-        """The year that the match names, or the latest in which the month has begun."""
-        year = self.year(match)
-        return self.today.year - (month > self.today.month) if year is None else year
-
-    def capital(self, match: re.Match[str], group: str) -> bool:
-        return self.text[match.start(group)].isupper()
-
-
-def _around(match: re.Match[str], asked: Asked, date: dt.date) -> Interval:
-    """A date's day, or the week or weekend "of" it."""
-    whole = match["whole"]
-    if not whole:
-        return asked.day(date)
-    monday = date - dt.timedelta(days=date.weekday())
-    if whole.startswith("weekend"):
-        return asked.day(monday + dt.timedelta(days=5), 2) if date.weekday() >= 5 else EMPTY
-    # Where weeks begin on Sunday, Sunday belongs to another one.
-    return EMPTY if date.weekday() == 6 else asked.day(monday, 7)
-
-
-def _fits(match: re.Match[str], date: dt.date) -> bool:
-    """Whether the date falls on the weekday that the match says, where it says one."""
-    said = match["weekday"]
-    return not said or date.weekday() == WEEKDAY_NUMBERS[said[:3]]
-
-
-def _full_date(match: re.Match[str], asked: Asked) -> Interval:
-    date = dt.date(int(match["year"]), int(match["number"]), int(match["day"]))
-    return _around(match, asked, date) if _fits(match, date) else EMPTY
-
-
-def _numbers(match: re.Match[str], asked: Asked) -> Interval | None:
-    """15.03.2025 and 03/15/2025 can be read one way only; 03/04/2025 is doubtful."""
-    year, first, second = int(match["year"]), int(match["first"]), int(match["second"])
-    if first <= 12 and second <= 12 and first != second:
-        return None
-    day, month = (first, second) if second <= 12 else (second, first)
-    date = dt.date(year, month, day)
-    return asked.day(date) if _fits(match, date) else EMPTY
-
-
-def _date(match: re.Match[str], asked: Asked) -> Interval | None:
-    month, day = MONTH_NUMBERS[match["month"][:3]], int(match["day"])
-    year = asked.year(match)
-    if year is not None:
-        date = dt.date(year, month, day)
-        return _around(match, asked, date) if _fits(match, date) else EMPTY
-    sure = match["on"] or match["weekday"] or match["suffix"] or match["of"] or asked.capital(match, "month")
-    if match["month"] in VERBS and not sure:
-        return None
-    # 29 February comes back after 8 years at most, on the same weekday after 40: 2100 is no leap year.
-    for year in range(asked.today.year, asked.today.year - 41, -1):
-        try:
-            date = dt.date(year, month, day)
-        except ValueError:
-            continue
-        if date <= asked.today and _fits(match, date):
-            return _around(match, asked, date)
-    return None
-
-
-def _month(match: re.Match[str], asked: Asked) -> Interval:
-    month = MONTH_NUMBERS[match["month"][:3]]
-    return asked.months(asked.begun(match, month), month, 1)
-
-
-def _numbered_month(match: re.Match[str], asked: Asked) -> Interval | None:
-    """2025-03 is a month; 2003-04 may be two years."""
-    year, month = int(match["year"]), int(match["number"])
-    return asked.months(year, month, 1) if month <= year % 100 else None
-
-
-def _last_month_named(match: re.Match[str], asked: Asked) -> Interval | None:
-    if match["month"] in VERBS and not asked.capital(match, "month"):
-        return None
-    month = MONTH_NUMBERS[match["month"][:3]]
-    return asked.months(asked.today.year - (month >= asked.today.month), month, 1)
-
-
-def _quarter(match: re.Match[str], asked: Asked) -> Interval:
-    quarter = ORDINALS.get(match["quarter"]) or int(match["quarter"])
-    month = 3 * quarter - 2
-    return asked.months(asked.begun(match, month), month, 3)
-
-
-def _half(match: re.Match[str], asked: Asked) -> Interval:
-    half = ORDINALS.get(match["half"]) or int(match["half"])
-    return asked.months(asked.begun(match, 1), 6 * half - 5, 6)
-
-
-def _year(match: re.Match[str], asked: Asked) -> Interval | None:
-    # In the text's own letters: "in 2019 James moved" counts no James.
-    if compiled(_THINGS).match(asked.text, match.end()):
-        return None
-    return asked.months(int(match["year"]), 1, 12)
-
-
-def _decade(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.months(int(match["year"]), 1, 120)
-
-
-def _iso_week(match: re.Match[str], asked: Asked) -> Interval:
-    year, week = asked.year(match), int(match["week"])
-    assert year is not None
-    day = match.groupdict().get("day")
-    first = dt.date.fromisocalendar(year, week, int(day or 1))
-    return asked.day(first, 1 if day else 7)
-
-
-def _weekday(match: re.Match[str], asked: Asked) -> Interval:
-    back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
-    return asked.day(asked.today - dt.timedelta(days=back))
-
-
-def _last_weekday(match: re.Match[str], asked: Asked) -> Interval:
-    back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
-    return asked.day(asked.today - dt.timedelta(days=back or 7))
-
-
-def _weekday_of_week(match: re.Match[str], asked: Asked) -> Interval:
-    days = WEEKDAY_NUMBERS[match["weekday"][:3]] - 7 * (match["week"] == "last")
-    return asked.day(asked.monday + dt.timedelta(days=days))
-
-
-def _last_weekend(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.day(asked.monday - dt.timedelta(days=2), 2)
-
-
-def _this_weekend(match: re.Match[str], asked: Asked) -> Interval:
-    """Before it begins, "this weekend" may be the one to come or the one gone by."""
-    return EMPTY if asked.today.weekday() < 5 else (asked.midnight(asked.monday + dt.timedelta(days=5)), asked.now)
-
-
-def _day_at(days: int) -> Resolve:
-    return lambda match, asked: asked.day(asked.today + dt.timedelta(days=days))
-
-
-def _this(match: re.Match[str], asked: Asked) -> Interval:
-    today = asked.today
-    first = {
-        "week": asked.monday,
-        "month": today.replace(day=1),
-        "quarter": today.replace(month=(today.month - 1) // 3 * 3 + 1, day=1),
-        "year": today.replace(month=1, day=1),
-    }[match["unit"]]
-    return asked.midnight(first), asked.now
-
-
-def _count(match: re.Match[str]) -> int:
-    """1 where no number stands: "last week", "a week ago"."""
-    said = match["count"] or "1"
-    return int(said) if said.isdigit() else sum(NUMBERS[word] for word in re.split(r"[\s-]+", said))
-
-
-def _last_units(match: re.Match[str], asked: Asked) -> Interval | None:
-    count = _count(match)
-    return (asked.now - count * UNITS[match["unit"]], asked.now) if count else None
-
-
-def _units_ago(match: re.Match[str], asked: Asked) -> Interval | None:
-    count, unit = _count(match), match["unit"]
-    if not count:
-        return None
-    if unit == "day":
-        return asked.day(asked.today - dt.timedelta(days=count))
-    return asked.now - (count + 0.5) * UNITS[unit], asked.now - (count - 0.5) * UNITS[unit]
-
-
-def _few_ago(match: re.Match[str], asked: Asked) -> Interval:
-    oldest, newest = FEW[match["unit"]]
-    return asked.now - oldest, asked.now - newest
-
-
-def _recent(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.now - asked.recent, asked.now
-
-
-def _last_few(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.now - FEW[match["unit"]][0], asked.now
-
-
-def _session(match: re.Match[str], asked: Asked) -> Interval:
-    return EMPTY if asked.last_session_end is None else (asked.last_session_end, asked.now)
-
-
-def _untold(match: re.Match[str], asked: Asked) -> Interval:
-    return EMPTY
 
 
 def _span(match: re.Match[str], asked: Asked) -> Interval | None:
@@ -327,15 +107,12 @@ _NOT_OF = rf"(?!\s+(?:of\b|(?:in|before)\s+(?:{'|'.join(MONTHS)})\b))"
 COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?|{'|'.join([*TEENS, *ONES])})"
 _COUNT = rf"(?P<count>{COUNTED})\s+"
 _UNIT = r"(?P<unit>min|minute|hr|hour|day|week|month|year)"
-ONE_UNIT = r"(?:min|minute|hr|hour|day|week|month|year)s?"
 A_FEW = r"(?:few|couple(?:\s+of)?)"
 _SPOKE = r"(?:talked|spoke|chatted|met)"
 _TO = r"(?:to|until|till|through|thru)"
 OF_DAY = r"(?:morning|afternoon|evening)"
 _CLOCK = r"(?:noon|midday|lunch(?:time)?|[0-9]{1,2}(?::[0-9]{2})?(?:\s*[ap]m)?|[0-9]{1,2}\s+o['’]clock)"
 _QUARTER = r"q(?P<quarter>[1-4])(?!,?\s+(?:of\s+)?(?:fy|fiscal))"
-
-Resolve = Callable[[re.Match[str], Asked], "Interval | None"]
 
 
 @dataclass(frozen=True)
@@ -362,22 +139,6 @@ def _rule(kind: Kind, words: Iterable[str], pattern: str, resolve: Resolve) -> R
         whole += rf"(?!\s+(?:{_TO}|[–-])\s+[0-9])"
     return Rule(kind, frozenset(words), whole, resolve)
 
-
-@cache
-def compiled(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
-
-
-# What "in 2000" counts: a measure, or a word that looks like a plural.
-_THINGS = (
-    r"-[A-Za-z]|\s*[$€£]|\s+(?:(?:out\s+)?of|x|by)\s+[0-9]"
-    r"|\s+(?:(?:[a-z]+ly|different|easy|simple|short|square|cubic|US|us)\s+)?(?:[kKMG]i?[bB]|[kcm]?[mg]|[kM]?Hz|ms|s|px"
-    r"|[A-Z]{3}\b(?<=USD|EUR|GBP|CHF|JPY)|usd|eur|gbp|people|men|women|children|feet|percent|word|degree|dollar|euro"
-    r"|BCE?|bce?|kcal|rpm|yen|yuan|line|page|token|character"
-    rf"|{ONE_UNIT}|(?:second|sec)s?|(?!(?:is|was|has|this|does|its|us|as|his|always|perhaps|across|versus|plus"
-    rf"|thus|whereas"
-    r"|sometimes|besides|towards|afterwards)\b)[a-z]+[a-rt-z]s)(?![\w'’])"
-)
 
 WORD = re.compile("[a-z]+|[0-9]+")
 _YEAR_WORDS = [str(year) for year in range(1900, 2100)]

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 
 from ...errors import ParameterError
 from .context import part_of_more
-from .grammar import DAY, EMPTY, RULES, SPECULATIVE, WORD, Asked, Interval, Kind, Rule
+from .grammar import RULES, SPECULATIVE, WORD, Kind, Rule
+from .intervals import DAY, EMPTY, Asked, Interval
 
 RECENT_DAYS = 30.0
 """What "recently" and "lately" reach back (B032)."""

@@ -1,0 +1,60 @@
+"""Presets: the parameters and readings of datasets that each source evaluates with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import ParameterError
+from ..text.analyzers import DEFAULT_ANALYZER
+from .beir import load_beir
+from .dataset import Dataset
+from .locomo import load_locomo
+from .longmemeval import load_longmemeval
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The parameters of one protocol on one kind of dataset; `reading` goes to the dataset's loader."""
+
+    analyzer: str = DEFAULT_ANALYZER
+    method: str = "lucene"
+    k1: float = 1.2
+    b: float = 0.75
+    query_tf: str = "count"
+    complete: bool = False
+    reading: dict[str, Any] = field(default_factory=dict)
+
+
+_OPSEM = Preset("opsem", "lucene", 1.5, 0.75, "unique", complete=True)
+
+
+PRESETS: dict[tuple[str, str], Preset] = {
+    ("default", "beir"): Preset(),
+    ("default", "locomo"): Preset(reading={"gold": "strict", "text": "speakers"}),
+    ("default", "longmemeval"): Preset(reading={"text": "roles"}),
+    ("agentir", "locomo"): Preset(
+        "minimal", "okapi", 1.5, 0.75, "count", complete=True, reading={"gold": "lenient", "text": "turns"}
+    ),
+    ("opsem", "locomo"): replace(_OPSEM, reading={"gold": "strict", "text": "speakers"}),
+    ("opsem", "longmemeval"): replace(_OPSEM, reading={"text": "roles"}),
+}
+"""By (preset, kind of dataset)."""
+
+
+LOADERS: dict[str, Callable[..., Dataset]] = {
+    "beir": load_beir,
+    "locomo": load_locomo,
+    "longmemeval": load_longmemeval,
+}
+
+
+def find_preset(name: str, kind: str) -> Preset:
+    """The preset for a kind of dataset. Raises `ParameterError` naming those that exist."""
+    if kind not in LOADERS:
+        raise ParameterError(f"no dataset kind {kind!r}; there are: {', '.join(LOADERS)}")
+    if (name, kind) not in PRESETS:
+        known = [preset for preset, of in PRESETS if of == kind]
+        raise ParameterError(f"no preset {name!r} for {kind}; there are: {', '.join(known)}")
+    return PRESETS[name, kind]

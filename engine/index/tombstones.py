@@ -1,0 +1,64 @@
+"""Which documents of a segment are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from .segment import Segment, postings_of
+
+
+@dataclass(frozen=True, eq=False)
+class Tombstones:
+    """The dead documents of one segment, and what the statistics no longer count because of them."""
+
+    dead: npt.NDArray[np.bool_]  # [documents of the segment]
+    terms: npt.NDArray[np.int64]  # [terms] positions in the segment's terms, ascending
+    frequencies: npt.NDArray[np.int64]  # [terms] dead documents that hold each
+    lengths: tuple[int, ...]  # tokens of dead documents, one number a field
+
+    @classmethod
+    def of(cls, segment: Segment, dead: npt.NDArray[np.bool_]) -> Tombstones:
+        terms, frequencies = postings_of(segment, dead)
+        return cls(dead, terms, frequencies, tuple(int(own[dead].sum(dtype=np.int64)) for own in segment.lengths))
+
+    def joined(self, other: Tombstones) -> Tombstones:
+        """With another set of the same segment's documents, which must not overlap."""
+        terms, place = np.unique(np.concatenate([self.terms, other.terms]), return_inverse=True)
+        counts = np.bincount(
+            place.reshape(-1), weights=np.concatenate([self.frequencies, other.frequencies]), minlength=len(terms)
+        )
+        lengths = tuple(a + b for a, b in zip(self.lengths, other.lengths, strict=True))
+        return Tombstones(self.dead | other.dead, terms, counts.astype(np.int64), lengths)
+
+    @cached_property
+    def alive(self) -> npt.NDArray[np.bool_]:
+        return ~self.dead
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.dead.sum())
+
+    @cached_property
+    def windows(self) -> dict[float, npt.NDArray[np.int64]]:
+        """What `Snapshot.windows` found, by the length of a window."""
+        return {}
+
+    def nested(self, inner: Segment) -> Tombstones:
+        """The same documents, dead in `inner`, which is nested in the segment that these are of."""
+        known = self._nested.get(inner)
+        if known is None:
+            known = self._nested[inner] = Tombstones.of(inner, self.dead)
+        return known
+
+    @cached_property
+    def _nested(self) -> dict[Segment, Tombstones]:
+        return {}
+
+
+NOTHING_DEAD: Mapping[int, Tombstones] = MappingProxyType({})

@@ -1,0 +1,99 @@
+"""Records from batches of the caller's and from JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import FanrankError, RecordError, StorageError
+from .query import Query, SearchScope
+from .record import Record
+
+T = TypeVar("T")
+
+
+def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """``(place, parse(object))`` for each line of a JSON lines file; `place` is ``file:line``, blank lines skipped.
+
+    Raises `RecordError` naming file and line for a line that is not UTF-8 or not JSON, and adds the place to a
+    `RecordError` that `parse` raises; `StorageError` if the file cannot be read.
+    """
+    path = Path(path)
+    try:
+        handle = path.open("rb")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+    with handle:
+        for number, line in enumerate(handle, 1):
+            if not line.strip():
+                continue
+            where = f"{path.name}:{number}"
+            try:
+                data = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError as error:
+                raise RecordError(f"not UTF-8 at byte {error.start}", where=where) from None
+            except ValueError as error:
+                raise RecordError(f"not JSON: {error}", where=where) from None
+            except RecursionError:
+                raise RecordError("not usable JSON: nested too deeply", where=where) from None
+            try:
+                parsed = parse(data)
+            except RecordError as error:
+                raise error.at(where) from None
+            yield where, parsed
+
+
+def check_batch(records: object, verb: str) -> None:
+    """Raise `RecordError` for what is no batch of records, as a single one."""
+    if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
+        raise RecordError(f"{verb} takes a batch: pass a list of records")
+
+
+def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
+    """The records, mappings read by `Record.from_dict`. Raises `RecordError`."""
+    for number, record in enumerate(records, 1):
+        if isinstance(record, Record):
+            yield record
+            continue
+        try:
+            yield Record.from_dict(record)
+        except RecordError as error:
+            raise error.at(f"record {number}") from None
+
+
+def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """The records of a JSON lines file, one object a line, read as they are consumed. Raises as `read_json_lines`."""
+    for _, record in read_json_lines(path, Record.from_dict):
+        yield record
+
+
+QUERY_FIELDS = (
+    "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
+    "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
+)  # fmt: skip
+
+
+# Scopes, and how many hits each has by default (C008).
+SCOPES: dict[Any, int] = {"session": 3, "user": 2}
+
+
+def query_of(data: Any) -> Query:
+    if not isinstance(data, dict):
+        raise RecordError("a query must be a JSON object")
+    known = {*QUERY_FIELDS, *SCOPES}
+    unknown = sorted(set(data) - known - {"_id", "metadata"})
+    if unknown:
+        raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
+    values = {key: value for key, value in data.items() if key in QUERY_FIELDS}
+    if "id" not in values and "_id" in data:
+        values["id"] = data["_id"]
+    try:
+        scopes = [SearchScope(name, data[name], SCOPES[name]) for name in SCOPES if data.get(name) is not None]
+        if len(scopes) > 1:
+            raise RecordError("a query has one scope: a session or a user")
+        return Query(**values, scope=scopes[0] if scopes else None)
+    except (FanrankError, TypeError) as error:
+        raise RecordError(str(error)) from None

@@ -1,0 +1,65 @@
+"""Records by time and filter, without words: events in a range, and the age ranks of time windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..index.masks import EVERYTHING, CompiledFilter
+from ..index.snapshot import Place, Snapshot
+from ..plan.plan import document_range
+from ..storage.memory import Memory
+
+
+def events(
+    memory: Memory, namespace: str, since: float, until: float, accepted: CompiledFilter
+) -> list[tuple[str, float]]:
+    """As `Engine.events`."""
+    snapshot = memory.snapshot(namespace)
+    numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+    for number, segment in enumerate(snapshot.segments):
+        if segment.times is None:
+            continue
+        positions = np.flatnonzero(passing(snapshot, number, accepted, since, until))
+        numbers.append(snapshot.firsts[number] + positions)
+        times.append(segment.times[positions])
+    documents, moments = np.concatenate(numbers), np.concatenate(times)
+    order = np.lexsort((-documents, -moments))
+    return list(zip(snapshot.ids_of(documents[order]).tolist(), moments[order].tolist(), strict=True))
+
+
+def passing(
+    snapshot: Snapshot, number: int, accepted: CompiledFilter, since: float, until: float
+) -> npt.NDArray[np.bool_]:
+    """[documents] which documents of a segment are live, pass the filter and have ``since <= time <= until``."""
+    segment = snapshot.segments[number]
+    masks = [mask for mask in (snapshot.alive(number),) if mask is not None]
+    if accepted is not EVERYTHING:
+        masks.append(segment.passing(accepted))
+    if since > -math.inf or until < math.inf:
+        low, high, inside = document_range(segment, since, until)
+        within = np.zeros(segment.size, dtype=np.bool_)
+        within[low:high] = True if inside is None else inside[low:high]
+        masks.append(within)
+    return np.logical_and.reduce(masks) if masks else np.ones(segment.size, dtype=np.bool_)
+
+
+def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now: float | None) -> list[int]:
+    """The age rank of each document's time window among those that hold a record, 0 the newest up to that of `now`.
+
+    Documents without a time, or in a later window, are left out.
+    """
+    windows = [snapshot.windows(segment, window) for segment in range(len(snapshot.segments))]
+    held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *windows]))
+    if now is not None:
+        held = held[held <= math.floor(now / window)]
+    ranks = []
+    for place in places:
+        times = snapshot.segments[place.segment].times
+        time = math.nan if times is None else float(times[place.position])
+        if not math.isnan(time) and len(held) and math.floor(time / window) <= held[-1]:
+            ranks.append(len(held) - 1 - int(np.searchsorted(held, math.floor(time / window))))
+    return ranks

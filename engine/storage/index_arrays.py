@@ -1,0 +1,182 @@
+"""Segments and snapshots as named arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..index.bm25 import BM25
+from ..index.columns import ABSENT, Columns, Ids, Strings
+from ..index.segment import NESTED, Segment
+from ..index.snapshot import Snapshot
+from ..index.tombstones import Tombstones
+from ..vectors.vectors import Vectors
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SavedIndex:
+    """Everything that an engine needs to be as it was."""
+
+    analyzer: str
+    parameters: Mapping[str, Any]  # of `BM25`
+    columns: Mapping[str, str]  # as `Schema.declared`
+    terms: Sequence[str]
+    categories: Mapping[str, Sequence[str]]  # values of each category column
+    namespaces: Mapping[str, Snapshot]
+    sequence: int = 0
+    """The last write of the record store that the index holds."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's other parameters, by name."""
+    weight_terms: Sequence[str] = ()
+    """The terms of learned weights."""
+    entity_terms: Sequence[str] = ()
+    """What records say of entities."""
+
+
+def _snapshot(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
+    tombstones = {}
+    for number, documents in dead.items():
+        mask = np.zeros(segments[number].size, dtype=np.bool_)
+        mask[np.array(documents)] = True
+        tombstones[number] = Tombstones.of(segments[number], mask)
+    return Snapshot((), bm25).extended(segments, tombstones)
+
+
+def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    """The arrays of all these segments, one after another; those of vectors and of nested segments, whose names begin
+    with theirs, only where some are.
+    """
+    ids = [segment.ids for segment in segments]
+    arrays: dict[str, Array] = {
+        **_posting_arrays(segments),
+        "lengths": np.concatenate([s.lengths for s in segments], axis=1),
+        "id_hashes": np.concatenate([i.hashes for i in ids]),
+        "id_order": np.concatenate([i.order for i in ids]),
+    }
+    columns = Columns.concatenate([s.columns for s in segments])
+    arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
+    arrays |= {f"number_{name}": numbers for name, numbers in columns.numbers.items()}
+    held = [s.vectors for s in segments if s.vectors is not None]
+    if held:
+        arrays["vectors"] = np.concatenate([vectors.matrix for vectors in held])
+        arrays["vector_offsets"] = np.concatenate(
+            [np.zeros(s.size + 1, dtype=np.int64) if s.vectors is None else s.vectors.offsets for s in segments]
+        )
+    for inner in NESTED:
+        if any(s.held(inner) is not None for s in segments):
+            arrays |= {f"{inner}_{name}": a for name, a in _posting_arrays([s.nested(inner) for s in segments]).items()}
+    return arrays | _string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
+
+
+def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+    shapes = [(s.size, len(s.terms), s.postings, s.kind_lengths.shape[1]) for s in segments]
+    return {
+        "shapes": np.array(shapes, dtype=np.int64),
+        "terms": np.concatenate([s.terms for s in segments]),
+        "offsets": np.concatenate([s.offsets for s in segments]),
+        "documents": np.concatenate([s.documents for s in segments]),
+        "kinds": np.concatenate([s.kinds for s in segments]),
+        "kind_frequencies": np.concatenate([s.kind_frequencies for s in segments], axis=1),
+        "kind_lengths": np.concatenate([s.kind_lengths for s in segments], axis=1),
+    }
+
+
+def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
+    segments = []
+    document = 0
+    categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
+    numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
+    ids = _string_columns(arrays)["ids"]
+    sizes = arrays["shapes"][:, 0].tolist()
+    held = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
+    vectors = _vectors(arrays, sizes) if "vector" in held else repeat(None)
+    nested = [_postings(arrays, f"{name}_") if name in held else repeat(None) for name in NESTED]
+    for size, postings, rows, *inner in zip(sizes, _postings(arrays), vectors, *nested, strict=False):
+        own = slice(document, document + size)
+        codes = {name: column[own] for name, column in categories.items()}
+        values = {name: column[own] for name, column in numbers.items()}
+        about: dict[str, Any] = {
+            "ids": Ids(
+                Strings(ids.block, ids.offsets[document : document + size + 1]),
+                arrays["id_hashes"][own],
+                arrays["id_order"][own],
+            ),
+            "columns": Columns(
+                size,
+                {name: column for name, column in codes.items() if len(column) and column.max() != ABSENT},
+                {name: column for name, column in values.items() if not np.isnan(column).all()},
+            ),
+        }
+        listed: dict[str, Any] = {
+            name: Segment(**arrays_of, **about, lengths=np.zeros((1, size), dtype=np.int32))
+            for name, arrays_of in zip(NESTED, inner, strict=True)
+            if arrays_of is not None and len(arrays_of["documents"])
+        }
+        segments.append(Segment(**postings, **about, lengths=arrays["lengths"][:, own], vectors=rows, **listed))
+        document += size
+    return segments
+
+
+def _postings(arrays: Mapping[str, Array], prefix: str = "") -> Iterator[dict[str, Any]]:
+    """The arrays of each segment's postings, in order."""
+    term = posting = kind = 0
+    for row, (_, terms, postings, kinds) in enumerate(arrays[f"{prefix}shapes"].tolist()):
+        listed, kept = slice(posting, posting + postings), slice(kind, kind + kinds)
+        yield {
+            "terms": arrays[f"{prefix}terms"][term : term + terms],
+            # Each segment's offsets have one entry more than it has terms.
+            "offsets": arrays[f"{prefix}offsets"][term + row : term + row + terms + 1],
+            "documents": arrays[f"{prefix}documents"][listed],
+            "kinds": arrays[f"{prefix}kinds"][listed],
+            "kind_frequencies": arrays[f"{prefix}kind_frequencies"][:, kept],
+            "kind_lengths": arrays[f"{prefix}kind_lengths"][:, kept],
+        }
+        term, posting, kind = term + terms, posting + postings, kind + kinds
+
+
+def _vectors(arrays: Mapping[str, Array], sizes: Sequence[int]) -> Iterator[Vectors | None]:
+    """The vectors of each segment, in order."""
+    first = row = 0
+    for size in sizes:
+        offsets = arrays["vector_offsets"][first : first + size + 1]
+        rows = int(offsets[-1])
+        yield Vectors(arrays["vectors"][row : row + rows], offsets) if rows else None
+        first, row = first + size + 1, row + rows
+
+
+def _head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:
+    """What of the parts is in use."""
+    numbers = {tag: number for number, tag in enumerate(tags)}
+    rows: list[tuple[int, int, int]] = []
+    deleted = [np.zeros((0, 2), dtype=np.int64)]
+    for namespace, snapshot in enumerate(index.namespaces.values()):
+        for number, own in snapshot.tombstones.items():
+            documents = np.flatnonzero(own.dead)
+            deleted.append(np.stack([np.full(len(documents), len(rows) + number), documents], axis=1))
+        for segment in snapshot.segments:
+            tag, row = places[segment]
+            rows.append((namespace, numbers[tag], row))
+    return {
+        "segments": np.array(rows, dtype=np.int64).reshape(-1, 3),
+        "deleted": np.concatenate(deleted),
+        **_string_arrays({"namespaces": Strings.of(index.namespaces)}),
+    }
+
+
+def _string_arrays(columns: Mapping[str, Strings]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for name, column in columns.items():
+        arrays[f"{name}_block"], arrays[f"{name}_offsets"] = column.block, column.offsets
+    return arrays
+
+
+def _string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
+    names = [name.removesuffix("_block") for name in arrays if name.endswith("_block")]
+    return {name: Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]) for name in names}
