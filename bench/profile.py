@@ -82,7 +82,7 @@ class Case:
 
     @property
     def segments(self) -> Sequence[Any]:
-        return self.engine._memory.snapshot("").segments
+        return self.engine.index.memory.snapshot("").segments
 
 
 def case_of(name: str) -> Case:
@@ -95,7 +95,7 @@ def case_of(name: str) -> Case:
         return Case(engine, tokens.query_texts)
     problem = gpu_corpora.problem(name)
     words = [f"w{number}" for number in range(len(problem.document_frequencies))]
-    memory = engine._memory
+    memory = engine.index.memory
     memory.encoder.vocabulary = Vocabulary(words)
     memory.snapshots = {"": _with_ids(problem.snapshot)}
     return Case(engine, [" ".join(words[term] for term in problem.query(n)) for n in range(problem.queries)])

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,70 +18,59 @@ from tqdm import tqdm
 
 from .arrays import offsets_of
 from .backends import choose as backends
-from .encoders.embed import Given, as_encoder, check_pin, embedded, pin_of, term_pin_of, weighted
+from .backends.choose import Backend
+from .encoders.embed import Given
 from .encoders.encoder import Encoder
+from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import (
-    BackendUnavailableError,
-    FanrankError,
-    ForeignIndexError,
-    IndexFileError,
-    ParameterError,
-    RecordError,
-    StaleIndexError,
-    StorageError,
-)
-from .feedback.anchors import Anchors
-from .hybrid import evidence
-from .hybrid import search as hybrid
-from .hybrid.rerank import DEPTH, CheckedReranker
-from .hybrid.sources import Sources
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, RecordError, StorageError
+from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
 from .index.masks import compile_filter
 from .index.segment import evidence_stats
 from .index.snapshot import WEEK
-from .monitor.monitor import Monitored, space_of
-from .monitor.recency import EPSILON, MAX_WINDOWS, RATE
+from .monitor.health import DriftReport, HealthReport
+from .monitor.monitor import Monitor, checked_namespace
+from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
-from .recall.graphs import Graphs
+from .opening import OpenIndex, shows_progress
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import Comparison, Filter, all_of
 from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
 from .records.record import Record
-from .route import run as routing
-from .route.policy import Policy, strategy_of
-from .search import lexical as searching
+from .rerank.reranker import DEPTH, CheckedReranker
+from .route.policy import Policy
+from .search import events as timeline
 from .search.batch import AnyQuery, as_queries, scoped
-from .search.events import events
-from .search.keyword_scan import scan
-from .serve import stream as pipeline
+from .search.lexical import analyse
+from .search.options import SearchOptions, check_threads
+from .searcher import Searcher
+from .serve import stream
 from .serve.coalesce import Coalescer
-from .storage import index_files as files
-from .storage.index_arrays import SavedIndex
+from .signatures import EngineOptions, LaunchKeywords
+from .storage import index_files
 from .storage.memory import Memory
-from .storage.record_store import RecordStore, Run
+from .storage.record_store import RecordStore
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
 
 if TYPE_CHECKING:
     import torch
 
     from ..kernels.tensors import TensorHits
 
-INDEX = "index"
-"""The folder of the index files in an engine's directory."""
-PINNED = ("encoder", "term_encoder")
-"""What of an engine's config names the models that its records were encoded by."""
-# Attempts of a reader that a writer's checkpoint overtakes.
-ATTEMPTS = 20
-
 AnyRecord = Record | Mapping[str, Any]
 
 
-class Engine(Monitored):
+class Engine:
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf`` and
@@ -121,29 +107,14 @@ class Engine(Monitored):
         self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
         self.analyzer = get_analyzer(analyzer)
         self.schema = Schema.of(columns)
-        self.backend = backends.choose(backend)
+        serving = backends.choose(backend)
         if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1e-3 <= window <= 1e12:
             raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
-        super().__init__(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
-        self._memory = Memory(self.bm25, self.analyzer, self.schema, float(window))
-        self._graphs = Graphs()
-        self._directory: files.IndexDirectory | None = None
+        self.window = float(window)
+        self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
+        self.index = OpenIndex(partial(Memory, self.bm25, self.analyzer, self.schema, self.window))
+        self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
-        self._opening: threading.Thread | None = None
-        self.opening_error: BaseException | None = None
-        """What `open` with ``wait`` false failed with."""
-        self.opened: str | None = None
-        """How `open` came by the index: loaded, or built and why. None for an engine in memory."""
-        self.encoder = as_encoder(encoder)
-        """What makes vectors of texts; None: nothing."""
-        self.pin = None if self.encoder is None else pin_of(self.encoder)
-        """``name``, ``version`` and ``dimension`` of the model that the vectors are of, known where the encoder is not
-        as well; None: there are no vectors."""
-        self.term_encoder = term_encoder
-        """What makes learned term weights of texts; None: nothing."""
-        self.term_pin = None if term_encoder is None else term_pin_of(term_encoder)
-        """``name`` and ``version`` of the model that the weights are of, likewise."""
-        self._anchors = None if self.encoder is None else Anchors(self.encoder)
 
     @classmethod
     def from_records(
@@ -153,13 +124,14 @@ class Engine(Monitored):
         vectors: Given = None,
         progress: bool = False,
         threads: int | None = None,
-        **options: Any,
+        backend: str | None = None,
+        **options: Unpack[EngineOptions],
     ) -> Engine:
-        """An engine over these records; `threads` as in `add`. `options` are the constructor's.
+        """An engine over these records; `threads` as in `add`. `backend` and `options` are the constructor's.
 
         Raises as the constructor and `add`.
         """
-        engine = cls(**options)
+        engine = cls(backend=backend, **options)
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
 
@@ -172,7 +144,7 @@ class Engine(Monitored):
         wait: bool = True,
         progress: bool = False,
         backend: str | None = None,
-        **options: Any,
+        **options: Unpack[EngineOptions],
     ) -> Engine:
         """The engine whose records live in the directory `path`, made if need be.
 
@@ -209,19 +181,17 @@ class Engine(Monitored):
                         )
                 if store.sequence == 0 and not read_only:
                     # Nothing was encoded yet, so the first to come with an encoder may choose it.
-                    engine._take_pins({**config, **engine._settings()}, str(path))
+                    engine.searcher.models.adopt({**config, **engine._settings()}, str(path))
                     fresh = {**engine._config(), "store": config["store"]}
                     if fresh != config:
                         store.set_config(fresh, replace=True)
                 else:
-                    engine._take_pins(config, str(path))
-            engine._memory.store = store
-            engine._directory = files.IndexDirectory(Path(path) / INDEX, owner=config["store"])
+                    engine.searcher.models.adopt(config, str(path))
+            engine.index.attach(store, Path(path), config["store"])
             if wait:
-                engine._fill(progress)
+                engine.index.fill(progress)
             else:
-                engine._opening = threading.Thread(target=engine._fill_behind, name="fanrank-open", daemon=True)
-                engine._opening.start()
+                engine.index.fill_behind()
         except BaseException:
             store.close()
             raise
@@ -238,96 +208,59 @@ class Engine(Monitored):
 
     def _settings(self) -> dict[str, Any]:
         return {
-            "window": self._memory.window,
-            "epsilon": self._recency_options["epsilon"],
-            "max_windows": self._recency_options["max_windows"],
-            "recency_rate": self._recency_options["rate"],
-            **{name: pin for name, pin in zip(PINNED, (self.pin, self.term_pin), strict=True) if pin is not None},
+            "window": self.window,
+            "epsilon": self.monitor.epsilon,
+            "max_windows": self.monitor.max_windows,
+            "recency_rate": self.monitor.rate,
+            **self.searcher.models.pins(),
         }
 
-    def _take_pins(self, kept: Mapping[str, Any], where: str) -> None:
-        """Become the engine of what was encoded by the models in `kept`. Raises as `check_pin`."""
-        vectors, terms = (kept.get(name) for name in PINNED)
-        if self.pin is None:
-            self.pin = vectors
-        else:
-            check_pin(vectors, self.pin, where)
-        if self.term_pin is None:
-            self.term_pin = terms
-        else:
-            check_pin(terms, self.term_pin, where)
+    @property
+    def backend(self) -> Backend:
+        """What serves searches. Assign another, or let `to` choose one."""
+        return self.searcher.backend
 
-    def _fill(self, progress: bool = False) -> None:
-        """Bring the index to the store's last write: load it, or build it where it cannot be loaded."""
-        memory = self._memory
-        store, directory = memory.store, self._directory
-        assert store is not None
-        assert directory is not None
-        # The index files are the writer's: a reader's memory, which merges in the background too, must not know them.
-        own = None if store.read_only else directory
-        made = partial(Memory, self.bm25, self.analyzer, self.schema, memory.window, store, own)
-        for attempt in range(ATTEMPTS):
-            fresh = made()
-            self.opened = "built: there were no index files"
-            try:
-                if store.sequence or directory.exists():
-                    saved = directory.load()
-                    self._check_saved(saved)
-                    fresh.restore(saved)
-                    self.opened = "loaded"
-            except (IndexFileError, ParameterError) as error:
-                if directory.exists():
-                    self.opened = f"built: {error}"
-            try:
-                self._replay(fresh, store, progress)
-            except StaleIndexError as error:
-                if store.read_only and attempt + 1 < ATTEMPTS:
-                    continue  # the writer's next checkpoint is on its way
-                fresh = made()
-                self.opened = f"built: {error}"
-                self._replay(fresh, store, progress)
-            break
-        if own is not None and self.opened != "loaded":
-            # A stale manifest must not look valid once the counter has caught up with it.
-            own.clear()
-        self._memory = fresh
-        self._drift.clear()  # terms may have other numbers now
-        fresh.wake()
+    @backend.setter
+    def backend(self, backend: Backend) -> None:
+        self.searcher.backend = backend
 
-    def _check_saved(self, saved: SavedIndex) -> None:
-        found = (saved.analyzer, dict(saved.parameters), dict(saved.columns))
-        if found != (self.analyzer.name, self.bm25.to_dict(), self.schema.declared()):
-            raise ParameterError("the index files were made with other parameters than the records")
+    @property
+    def encoder(self) -> Encoder | None:
+        """What makes vectors of texts; None: nothing."""
+        return self.searcher.models.encoder
 
-    def _replay(self, memory: Memory, store: RecordStore, progress: bool) -> None:
-        bar = tqdm(desc="indexing", unit=" records") if _shows(progress) else None
+    @property
+    def pin(self) -> dict[str, Any] | None:
+        """``name``, ``version`` and ``dimension`` of the model that the vectors are of; None: there are no vectors.
 
-        def shown() -> Iterator[Run]:
-            for run in store.changes_after(memory.sequence):
-                yield run
-                if bar is not None:
-                    bar.update(len(run.added))
+        It is known where the encoder is not given as well.
+        """
+        return self.searcher.models.pin
 
-        with nullcontext() if bar is None else bar:
-            memory.replay(shown(), store.sequence)
+    @property
+    def term_encoder(self) -> TermEncoder | None:
+        """What makes learned term weights of texts; None: nothing."""
+        return self.searcher.models.term_encoder
 
-    def _fill_behind(self) -> None:
-        try:
-            self._fill()
-        except BaseException as error:
-            self.opening_error = error
+    @property
+    def term_pin(self) -> dict[str, Any] | None:
+        """``name`` and ``version`` of the model that the weights are of; None: there are no weights."""
+        return self.searcher.models.term_pin
 
-    def _ready(self) -> Memory:
-        """The memory, once `open` has filled it."""
-        opening = self._opening
-        if opening is not None:
-            opening.join()
-            if self.opening_error is not None:
-                # Its message may name a record, and whoever asks may be another tenant.
-                failure = type(self.opening_error).__name__
-                raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
-            self._opening = None
-        return self._memory
+    @property
+    def opened(self) -> str | None:
+        """How `open` came by the index: loaded, or built and why. None for an engine in memory."""
+        return self.index.opened
+
+    @property
+    def opening(self) -> bool:
+        """Whether the index is being built behind `open`, and a scan for keywords answers."""
+        return self.index.building
+
+    @property
+    def opening_error(self) -> BaseException | None:
+        """What `open` with ``wait`` false failed with."""
+        return self.index.error
 
     @classmethod
     def load(
@@ -345,7 +278,7 @@ class Engine(Monitored):
         `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`, `ModelMismatchError` or
         `ParameterError`.
         """
-        saved = files.load(path, verify=verify)
+        saved = index_files.load(path, verify=verify)
         settings = {name: value for name, value in saved.settings.items() if name not in PINNED}
         engine = cls(
             analyzer=saved.analyzer,
@@ -356,8 +289,8 @@ class Engine(Monitored):
             **saved.parameters,
             **settings,
         )
-        engine._take_pins(saved.settings, str(path))
-        engine._memory.restore(saved)
+        engine.searcher.models.adopt(saved.settings, str(path))
+        engine.index.memory.restore(saved)
         return engine
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -367,11 +300,11 @@ class Engine(Monitored):
         `ParameterError` for an analyzer that `load` could not find by its name.
         """
         _check_name(self.analyzer)
-        files.save(path, replace(self._ready().saved(), settings=self._settings()))
+        index_files.save(path, replace(self.index.ready().saved(), settings=self._settings()))
 
     def __len__(self) -> int:
         """The number of live records, over all namespaces."""
-        return sum(snapshot.size for snapshot in self._ready().snapshots.values())
+        return sum(snapshot.size for snapshot in self.index.ready().snapshots.values())
 
     def __enter__(self) -> Engine:
         return self
@@ -389,32 +322,20 @@ class Engine(Monitored):
         self._closed = True
         if (coalescer := self.__dict__.get("_coalescer")) is not None:
             coalescer.close()
-        if self._opening is not None:
-            self._opening.join()
-            if self.opening_error is not None and self._memory.store is not None:
-                self._memory.store.close()
-                return
-        self._ready().close()
+        self.index.close()
 
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
-        self._ready().flush()
+        self.index.ready().flush()
 
     def refresh(self) -> None:
         """Catch up with the writer of a directory opened with ``read_only``."""
-        store = self._ready().store
-        if store is None or not store.read_only:
-            return
-        try:
-            self._replay(self._memory, store, False)
-            self._memory.wake()
-        except StaleIndexError:
-            self._fill()
+        self.index.refresh()
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records."""
-        return tuple(name for name, snapshot in self._ready().snapshots.items() if snapshot.size)
+        return tuple(name for name, snapshot in self.index.ready().snapshots.items() if snapshot.size)
 
     def namespace(self, name: str) -> Namespace:
         """A handle on one namespace, which sees nothing of any other."""
@@ -434,7 +355,7 @@ class Engine(Monitored):
             raise ParameterError(f"max_device_bytes must be 1 or more, not {max_device_bytes!r}")
         among = backends.CPU if device == "cpu" else backends.DEVICES
         try:
-            self.backend = backends.choose(among=among, max_device_bytes=max_device_bytes)
+            self.searcher.backend = backends.choose(among=among, max_device_bytes=max_device_bytes)
         except BackendUnavailableError as error:
             raise BackendUnavailableError(f"cannot serve from {device}: {error}") from None
         return self
@@ -447,7 +368,7 @@ class Engine(Monitored):
         is what the backend holds on its device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine
         alone.
         """
-        memory = self._ready()
+        memory = self.index.ready()
         snapshots = memory.snapshots.values()
         segments = [segment for snapshot in snapshots for segment in snapshot.segments]
         postings = sum(segment.postings for segment in segments)
@@ -493,13 +414,11 @@ class Engine(Monitored):
         standard error is a terminal.
         """
         check_batch(records, "add")
-        shown = tqdm(records, "indexing", unit=" records") if _shows(progress) else records
+        shown = tqdm(records, "indexing", unit=" records") if shows_progress(progress) else records
         if threads is not None:
-            searching.check_how(threads, "auto")
-        return self._ready().write(added=self._encoded(as_records(shown), vectors), threads=threads)
-
-    def _encoded(self, records: Iterable[Record], vectors: Given) -> Iterator[Record]:
-        return weighted(embedded(records, self.pin, self.encoder, vectors), self.term_encoder)
+            check_threads(threads)
+        encoded = self.searcher.models.encode(as_records(shown), vectors)
+        return self.index.ready().write(added=encoded, threads=threads)
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
         """Replace live records by these, by id; returns how many, as `add`. They become the youngest.
@@ -508,11 +427,11 @@ class Engine(Monitored):
         `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
         """
         check_batch(records, "update")
-        batch = list(self._encoded(as_records(records), vectors))
+        batch = list(self.searcher.models.encode(as_records(records), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
-        return self._ready().write(removed=removed, added=batch, missing_ok=insert)
+        return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """Delete live records by id; returns how many, once that is durable.
@@ -525,13 +444,12 @@ class Engine(Monitored):
         wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
         if wrong is not None:
             raise RecordError(f"an id must be a string, not {wrong!r}")
-        return self._ready().write(removed={space_of(namespace): batch}, missing_ok=missing_ok)
+        return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records, and what was counted of its searches."""
-        self._ready().drop(space_of(namespace))
-        for kept in (self._recency, self._health, self._drift):
-            kept.pop(namespace, None)
+        self.index.ready().drop(checked_namespace(namespace))
+        self.monitor.drop(namespace)
 
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """The live records with these ids, in their order, None for those that are not there (C008).
@@ -540,14 +458,7 @@ class Engine(Monitored):
         `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it (which a reader
         cannot tell).
         """
-        memory = self._memory
-        if memory.store is None:
-            raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
-        ids = list(ids)
-        found = memory.store.fetch(namespace, ids)
-        if None in found:
-            memory.check_gone(namespace, [i for i, record in zip(ids, found, strict=True) if record is None])
-        return found
+        return self.searcher.fetch(ids, namespace)
 
     def verify(self) -> dict[str, int]:
         """Compare the index with the records it is of, id by id (C041).
@@ -556,7 +467,7 @@ class Engine(Monitored):
         the last two are 0, or the directory should be opened anew. Writes wait meanwhile. Raises
         `StorageError` for an engine in memory.
         """
-        memory = self._ready()
+        memory = self.index.ready()
         if memory.store is None:
             raise StorageError("an engine in memory keeps no records to compare with; use Engine.open(path)")
         return memory.verify()
@@ -587,62 +498,41 @@ class Engine(Monitored):
         Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
         `MissingExtraError` where a strategy needs a package that is not installed.
         """
-        started = time.perf_counter()
-        try:
-            chosen = strategy_of(strategy)
-            if self.opening:
-                hits, reason = scan(self._memory, queries, k), "the index is being built"
-            else:
-                how = {"threads": threads, "execution": execution, "timing": timing}
-                hits = self._search(queries, k, chosen, reranker, rerank_depth, **how)
-                reason = None
-        except FanrankError as error:
-            self._count_failure(queries, error)
-            raise
-        self._count(hits, time.perf_counter() - started, reason)
-        return hits
-
-    def _search(
-        self,
-        queries: Sequence[AnyQuery],
-        k: int,
-        strategy: Strategy | Policy,
-        reranker: CheckedReranker | None,
-        rerank_depth: int,
-        **how: Any,
-    ) -> Hits:
-        memory = self._ready()
-        how |= {"windows": self._windows}
-        if isinstance(strategy, Strategy) and strategy.plain and reranker is None:
-            return searching.search(memory, self.backend, queries, k, **how)
-        how |= {"reranker": reranker, "rerank_depth": rerank_depth}
-        sources = self._sources()
-        if isinstance(strategy, Strategy):
-            return hybrid.search(memory, self.backend, sources, queries, k, strategy, **how)
-        return routing.search(memory, self.backend, sources, queries, k, strategy, **how)
-
-    @property
-    def opening(self) -> bool:
-        """Whether the index is being built behind `open`, and a scan for keywords answers."""
-        return (opening := self._opening) is not None and opening.is_alive()
+        return self.searcher.search(
+            queries,
+            k,
+            {
+                "strategy": strategy,
+                "reranker": reranker,
+                "rerank_depth": rerank_depth,
+                "threads": threads,
+                "execution": execution,
+                "timing": timing,
+            },
+        )
 
     @property
     def coalescer(self) -> Coalescer:
         """What answers `asearch` and `submit`: many callers' batches in one launch."""
-        made: Coalescer | None = self.__dict__.get("_coalescer")
-        if made is None:
-            made = self.__dict__.setdefault("_coalescer", Coalescer(self))  # one, whoever else asks meanwhile
+        coalescer: Coalescer | None = self.__dict__.get("_coalescer")
+        if coalescer is None:
+            # `setdefault` keeps one, whoever else asks meanwhile.
+            coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
             if self._closed:
-                made.close()
-        return made
+                coalescer.close()
+        return coalescer
 
-    async def asearch(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
+    async def asearch(
+        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
+    ) -> Hits:
         """As `search`, awaited, in one launch with whoever asks meanwhile; keywords as `Coalescer.asearch`."""
-        return await self.coalescer.asearch(queries, k, **how)
+        return await self.coalescer.asearch(queries, k, **keywords)
 
-    def submit(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Future[Hits]:
+    def submit(
+        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
+    ) -> Future[Hits]:
         """As `search`, a future of its answer, likewise; keywords as `Coalescer.submit`."""
-        return self.coalescer.submit(queries, k, **how)
+        return self.coalescer.submit(queries, k, **keywords)
 
     def search_stream(
         self,
@@ -667,46 +557,19 @@ class Engine(Monitored):
 
         What it hides is the analysis and the plan alone, on cores that are free.
         """
-        how = {"ahead": ahead, "threads": threads, "execution": execution, "timing": timing}
-        return pipeline.search_stream(self, batches, k, **how)  # type: ignore[arg-type]
+        options = SearchOptions(threads=threads, execution=execution, timing=timing)
+        return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
-    ) -> evidence.Evidence:
+    ) -> Evidence:
         """What the strategy's channels say of each query's candidates, before fusion and feedback; and a function from
         all of the candidates' documents to record ids (objects [candidates]).
 
         For trying fusions on the same evidence: any fusion of `fanrank.engine.fuse` takes it. Raises as `search`.
         """
-        return hybrid.gather(
-            self._ready(),
-            self.backend,
-            self._sources(),
-            queries,
-            Strategy.of(strategy),
-            threads=threads,
-            execution=execution,
-            windows=self._windows,
-        )
-
-    def _sources(self) -> Sources:
-        kept = self._memory.store is not None
-        return Sources(
-            self.encoder,
-            self.pin,
-            self.term_encoder,
-            self._records if kept else None,
-            self._first_sentences if kept and self.encoder is not None else None,
-            self._graphs,
-        )
-
-    def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
-        return self.fetch(ids, namespace=namespace)
-
-    def _first_sentences(self, namespace: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-        records = self._records(namespace, ids)
-        assert self._anchors is not None
-        return self._anchors(["" if record is None else record.text for record in records])
+        options = SearchOptions(threads=threads, execution=execution)
+        return self.searcher.candidates(queries, Strategy.of(strategy), options)
 
     def events(
         self,
@@ -724,9 +587,9 @@ class Engine(Monitored):
         """
         asked = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else Comparison("type", "==", type)
-        memory = self._ready()
+        memory = self.index.ready()
         accepted = compile_filter(all_of(of_type, scoped(asked)), memory.schema, memory.values)
-        return events(memory, namespace, float(since), float(until), accepted)
+        return timeline.events(memory, namespace, float(since), float(until), accepted)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
@@ -735,11 +598,11 @@ class Engine(Monitored):
         ``unique``. Raises `QueryError`.
         """
         batch = as_queries(queries, "encode")
-        memory = self._ready()
+        memory = self.index.ready()
         snapshots = memory.snapshots  # before the analysis, as in a search
         encoded = []
         for asked in batch:
-            terms = np.array(searching.analyse(memory, asked), dtype=np.int32)
+            terms = np.array(analyse(memory, asked), dtype=np.int32)
             held = snapshots.get(asked.namespace)
             terms = terms[:0] if held is None else terms[held.document_frequencies(terms) > 0]
             own = terms.tolist()
@@ -770,7 +633,29 @@ class Engine(Monitored):
             raise BackendUnavailableError(
                 f"search_tensors needs a backend on a device, and {self.backend.name} serves; call engine.to('cuda')"
             )
-        return self.backend.device.tensors(self._ready().snapshot(namespace), terms, offsets, weights, k)
+        return self.backend.device.tensors(self.index.ready().snapshot(namespace), terms, offsets, weights, k)
+
+    def recency(self, namespace: str = "") -> Recency:
+        """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
+        return self.monitor.recency(namespace)
+
+    def observe(
+        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
+    ) -> None:
+        """Tell which hits were used, so that the k* rule learns how recent useful records are.
+
+        `now` is the queries' own time; `windows` is how many windows they searched (None: all). Ids that are not live,
+        and records without a time, teach nothing.
+        """
+        self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
+
+    def health(self, namespace: str = "") -> HealthReport:
+        """Counts, latencies and fallbacks of the namespace's searches."""
+        return self.monitor.health(namespace)
+
+    def drift(self, namespace: str = "") -> DriftReport:
+        """How far the namespace's most frequent terms have moved since the last call."""
+        return self.monitor.drift(self.index.ready(), namespace)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
@@ -779,13 +664,6 @@ class Engine(Monitored):
         other than ``bm25``. Raises `UnknownIdError`, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
-
-
-def _shows(progress: bool) -> bool:
-    """Whether to make a progress bar: even one that shows nothing takes a lock that forked processes share, which one
-    that is killed in there never gives back.
-    """
-    return progress and sys.stderr.isatty()
 
 
 def _check_name(analyzer: Analyzer) -> None:

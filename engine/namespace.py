@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .encoders.embed import Given
 from .errors import QueryError, RecordError
@@ -13,6 +14,8 @@ from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
 from .monitor.health import DriftReport, HealthReport
+from .monitor.recency import Recency
+from .opening import OpenIndex
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import Filter
 from .records.hits import Hits
@@ -21,9 +24,57 @@ from .records.query import DEFAULT_K, Query
 from .records.record import Record
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries, as_query
+from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
 
-if TYPE_CHECKING:
-    from .engine import Engine
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+AnyRecord = Record | Mapping[str, Any]
+
+
+class Verbs(Protocol):
+    """The verbs of `Engine` that a namespace passes on; `engine/engine.py` says what each promises."""
+
+    @property
+    def index(self) -> OpenIndex: ...
+
+    def add(self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None) -> int: ...
+
+    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+
+    def delete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
+
+    def drop(self, namespace: str) -> None: ...
+
+    def fetch(self, ids: Sequence[str], *, namespace: str) -> list[Record | None]: ...
+
+    def search(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
+
+    async def asearch(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[LaunchKeywords]) -> Hits: ...
+
+    def submit(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]: ...
+
+    def candidates(
+        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
+    ) -> Evidence: ...
+
+    def explain(
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy
+    ) -> Explanation | FusedExplanation: ...
+
+    def events(
+        self, since: float, until: float, *, type: str | None, filter: Filter | Mapping[str, Any] | None, namespace: str
+    ) -> list[tuple[str, float]]: ...
+
+    def observe(self, ids: Iterable[str], *, namespace: str, now: float | None, windows: int | None) -> None: ...
+
+    def recency(self, namespace: str) -> Recency: ...
+
+    def health(self, namespace: str) -> HealthReport: ...
+
+    def drift(self, namespace: str) -> DriftReport: ...
 
 
 class Namespace:
@@ -33,7 +84,7 @@ class Namespace:
     the engine's, which see for what they raise. Made by `Engine.namespace`; costs nothing, so make one a request.
     """
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Verbs, name: str) -> None:
         if not isinstance(name, str):
             raise QueryError(f"a namespace's name must be a string, not {type(name).__name__}")
         self._engine = engine
@@ -44,11 +95,11 @@ class Namespace:
 
     def __len__(self) -> int:
         """The number of live records."""
-        return self._engine._ready().snapshot(self.name).size
+        return self._engine.index.ready().snapshot(self.name).size
 
     def add(
         self,
-        records: Iterable[Record | Mapping[str, Any]],
+        records: Iterable[AnyRecord],
         *,
         vectors: Given = None,
         progress: bool = False,
@@ -57,9 +108,7 @@ class Namespace:
         own = self._own_records(records, "add")
         return self._engine.add(own, vectors=vectors, progress=progress, threads=threads)
 
-    def update(
-        self, records: Iterable[Record | Mapping[str, Any]], *, insert: bool = False, vectors: Given = None
-    ) -> int:
+    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
         return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
 
     def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
@@ -71,22 +120,28 @@ class Namespace:
     def fetch(self, ids: Sequence[str]) -> list[Record | None]:
         return self._engine.fetch(ids, namespace=self.name)
 
-    def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
+    def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
         """As `Engine.search`, with its keywords."""
-        return self._engine.search(self._own_queries(queries), k, **how)
+        return self._engine.search(self._own_queries(queries), k, **keywords)
 
-    async def asearch(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Hits:
+    async def asearch(
+        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
+    ) -> Hits:
         """As `Engine.asearch`, with its keywords; launches are shared with other namespaces, answers are not."""
-        return await self._engine.asearch(self._own_queries(queries), k, **how)
+        return await self._engine.asearch(self._own_queries(queries), k, **keywords)
 
-    def submit(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **how: Any) -> Future[Hits]:
+    def submit(
+        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
+    ) -> Future[Hits]:
         """As `Engine.submit`, likewise."""
-        return self._engine.submit(self._own_queries(queries), k, **how)
+        return self._engine.submit(self._own_queries(queries), k, **keywords)
 
-    def candidates(self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **how: Any) -> Evidence:
+    def candidates(
+        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
+    ) -> Evidence:
         """As `Engine.candidates`, with its keywords."""
         own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "candidates"))]
-        return self._engine.candidates(own, strategy, **how)
+        return self._engine.candidates(own, strategy, **keywords)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
@@ -114,7 +169,7 @@ class Namespace:
 
     def stats(self) -> dict[str, Any]:
         """Sizes of this namespace's part of the index, and its k* rule."""
-        snapshot = self._engine._ready().snapshot(self.name)
+        snapshot = self._engine.index.ready().snapshot(self.name)
         return {
             "documents": snapshot.size,
             "deleted": snapshot.numbers - snapshot.size,
@@ -125,7 +180,7 @@ class Namespace:
             "recency": self._engine.recency(self.name).to_dict(),
         }
 
-    def _own_records(self, records: Iterable[Record | Mapping[str, Any]], verb: str) -> Iterator[Record]:
+    def _own_records(self, records: Iterable[AnyRecord], verb: str) -> Iterator[Record]:
         check_batch(records, verb)
         for record in as_records(records):
             if record.namespace not in ("", self.name):

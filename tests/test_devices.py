@@ -193,14 +193,14 @@ def test_grown_while_searched(name: str) -> None:
 @pytest.mark.parametrize("name", FAST)
 def test_an_older_epoch_is_derived_again(name: str) -> None:
     engine = serve(build([["a1"], ["a1", "b2"], ["b2", "c3"]] * 20), name)
-    old = dict(engine._memory.snapshots)
+    old = dict(engine.index.memory.snapshots)
     before = answer(engine.search([["a1", "c3"]], 9))
     engine.add(records([["a1"]] * 30, 100))
     after = answer(engine.search([["a1", "c3"]], 9))
     assert after != before
-    new, engine._memory.snapshots = engine._memory.snapshots, old
+    new, engine.index.memory.snapshots = engine.index.memory.snapshots, old
     assert answer(engine.search([["a1", "c3"]], 9)) == before
-    engine._memory.snapshots = new
+    engine.index.memory.snapshots = new
     assert answer(engine.search([["a1", "c3"]], 9)) == after
 
 
@@ -433,16 +433,16 @@ def test_epochs_on_both_sides_of_int64(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 1 << 20)
     options = {"k1": 1000.0, "b": 0.0}
     engine = serve(build([["a1"], ["b2"], ["c3", "c3"]] * 560, **options), name)
-    old = dict(engine._memory.snapshots)
+    old = dict(engine.index.memory.snapshots)
     ask = lambda: answer(engine.search([["a1", "c3"], ["b2"]], 5))  # noqa: E731
     narrow = ask()
     engine.add(records([["d4"]] * 200, 1680))  # ln(2 N + 2) 1001 2**18 passes 2**31 at 1,791
-    assert engine._memory.snapshots[""].long
+    assert engine.index.memory.snapshots[""].long
     assert not old[""].long
     wide = ask()
-    new, engine._memory.snapshots = engine._memory.snapshots, old
+    new, engine.index.memory.snapshots = engine.index.memory.snapshots, old
     assert [ask(), ask()] == [narrow, narrow]
-    engine._memory.snapshots = new
+    engine.index.memory.snapshots = new
     assert [ask(), ask()] == [wide, wide]
     engine.backend = backend.choose("numpy")
     assert ask() == wide

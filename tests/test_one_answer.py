@@ -190,7 +190,7 @@ def order(numbers: list[int]) -> list[int]:
 
 def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     """Every way of asking that must not change the answer."""
-    engine._memory.join()
+    engine.index.memory.join()
     dense = engine.stats()["deleted"] == 0
 
     def ask(asked: list[fr.Query], **options: object) -> list[list[tuple[int, int]]]:
@@ -210,12 +210,12 @@ def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
     yield "other neighbours", ask(batch[::-1])[::-1]
     shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
     yield "other term order", ask(shuffled)
-    snapshots = engine._memory.snapshots
-    engine._memory.flush()
+    snapshots = engine.index.memory.snapshots
+    engine.index.memory.flush()
     yield "merged", ask(batch)
-    engine._memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    engine.index.memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
     yield "in few segments", ask(batch)
-    engine._memory.snapshots = snapshots
+    engine.index.memory.snapshots = snapshots
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -246,7 +246,7 @@ def test_growing_equals_built_at_once(
         if start >= borders[-1] // 2:
             engine.add(records(documents[start:end], start))
             engine.search(batch, 3)  # contributions derived for an epoch that the next add ends
-    engine._memory.join()
+    engine.index.memory.join()
     assert answer(engine.search(batch, 7), dense=False) == expected
     path = tmp_path_factory.mktemp("index")
     engine.save(path)
@@ -316,7 +316,7 @@ def strategy_roads(
     engine: fr.Engine, batch: list[fr.Query], k: int, strategy: str
 ) -> Iterator[tuple[str, list[list[tuple[int, float]]]]]:
     """As `roads`, of what a strategy can be asked by."""
-    engine._memory.join()
+    engine.index.memory.join()
 
     def ask(asked: list[fr.Query], **options: object) -> list[list[tuple[int, float]]]:
         return numbered(engine.search(asked, k, strategy=strategy, **options))  # type: ignore[arg-type]
@@ -328,12 +328,12 @@ def strategy_roads(
         yield f"{name}, 3 threads", ask(batch, threads=3)
         yield f"{name}, one by one", [row for q in batch for row in ask([q])]
     yield "other neighbours", ask(batch[::-1])[::-1]
-    snapshots = engine._memory.snapshots
-    engine._memory.flush()
+    snapshots = engine.index.memory.snapshots
+    engine.index.memory.flush()
     yield "merged", ask(batch)
-    engine._memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    engine.index.memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
     yield "in few segments", ask(batch)
-    engine._memory.snapshots = snapshots
+    engine.index.memory.snapshots = snapshots
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,6 +22,7 @@ from ..search.batch import Batch
 from ..search.events import passing
 from ..search.explain import explainer_of
 from ..search.lexical import Listed, listed
+from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
@@ -104,9 +105,8 @@ class Gathering:
         backend: Backend,
         sources: Sources,
         strategy: Strategy,
+        options: SearchOptions,
         *,
-        threads: int,
-        execution: str,
         of: Gathering | None = None,
     ) -> None:
         """`of` is the gathering that this one is a part of: it has the depths and the vectors, and counts the time."""
@@ -114,8 +114,8 @@ class Gathering:
         self.backend = backend
         self.sources = sources
         self.strategy = strategy
-        self.threads = threads
-        self.execution = execution
+        # Channels are timed as a whole: the phases inside one are not told apart.
+        self.options = replace(options, timing=False)
         self.of = of
         self.phases: Phases = Phases() if of is None else of.phases
         self.lists: dict[str, Listed] = {}
@@ -186,11 +186,9 @@ class Gathering:
                     self.batch,
                     self.backend,
                     self.depths,
+                    self.options,
+                    Phases(),
                     learned=self.weights if isinstance(channel, Learned) else None,
-                    threads=self.threads,
-                    execution=self.execution,
-                    phases=Phases(),
-                    timing=False,
                 )
             self.lists[channel.name] = found
         return self.lists[channel.name]
@@ -229,7 +227,7 @@ class Gathering:
                     int(wanted.max()),
                     channel.interaction,
                     channel.mode,
-                    threads=self.threads,
+                    threads=self.options.threads,
                 )
                 beyond = np.arange(numbers.shape[1]) >= wanted[:, None]
                 scores[rows, : numbers.shape[1]] = found

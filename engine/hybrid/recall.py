@@ -206,9 +206,7 @@ class Recalling(Gathering):
                 if hints := self.routes[row].hints:
                     changed[row] = self.batch.narrowed(row, Comparison("type", "in", hints))
         batch = self.batch.only(rows, changed)
-        part = Gathering(
-            batch, self.backend, self.sources, self.strategy, threads=self.threads, execution=self.execution, of=self
-        )
+        part = Gathering(batch, self.backend, self.sources, self.strategy, self.options, of=self)
         self._passes.setdefault(channel.name, []).append(part)
         return part.found(channel, vectors)
 

@@ -13,7 +13,6 @@ every candidate that has a vector, so that a fusion of scores compares like with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,75 +24,31 @@ from ..backends.choose import Backend
 from ..fuse.candidates import Candidates, best
 from ..records.decision import Decision
 from ..records.hits import Hits
-from ..search.batch import AnyQuery, Batch, as_queries, prepare
-from ..search.lexical import check_how, spread
-from ..storage.memory import Memory
+from ..search.batch import Batch
+from ..search.lexical import spread
+from ..search.options import SearchOptions
 from .evidence import Evidence, Gathering, Integers
 from .explain import _explain
-from .rerank import DEPTH, CheckedReranker, check_reranker, reranked
+from .rerank import reranked
 from .sources import Sources
 from .strategy import Strategy
 
 
 def gathering_of(
-    batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, *, threads: int, execution: str
+    batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
 ) -> Gathering:
     """What gathers a strategy's evidence."""
     if not strategy.recalls:
-        return Gathering(batch, backend, sources, strategy, threads=threads, execution=execution)
+        return Gathering(batch, backend, sources, strategy, options)
     # Not above: it is a `Gathering`.
     from .recall import Recalling
 
-    return Recalling(batch, backend, sources, strategy, threads=threads, execution=execution)
+    return Recalling(batch, backend, sources, strategy, options)
 
 
-def search(
-    memory: Memory,
-    backend: Backend,
-    sources: Sources,
-    queries: Sequence[AnyQuery],
-    k: int,
-    strategy: Strategy,
-    *,
-    threads: int,
-    execution: str,
-    timing: bool,
-    windows: Callable[[str], int],
-    reranker: CheckedReranker | None = None,
-    rerank_depth: int = DEPTH,
-) -> Hits:
-    """As `Engine.search`."""
-    asked = as_queries(queries, "search")
-    check_how(threads, execution)
-    check_reranker(reranker)
-    batch = prepare(memory, asked, k, windows, aged=strategy.aged)
-    return answer(
-        batch,
-        backend,
-        sources,
-        strategy,
-        threads=threads,
-        execution=execution,
-        timing=timing,
-        reranker=reranker,
-        rerank_depth=rerank_depth,
-    )
-
-
-def answer(
-    batch: Batch,
-    backend: Backend,
-    sources: Sources,
-    strategy: Strategy,
-    *,
-    threads: int,
-    execution: str,
-    timing: bool,
-    reranker: CheckedReranker | None = None,
-    rerank_depth: int = DEPTH,
-) -> Hits:
-    """The hits of a batch by a strategy; `Batch` is one that was made with its `aged`."""
-    gathering = gathering_of(batch, backend, sources, strategy, threads=threads, execution=execution)
+def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions) -> Hits:
+    """The hits of a batch by a strategy. The batch is one that was prepared with the strategy's `aged`."""
+    gathering = gathering_of(batch, backend, sources, strategy, options)
     candidates, fused = gathering.evidence()
     with gathering.phases("fuse"):
         wanted = np.array([asked.k for asked in batch.asked], dtype=np.int64)
@@ -109,34 +64,20 @@ def answer(
         partial(_explain, gathering, candidates, fused),
         source=batch.source,
     )
-    if reranker is not None:
+    if options.reranker is not None:
         with gathering.phases("rerank"):
             vectors = gathering.vectors if strategy.dense else None
-            hits = reranked(hits, batch, sources, reranker, rerank_depth, vectors)
+            hits = reranked(hits, batch, sources, options.reranker, options.rerank_depth, vectors)
     decided = gathering.decisions()
     if decided is not None:
         plain = Decision(strategy.name)
         hits = replace(hits, decisions=tuple(decided.get(row, plain) for row in batch.source))
-    return replace(hits, timing=gathering.phases.milliseconds) if timing else hits
+    return replace(hits, timing=gathering.phases.milliseconds) if options.timing else hits
 
 
-def gather(
-    memory: Memory,
-    backend: Backend,
-    sources: Sources,
-    queries: Sequence[AnyQuery],
-    strategy: Strategy,
-    *,
-    threads: int,
-    execution: str,
-    windows: Callable[[str], int],
-) -> Evidence:
-    """As `Engine.candidates`: the evidence, and what turns its documents into ids."""
-    asked = as_queries(queries, "candidates")
-    check_how(threads, execution)
-    batch = prepare(memory, asked, 1, windows, aged=strategy.aged)
-    gathering = gathering_of(batch, backend, sources, strategy, threads=threads, execution=execution)
-    candidates = gathering.candidates()
+def gather(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions) -> Evidence:
+    """As `Engine.candidates`: the evidence of each query, and what turns its documents into ids."""
+    candidates = gathering_of(batch, backend, sources, strategy, options).candidates()
     # Equal queries are worked out once: each gets the candidates of the row that holds its answer.
     source = np.array(batch.source, dtype=np.int64)
     counts = np.diff(candidates.offsets)[source]

@@ -4,91 +4,102 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from ..backends.choose import Backend
 from ..errors import FanrankError, QueryError, RecordError
 from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
 from ..storage.memory import Memory
 from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
-from .recency import Recency
+from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 
 
-class Monitored:
-    """The part of `Engine` that watches it."""
+class Monitor:
+    """Counts and learned values of one engine, by namespace.
 
-    backend: Backend
+    `epsilon`, `max_windows` and `rate` are those of `Recency`. Raises `ParameterError` as it does.
+    """
 
-    def __init__(self, **recency: Any) -> None:
-        Recency(**recency)
-        self._recency_options = recency
+    def __init__(self, *, epsilon: float = EPSILON, max_windows: int | None = MAX_WINDOWS, rate: float = RATE) -> None:
+        Recency(epsilon=epsilon, max_windows=max_windows, rate=rate)
+        self.epsilon = epsilon
+        self.max_windows = max_windows
+        self.rate = rate
         self._recency: dict[str, Recency] = {}
         self._health: dict[str, Health] = {}
         self._drift: dict[str, Drift] = {}
-
-    def _ready(self) -> Memory:
-        raise NotImplementedError
-
-    def _windows(self, namespace: str) -> int:
-        return self.recency(namespace).windows()
+        self._drift_of: ref[Memory] | None = None
+        """The memory whose term numbers `_drift` compares; another memory may number terms otherwise."""
 
     def recency(self, namespace: str = "") -> Recency:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
-        return self._recency.setdefault(space_of(namespace), Recency(**self._recency_options))
+        namespace = checked_namespace(namespace)
+        return self._recency.setdefault(
+            namespace, Recency(epsilon=self.epsilon, max_windows=self.max_windows, rate=self.rate)
+        )
+
+    def windows(self, namespace: str) -> int:
+        """How many of a namespace's newest windows ``windows="auto"`` searches."""
+        return self.recency(namespace).windows()
 
     def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
+        self, memory: Memory, ids: Iterable[str], namespace: str, now: float | None, windows: int | None
     ) -> None:
-        """Tell which hits were used, so that the k* rule learns how recent useful records are (A032).
-
-        `now` is the queries' own time; `windows` how many windows they searched (None: all). Ids that are not live,
-        and records without a time, teach nothing.
-        """
+        """As `Engine.observe`, of the records in `memory`."""
         if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise RecordError("observe takes a batch: pass a list of ids")
         batch = [record_id for record_id in ids if isinstance(record_id, str)]
         Query(now=now)
-        recency, memory = self.recency(namespace), self._ready()
+        recency = self.recency(namespace)
         snapshot = memory.snapshot(namespace)
         ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
-    def health(self, namespace: str = "") -> HealthReport:
-        """Counts, latencies and fallbacks of the namespace's searches (C040)."""
-        return self._health_of(space_of(namespace)).snapshot()
+    def health(self, namespace: str) -> HealthReport:
+        """As `Engine.health`."""
+        return self._health_of(checked_namespace(namespace)).snapshot()
 
-    def drift(self, namespace: str = "") -> DriftReport:
-        """How far the namespace's most frequent terms have moved since the last call (B014)."""
-        snapshot = self._ready().snapshot(space_of(namespace))
+    def drift(self, memory: Memory, namespace: str) -> DriftReport:
+        """As `Engine.drift`, of the records in `memory`."""
+        snapshot = memory.snapshot(checked_namespace(namespace))
+        if self._drift_of is None or self._drift_of() is not memory:
+            self._drift.clear()
+            self._drift_of = ref(memory)
         df = snapshot.all_document_frequencies()
         terms = np.flatnonzero(df)
         return self._drift.setdefault(namespace, Drift()).check(top_terms(terms, df[terms], TOP_TERMS))
 
-    def _health_of(self, namespace: str) -> Health:
-        return self._health.setdefault(namespace, Health(namespace))
+    def drop(self, namespace: str) -> None:
+        """Forget what was counted and learned of a namespace."""
+        for kept in (self._recency, self._health, self._drift):
+            kept.pop(namespace, None)
 
-    def _count(self, hits: Hits, seconds: float, fallback: str | None) -> None:
+    def count(self, hits: Hits, seconds: float, fallback: str | None = None) -> None:
+        """Count an answered batch that took so many seconds; `fallback` says why another path than usual answered."""
         spaces = [query.namespace for query in hits.queries]
         rows: dict[str, list[int]] = {namespace: [] for namespace in spaces}
         for row, namespace in enumerate(spaces if len(rows) > 1 else ()):
             rows[namespace].append(row)
-        for namespace, own in rows.items():
-            results = hits.counts[own] if len(rows) > 1 else hits.counts
+        for namespace, positions in rows.items():
+            results = hits.counts[positions] if len(rows) > 1 else hits.counts
             self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
 
-    def _count_failure(self, queries: object, error: FanrankError) -> None:
+    def count_failure(self, queries: object, error: FanrankError, backend: str) -> None:
+        """Count a batch that failed while the named backend served."""
         batch = queries if isinstance(queries, (list, tuple)) else [queries]
         spaces = Counter(query.namespace if isinstance(query, Query) else "" for query in batch)
         for namespace, count in spaces.items():
-            self._health_of(namespace).fail(count, error, backend=self.backend.name)
+            self._health_of(namespace).fail(count, error, backend=backend)
+
+    def _health_of(self, namespace: str) -> Health:
+        return self._health.setdefault(namespace, Health(namespace))
 
 
-def space_of(namespace: object) -> str:
-    """The namespace's name. Raises `QueryError`."""
+def checked_namespace(namespace: object) -> str:
+    """The namespace's name. Raises `QueryError` for what is no string."""
     if not isinstance(namespace, str):
         raise QueryError(f"a namespace's name must be a string, not {type(namespace).__name__}")
     return namespace

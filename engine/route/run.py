@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,17 +23,17 @@ import numpy.typing as npt
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
-from ..hybrid.rerank import DEPTH, CheckedReranker, check_reranker, reranked
+from ..hybrid.rerank import reranked
 from ..hybrid.sources import Sources, check_vectors, query_vectors
 from ..hybrid.strategy import Strategy
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation
 from ..records.hits import Hits
 from ..records.query import Query
-from ..search import lexical as searching
-from ..search.batch import AnyQuery, Asked, Batch, as_queries, prepare
+from ..search import lexical
+from ..search.batch import Asked, Batch
 from ..search.explain import position_of
-from ..storage.memory import Memory
+from ..search.options import SearchOptions
 from .cascade import Cascade
 from .classifier import Classifier
 from .policy import Policy
@@ -49,46 +49,17 @@ SOFT_DEPTH = 100
 _PLAIN = Strategy("bm25")
 
 
-@dataclass(frozen=True)
-class How:
-    """What every part of a batch is answered with."""
+def answer(batch: Batch, backend: Backend, sources: Sources, policy: Policy, options: SearchOptions) -> Hits:
+    """The hits of a batch under a policy, and in `Hits.decisions` what the policy decided for each query.
 
-    backend: Backend
-    sources: Sources
-    threads: int
-    execution: str
-    timing: bool
-    reranker: CheckedReranker | None
-    rerank_depth: int
-
-
-def search(
-    memory: Memory,
-    backend: Backend,
-    sources: Sources,
-    queries: Sequence[AnyQuery],
-    k: int,
-    policy: Policy,
-    *,
-    threads: int,
-    execution: str,
-    timing: bool,
-    windows: Callable[[str], int],
-    reranker: CheckedReranker | None = None,
-    rerank_depth: int = DEPTH,
-) -> Hits:
-    """As `Engine.search` under a policy; `Hits.decisions` says what it decided."""
-    asked = as_queries(queries, "search")
-    searching.check_how(threads, execution)
-    check_reranker(reranker)
-    batch = prepare(memory, asked, k, windows, aged=policy.aged)
+    The batch is one that was prepared with the policy's `aged`. Raises `QueryError` and `ModelMismatchError`.
+    """
     _check(batch, sources, policy)
-    how = How(backend, sources, threads, execution, timing, reranker, rerank_depth)
-    run = _Run(how, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
+    run = _Run(backend, sources, options, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
     rows = sorted(set(batch.source))
     answers = _Answers(len(batch), batch.width)
     run.answer(policy, rows, [batch.asked[row] for row in rows], batch, answers)
-    return answers.hits(batch, run, timing)
+    return answers.hits(batch, run)
 
 
 def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
@@ -156,7 +127,7 @@ class _Answers:
             self.explainers[row] = found.explainer, place
         self.served.append(found.backend)
 
-    def hits(self, batch: Batch, run: _Run, timing: bool) -> Hits:
+    def hits(self, batch: Batch, run: _Run) -> Hits:
         source = np.array(batch.source, dtype=np.int64)
         explainers = self.explainers
 
@@ -173,7 +144,7 @@ class _Answers:
             ", ".join(dict.fromkeys(name for served in self.served for name in served.split(", "))),
             batch.resolver(),
             explain,
-            run.milliseconds if timing else None,
+            run.milliseconds if run.options.timing else None,
             reranked=None if self.reranked is None else self.reranked[source],
             decisions=tuple(self.decisions[row] for row in batch.source),
             source=batch.source,
@@ -183,8 +154,10 @@ class _Answers:
 class _Run:
     """Answers parts of the batch, and keeps the time that each stage took."""
 
-    def __init__(self, how: How, repeats: Integers) -> None:
-        self.how = how
+    def __init__(self, backend: Backend, sources: Sources, options: SearchOptions, repeats: Integers) -> None:
+        self.backend = backend
+        self.sources = sources
+        self.options = options
         self.repeats = repeats  # [queries of the batch] how often a row that is worked out stands in it
         self.milliseconds: dict[str, float] = {}
 
@@ -232,7 +205,7 @@ class _Run:
         if len(confident):
             own = [rows[place] for place in confident.tolist()]
             ask = [asked[place] for place in confident.tolist()]
-            if self.how.reranker is None:
+            if self.options.reranker is None:
                 answers.take(own, _rows(first, confident), [one.k for one in ask])
             else:  # searched again, as deep as it is reranked: next to the reranker words cost nothing
                 self._strategy(_PLAIN, own, ask, batch, answers)
@@ -294,9 +267,9 @@ class _Run:
         part = batch.part(asked)
         found = SoftAnswer(part, weights, lists, router).hits()
         each = spent.lap("fuse")
-        if self.how.reranker is not None:
-            vectors = query_vectors(part, self.how.sources) if router.dense else None
-            found = reranked(found, part, self.how.sources, self.how.reranker, self.how.rerank_depth, vectors)
+        if self.options.reranker is not None:
+            vectors = query_vectors(part, self.sources) if router.dense else None
+            found = reranked(found, part, self.sources, self.options.reranker, self.options.rerank_depth, vectors)
             each += spent.lap("rerank")
         answers.take(rows, found, [one.k for one in asked])
         for place, row in enumerate(rows):
@@ -323,26 +296,16 @@ class _Run:
         reranked: bool = True,
         stage: str | None = None,
     ) -> Hits:
-        how = self.how
         started = time.perf_counter()
         part = batch.part(asked)
-        if strategy.plain and (how.reranker is None or stage is not None or not reranked):
-            found = searching.answer(part, how.backend, threads=how.threads, execution=how.execution, timing=how.timing)
+        options = self.options if reranked else replace(self.options, reranker=None)
+        if strategy.plain and (options.reranker is None or stage is not None):
+            found = lexical.answer(part, self.backend, options)
         else:
-            found = hybrid.answer(
-                part,
-                how.backend,
-                how.sources,
-                strategy,
-                threads=how.threads,
-                execution=how.execution,
-                timing=how.timing,
-                reranker=how.reranker if reranked else None,
-                rerank_depth=how.rerank_depth,
-            )
+            found = hybrid.answer(part, self.backend, self.sources, strategy, options)
         if stage is not None:
             self._add(stage, (time.perf_counter() - started) * 1e3)
-        elif how.timing:
+        elif self.options.timing:
             for name, spent in (found.timing or {}).items():
                 self._add(name, spent)
         return found
@@ -377,7 +340,7 @@ class _Run:
         """The queries, those with their vectors that more than one dense strategy, or a reranker too, will ask for."""
         asked = list(asked)
         uses = [sum(bool(strategies[name].dense) for name in own) for own in weights]
-        often = [place for place, own in enumerate(uses) if own > 1 or (own and self.how.reranker is not None)]
+        often = [place for place, own in enumerate(uses) if own > 1 or (own and self.options.reranker is not None)]
         if often:
             for place, one in zip(often, self._with_vectors([asked[place] for place in often], batch), strict=True):
                 asked[place] = one
@@ -386,7 +349,7 @@ class _Run:
     def _with_vectors(self, asked: Sequence[Asked], batch: Batch) -> list[Asked]:
         """The queries with the vectors of their texts, so that each text is encoded once."""
         part = batch.part(asked)
-        vectors, has = query_vectors(part, self.how.sources)
+        vectors, has = query_vectors(part, self.sources)
         return [
             one._replace(query=replace(one.query, vector=vectors[place]))
             if has[place] and one.query.vector is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -12,21 +12,20 @@ import numpy.typing as npt
 
 from ..arrays import offsets_of, ranges
 from ..backends.choose import Backend
-from ..errors import ParameterError
 from ..index.bm25 import SCALE
 from ..index.learned import SCORE_UNIT, query_terms
 from ..index.masks import EVERYTHING
 from ..index.snapshot import Snapshot
-from ..plan.options import EXECUTIONS
 from ..plan.plan import Plan, plan_of
 from ..plan.requests import Limits, Requests
 from ..records.hits import Hits
-from ..records.query import DEFAULT_K, Query
+from ..records.query import Query
 from ..storage.memory import Memory
 from ..text.vocabulary import Vocabulary
 from ..timing import Phases
-from .batch import AnyQuery, Batch, Corpus, Integers, as_queries, prepare
+from .batch import Batch, Corpus, Integers
 from .explain import explainer_of
+from .options import SearchOptions
 
 UNKNOWN = -1
 
@@ -46,12 +45,10 @@ def listed(
     batch: Batch,
     backend: Backend,
     depths: Mapping[int, int],
+    options: SearchOptions,
+    phases: Phases,
     *,
     learned: Mapping[int, Mapping[str, float]] | None = None,
-    threads: int,
-    execution: str,
-    phases: Phases,
-    timing: bool,
 ) -> Listed:
     """The best documents of each row by BM25, or by `learned` weights (by row): ``depths[row]`` of them."""
     memory, rows = batch.memory, batch.rows
@@ -79,9 +76,9 @@ def listed(
             tuple(plans.values()),
             len(batch),
             width,
-            threads=threads,
-            execution=execution,
-            phases=phases if timing else None,
+            threads=options.threads,
+            execution=options.execution,
+            phases=phases if options.timing else None,
         )
     with phases("convert"):
         unit = 1.0 / SCALE if learned is None else SCORE_UNIT
@@ -175,42 +172,12 @@ def _requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], word
     )
 
 
-def check_how(threads: int, execution: str) -> None:
-    """Raise `ParameterError` for a way of searching that there is not."""
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ParameterError(f"threads must be 1 or more, not {threads!r}")
-    if execution not in EXECUTIONS:
-        raise ParameterError(f"unknown execution {execution!r}; there are: {', '.join(EXECUTIONS)}")
-
-
-def search(
-    memory: Memory,
-    backend: Backend,
-    queries: Sequence[AnyQuery],
-    k: int = DEFAULT_K,
-    *,
-    threads: int = 1,
-    execution: str = "auto",
-    timing: bool = False,
-    windows: Callable[[str], int],
-) -> Hits:
-    """As `Engine.search` with the strategy ``bm25``. `windows` gives each namespace's k*."""
-    phases = Phases()
-    with phases("prepare"):
-        asked = as_queries(queries, "search")
-        check_how(threads, execution)
-        batch = prepare(memory, asked, k, windows)
-    return answer(batch, backend, threads=threads, execution=execution, timing=timing, phases=phases)
-
-
-def answer(
-    batch: Batch, backend: Backend, *, threads: int, execution: str, timing: bool, phases: Phases | None = None
-) -> Hits:
-    """The hits of a batch by BM25; `phases` has what ran before, if anything did."""
+def answer(batch: Batch, backend: Backend, options: SearchOptions, phases: Phases | None = None) -> Hits:
+    """The hits of a batch by BM25. `phases` holds the phases that ran before this call, if any did."""
     phases = phases or Phases()
     with phases("prepare"):
         depths = {row: batch.asked[row].k for row in batch.rows}
-    found = listed(batch, backend, depths, threads=threads, execution=execution, phases=phases, timing=timing)
+    found = listed(batch, backend, depths, options, phases)
     with phases("convert"):
         return Hits(
             *spread(batch, found.scores, found.documents, found.counts),
@@ -218,8 +185,8 @@ def answer(
             found.served,
             batch.resolver(),
             explainer_of(batch, found.plans),
-            phases.milliseconds if timing else None,
-            phases.counts.get("postings") if timing else None,
+            phases.milliseconds if options.timing else None,
+            phases.counts.get("postings") if options.timing else None,
             source=batch.source,
         )
 

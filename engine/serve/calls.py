@@ -13,19 +13,21 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 from ..errors import DeadlineError
-from ..hybrid.rerank import CheckedReranker
 from ..hybrid.strategy import Strategy
 from ..monitor.health import logger
 from ..records.hits import Hits
 from ..records.query import Query
+from ..rerank.reranker import DEPTH
 from ..route.cascade import Cascade
 from ..route.policy import Answerer
 from ..search.batch import k_of
+from ..search.options import SearchOptions
+from ..signatures import BatchKeywords, read_keywords
 
 
 class State(enum.Enum):
@@ -35,39 +37,62 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
+class LaunchOptions:
     """What all callers of one launch have in common."""
 
-    strategy: Answerer
-    reranker: CheckedReranker | None
-    rerank_depth: int
-    threads: int | None
-    execution: str
+    answerer: Answerer
+    search: SearchOptions
+    any_threads: bool
+    """Whether the launch chooses its threads by its size, whatever `search` says."""
 
-    def joins(self, other: Options) -> bool:
+    @classmethod
+    def of(cls, keywords: BatchKeywords, threads: int | None) -> LaunchOptions:
+        """Those of a call's keywords; `threads` None lets the launch choose. Raises `ParameterError`."""
+        answerer, options = read_keywords({**keywords, "threads": 1 if threads is None else threads})
+        if options.reranker is None and options.rerank_depth != DEPTH:
+            # The depth changes nothing without a reranker, and must not keep callers apart.
+            options = replace(options, rerank_depth=DEPTH)
+        return cls(answerer, options, threads is None)
+
+    def joins(self, other: LaunchOptions) -> bool:
         """Whether queries with these and the other options have the answers that they have alone, if asked at once."""
         return (self is other or self.equals(other)) and not self.approximate
 
-    def equals(self, other: Options) -> bool:
-        own, others = ((one.rerank_depth, one.threads, one.execution) for one in (self, other))
-        if own != others or self.reranker is not other.reranker:
+    def equals(self, other: LaunchOptions) -> bool:
+        """Whether both ask for the same."""
+        mine, theirs = self.search, other.search
+        if (mine.rerank_depth, mine.threads, mine.execution) != (theirs.rerank_depth, theirs.threads, theirs.execution):
             return False
-        if self.strategy is other.strategy:
+        if self.any_threads != other.any_threads or mine.reranker is not theirs.reranker:
+            return False
+        if self.answerer is other.answerer:
             return True
         try:
-            # Equal tables can differ in their order, in which shares are added up: other sums. Their texts tell.
-            return bool(self.strategy == other.strategy) and self._written == other._written
+            # Equal tables can list their entries in another order, and shares are added up in that order, which
+            # changes the sums. Their texts tell the order.
+            return bool(self.answerer == other.answerer) and self._text == other._text
         except Exception:  # of a fusion of the caller's own
             return False
 
+    @property
+    def keywords(self) -> BatchKeywords:
+        """The keywords that ask for the same."""
+        own = self.search
+        return {
+            "strategy": self.answerer,
+            "reranker": own.reranker,
+            "rerank_depth": own.rerank_depth,
+            "execution": own.execution,
+        }
+
     @cached_property
-    def _written(self) -> str:
-        return repr(self.strategy)
+    def _text(self) -> str:
+        return repr(self.answerer)
 
     @cached_property
     def approximate(self) -> bool:
         """Whether which documents are looked at depends on the batch: an HNSW graph is asked for the largest k."""
-        return any(channel.mode == "hnsw" for strategy in _strategies(self.strategy) for channel in strategy.dense)
+        return any(channel.mode == "hnsw" for strategy in _strategies(self.answerer) for channel in strategy.dense)
 
 
 def _strategies(answerer: Answerer) -> list[Strategy]:
@@ -82,7 +107,7 @@ class Call:
     """A batch, by what it is answered, and its answer. `deadline` is a time of `time.monotonic`."""
 
     def __init__(
-        self, queries: tuple[Query, ...], k: int, options: Options, *, deadline: float | None, patient: bool
+        self, queries: tuple[Query, ...], k: int, options: LaunchOptions, *, deadline: float | None, patient: bool
     ) -> None:
         self.queries = queries
         self.k = k

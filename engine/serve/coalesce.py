@@ -16,28 +16,29 @@ import asyncio
 import atexit
 import math
 import os
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import replace
+from typing import Protocol, TypedDict
 
-from ..encoders.models import positive
 from ..errors import DeadlineError, FanrankError, OverloadedError, ParameterError, QueryError, StorageError
-from ..hybrid.rerank import DEPTH, CheckedReranker, check_reranker
-from ..hybrid.strategy import AnyStrategy
 from ..records.hits import Hits
 from ..records.query import DEFAULT_K, Query, check_k
-from ..route.policy import Policy, strategy_of
 from ..search.batch import AnyQuery, as_queries
-from ..search.lexical import check_how
+from ..searcher import Searcher
+from ..signatures import BatchKeywords
 from ..storage.memory import cores
-from .calls import Awaited, Blocked, Call, Options, Promised, State, expired, left_until, settle
+from .calls import Awaited, Blocked, Call, LaunchOptions, Promised, State, expired, left_until, settle
 
-if TYPE_CHECKING:
-    from ..engine import Engine
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
 
 MAX_BATCH = 512
 MAX_WAITING = 1 << 16
@@ -78,6 +79,13 @@ class Statistics(TypedDict):
     """Callers whose deadline passed, likewise."""
 
 
+class Searched(Protocol):
+    """An engine: whatever has a searcher."""
+
+    @property
+    def searcher(self) -> Searcher: ...
+
+
 class Coalescer:
     """Answers the batches of many callers together, each with the hits of a call of its own (`Engine.search`).
 
@@ -92,17 +100,17 @@ class Coalescer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Searched,
         *,
         max_wait: float = 0.0,
         max_batch: int = MAX_BATCH,
         max_waiting: int = MAX_WAITING,
         threads: int | None = None,
     ) -> None:
-        self.engine = engine
+        self.searcher = engine.searcher
         self.max_wait, self.max_batch, self.max_waiting, self.threads = 0.0, MAX_BATCH, MAX_WAITING, threads
         self.configure(max_wait=max_wait, max_batch=max_batch, max_waiting=max_waiting, threads=threads)
-        self._options = Options(strategy_of("bm25"), None, DEPTH, None, "auto")
+        self._options = LaunchOptions.of({}, None)
         self._closed = False
         self._reset()
         _coalescers.add(self)
@@ -176,37 +184,33 @@ class Coalescer:
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy = "bm25",
-        reranker: CheckedReranker | None = None,
-        rerank_depth: int = DEPTH,
         threads: int | None = None,
-        execution: str = "auto",
         deadline: float | None = None,
         wait: bool = True,
+        **keywords: Unpack[BatchKeywords],
     ) -> Hits:
-        """As `Engine.search`, together with whoever waits; the options are its own.
+        """As `Engine.search`, together with whoever waits; `keywords` are its own.
 
         `deadline` are seconds from now: if the answer is not there by then, `DeadlineError`, and queries that were not
         begun are not run. Without `wait`, `OverloadedError` where `max_waiting` queries wait already. From within a
         launch (a callback, a reranker, an encoder) it runs at once, whatever its deadline. Raises as `Engine.search`,
         whatever is asked beside it, and `StorageError` once the coalescer is closed.
         """
-        how = {"strategy": strategy, "reranker": reranker, "rerank_depth": rerank_depth, "execution": execution}
         batch = _held(queries)
         size = _size(batch)
         until = _until(deadline)
         if self._launching():
-            return self._within(batch, k, threads, how)
+            return self._within(batch, k, threads, keywords)
         lane, me = self._lanes[size > self.max_batch], threading.get_ident()
         try:
             if until is None and self._enters(lane):
-                return self._alone(batch, k, size, threads, how)
+                return self._alone(batch, k, size, threads, keywords)
         finally:
             # Before anything is called: an interrupt there would leave the lane taken for ever.
             if lane.runner == me:
                 lane.runner = None
                 self._leaves(lane)
-        call = Blocked(*self._checked(batch, k, threads, how), deadline=until, patient=wait)
+        call = Blocked(*self._checked(batch, k, threads, keywords), deadline=until, patient=wait)
         try:
             self._enter([call])
             came = call.wait()
@@ -222,13 +226,10 @@ class Coalescer:
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy = "bm25",
-        reranker: CheckedReranker | None = None,
-        rerank_depth: int = DEPTH,
         threads: int | None = None,
-        execution: str = "auto",
         deadline: float | None = None,
         wait: bool = True,
+        **keywords: Unpack[BatchKeywords],
     ) -> Future[Hits]:
         """As `search`, but a future at once; a malformed batch raises here.
 
@@ -237,9 +238,8 @@ class Coalescer:
         deadline has passed no later than when the launch under way ends. Its callbacks run in the thread that launches:
         keep them short. From within a launch it never blocks, and ``result()`` there runs the search at once.
         """
-        how = {"strategy": strategy, "reranker": reranker, "rerank_depth": rerank_depth, "execution": execution}
         until = _until(deadline)
-        call = Promised(*self._checked(_held(queries), k, threads, how), deadline=until, patient=wait)
+        call = Promised(*self._checked(_held(queries), k, threads, keywords), deadline=until, patient=wait)
         # The call has the future, which has it weakly: a cycle would keep the answer until garbage is collected.
         own = weakref.ref(call)
         call.future.about_to_wait = lambda: self._hurry(own())
@@ -259,21 +259,17 @@ class Coalescer:
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy = "bm25",
-        reranker: CheckedReranker | None = None,
-        rerank_depth: int = DEPTH,
         threads: int | None = None,
-        execution: str = "auto",
         deadline: float | None = None,
         wait: bool = True,
+        **keywords: Unpack[BatchKeywords],
     ) -> Hits:
         """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue."""
-        how = {"strategy": strategy, "reranker": reranker, "rerank_depth": rerank_depth, "execution": execution}
         until = _until(deadline)
         if self._launching():
-            return self._within(_held(queries), k, threads, how)
+            return self._within(_held(queries), k, threads, keywords)
         loop = asyncio.get_running_loop()
-        call = Awaited(*self._checked(_held(queries), k, threads, how), deadline=until, patient=wait, loop=loop)
+        call = Awaited(*self._checked(_held(queries), k, threads, keywords), deadline=until, patient=wait, loop=loop)
         # All that come in one turn of the loop enter the queue together, at its end.
         if (arrivals := self._arrivals.get(loop)) is None:
             for other in list(self._arrivals):
@@ -304,27 +300,20 @@ class Coalescer:
             call.arrive()
 
     def _checked(
-        self, queries: Sequence[AnyQuery], k: int, threads: int | None, how: dict[str, Any]
-    ) -> tuple[tuple[Query, ...], int, Options]:
-        """What a call is made of. Raises what the search itself would raise of it."""
+        self, queries: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords
+    ) -> tuple[tuple[Query, ...], int, LaunchOptions]:
+        """The parts of a call. Raises, and counts, what the search itself would raise of them."""
         try:
-            strategy = strategy_of(how["strategy"])
-            asked = as_queries(queries, "search")
-            check_how(1 if threads is None else threads, how["execution"])
+            given = LaunchOptions.of(keywords, threads)
+            batch = as_queries(queries, "search")
             limit = check_k(k)
-            check_reranker(how["reranker"])
-            if how["reranker"] is not None:
-                positive("rerank_depth", how["rerank_depth"])
-        except FanrankError:
-            # The same error, and counted, whichever of several faults it names.
-            self.engine.search(queries, k, threads=1 if threads is None else threads, **how)
+        except FanrankError as error:
+            self.searcher.count_failure(queries, error)
             raise
-        depth = DEPTH if how["reranker"] is None else how["rerank_depth"]
-        given = Options(strategy, how["reranker"], depth, threads, how["execution"])
         last = self._options
-        if given.strategy is not last.strategy or not given.equals(last):
+        if given.answerer is not last.answerer or not given.equals(last):
             last = self._options = given
-        return asked, limit, last
+        return batch, limit, last
 
     @property
     def _waiting(self) -> int:
@@ -335,11 +324,11 @@ class Coalescer:
         small, large = self._lanes
         return threading.get_ident() in (small.runner, small.server, large.runner, large.server)
 
-    def _within(self, batch: Sequence[AnyQuery], k: int, threads: int | None, how: dict[str, Any]) -> Hits:
+    def _within(self, batch: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords) -> Hits:
         """Answer what is asked from within a launch."""
         if self._closed:
             raise _closed()
-        return self._alone(batch, k, _size(batch), threads, how)
+        return self._alone(batch, k, _size(batch), threads, keywords)
 
     def _hurry(self, call: Call | None) -> None:
         """Answer a call that this thread is about to wait for, if it is one that launches: nobody else would."""
@@ -557,10 +546,10 @@ class Coalescer:
                 for call in part:
                     call.failed(alike[0])
                     if isinstance(alike[0], FanrankError):
-                        self.engine._count_failure(call.queries, alike[0])
+                        self.searcher.count_failure(call.queries, alike[0])
                 continue
             # A scan numbers documents through the answer, and an answer to nothing is as wide as its own k.
-            opening = self.engine.opening
+            opening = self.searcher.index.building
             apart = [call for call in part if opening or not len(call)]
             if len(part) == 1:
                 error = self._single(part[0])
@@ -583,11 +572,11 @@ class Coalescer:
 
     def _single(self, call: Call) -> BaseException | None:
         """Answer one call, and say what it failed with."""
-        own = call.options
-        how: dict[str, Any] = {"strategy": own.strategy, "execution": own.execution}
-        how |= {"reranker": own.reranker, "rerank_depth": own.rerank_depth}
+        options = call.options
+        threads = None if options.any_threads else options.search.threads
         try:
-            call.answered(self._alone(call.queries, call.k, len(call), own.threads, how))
+            hits = self._alone(call.queries, call.k, len(call), threads, options.keywords)
+            call.answered(hits)
         except BaseException as error:
             call.failed(error)
             return error
@@ -603,17 +592,18 @@ class Coalescer:
             start += len(call)
         self._count(len(calls), hits)
 
-    def _launch(self, queries: Sequence[Query], k: int, options: Options) -> Hits:
+    def _launch(self, queries: Sequence[Query], k: int, options: LaunchOptions) -> Hits:
         """As `Engine.search`, but a failure is not counted: it is one caller's alone."""
-        started, own = time.perf_counter(), (options.strategy, options.reranker, options.rerank_depth)
-        how: dict[str, Any] = {"execution": options.execution, "timing": False}
-        how["threads"] = self._threads(options.threads, len(queries))
-        hits = self.engine._search(queries, k, *own, **how)
-        self.engine._count(hits, time.perf_counter() - started, None)
+        started = time.perf_counter()
+        threads = self._threads(None if options.any_threads else options.search.threads, len(queries))
+        hits = self.searcher.answer(queries, k, options.answerer, replace(options.search, threads=threads))
+        self.searcher.monitor.count(hits, time.perf_counter() - started)
         return hits
 
-    def _alone(self, queries: Sequence[AnyQuery], k: int, size: int, threads: int | None, how: dict[str, Any]) -> Hits:
-        hits = self.engine.search(queries, k, threads=self._threads(threads, size), **how)
+    def _alone(
+        self, queries: Sequence[AnyQuery], k: int, size: int, threads: int | None, keywords: BatchKeywords
+    ) -> Hits:
+        hits = self.searcher.search(queries, k, {**keywords, "threads": self._threads(threads, size)})
         self._count(1, hits)
         return hits
 

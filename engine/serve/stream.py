@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from ..backends.choose import Backend
 from ..errors import FanrankError, ParameterError, QueryError
@@ -24,13 +24,12 @@ from ..plan.plan import Plan
 from ..plan.verbs import Output
 from ..records.hits import Hits
 from ..records.query import check_k
-from ..search import lexical as searching
+from ..search import lexical
 from ..search.batch import AnyQuery, as_queries, prepare
 from ..search.keyword_scan import scan
+from ..search.options import SearchOptions
+from ..searcher import Searcher
 from ..timing import Phases
-
-if TYPE_CHECKING:
-    from ..engine import Engine
 
 MAX_AHEAD = 64
 DEVICE_TURNS = 2
@@ -59,49 +58,43 @@ class InTurn(Backend):
 
 
 def search_stream(
-    engine: Engine,
-    batches: Iterable[Sequence[AnyQuery]],
-    k: int,
-    *,
-    ahead: int,
-    threads: int,
-    execution: str,
-    timing: bool,
+    searcher: Searcher, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, *, ahead: int
 ) -> Iterator[Hits]:
     """As `Engine.search_stream`."""
     if isinstance(batches, str) or not isinstance(batches, Iterable):
         raise QueryError("search_stream takes batches: pass an iterable of lists of queries")
     k = check_k(k)
-    searching.check_how(threads, execution)
     if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead <= MAX_AHEAD:
         raise ParameterError(f"ahead must lie in [0, {MAX_AHEAD}], not {ahead!r}")
+    threads = options.threads
     turns = threading.BoundedSemaphore(threads), threading.BoundedSemaphore(DEVICE_TURNS)
+    # With workers, each batch is scored by one thread and the batches share the threads.
+    each = replace(options, threads=1) if ahead else options
 
     def begin(queries: Sequence[AnyQuery]) -> Callable[[], Hits]:
         started = time.perf_counter()
         try:
-            if engine.opening:
-                hits = scan(engine._memory, queries, k)
-                engine._count(hits, time.perf_counter() - started, "the index is being built")
+            if searcher.index.building:
+                hits = scan(searcher.index.memory, queries, k)
+                searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
-            asked = as_queries(queries, "search_stream")
-            batch = prepare(engine._ready(), asked, k, engine._windows)
+            checked = as_queries(queries, "search_stream")
+            batch = prepare(searcher.index.ready(), checked, k, searcher.monitor.windows)
         except FanrankError as error:
-            engine._count_failure(queries, error)
+            searcher.count_failure(queries, error)
             raise
         read = time.perf_counter() - started
-        backend = engine.backend
+        backend = searcher.backend
         serving = InTurn.of(backend, turns[backend.device is not None]) if ahead else backend
 
         def finish() -> Hits:
             begun = time.perf_counter()
-            own = threads if not ahead else 1
             try:
-                hits = searching.answer(batch, serving, threads=own, execution=execution, timing=timing)
+                hits = lexical.answer(batch, serving, each)
             except FanrankError as error:
-                engine._count_failure(queries, error)
+                searcher.count_failure(queries, error)
                 raise
-            engine._count(hits, read + time.perf_counter() - begun, None)
+            searcher.monitor.count(hits, read + time.perf_counter() - begun)
             return hits
 
         return finish

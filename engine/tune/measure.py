@@ -250,12 +250,13 @@ def encoding_afresh(engine: Engine) -> Iterator[None]:
 
     This goes for searches of other threads too: they are right, and slower. Measure in one thread at a time.
     """
-    kept = engine.encoder
+    models = engine.searcher.models
+    kept = models.encoder
     if not isinstance(kept, CachedEncoder) or isinstance(kept, RecordCache):
         yield
         return
-    engine.encoder = _Afresh(kept)
+    models.encoder = _Afresh(kept)
     try:
         yield
     finally:
-        engine.encoder = kept
+        models.encoder = kept

@@ -41,7 +41,6 @@ from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
 from .engine.fuse.agent_rrf import RecencyWarning
 from .engine.fuse.alpha import fit_alpha
 from .engine.fuse.candidates import Candidates
-from .engine.hybrid.rerank import CheckedReranker, CrossEncoderReranker, Verdict, validate
 from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
 from .engine.index.bm25 import BM25, METHODS
 from .engine.monitor.health import DriftReport, HealthReport
@@ -57,6 +56,7 @@ from .engine.records.hits import Hits
 from .engine.records.jsonl import read_records
 from .engine.records.query import Query, SearchScope
 from .engine.records.record import Record
+from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Verdict, validate
 from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.cascade import Cascade
 from .engine.route.classifier import Classifier

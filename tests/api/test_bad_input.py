@@ -36,8 +36,8 @@ def state(made: fr.Engine) -> tuple[Any, ...]:
         hits.documents.tolist(),
         made.stats(),
         made.namespaces,
-        list(made._memory.encoder.vocabulary.strings),
-        {name: list(column.strings) for name, column in made._memory.values.items()},
+        list(made.index.memory.encoder.vocabulary.strings),
+        {name: list(column.strings) for name, column in made.index.memory.values.items()},
         str(made.explain("milk tea", "2")),
     )
 

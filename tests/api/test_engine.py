@@ -20,7 +20,7 @@ from support import history
 from support.history import WORDS
 
 import fanrank as fr
-from fanrank.engine.engine import Engine as EngineClass
+from fanrank.engine.opening import OpenIndex
 from fanrank.engine.storage import failpoints, memory, writes
 from fanrank.engine.storage.memory import Memory
 
@@ -92,7 +92,7 @@ def test_writes_that_no_checkpoint_holds_are_replayed(tmp_path: Path) -> None:
     engine.drop("n")
     engine.add(records(2, 3, "n"))
     expected = answers(engine)
-    engine._memory.directory = None  # as if the process ended here
+    engine.index.memory.directory = None  # as if the process ended here
     engine.close()
     with fr.Engine.open(tmp_path) as again:
         assert again.opened == "loaded"
@@ -375,7 +375,7 @@ def test_an_older_copy_of_the_records(tmp_path: Path) -> None:
     assert answers(engine) == stated()
     engine.add([fr.Record(f"other{n}", "d4") for n in range(20)])
     expected = answers(engine)
-    engine._memory.directory = None  # as if the process ended here
+    engine.index.memory.directory = None  # as if the process ended here
     engine.close()
     with fr.Engine.open(path) as again:
         assert again.opened == "built: there were no index files"
@@ -388,13 +388,13 @@ def test_without_an_index_keywords_are_scanned_for(tmp_path: Path, monkeypatch: 
         engine.add([fr.Record("2", "billing and billing, of the night job", time=2.0), fr.Record("3", "lunch")])
         engine.add([fr.Record("4", "Billing", "n"), *(fr.Record(f"u{n}", "teapot", user="u") for n in range(5))])
     go = threading.Event()
-    fill = EngineClass._fill
+    fill = OpenIndex.fill
 
-    def slow(self: fr.Engine, progress: bool = False) -> None:
+    def slow(self: OpenIndex, progress: bool = False) -> None:
         assert go.wait(30)
         fill(self, progress)
 
-    monkeypatch.setattr(EngineClass, "_fill", slow)
+    monkeypatch.setattr(OpenIndex, "fill", slow)
     engine = fr.Engine.open(tmp_path, wait=False)
     try:
         batch = [
@@ -430,19 +430,26 @@ def test_without_an_index_keywords_are_scanned_for(tmp_path: Path, monkeypatch: 
     engine.close()
 
 
+def settled(engine: fr.Engine) -> bool:
+    """Waits until the thread that opens the engine has ended."""
+    for thread in threading.enumerate():
+        if thread.name == "fanrank-open":
+            thread.join(30)
+    return not engine.opening
+
+
 def test_what_opening_behind_fails_with_comes_with_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path).close()
 
-    def fails(self: fr.Engine, progress: bool = False) -> None:
+    def fails(self: OpenIndex, progress: bool = False) -> None:
         raise fr.StorageError("the disk is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(EngineClass, "_fill", fails)
+        patched.setattr(OpenIndex, "fill", fails)
         engine = fr.Engine.open(tmp_path, wait=False)
-        assert engine._opening is not None
-        engine._opening.join(30)
+        assert settled(engine)
         for call in (lambda: engine.search(["a1"]), lambda: engine.add(records(1, 99)), lambda: len(engine)):
             # Not the reason itself, which may name another tenant's record.
             with pytest.raises(fr.StorageError, match=r"could not be built \(StorageError\)"):
@@ -515,14 +522,14 @@ def test_a_checkpoint_that_fails_stops_nobody(tmp_path: Path, monkeypatch: pytes
     engine.add(records(4))
     failpoints.arm(point, action=disk_full)
     engine.add(records(8, 4))
-    engine._memory.join()
+    engine.index.memory.join()
     stats = engine.stats()
     assert "No space left" in stats["background_error"]
     assert (stats["checkpointed"], stats["checkpoints"], stats["sequence"]) == (0, 0, 12)
     # Writes go on, and no attempt comes right after the last.
     engine.add(records(18, 12))
     engine.add(records(8, namespace="n"))
-    engine._memory.join()
+    engine.index.memory.join()
     assert engine.stats()["checkpoints"] == 0
     failpoints.arm(point, action=disk_full)
     with pytest.raises(fr.StorageError, match="No space left"):
@@ -612,7 +619,7 @@ def test_the_index_is_compared_with_the_records(tmp_path: Path) -> None:
         engine.add([fr.Record(f"r{n}", "tea", namespace=f"t{n % 3}") for n in range(30)])
         engine.delete(["r0", "r3"], namespace="t0")
         assert engine.verify() == {"records": 28, "missing": 0, "extra": 0}
-        memory = engine._memory
+        memory = engine.index.memory
         whole = memory.snapshots
         memory._become({**whole, "t1": whole["t1"].without(list(whole["t1"].find_all(["r1", "r4"]).values()))})
         assert engine.verify() == {"records": 28, "missing": 2, "extra": 0}

@@ -225,7 +225,7 @@ def test_a_tenant_fetches_its_own_alone(tmp_path: Path) -> None:
 def test_the_scan_before_there_is_an_index_sees_one_tenant(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         engine.add([fr.Record("1", "billing job", A), fr.Record("1", "billing job", B), fr.Record("2", "billing", B)])
-        hits = scan(engine._memory, [fr.Query("billing", namespace=name) for name in (A, B, "nobody")], 9)
+        hits = scan(engine.index.memory, [fr.Query("billing", namespace=name) for name in (A, B, "nobody")], 9)
         assert list(hits) == [[("1", 1.0)], [("2", 1.0), ("1", 1.0)], []]
 
 

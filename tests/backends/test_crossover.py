@@ -67,7 +67,7 @@ def test_work_is_the_postings_touched() -> None:
     engine = fr.Engine.from_records(
         [fr.Record(str(n), "tea milk" if n % 2 else "tea") for n in range(10)], analyzer="minimal"
     )
-    snapshot = engine._memory.snapshots[""]
+    snapshot = engine.index.memory.snapshots[""]
     tea, milk = (engine.encode([[term]])[0].tolist()[0] for term in ("tea", "milk"))
     queries = [[tea], [tea, milk], [tea, tea]]
     plan = make_plan(snapshot, [Request(row, terms, k=5) for row, terms in enumerate(queries)])

@@ -157,7 +157,7 @@ def test_it_sees_vectors_that_change_on_disk(monkeypatch: pytest.MonkeyPatch) ->
 
     def changed(*arguments: Any, **options: Any) -> fr.Engine:
         loaded = plain(*arguments, **options)
-        for snapshot in loaded._memory.snapshots.values():
+        for snapshot in loaded.index.memory.snapshots.values():
             for segment in snapshot.segments:
                 assert segment.vectors is not None
                 object.__setattr__(segment.vectors, "matrix", -np.array(segment.vectors.matrix))

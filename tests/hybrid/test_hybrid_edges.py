@@ -67,7 +67,7 @@ def test_hits_keep_no_other_tenant_alive(strategy: str) -> None:
     engine = fr.Engine(encoder=OWN)
     engine.add([fr.Record("a", "tea", embedding=[1, 0])])
     engine.add([fr.Record("b", "secret", embedding=[1, 0], namespace="other")])
-    held = weakref.ref(engine._memory.snapshots["other"].segments[0])
+    held = weakref.ref(engine.index.memory.snapshots["other"].segments[0])
     hits = engine.search([fr.Query("tea", vector=[1, 0])], strategy=strategy)
     engine.drop("other")
     gc.collect()

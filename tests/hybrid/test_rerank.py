@@ -15,7 +15,7 @@ from support import tiny_models
 
 from fanrank.engine.errors import EncoderError, ParameterError
 from fanrank.engine.evaluate import paired_bootstrap
-from fanrank.engine.hybrid.rerank import CheckedReranker, CrossEncoderReranker, name_of, rerank, validate
+from fanrank.engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, name_of, rerank, validate
 
 
 def score(query: str, text: str) -> float:

@@ -58,10 +58,10 @@ def arrays(segment: Segment) -> dict[str, Any]:
 
 
 def assert_same(one: fr.Engine, other: fr.Engine) -> None:
-    assert one._memory.encoder.vocabulary.strings == other._memory.encoder.vocabulary.strings
+    assert one.index.memory.encoder.vocabulary.strings == other.index.memory.encoder.vocabulary.strings
     assert one.namespaces == other.namespaces
     for name in one.namespaces:
-        mine, theirs = (own._memory.snapshot(name).segments for own in (one, other))
+        mine, theirs = (own.index.memory.snapshot(name).segments for own in (one, other))
         assert [segment.size for segment in mine] == [segment.size for segment in theirs]
         for left, right in zip(mine, theirs, strict=True):
             held, wanted = arrays(left), arrays(right)
@@ -87,7 +87,7 @@ def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk
     with monkeypatch.context() as patch:
         patch.setattr(postings, "_compiled", lambda: None)
         plain = built(90, 1, rich)
-    assert len(plain._memory.snapshot("").segments) > 1
+    assert len(plain.index.memory.snapshot("").segments) > 1
     for threads in (1, 2, 3, None):
         assert_same(built(90, threads, rich), plain)
 
@@ -105,10 +105,10 @@ def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch
         single.add(part)
     merged = {
         name: Snapshot((), own.bm25).extended([merge_segments(own.segments)])
-        for name, own in single._memory.snapshots.items()
+        for name, own in single.index.memory.snapshots.items()
     }
-    assert all(len(own.segments) > 1 for own in single._memory.snapshots.values())
-    single._memory.snapshots = merged
+    assert all(len(own.segments) > 1 for own in single.index.memory.snapshots.values())
+    single.index.memory.snapshots = merged
     assert_same(whole, single)
 
 
@@ -117,7 +117,7 @@ def test_a_segment_closes_with_its_window(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
     source = (fr.Record(f"r{n}", "tea", time=float(n)) for n in range(40))
     engine = fr.Engine.from_records(source, window=12.0)
-    assert [segment.size for segment in engine._memory.snapshot("").segments] == [12, 12, 12, 4]
+    assert [segment.size for segment in engine.index.memory.snapshot("").segments] == [12, 12, 12, 4]
 
 
 def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: in
     with pytest.raises(MemoryError, match="no room"):
         engine.add(source(), threads=threads)
     assert len(engine) == 1
-    assert engine._memory.encoder.vocabulary.strings == ["tea"]
+    assert engine.index.memory.encoder.vocabulary.strings == ["tea"]
     monkeypatch.undo()
     assert engine.add(records(5), threads=threads) == 5
 

@@ -309,8 +309,8 @@ def test_weights_that_do_not_fit() -> None:
 
 def test_text_queries_may_bring_weights() -> None:
     engine = fr.Engine.from_records([fr.Record("x", "cat dog"), fr.Record("y", "dog dog"), fr.Record("z", "cat")])
-    (snapshot,) = engine._memory.snapshots.values()
-    cat, dog = (engine._memory.encoder.encode_query(word)[0] for word in ("cat", "dog"))
+    (snapshot,) = engine.index.memory.snapshots.values()
+    cat, dog = (engine.index.memory.encoder.encode_query(word)[0] for word in ("cat", "dog"))
     repeated = make_plan(snapshot, [Request(0, [cat] * 3 + [dog] * 2, 3)])
     weighted = make_plan(snapshot, [Request(0, [cat, dog], 3, weights=[3, 2])])
     assert answer(serve("numpy"), weighted, 1, 3) == answer(serve("numpy"), repeated, 1, 3)
@@ -523,8 +523,8 @@ class Dataset:
     def __post_init__(self) -> None:
         self.data = load_beir(self.folder)
         engine = fr.Engine.from_records(self.data.records, backend="numpy")
-        (snapshot,) = engine._memory.snapshots.values()
-        width = len(engine._memory.encoder.vocabulary)
+        (snapshot,) = engine.index.memory.snapshots.values()
+        width = len(engine.index.memory.encoder.vocabulary)
         rows, terms, weights = [], [], []
         for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
             idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
@@ -535,7 +535,7 @@ class Dataset:
         documents = sparse.csr_matrix(
             (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
         )
-        asked = [engine._memory.encoder.encode_query(query.text) for query in self.data.queries]
+        asked = [engine.index.memory.encoder.encode_query(query.text) for query in self.data.queries]
         owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
         queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
         queries.sum_duplicates()

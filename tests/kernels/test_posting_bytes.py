@@ -65,7 +65,7 @@ def test_fewer_bytes_a_posting(posting_bytes: int, seed: int, launcher: Any) -> 
         assert wanted.counts.any()
         made = serve(engine, launcher, posting_bytes)
         assert_same(engine.search(batch, 5), wanted)
-        resident = made.residency.held(engine._memory.snapshot("").segments[0], False)
+        resident = made.residency.held(engine.index.memory.snapshot("").segments[0], False)
         assert resident.posting_bytes == posting_bytes
         assert not resident.quanta.numel()
         assert (resident.words.nbytes + resident.kinds.nbytes) / resident.words.numel() == posting_bytes
@@ -86,7 +86,7 @@ def test_every_method_with_fewer_bytes(posting_bytes: int, method: str, launcher
     wanted = engine.search(batch, 7)
     made = serve(engine, launcher, posting_bytes)
     assert_same(engine.search(batch, 7), wanted)
-    resident = made.residency.held(engine._memory.snapshot("").segments[0], False)
+    resident = made.residency.held(engine.index.memory.snapshot("").segments[0], False)
     assert resident.posting_bytes == (8 if engine.bm25.signed else posting_bytes)
 
 
@@ -115,7 +115,7 @@ def test_tensors_from_kinds(posting_bytes: int, launcher: Any) -> None:
 
 def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = remembered(1, 160)
-    kinds = engine._memory.snapshot("").segments[0].kind_frequencies.shape[1]
+    kinds = engine.index.memory.snapshot("").segments[0].kind_frequencies.shape[1]
     monkeypatch.setattr(device, "MAX_KINDS", {4: kinds - 1, 6: 1 << 16})
     serve(engine, launcher, 4)
     with pytest.raises(fr.ParameterError, match="kinds of postings"):

@@ -259,7 +259,7 @@ SAID = [
 
 
 def of_engine(engine: fr.Engine, how: PageRank, namespace: str = "") -> tuple[ConversationGraph, Snapshot]:
-    memory = engine._ready()
+    memory = engine.index.ready()
     snapshot = memory.snapshots[namespace]
     alive = [snapshot.alive(number) for number in range(len(snapshot.segments))]
     passing = [
@@ -271,7 +271,7 @@ def of_engine(engine: fr.Engine, how: PageRank, namespace: str = "") -> tuple[Co
 
 def plain_of(engine: fr.Engine, records: list[fr.Record]) -> list[Turn]:
     """The turns of these records; keywords by the id of their term."""
-    memory = engine._ready()
+    memory = engine.index.ready()
     asking = TRIGGER_WORDS | {term for word in TRIGGER_WORDS for term in memory.analyzer(word)}
     sessions: dict[str, int] = {}
     return [
@@ -316,11 +316,11 @@ def test_of_an_index(window: int, compat: bool) -> None:
     for name in ("sources", "targets", "shares"):
         assert np.array_equal(getattr(graph, name), getattr(rebuilt, name)), name
     for text in ("billing migration", "do you remember the tea of delta", "reminded previously", "nothing held"):
-        terms = grown._ready().encoder.encode_query(text)
+        terms = grown.index.ready().encoder.encode_query(text)
         ranks = rank(graph, seeds_of(graph, [terms]))
         plain = plain_ranks(turns, how, set(terms))
         assert ranks[0].tolist() == pytest.approx([plain[n] for n in sorted(plain)], rel=1e-12)
-        again = seeds_of(rebuilt, [at_once._ready().encoder.encode_query(text)])
+        again = seeds_of(rebuilt, [at_once.index.ready().encoder.encode_query(text)])
         assert np.array_equal(ranks, rank(rebuilt, again))
 
 
@@ -330,17 +330,17 @@ def test_words_that_ask_are_no_keywords() -> None:
         [fr.Record(str(n), text, session=session, time=time) for n, (text, session, time) in enumerate(SAID)]
     )
     graph, _ = of_engine(engine, PageRank())
-    strings = engine._ready().encoder.vocabulary.strings
+    strings = engine.index.ready().encoder.vocabulary.strings
     assert {"rememb", "tea", "ana"} <= set(strings)
     assert sorted(strings[n] for n in graph.keywords) == sorted(["bill", "migrat", "fail", "tuesday", "green", "done"])
-    assert not seeds_of(graph, [engine._ready().encoder.encode_query("remember the tea?")]).any()
+    assert not seeds_of(graph, [engine.index.ready().encoder.encode_query("remember the tea?")]).any()
 
 
 def test_only_those_that_pass() -> None:
     engine = fr.Engine.from_records(
         [fr.Record(str(n), text, session=session, time=time) for n, (text, session, time) in enumerate(SAID)]
     )
-    memory = engine._ready()
+    memory = engine.index.ready()
     snapshot = memory.snapshots[""]
     wanted = np.array([True, False, False, True, True, False])
     passing = np.split(wanted, list(snapshot.firsts)[1:])

@@ -64,7 +64,7 @@ queries = st.one_of(
 
 def prepared(batch: list[Any], aged: bool = False) -> Batch:
     asked = as_queries(batch, "search")
-    return prepare(ENGINE._memory, asked, 4, ENGINE._windows, aged=aged)
+    return prepare(ENGINE.index.memory, asked, 4, ENGINE._windows, aged=aged)
 
 
 @settings(deadline=None, max_examples=150)
@@ -79,7 +79,7 @@ def test_a_query_is_decided_in_a_batch_as_alone_and_shared_with_its_equals(batch
         words = query.text, None if query.terms is None else tuple(query.terms), query.type
         same = words, k, corpus, limits, (query.now, query.scope) if aged else None
         assert together.source[row] == first.setdefault(same, row)
-    held = [row for row in first.values() if together.queries[row].namespace in ENGINE._memory.snapshots]
+    held = [row for row in first.values() if together.queries[row].namespace in ENGINE.index.memory.snapshots]
     assert sorted(together.rows) == held
     assert all(together.asked[row].corpus == corpus for corpus, rows in together.rows_of.items() for row in rows)
 
@@ -101,8 +101,8 @@ def test_an_answer_is_the_same_in_a_batch_as_alone(batch: list[Any]) -> None:
 @given(st.lists(queries, max_size=12))
 def test_words_of_a_batch_are_those_of_each(batch: list[Any]) -> None:
     asked = as_queries(batch, "search")
-    words = searching.analysed(ENGINE._memory, asked)
-    each = [searching.analyse(ENGINE._memory, query) for query in asked]
+    words = searching.analysed(ENGINE.index.memory, asked)
+    each = [searching.analyse(ENGINE.index.memory, query) for query in asked]
     assert [words.terms[a:b].tolist() for a, b in zip(words.offsets, words.offsets[1:], strict=False)] == each
     for first in range(len(batch) + 1):
         part = words.part(first, len(batch))
@@ -157,7 +157,7 @@ def test_the_error_is_of_the_first_query_that_has_one() -> None:
     )
 )
 def test_a_plan_has_each_querys_terms_longest_list_first(asked: list[Any]) -> None:
-    snapshot = ENGINE._memory.snapshot("")
+    snapshot = ENGINE.index.memory.snapshot("")
     requests = [
         Request(row, terms, k, weights=[2 + row] * len(terms) if weighted else None, **more)
         for row, (terms, k, more, weighted) in enumerate(asked)
@@ -188,7 +188,7 @@ def test_a_plan_has_each_querys_terms_longest_list_first(asked: list[Any]) -> No
 
 
 def test_limits_are_shared_by_value_or_by_identity_with_one_plan() -> None:
-    snapshot = ENGINE._memory.snapshot("")
+    snapshot = ENGINE.index.memory.snapshot("")
     accepted = prepared([fr.Query(filter={"session": "s1"})]).asked[0].limits.filter
     requests = Requests.of([Request(0, [0], 2), Request(1, [1], 2, accepted), Request(2, [2], 2)])
     assert requests.limits == (Limits(), Limits(accepted))

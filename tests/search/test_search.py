@@ -196,7 +196,7 @@ def test_to_cuda_says_why_not() -> None:
 def test_a_long_build_is_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "BUILD_CHUNK", 10)
     engine = fr.Engine.from_records(tea(95))
-    sizes = [segment.size for segment in engine._memory.snapshots[""].segments]
+    sizes = [segment.size for segment in engine.index.memory.snapshots[""].segments]
     assert (len(engine), sum(sizes)) == (95, 95)
     assert all(older >= 2 * newer for older, newer in itertools.pairwise(sizes))
     assert engine.stats()["merges"] == 0  # nothing is left to the background

@@ -34,9 +34,9 @@ from support.coalesce_cases import (
 )
 
 import fanrank as fr
-from fanrank.engine.engine import Engine
+from fanrank.engine.searcher import Searcher
 from fanrank.engine.serve import coalesce
-from fanrank.engine.serve.calls import Options
+from fanrank.engine.serve.calls import LaunchOptions
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +116,14 @@ def test_a_lone_caller_launches_in_its_own_thread(monkeypatch: pytest.MonkeyPatc
     engine, gate = small()
     gate.open()
     threads = []
-    inner = engine.search
+    inner = engine.searcher.search
 
-    def search(*asked: Any, **how: Any) -> fr.Hits:
+    def search(*asked: Any) -> fr.Hits:
         threads.append(threading.current_thread())
-        return inner(*asked, **how)
+        return inner(*asked)
 
-    monkeypatch.setattr(engine, "search", search)
-    assert_same(engine.coalescer.search(["tea"], 4), inner(["tea"], 4))
+    monkeypatch.setattr(engine.searcher, "search", search)
+    assert_same(engine.coalescer.search(["tea"], 4), inner(["tea"], 4, {}))
     assert threads == [threading.current_thread()]
     assert engine.coalescer._lanes[0].thread is None
 
@@ -176,19 +176,19 @@ def test_a_bad_batch_fails_its_caller_alone(number: int) -> None:
 def test_errors_that_are_no_errors_of_fanrank_reach_their_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, gate = small()
     gate.hold()
-    inner = Engine._search
+    inner = Searcher.answer
 
-    def search(self: fr.Engine, queries: Sequence[Any], *rest: Any, **how: Any) -> fr.Hits:
+    def search(self: Searcher, queries: Sequence[Any], *rest: Any) -> fr.Hits:
         if any(query.text == "exit" for query in searching(queries)):
             raise SystemExit(3)
         if any(query.text == "zero" for query in searching(queries)):
             raise ZeroDivisionError
-        return inner(self, queries, *rest, **how)
+        return inner(self, queries, *rest)
 
     def searching(queries: Sequence[Any]) -> list[fr.Query]:
         return [own if isinstance(own, fr.Query) else fr.Query(own) for own in queries]
 
-    monkeypatch.setattr(Engine, "_search", search)
+    monkeypatch.setattr(Searcher, "answer", search)
     good, zero, other = engine.submit(["milk"]), engine.submit(["zero"]), engine.submit(["tea"])
     exits = engine.submit(["exit"], strategy="bm25", execution="exhaustive")
     gate.open()
@@ -517,9 +517,9 @@ def test_a_tenant_sees_nothing_of_those_it_shares_a_launch_with() -> None:
 
 def test_an_approximate_channel_is_asked_alone() -> None:
     """An HNSW graph is asked for as many as the largest k of a batch, so another's k could change the answer."""
-    own = Options(fr.STRATEGIES["rrf"], None, 10, None, "auto")
+    own = LaunchOptions.of({"strategy": "rrf"}, None)
     for strategy in (fr.STRATEGIES["dense-hnsw"], fr.Cascade(escalate=fr.STRATEGIES["dense-hnsw"])):
-        approximate = dataclasses.replace(own, strategy=strategy)
+        approximate = dataclasses.replace(own, answerer=strategy)
         assert not approximate.joins(approximate)
     assert own.joins(dataclasses.replace(own))
     assert not own.joins(dataclasses.replace(own, execution="exhaustive"))
@@ -553,12 +553,12 @@ SCRIPT = """
 import os, sys, threading
 import fanrank as fr
 engine = fr.Engine.from_records([fr.Record("1", "tea"), fr.Record("2", "milk")], analyzer="minimal", backend="numpy")
-inner, began, go = engine._search, threading.Event(), threading.Event()
-def held(*asked, **how):
+inner, began, go = engine.searcher.answer, threading.Event(), threading.Event()
+def held(*asked):
     began.set()
     go.wait(30)
-    return inner(*asked, **how)
-engine._search = held
+    return inner(*asked)
+engine.searcher.answer = held
 first = engine.submit(["tea"])
 assert began.wait(30)
 waiting = engine.submit(["milk"])
@@ -580,7 +580,7 @@ def test_a_forked_child_has_a_queue_of_its_own() -> None:
         """
 child = os.fork()
 go.set()
-engine._search = inner
+engine.searcher.answer = inner
 assert engine.submit(["tea"]).result(30)[0][0][0] == "1"
 assert engine.coalescer.search(["milk"])[0][0][0] == "2"
 if not child:

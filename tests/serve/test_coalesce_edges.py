@@ -17,9 +17,9 @@ import pytest
 from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Gate, assert_same, outcome, small, until
 
 import fanrank as fr
-from fanrank.engine.engine import Engine
+from fanrank.engine.searcher import Searcher
 from fanrank.engine.serve import coalesce
-from fanrank.engine.serve.calls import Options
+from fanrank.engine.serve.calls import LaunchOptions
 
 
 def failing(*_: Any) -> None:
@@ -122,14 +122,14 @@ def test_an_answer_keeps_nothing_of_those_it_shared_a_launch_with(monkeypatch: p
     own = engine.namespace("a").submit(["tea"])
     other = engine.namespace("b").submit(["tea", "key"])
     launches = []
-    inner = Engine._search
+    inner = Searcher.answer
 
-    def search(self: fr.Engine, *asked: Any, **how: Any) -> fr.Hits:
-        found = inner(self, *asked, **how)
+    def search(self: Searcher, *asked: Any) -> fr.Hits:
+        found = inner(self, *asked)
         launches.append((weakref.ref(found), weakref.ref(found.scores), len(found)))
         return found
 
-    monkeypatch.setattr(Engine, "_search", search)
+    monkeypatch.setattr(Searcher, "answer", search)
     gate.open()
     found, _ = own.result(PATIENCE), other.result(PATIENCE)
     del other
@@ -148,12 +148,12 @@ def test_a_failure_of_the_engine_costs_few_launches(monkeypatch: pytest.MonkeyPa
     futures = [engine.submit([f"w{number}"]) for number in range(200)]
     launches = 0
 
-    def search(self: fr.Engine, *asked: Any, **how: Any) -> fr.Hits:
+    def search(self: Searcher, *asked: Any) -> fr.Hits:
         nonlocal launches
         launches += 1
         raise fr.EncoderError("the service is down")
 
-    monkeypatch.setattr(Engine, "_search", search)
+    monkeypatch.setattr(Searcher, "answer", search)
     gate.open()
     for future in futures:
         with pytest.raises(fr.EncoderError, match="the service is down"):
@@ -179,13 +179,13 @@ def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.
     futures = [engine.submit([word], deadline=DEADLINE) for word in WORDS]
     launches = 0
 
-    def search(self: fr.Engine, *asked: Any, **how: Any) -> fr.Hits:
+    def search(self: Searcher, *asked: Any) -> fr.Hits:
         nonlocal launches
         launches += 1
         time.sleep(DEADLINE)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Engine, "_search", search)
+    monkeypatch.setattr(Searcher, "answer", search)
     gate.open()
     for future in futures:
         with pytest.raises(fr.DeadlineError):
@@ -252,9 +252,9 @@ def test_options_join_by_more_than_equality() -> None:
     bm25, rrf = fr.STRATEGIES["bm25"], fr.STRATEGIES["rrf"]
     routers = [fr.Router({"a": bm25, "b": rrf}, bm25), fr.Router({"b": rrf, "a": bm25}, bm25)]
     assert routers[0] == routers[1]
-    one, other = (Options(router, None, 10, None, "auto") for router in routers)
+    one, other = (LaunchOptions.of({"strategy": router}, None) for router in routers)
     assert not one.joins(other)
-    assert one.joins(Options(dataclasses.replace(routers[0]), None, 10, None, "auto"))
+    assert one.joins(LaunchOptions.of({"strategy": dataclasses.replace(routers[0])}, None))
 
 
 @pytest.mark.parametrize("depth", [True, 1.0])

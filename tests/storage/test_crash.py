@@ -104,7 +104,7 @@ def test_a_reader_that_a_write_overtakes_counts_nothing_twice(tmp_path: Path, mo
     with fr.Engine.open(tmp_path / "memory", backend="numpy") as writer:
         writer.add([fr.Record("a", "tea")])
         with fr.Engine.open(tmp_path / "memory", read_only=True, backend="numpy") as reader:
-            store = reader._memory.store
+            store = reader.index.memory.store
             assert store is not None
             changes_after = store.changes_after
 
@@ -137,7 +137,7 @@ def test_a_live_record_that_is_not_found_is_damage(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory", backend="numpy") as engine:
         engine.add([fr.Record("a", "tea"), fr.Record("b", "tea")])
         assert engine.fetch(["\ud800", "x"]) == [None, None]
-        store = engine._memory.store
+        store = engine.index.memory.store
         assert store is not None
         store.drop("")  # Behind the engine's back.
         with pytest.raises(fr.DamagedStoreError, match="the record with id 'b' is not found"):
@@ -156,7 +156,7 @@ def test_a_reader_leaves_the_index_files_alone(tmp_path: Path, monkeypatch: pyte
             before, load, looked = sorted(folder.iterdir()), files.IndexDirectory.load, []
 
             def beside(directory: files.IndexDirectory) -> SavedIndex:
-                reader._memory.checkpoint()
+                reader.index.memory.checkpoint()
                 looked.append(sorted(folder.iterdir()))
                 return load(directory)
 

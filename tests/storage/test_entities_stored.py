@@ -81,7 +81,7 @@ def perform(engine: fr.Engine, kept: Kept, name: str, what: Any) -> None:
         for key in [key for key in kept if key[0] == what]:
             del kept[key]
     elif name == "flush":
-        engine._memory._dirty |= set(engine._memory.snapshots)
+        engine.index.memory._dirty |= set(engine.index.memory.snapshots)
         engine.flush()
 
 
@@ -183,7 +183,7 @@ def test_a_segments_documents_are_chosen_with_what_they_say() -> None:
 def test_a_snapshot_counts_the_live_alone() -> None:
     engine = fr.Engine()
     engine.add(FOUR)
-    snapshot, terms = engine._memory.snapshots[""], engine._memory.entity_terms
+    snapshot, terms = engine.index.memory.snapshots[""], engine.index.memory.entity_terms
     numbers = np.array([terms.ids[term] for term in terms_of(["ana"], None)] + [len(terms) + 7], dtype=np.int32)
     assert snapshot.entities.document_frequencies(numbers).tolist() == [3, 3, 0]
     fewer = snapshot.without([Place(0, 2)])
@@ -198,11 +198,15 @@ def test_a_snapshot_counts_the_live_alone() -> None:
 def test_a_refused_batch_leaves_no_term(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fr.Engine.open(tmp_path) if durable else fr.Engine() as engine:
         engine.add([Record("held", "a", entities=["ana"])])
-        before = list(engine._memory.entity_terms.strings), stated(engine), engine._memory.snapshots
+        before = list(engine.index.memory.entity_terms.strings), stated(engine), engine.index.memory.snapshots
         new = [Record("new", "b", entities=["ben"], relations=[EDGE]), Record("held", "b")]
 
         def same() -> bool:
-            return (list(engine._memory.entity_terms.strings), stated(engine), engine._memory.snapshots) == before
+            return (
+                list(engine.index.memory.entity_terms.strings),
+                stated(engine),
+                engine.index.memory.snapshots,
+            ) == before
 
         with pytest.raises(fr.DuplicateIdError):
             engine.add(new)
@@ -268,7 +272,7 @@ def test_entities_are_mapped_and_checked(tmp_path: Path) -> None:
     engine = fr.Engine()
     engine.add(FOUR)
     engine.save(tmp_path)
-    ((part,),) = (snapshot.segments for snapshot in fr.Engine.load(tmp_path)._memory.snapshots.values())
+    ((part,),) = (snapshot.segments for snapshot in fr.Engine.load(tmp_path).index.memory.snapshots.values())
     assert part.entities is not None
     for array in (part.entities.documents, part.entities.terms, part.entities.offsets):
         assert isinstance(base_of(array), np.memmap)

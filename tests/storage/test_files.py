@@ -95,7 +95,7 @@ def test_round_trip(saved: Path, verify: bool) -> None:
     assert after.bm25 == before.bm25
     assert after.analyzer.name == before.analyzer.name == "nltk"
     for name in before.namespaces:
-        held, loaded = before._memory.snapshots[name], after._memory.snapshots[name]
+        held, loaded = before.index.memory.snapshots[name], after.index.memory.snapshots[name]
         assert held.statistics == loaded.statistics
         assert held.tombstones.keys() == loaded.tombstones.keys()
         for number in held.tombstones:
@@ -168,7 +168,7 @@ def test_a_second_save_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
     def save() -> tuple[int, int]:
         """(parts, files of parts that are new)."""
         nonlocal seen
-        directory.save(made._memory.saved())
+        directory.save(made.index.memory.saved())
         held = {path.name for path in tmp_path.iterdir()}
         found = manifest(tmp_path)
         assert held == {files.MANIFEST} | entries(found).keys()
@@ -231,7 +231,7 @@ def test_nothing_is_pickled_and_arrays_are_mapped(saved: Path, monkeypatch: pyte
     monkeypatch.setattr(np, "load", watched)
     loaded = fr.Engine.load(saved)
     assert asked == [False] * len(arrays(saved))
-    documents = loaded._memory.snapshots[""].segments[0].documents
+    documents = loaded.index.memory.snapshots[""].segments[0].documents
     base: Any = documents
     while base is not None and not isinstance(base, np.memmap):
         base = base.base

@@ -227,8 +227,8 @@ class Memories(RuleBasedStateMachine):
         if flushed:
             self.engine.close()
         else:
-            self.engine._memory.join()
-            self.engine._memory.directory = None
+            self.engine.index.memory.join()
+            self.engine.index.memory.directory = None
             self.engine.close()
         self.engine = self.open()
 
@@ -250,7 +250,7 @@ class Memories(RuleBasedStateMachine):
     def counts(self) -> None:
         check_counts(self.engine, self.kept)
         stats = self.engine.stats()
-        snapshots = self.engine._memory.snapshots.values()
+        snapshots = self.engine.index.memory.snapshots.values()
         self.reached |= {name for name in ("merges", "compacted_documents", "checkpoints") if stats.get(name)}
         self.reached |= {name for name in ("deleted",) if stats[name]}
         self.reached |= {"several segments" for snapshot in snapshots if len(snapshot.segments) > 3}
@@ -419,7 +419,7 @@ def test_searches_see_whole_batches_in_their_order(
 
 def queued(engine: fr.Engine, *tasks: Callable[[], object], armed: Callable[[], None] = lambda: None) -> None:
     """Let the tasks, each one write, wait for the engine together; `armed` is called before they go."""
-    held = engine._memory
+    held = engine.index.memory
     holding = threading.Event()
 
     def hold() -> None:
@@ -564,7 +564,7 @@ def test_what_dies_during_a_merge_stays_dead(
         assert happened[0] > engine.stats()["segments"]
     assert list(engine.search(batch, 60)) == list(plain.search(batch, 60))
     assert history.statistics(engine, "") == history.statistics(plain, "")
-    assert not any(engine._memory.snapshot("").merges(12, WEEK))
+    assert not any(engine.index.memory.snapshot("").merges(12, WEEK))
     engine.close()
     if durable:
         with fr.Engine.open(tmp_path) as again:
@@ -590,7 +590,7 @@ def test_a_full_segment_and_an_ended_window_stay_apart(monkeypatch: pytest.Monke
     engine = fr.Engine(analyzer="minimal", window=80.0)
     for number in range(64):
         engine.add([fr.Record(f"r{number}", "a1", time=10.0 * number)])
-    spans = [segment.span for segment in engine._memory.snapshot("").segments]
+    spans = [segment.span for segment in engine.index.memory.snapshot("").segments]
     assert spans == [(80.0 * number, 80.0 * number + 70.0) for number in range(8)]
     # Without time there are no windows.
     plain = fr.Engine(analyzer="minimal", window=80.0)
@@ -649,7 +649,7 @@ def test_an_interrupt_after_the_commit_loses_nothing(tmp_path: Path, monkeypatch
 def test_an_interrupted_leader_leaves_no_batch_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group commit: whoever waits for the interrupted thread is told, and its batch is not applied later."""
     engine = fr.Engine(analyzer="minimal")
-    memory = engine._memory
+    memory = engine.index.memory
     waiting = threading.Event()
     errors: list[BaseException | int] = []
 

@@ -116,7 +116,7 @@ def test_every_road_holds_the_same_bits(script: list[tuple[str, Any]]) -> None:
         for path, verify in (("saved", True), ("anew", False)):
             loaded = fr.Engine.load(root / path, verify=verify)
             check(loaded, kept)
-            loaded._memory._dirty |= set(loaded._memory.snapshots)
+            loaded.index.memory._dirty |= set(loaded.index.memory.snapshots)
             loaded.flush()  # merges
             check(loaded, kept)
         once = fr.Engine.from_records(kept.values(), encoder=own(), analyzer="minimal")
@@ -143,14 +143,12 @@ def test_what_dies_and_what_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in gone:
         del kept["", name]
     engine.flush()
-    engine._memory._dirty.add("")
+    engine.index.memory._dirty.add("")
     engine.flush()
     check(engine, kept)
-    whole = merge_segments(
-        engine._memory.snapshots[""].segments,
-        [engine._memory.snapshots[""].tombstones[n].dead if n in engine._memory.snapshots[""].tombstones else None
-         for n in range(len(engine._memory.snapshots[""].segments))],
-    )  # fmt: skip
+    snapshot = engine.index.memory.snapshots[""]
+    deleted = [snapshot.tombstones[n].dead if n in snapshot.tombstones else None for n in range(len(snapshot.segments))]
+    whole = merge_segments(snapshot.segments, deleted)
     assert whole.vectors is None
     assert whole.learned is None
 
@@ -285,7 +283,7 @@ def test_small_batches_are_encoded_before_the_lock_is_taken() -> None:
 
     class Looking(Letters):
         def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
-            held.append(engine._memory._writing.locked())
+            held.append(engine.index.memory._writing.locked())
             return super().documents(texts)
 
     held: list[bool] = []
@@ -297,10 +295,15 @@ def test_small_batches_are_encoded_before_the_lock_is_taken() -> None:
 
 def refused(engine: fr.Engine, error: type[Exception], match: str, act: Callable[[], object]) -> None:
     """The call fails by name, and the engine is as before."""
-    before = bits(engine), engine.stats(), len(engine._memory.weight_terms), engine._memory.snapshots
+    before = bits(engine), engine.stats(), len(engine.index.memory.weight_terms), engine.index.memory.snapshots
     with pytest.raises(error, match=match):
         act()
-    assert (bits(engine), engine.stats(), len(engine._memory.weight_terms), engine._memory.snapshots) == before
+    assert (
+        bits(engine),
+        engine.stats(),
+        len(engine.index.memory.weight_terms),
+        engine.index.memory.snapshots,
+    ) == before
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -498,7 +501,7 @@ def test_a_commit_that_fails_leaves_no_weight_term(point: str, tmp_path: Path) -
         refused(engine, fr.StorageError, "disk full", lambda: engine.add(new))
         failpoints.disarm()
         engine.add(new)
-        assert engine._memory.weight_terms.strings == ["x", "a", "y"]
+        assert engine.index.memory.weight_terms.strings == ["x", "a", "y"]
         assert weights(engine) == {("", "a"): {"x": 1024}, ("", "b"): {"a": 2048, "y": 1024}}
 
 

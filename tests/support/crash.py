@@ -234,9 +234,9 @@ def agree(engine: fr.Engine, state: State, seed: object, namespaces: Sequence[st
 
 def statements(engine: fr.Engine) -> dict[str, dict[Said, int]]:
     """What is said of entities, and how many live records say it, by namespace."""
-    terms = engine._memory.entity_terms.strings
+    terms = engine.index.memory.entity_terms.strings
     found = {}
-    for name, snapshot in engine._memory.snapshots.items():
+    for name, snapshot in engine.index.memory.snapshots.items():
         counts = snapshot.entities.document_frequencies(np.arange(len(terms), dtype=np.int32)).tolist()
         found[name] = {said(term): count for term, count in zip(terms, counts, strict=True) if count}
     return {name: own for name, own in found.items() if name in engine.namespaces}
@@ -245,8 +245,8 @@ def statements(engine: fr.Engine) -> dict[str, dict[Said, int]]:
 def contents(engine: fr.Engine) -> State:
     """What the records say, in order."""
     held: State = {}
-    assert engine._memory.store is not None
-    for run in engine._memory.store.changes_after(0):
+    assert engine.index.memory.store is not None
+    for run in engine.index.memory.store.changes_after(0):
         for record in run.added:
             held.setdefault(run.namespace, {})[record.id] = record
     return held

@@ -80,10 +80,10 @@ def plain(records: Iterable[Record]) -> Held:
 
 def stated(engine: fr.Engine) -> Held:
     """As the segments hold it, after checking that counts and posting lists say the same and lie as they should."""
-    terms = engine._memory.entity_terms.strings
+    terms = engine.index.memory.entity_terms.strings
     assert len(set(terms)) == len(terms)
     held: Held = {}
-    for namespace, snapshot in engine._memory.snapshots.items():
+    for namespace, snapshot in engine.index.memory.snapshots.items():
         nested = snapshot.entities
         assert nested is snapshot.entities
         assert (nested.firsts, nested.numbers, nested.size) == (snapshot.firsts, snapshot.numbers, snapshot.size)
@@ -117,7 +117,7 @@ def stated(engine: fr.Engine) -> Held:
 def check(engine: fr.Engine, records: Iterable[Record]) -> None:
     wanted = plain(records)
     assert stated(engine) == wanted
-    parts = {name: snapshot.segments for name, snapshot in engine._memory.snapshots.items()}
+    parts = {name: snapshot.segments for name, snapshot in engine.index.memory.snapshots.items()}
     postings = {name: sum(part.nested("entities").postings for part in own) for name, own in parts.items()}
     assert engine.stats()["entities"] == sum(postings.values())
     assert sum(postings.values()) >= sum(len(by) for own in wanted.values() for by in own.values())

@@ -186,8 +186,8 @@ def in_namespace(query: fr.Query, namespace: str) -> fr.Query:
 
 def statistics(engine: fr.Engine, namespace: str) -> tuple[int, int, dict[str, int]]:
     """(N, total length, document frequencies) as the engine counts them."""
-    held = engine._memory.snapshot(namespace)
-    words = engine._memory.encoder.vocabulary.strings
+    held = engine.index.memory.snapshot(namespace)
+    words = engine.index.memory.encoder.vocabulary.strings
     counts = held.document_frequencies(np.arange(len(words), dtype=np.int32)).tolist()
     every = held.all_document_frequencies().tolist()
     assert every == counts[: len(every)]

@@ -47,7 +47,7 @@ def own(dimension: int = D) -> Letters:
 def bits(engine: fr.Engine) -> Bits:
     """The rows of every live document, read off the segments one by one."""
     found: Bits = {}
-    for namespace, snapshot in engine._memory.snapshots.items():
+    for namespace, snapshot in engine.index.memory.snapshots.items():
         for number, part in enumerate(snapshot.segments):
             alive = snapshot.alive(number)
             for position, name in enumerate(part.ids.strings.tolist()):
@@ -68,8 +68,8 @@ def bits(engine: fr.Engine) -> Bits:
 def weights(engine: fr.Engine) -> dict[tuple[str, str], dict[str, int]]:
     """The integer weights of every live document, read off the nested snapshots."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    terms = engine._memory.weight_terms.strings
-    for namespace, snapshot in engine._memory.snapshots.items():
+    terms = engine.index.memory.weight_terms.strings
+    for namespace, snapshot in engine.index.memory.snapshots.items():
         nested = snapshot.learned
         assert (nested.firsts, nested.numbers, nested.size) == (snapshot.firsts, snapshot.numbers, snapshot.size)
         df = dict.fromkeys(range(len(terms)), 0)
@@ -121,11 +121,11 @@ def check(engine: fr.Engine, kept: Kept) -> None:
     assert (stats["vectors"], stats["weights"]) == (rows, postings)
     assert rows >= sum(0 if r.embedding is None else len(r.embedding) for r in kept.values())
     assert (stats["vector_bytes"] > 0) == (rows > 0)
-    for namespace, snapshot in engine._memory.snapshots.items():
+    for namespace, snapshot in engine.index.memory.snapshots.items():
         assert snapshot.has_vectors == any(part.vectors is not None for part in snapshot.segments)
         own_stats = engine.namespace(namespace).stats()
         assert own_stats["weights"] == sum(part.nested("learned").postings for part in snapshot.segments)
 
 
 def segments_of(engine: fr.Engine) -> list[Segment]:
-    return [part for snapshot in engine._memory.snapshots.values() for part in snapshot.segments]
+    return [part for snapshot in engine.index.memory.snapshots.values() for part in snapshot.segments]

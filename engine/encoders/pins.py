@@ -1,0 +1,55 @@
+"""The models of an engine, and the pins that say of which models its vectors and weights are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..records.record import Record
+from .embed import Given, as_encoder, check_pin, embedded, pin_of, term_pin_of, weighted
+from .encoder import Encoder
+from .sparse import TermEncoder
+
+PINNED = ("encoder", "term_encoder")
+"""The keys of an engine's configuration that hold the pins."""
+
+
+class Models:
+    """What makes vectors and learned term weights of texts.
+
+    A pin outlives its encoder: it is kept with the records and known where the encoder is not given. Raises
+    `ParameterError` for an object that is no encoder, and as `as_encoder`.
+    """
+
+    def __init__(
+        self, encoder: str | os.PathLike[str] | Encoder | None = None, term_encoder: TermEncoder | None = None
+    ) -> None:
+        self.encoder = as_encoder(encoder)
+        """What makes vectors of texts; None: nothing."""
+        self.pin: dict[str, Any] | None = None if self.encoder is None else pin_of(self.encoder)
+        """``name``, ``version`` and ``dimension`` of the vectors' model; None: there are no vectors."""
+        self.term_encoder = term_encoder
+        """What makes learned term weights of texts; None: nothing."""
+        self.term_pin: dict[str, Any] | None = None if term_encoder is None else term_pin_of(term_encoder)
+        """``name`` and ``version`` of the weights' model; None: there are no weights."""
+
+    def pins(self) -> dict[str, dict[str, Any]]:
+        """The pins that there are, by their keys in a configuration."""
+        return {name: pin for name, pin in zip(PINNED, (self.pin, self.term_pin), strict=True) if pin is not None}
+
+    def adopt(self, config: Mapping[str, Any], where: str) -> None:
+        """Take over the pins of a configuration. Raises `ModelMismatchError` where the encoder is of another model."""
+        vectors, terms = (config.get(name) for name in PINNED)
+        if self.pin is None:
+            self.pin = vectors
+        else:
+            check_pin(vectors, self.pin, where)
+        if self.term_pin is None:
+            self.term_pin = terms
+        else:
+            check_pin(terms, self.term_pin, where)
+
+    def encode(self, records: Iterable[Record], vectors: Given) -> Iterator[Record]:
+        """The records with their vectors and term weights: their own, the caller's `vectors`, or the encoders'."""
+        return weighted(embedded(records, self.pin, self.encoder, vectors), self.term_encoder)

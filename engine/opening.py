@@ -1,0 +1,160 @@
+"""The memory that an engine searches: empty, loaded from a directory, or being built behind the call that opened it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .errors import IndexFileError, ParameterError, StaleIndexError, StorageError
+from .storage.index_arrays import SavedIndex
+from .storage.index_files import IndexDirectory
+from .storage.memory import Memory
+from .storage.record_store import RecordStore, Run
+
+INDEX = "index"
+"""The folder of the index files in an engine's directory."""
+# Attempts of a reader that a writer's checkpoint overtakes.
+ATTEMPTS = 20
+
+MakeMemory = Callable[[RecordStore | None, IndexDirectory | None], Memory]
+"""Makes an empty memory over a record store and its index files, both None for an engine in memory."""
+
+
+class OpenIndex:
+    """The memory of one engine, and how it came to be.
+
+    `make` gives an empty memory with the engine's parameters. With a `store` the index beside the records is loaded,
+    or built again from the records where it is missing, damaged or older than they are.
+    """
+
+    def __init__(self, make: MakeMemory) -> None:
+        self.memory = make(None, None)
+        """The memory as it is now. Use `ready` wherever an index that is still being built must be waited for."""
+        self.opened: str | None = None
+        """How the index came to be: loaded, or built and why. None for an engine in memory."""
+        self.error: BaseException | None = None
+        """What building the index behind the call failed with."""
+        self._make = make
+        self._directory: IndexDirectory | None = None
+        self._thread: threading.Thread | None = None
+
+    def attach(self, store: RecordStore, path: Path, owner: str) -> None:
+        """Serve the records of a directory from now on; `fill` or `fill_behind` brings in what it holds."""
+        self.memory.store = store
+        self._directory = IndexDirectory(path / INDEX, owner=owner)
+
+    def fill(self, progress: bool = False) -> None:
+        """Bring the index to the store's last write: load it, or build it where it cannot be loaded."""
+        store, directory = self.memory.store, self._directory
+        assert store is not None
+        assert directory is not None
+        # The index files are the writer's. A reader merges in the background too, and must not write there.
+        written = None if store.read_only else directory
+        for attempt in range(ATTEMPTS):
+            fresh = self._make(store, written)
+            self.opened = "built: there were no index files"
+            try:
+                if store.sequence or directory.exists():
+                    saved = directory.load()
+                    _check_parameters(saved, fresh)
+                    fresh.restore(saved)
+                    self.opened = "loaded"
+            except (IndexFileError, ParameterError) as error:
+                if directory.exists():
+                    self.opened = f"built: {error}"
+            try:
+                replay(fresh, store, progress)
+            except StaleIndexError as error:
+                if store.read_only and attempt + 1 < ATTEMPTS:
+                    continue  # the writer's next checkpoint is on its way
+                fresh = self._make(store, written)
+                self.opened = f"built: {error}"
+                replay(fresh, store, progress)
+            break
+        if written is not None and self.opened != "loaded":
+            # A stale manifest must not look valid once the counter has caught up with it.
+            written.clear()
+        self.memory = fresh
+        fresh.wake()
+
+    def fill_behind(self) -> None:
+        """As `fill`, in a thread of its own; `building` says whether it still runs, `error` what it failed with."""
+        self._thread = threading.Thread(target=self._fill_and_keep_error, name="fanrank-open", daemon=True)
+        self._thread.start()
+
+    def _fill_and_keep_error(self) -> None:
+        try:
+            self.fill()
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def building(self) -> bool:
+        """Whether the index is being built behind the call that opened it."""
+        return (thread := self._thread) is not None and thread.is_alive()
+
+    def ready(self) -> Memory:
+        """The memory, once it is filled. Raises `StorageError` where that failed."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+            if self.error is not None:
+                # The error's message may name a record, and whoever asks may be another tenant.
+                failure = type(self.error).__name__
+                raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
+            self._thread = None
+        return self.memory
+
+    def refresh(self) -> None:
+        """Catch up with the writer of a directory that was opened for reading."""
+        store = self.ready().store
+        if store is None or not store.read_only:
+            return
+        try:
+            replay(self.memory, store, False)
+            self.memory.wake()
+        except StaleIndexError:
+            self.fill()
+
+    def close(self) -> None:
+        """Bring the index files up to date and let the directory go."""
+        if self._thread is not None:
+            self._thread.join()
+            if self.error is not None and self.memory.store is not None:
+                self.memory.store.close()
+                return
+        self.ready().close()
+
+
+def replay(memory: Memory, store: RecordStore, progress: bool) -> None:
+    """Apply the changes that the store holds and the memory does not."""
+    bar = tqdm(desc="indexing", unit=" records") if shows_progress(progress) else None
+
+    def counted() -> Iterator[Run]:
+        for run in store.changes_after(memory.sequence):
+            yield run
+            if bar is not None:
+                bar.update(len(run.added))
+
+    with nullcontext() if bar is None else bar:
+        memory.replay(counted(), store.sequence)
+
+
+def shows_progress(progress: bool) -> bool:
+    """Whether to make a progress bar.
+
+    A bar takes a lock that forked processes share, even where it shows nothing. A process that is killed while it holds
+    the lock never gives it back, so none is made where nobody would see it.
+    """
+    return progress and sys.stderr.isatty()
+
+
+def _check_parameters(saved: SavedIndex, memory: Memory) -> None:
+    stored = (saved.analyzer, dict(saved.parameters), dict(saved.columns))
+    if stored != (memory.analyzer.name, memory.bm25.to_dict(), memory.schema.declared()):
+        raise ParameterError("the index files were made with other parameters than the records")

@@ -1,0 +1,1 @@
+"""Rerankers: a second model that reorders the best of each list."""

@@ -1,0 +1,235 @@
+"""Let a second model reorder the best of each list; off by default, as it can well make things worse.
+
+A cross-encoder over the fused top 10 lost 6.9 points of Hit@1 on LoCoMo (SPEC D015), and won nothing of substance over
+BM25's top 50 (A130). So one is measured on labelled questions before it is switched on (D019): `validate`, then
+`CheckedReranker`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..encoders.models import opened, positive, readable
+from ..errors import EncoderError, ParameterError
+from ..metrics.bootstrap import Comparison, paired_bootstrap
+
+DEPTH = 10
+
+
+Pairs = Sequence[tuple[str, str]]
+
+
+Scorer = Callable[[Pairs], npt.ArrayLike]
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Reranker(Protocol):
+    """What says how well a text answers a query."""
+
+    def scores(self, pairs: Pairs) -> npt.ArrayLike:
+        """One number for each (query, text), the larger the better."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Reranked(Generic[Key]):
+    """One list after its reordering: `scores` [min(depth, length)] are those of its beginning, descending."""
+
+    ranking: list[Key]
+    scores: npt.NDArray[np.float64]
+
+
+def rerank(
+    texts: Sequence[str],
+    lists: Sequence[Sequence[Key]],
+    documents: Mapping[Key, str] | Callable[[int, Key], str],
+    reranker: Reranker | Scorer,
+    depth: int = DEPTH,
+) -> list[Reranked[Key]]:
+    """Sort the first `depth` of each ranked list by the reranker's score; the rest stays behind them as it was.
+
+    `texts` are the queries [B] and `lists` what was found for each, best first. `documents` holds the text of each, or
+    is a function of the query's position and the document, where the text to read depends on the query (its best turn,
+    D015). Equal scores keep their order. The reranker is asked once, for each different (query, text) of the batch.
+    Raises `ParameterError` for lists that do not pair up with the texts, a document without a text, and answers that
+    are not one finite number a pair.
+    """
+    positive("depth", depth)
+    if len(texts) != len(lists):
+        raise ParameterError(f"{len(texts)} queries, but {len(lists)} lists to rerank")
+    read = documents if callable(documents) else None
+    numbers: dict[tuple[str, str], int] = {}
+    places = []
+    for position, (text, ranking) in enumerate(zip(texts, lists, strict=True)):
+        own = []
+        for key in ranking[:depth]:
+            try:
+                found = read(position, key) if read is not None else documents[key]  # type: ignore[index]
+            except (KeyError, IndexError):
+                found = None
+            if not isinstance(found, str):
+                raise ParameterError(f"there is no text of document {key!r} to rerank it by")
+            own.append(numbers.setdefault((text, found), len(numbers)))
+        places.append(own)
+    scores = _scores(reranker, list(numbers)) if numbers else np.zeros(0)
+    answers = []
+    for ranking, own in zip(lists, places, strict=True):
+        mine = scores[own] if own else np.zeros(0)
+        order = np.argsort(-mine, kind="stable")
+        answers.append(Reranked([*(ranking[i] for i in order.tolist()), *ranking[depth:]], mine[order]))
+    return answers
+
+
+def _scores(reranker: Reranker | Scorer, pairs: list[tuple[str, str]]) -> npt.NDArray[np.float64]:
+    answer = reranker.scores(pairs) if hasattr(reranker, "scores") else reranker(pairs)
+    try:
+        scores = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name_of(reranker)}: the scores must be numbers") from None
+    if scores.shape != (len(pairs),):
+        raise ParameterError(
+            f"{name_of(reranker)}: {len(pairs)} pairs were asked for, and scores of shape {scores.shape} came back"
+        )
+    if not np.isfinite(scores).all():
+        text = pairs[int(np.argmax(~np.isfinite(scores)))]
+        raise ParameterError(f"{name_of(reranker)}: the score of {text!r} is not finite")
+    return scores
+
+
+class CrossEncoderReranker:
+    """A cross-encoder of sentence-transformers that gives one number a pair; safe to use from many threads.
+
+    Scores are the raw logits: a sigmoid, many a model's default, is 1 in float32 from 17 on, and its ties would keep
+    the old order. The defaults are D015's. `model` and `device` are as in `SentenceEncoder`. Raises `EncoderError`,
+    `ParameterError`, `MissingExtraError`.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Any,
+        *,
+        name: str | None = None,
+        max_length: int = 256,
+        batch_size: int = 32,
+        device: str | None = None,
+    ) -> None:
+        self.name: str
+        model, self.name = opened("CrossEncoder", model, name, device, max_length, batch_size)
+        outputs = int(model.config.num_labels)
+        if outputs != 1:
+            raise EncoderError(f"{self.name!r} gives {outputs} numbers a pair; a reranker gives one")
+        self.batch_size = batch_size
+        self._model = model
+        self._lock = threading.Lock()
+
+    def scores(self, pairs: Pairs) -> npt.NDArray[np.float64]:
+        """The logit of each pair, float64 [pairs]."""
+        if not len(pairs):
+            return np.zeros(0)
+        from torch.nn import Identity
+
+        queries, texts = (readable(side) for side in zip(*pairs, strict=True))
+        with self._lock:
+            logits = self._model.predict(
+                list(zip(queries, texts, strict=True)),
+                batch_size=self.batch_size,
+                show_progress_bar=False,
+                activation_fn=Identity(),
+            )
+        return np.asarray(logits, dtype=np.float64)
+
+    def __repr__(self) -> str:
+        return f"CrossEncoderReranker({self.name!r})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What labelled questions say about a reranker: whether the whole interval of its gain lies above 0."""
+
+    reranker: str
+    metric: str
+    level: float
+    comparison: Comparison
+    """With the reranker less without it."""
+
+    @property
+    def helps(self) -> bool:
+        # So few questions that even all of them better are no evidence: of 5, two-sided, p = 2 * .5**5 = .0625.
+        enough = 2.0 * 0.5**self.comparison.units <= 1.0 - self.level + 1e-12
+        return enough and self.comparison.low > 0.0
+
+    def __str__(self) -> str:
+        found = self.comparison
+        return (
+            f"{self.reranker} {'helps' if self.helps else 'is not shown to help'}: {self.metric} "
+            f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}] over {found.units} questions"
+        )
+
+
+def validate(
+    reranker: Reranker | Scorer,
+    with_it: npt.ArrayLike,
+    without: npt.ArrayLike,
+    *,
+    metric: str = "Hit@1",
+    resamples: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Verdict:
+    """Whether a reranker helps on a labelled set, by paired bootstrap (D019, A121).
+
+    `with_it` and `without` are the values [n] of `metric` for each question, reranked and not. Raises `ParameterError`
+    as `paired_bootstrap` does.
+    """
+    comparison = paired_bootstrap(with_it, without, resamples=resamples, seed=seed, level=level)
+    return Verdict(name_of(reranker), metric, level, comparison)
+
+
+class CheckedReranker:
+    """A reranker that may be switched on: it has a verdict that says it helps, or someone chose to do without one.
+
+    Raises `ParameterError` without a verdict, with one that does not say so, or with that of another reranker, unless
+    `unchecked` is true.
+    """
+
+    def __init__(self, reranker: Reranker | Scorer, verdict: Verdict | None = None, *, unchecked: bool = False) -> None:
+        self.name = name_of(reranker)
+        self.reranker = reranker
+        self.verdict = verdict
+        if unchecked:
+            return
+        advice = "; measure it with validate(), or pass unchecked=True"
+        if verdict is None:
+            raise ParameterError(f"{self.name} has not been validated, and rerankers often do harm{advice}")
+        if verdict.reranker != self.name:
+            raise ParameterError(f"the verdict is about {verdict.reranker}, not about {self.name}{advice}")
+        if not verdict.helps:
+            raise ParameterError(f"{verdict}{advice}")
+
+    def scores(self, pairs: Pairs) -> npt.NDArray[np.float64]:
+        """One number for each (query, text), the larger the better. Raises as `rerank` does."""
+        return _scores(self.reranker, list(pairs))
+
+
+def name_of(reranker: Reranker | Scorer) -> str:
+    """What to call it: its name, a function's own, or its class."""
+    name = getattr(reranker, "name", None) or getattr(reranker, "__qualname__", None)
+    return name if isinstance(name, str) else type(reranker).__name__
+
+
+def check_reranker(reranker: object) -> None:
+    """Raise `ParameterError` for what is no reranker that was checked."""
+    if reranker is not None and not isinstance(reranker, CheckedReranker):
+        raise ParameterError(
+            f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "
+            "with the verdict of fanrank.validate, or with unchecked=True"
+        )

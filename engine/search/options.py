@@ -1,0 +1,42 @@
+"""How a batch is searched: the options of a call, made and checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..encoders.models import positive
+from ..errors import ParameterError
+from ..plan.options import EXECUTIONS
+from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What a caller asks of a search beside the queries, k and the strategy.
+
+    Only `reranker` and `rerank_depth` change the answer. Raises `ParameterError` for a value that there is not.
+    """
+
+    threads: int = 1
+    """The most threads of a compiled search, 1 or more."""
+    execution: str = "auto"
+    """One of `EXECUTIONS`."""
+    timing: bool = False
+    """Whether the answer says how long each phase took."""
+    reranker: CheckedReranker | None = None
+    """What reorders the first `rerank_depth` hits of each query by their texts."""
+    rerank_depth: int = DEPTH
+
+    def __post_init__(self) -> None:
+        check_threads(self.threads)
+        if self.execution not in EXECUTIONS:
+            raise ParameterError(f"unknown execution {self.execution!r}; there are: {', '.join(EXECUTIONS)}")
+        check_reranker(self.reranker)
+        if self.reranker is not None:
+            positive("rerank_depth", self.rerank_depth)
+
+
+def check_threads(threads: object) -> None:
+    """Raise `ParameterError` for what is no number of threads."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ParameterError(f"threads must be 1 or more, not {threads!r}")
