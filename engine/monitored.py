@@ -39,10 +39,11 @@ class Monitored:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
         return self._recency.setdefault(space_of(namespace), Recency(**self._recency_options))
 
+    # Sources: A032.
     def observe(
         self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
     ) -> None:
-        """Tell which hits were used, so that the k* rule learns how recent useful records are (A032).
+        """Tell which hits were used, so that the k* rule learns how recent useful records are.
 
         `now` is the queries' own time; `windows` how many windows they searched (None: all). Ids that are not live,
         and records without a time, teach nothing.
@@ -56,12 +57,14 @@ class Monitored:
         ranks = searching.window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
+    # Sources: C040.
     def health(self, namespace: str = "") -> HealthReport:
-        """Counts, latencies and fallbacks of the namespace's searches (C040)."""
+        """Counts, latencies and fallbacks of the namespace's searches."""
         return self._health_of(space_of(namespace)).snapshot()
 
+    # Sources: B014.
     def drift(self, namespace: str = "") -> DriftReport:
-        """How far the namespace's most frequent terms have moved since the last call (B014)."""
+        """How far the namespace's most frequent terms have moved since the last call."""
         snapshot = self._ready().snapshot(space_of(namespace))
         df = snapshot.all_document_frequencies()
         terms = np.flatnonzero(df)

@@ -43,7 +43,7 @@ class When:
     """A time expression and the closed interval [start, end] that it names, in seconds since 1970-01-01 UTC.
 
     `expression` is the matched part of the text. `speculative` marks "recent" and "latest", which hint at a time
-    without naming one: half the weight in fusion (X20).
+    without naming one: half the weight in fusion.
     """
 
     start: float
@@ -65,7 +65,7 @@ def parse_when(
 
     Of two expressions the one that begins earlier counts, then the longer; they are not combined. `now` is the
     query's own time and `last_session_end` the end of the session before it, in seconds since 1970-01-01 UTC: without
-    it "since we last talked" is None, never everything (B033). `recent_days` is what "recently" reaches back. Raises
+    it "since we last talked" is None, never everything. `recent_days` is what "recently" reaches back. Raises
     `ParameterError` for a `now` outside the calendar or a `recent_days` outside (0, 36525].
     """
     if not 0.0 < recent_days <= MAX_RECENT_DAYS:

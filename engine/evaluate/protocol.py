@@ -266,12 +266,13 @@ def classifier_of(answerer: Answerer) -> Classifier | None:
     return answerer.classifier
 
 
+# Sources: X07.
 def asked_with(dataset: Dataset, strategy: Answerer, types: str, *, encoder: Encoder | None = None) -> Dataset:
     """The dataset as a strategy needs it asked.
 
     One that looks at ages asks at the time of the namespace's latest record where a query has no time of its own (0
     where no record has one). `types` says what queries say of themselves: ``none``; ``oracle``, their true category,
-    which no user has (X07); or ``predicted``, what the policy's classifier makes of their text, and of their vector by
+    which no user has; or ``predicted``, what the policy's classifier makes of their text, and of their vector by
     `encoder` where it looks at one. Raises `ParameterError`.
     """
     if types not in TYPES:

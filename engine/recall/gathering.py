@@ -319,10 +319,11 @@ class Recalling(Gathering):
             return Channel.of(scores, named, named, offsets)
         return super().said(channel, scores, named, offsets, documents, vectors)
 
+    # Sources: B035.
     def _timed(
         self, channel: Temporal, scores: Floats, named: Flags, offsets: Integers, documents: Integers
     ) -> Channel:
-        """Where all in a window tie, every candidate in it counts, whichever channel named it (B035)."""
+        """Where all in a window tie, every candidate in it counts, whichever channel named it."""
         weight = [
             SPECULATIVE_WEIGHT if (when := self.whens.get(row)) is not None and when.speculative else TEMPORAL_WEIGHT
             for row in range(len(self.batch))

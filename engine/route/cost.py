@@ -27,7 +27,7 @@ def amortised(
 ) -> float:
     """``classifier_ms + skip * bm25_ms + (1 - skip) * escalated_ms``, mean milliseconds a query.
 
-    `skip` is the share that skips, in [0, 1]. `escalated_ms` includes BM25 (X11): a strategy that runs after BM25, and
+    `skip` is the share that skips, in [0, 1]. `escalated_ms` includes BM25: a strategy that runs after BM25, and
     takes s alone, has ``bm25_ms + s``. `classifier_ms` is `CLASSIFIER_MS`, or what was measured, where every query's
     type is predicted. Raises `ParameterError`.
     """
@@ -39,7 +39,7 @@ def amortised(
 
 def capacity(cores: int, skip: float, encoder_ms: float = ENCODER_MS) -> float:
     """Queries a second that `cores` can encode for, each encoding taking one of them `encoder_ms`, if the share `skip`
-    needs no encoding (A091); infinite where none does.
+    needs no encoding; infinite where none does.
 
     It bounds what a machine serves, as nothing else is counted. Raises `ParameterError`.
     """

@@ -265,6 +265,7 @@ class _Run:
             before = answers.decisions[row]
             answers.decisions[row] = replace(before, milliseconds=before.milliseconds + each, type=types[place])
 
+    # Sources: A097.
     def _soft(
         self,
         router: Router,
@@ -274,7 +275,7 @@ class _Run:
         batch: Batch,
         answers: _Answers,
     ) -> None:
-        """``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists (A097), strategies added in the table's order."""
+        """``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists, strategies added in the table's order."""
         costs = dict.fromkeys(rows, 0.0)
         lists: dict[str, tuple[list[int], Hits]] = {}
         for name, strategy in router.strategies.items():

@@ -60,10 +60,11 @@ def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence
     ]
 
 
+# Sources: A080, X10.
 def smallest_tau(
     confidence: Floats, lexical: Floats, escalated: Floats, margin: float = MARGIN, taus: Sequence[float] = HUNDREDTHS
 ) -> float:
-    """The smallest threshold whose mean value is within `margin` of escalating always (A080, X10).
+    """The smallest threshold whose mean value is within `margin` of escalating always.
 
     It skips the most of those that qualify. `ALWAYS` where none does. Raises `ParameterError` as `sweep`.
     """
@@ -73,6 +74,7 @@ def smallest_tau(
     )
 
 
+# Sources: A078, A080.
 def taus_by_type(
     confidence: Floats,
     lexical: Floats,
@@ -82,7 +84,7 @@ def taus_by_type(
     taus: Sequence[float] = HUNDREDTHS,
     least: int = LEAST,
 ) -> dict[str, float]:
-    """`smallest_tau` of each type's own questions (A078, A080), by type; only of types with `least` questions or more.
+    """`smallest_tau` of each type's own questions, by type; only of types with `least` questions or more.
 
     Raises `ParameterError` as `sweep`.
     """
@@ -136,6 +138,7 @@ def folds_of(n: int, folds: int, seed: int) -> Integers:
     return found
 
 
+# Sources: A089.
 def cross_validated(
     confidence: Floats,
     lexical: Floats,
@@ -143,7 +146,7 @@ def cross_validated(
     folds: Integers,
     fit: Callable[[Integers], Callable[[Integers], Floats]],
 ) -> tuple[list[Fold], Floats]:
-    """Each fold under thresholds that its questions had no part in (A089), and the value of each question so [n].
+    """Each fold under thresholds that its questions had no part in, and the value of each question so [n].
 
     ``fit(training places)`` returns what gives the thresholds of the places tested. One fold alone is no training:
     then there are no folds, and the values are those of escalating.

@@ -295,10 +295,11 @@ class _Tuner:
         )
         return candidate, tuple(own_folds)
 
+    # Sources: A078, A081, A095, A097.
     def _typed(
         self, escalation: Strategy, sure: Floats, lexical: Floats, escalated: Floats, values: Floats, ms: Floats
     ) -> tuple[list[_Candidate], dict[str, tuple[Fold, ...]], dict[str, dict[str, Any]], float | None]:
-        """What goes by types: thresholds (A078), the trigger (A081), the routers (A095, A097), each cross-validated
+        """What goes by types: thresholds, the trigger, the routers, each cross-validated
         with a classifier that has not seen the questions."""
         everything = np.arange(len(self.texts))
         by_type = f"cascade {escalation.name} by type"
