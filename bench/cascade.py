@@ -79,7 +79,7 @@ SAMPLED = 5
 """One question of so many is asked in fan-outs."""
 K = 10
 HELD_OUT = 1000
-"""Of the learning curve. With the source's 100 the spread between draws is some .03, more than what is learned."""
+"""Of the learning curve. With AgentIR's 100 the spread between draws is some .03, more than what is learned."""
 PARTS = ("static", "sweep", "parts", "folds", "routers", "noise", "curve", "tune", "recall")
 
 Floats = npt.NDArray[np.float64]

@@ -607,7 +607,7 @@ def reranked(
         row = batch.source[position]
         if record.passages is None or record.embedding is None or halves is None or has is None or not has[row]:
             return record.text
-        # Of a record with many passages the reranker reads the nearest, as the source does (D015).
+        # Of a record with many passages the reranker reads the nearest, as Lexical-Dense Fusion does (D015).
         return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ halves[row].astype(np.float64)))]
 
     # A record that was deleted since the search began has no text; it stands behind those that have one.

@@ -1,7 +1,7 @@
 """How a query is answered: which evidence to gather, and how to make one list of it.
 
 A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `STRATEGIES` names
-the ones that the sources describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
+the ones that the papers describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
 answer; a strategy does.
 """
 

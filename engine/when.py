@@ -1,7 +1,7 @@
 """A time expression in a query, as a closed interval: "what did I decide last Tuesday", "since we last talked".
 
 Intervals follow SPEC B030 (absolute), B031 (relative), B032 (fuzzy) and B033 (session); X20 says which words only hint
-at a time. Where the sources are silent:
+at a time. Where the documents are silent:
 
 - A date without a year is its latest occurrence that has begun: "in March", asked in March, is this March.
 - Dates in numbers count where they can be read one way only: 15.03.2025 and 03/15/2025, not 03/04/2025. Weeks with a
@@ -16,7 +16,7 @@ at a time. Where the sources are silent:
   be the wrong one. "between X and Y", "from X to Y" and "X to Y" run from the beginning of X to the end of Y.
 - An end of a list or range that is not read as a whole ("in 2023 and 2024", "12th to 14th of March"), an offset from a
   time ("the week after March 3"), what is not it, and what is of another year ("in March next year") name none.
-- A phrase that no source gives a length to ("a while ago", "next week", "half an hour ago", "over a year ago", "the
+- A phrase that no document gives a length to ("a while ago", "next week", "half an hour ago", "over a year ago", "the
   last week of March") is no time expression, nor are words inside one.
 
 Calendar days, weeks (from Monday), months, quarters and years are those of the given time zone, so a day of a clock

@@ -1,4 +1,4 @@
-"""What a cascade costs: every figure that the source derives, worked by the code (SPEC A085 to A091, X09, X11)."""
+"""What a cascade costs: every figure that AgentIR derives, worked by the code (SPEC A085 to A091, X09, X11)."""
 
 from __future__ import annotations
 

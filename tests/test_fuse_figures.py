@@ -1,4 +1,4 @@
-"""Fusion: the figures that the sources print, worked by the code, and what each method declines."""
+"""Fusion: the figures that the papers print, worked by the code, and what each method declines."""
 
 from __future__ import annotations
 

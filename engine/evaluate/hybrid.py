@@ -1,4 +1,4 @@
-"""Lexical, dense and fused evidence side by side, as the sources lay it out.
+"""Lexical, dense and fused evidence side by side, as the papers lay it out.
 
 On conversations (SPEC D008 to D018), one `Candidates` batch holds what every channel says of every session of each
 question's conversation. All systems are made of it: each channel alone, reciprocal ranks, and z-normalised fusion whose

@@ -1,4 +1,4 @@
-"""Runs a dataset through the engine under a published protocol and reports what the source reported.
+"""Runs a dataset through the engine under a published protocol and reports what its paper reported.
 
 ========= =============== =========================================================================================
 preset    datasets        what it fixes
@@ -57,7 +57,7 @@ from .longmemeval import load_longmemeval
 from .metrics import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
-"""The thresholds of the sources' sweeps (SPEC A086, A087)."""
+"""The thresholds of AgentIR's sweeps (SPEC A086, A087)."""
 
 BEIR_DEPTH = 100  # SPEC T001
 

@@ -1,4 +1,4 @@
-"""The query plus its best hit, times how sure it is: the amp family of seed 004 (SPEC E008, E013).
+"""The query plus its best hit, times how sure it is: the amp family of Test-Time Compute (SPEC E008, E013).
 
 Of E013 these are here or combine to: P1 `Amp`; P32 `TailGap`; P19 and P97 `SentenceAmp`; P33 and P76 `Gated` over
 `SentenceAmp`; P102 `Gated` over `Amp`; P28 `NormConvergence`; P164 `Projection`; P40 and P103 `Iterated`. Not here:

@@ -29,8 +29,8 @@ FACTOID: Mapping[str, tuple[str, ...]] = {
     "what": ("year", "city", "name", "country", "date", "day", "month", "time", "state", "number", "age"),
     "how": ("many", "much", "long", "old", "far", "tall", "big", "high", "deep", "fast", "heavy", "large", "often"),
 }
-"""First word -> second words of a factoid question (E009). The source names the first two to four of each and leaves
-the rest to dots; the rest are ours."""
+"""First word -> second words of a factoid question (E009). Test-Time Compute names the first two to four of each
+and leaves the rest to dots; the rest are ours."""
 
 _FACTOID = re.compile(
     r"\W*(?:" + "|".join(rf"{first}\s+(?:{'|'.join(second)})" for first, second in FACTOID.items()) + r")\b",

@@ -5,7 +5,7 @@
     parse ─ optimize ─┬─ bm25, dense: among the hinted types ─ fewer than 5: among all ─┐
                       └─ graph, temporal, conversation: among all ──────────────────────┴─ fuse
 
-Coreference, of the source's first stage, is left to the caller, who knows the conversation: `Query.entities`.
+Coreference, of the first stage of Five Retrievers, is left to the caller, who knows the conversation: `Query.entities`.
 
 Channels that the optimizer leaves out for a query list nothing for it, and its text is not encoded for nothing. A query
 of nothing but a time is left to the time window only where that holds an event.

@@ -32,7 +32,7 @@ TAUS_A079: dict[str, float] = {
     "single-session-user": 0.0,
     "temporal-reasoning": 0.0,
 }
-"""LongMemEval's types and the source's thresholds on the margin (SPEC A079, Table 22; a threshold of 0 skips all, and
+"""LongMemEval's types and AgentIR's thresholds on the margin (SPEC A079, Table 22; a threshold of 0 skips all, and
 the skip shares printed beside it do not, X09). Fitted to those questions: on others tune your own."""
 DEPTH = 100
 """Hits that a confidence looks at."""

@@ -57,7 +57,7 @@ def entropy(scores: Floats, counts: Integers) -> Floats:
 
 
 CONFIDENCES: dict[str, Confidence] = {"margin": margin, "fraction": fraction, "entropy": entropy}
-"""By name. At the accuracy of always escalating the source is 18.81 times as fast with the margin (threshold .01), 5.05
+"""By name. At the accuracy of always escalating AgentIR is 18.81 times as fast with the margin (threshold .01), 5.05
 times with the fraction (.04) and 1.60 times with the entropy (.02) (A084)."""
 
 

@@ -1,7 +1,7 @@
 """What a cascade's queries cost on average, made up of measured parts (SPEC A085, A091, X11).
 
 Where a policy can be run, run it and measure: these are for the points of a sweep that nobody runs, and for the figures
-of the source, all of which are made up so.
+of AgentIR, all of which are made up so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..fuse.fusion import check_number
 BM25_MS = 0.4
 """Milliseconds of a query that BM25 answers (A085)."""
 ESCALATED_MS = 53.2
-"""Milliseconds of an escalated query, BM25's included (A085). The stages that the source prints, .40 for BM25, 51.98
+"""Milliseconds of an escalated query, BM25's included (A085). The stages that AgentIR prints, .40 for BM25, 51.98
 for the encoder, .05 for RRF and .38 for recency, are 52.81 in sum; its 53.21 has BM25 twice (A122, X11)."""
 CLASSIFIER_MS = 0.5
 """Milliseconds of predicting a query's type, whichever way the query goes then (A085)."""

@@ -25,7 +25,7 @@ TABLE_A095: dict[str, Strategy] = {
     "single-session-user": STRATEGIES["dense"],
     "temporal-reasoning": STRATEGIES["bm25"],
 }
-"""LongMemEval's types and the source's best system for each (A095); of single-session-user's three equals the one with
+"""LongMemEval's types and AgentIR's best system for each (A095); of single-session-user's three equals the one with
 the fewest lists. Fitted to that workload: on another it loses to plain BM25 (A102), so make your own with a few
 labelled queries."""
 

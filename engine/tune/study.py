@@ -43,7 +43,7 @@ FOLDS = 5
 SEED = 42
 """Of the cross-validation (A089)."""
 ESCALATED = "agent_rrf"
-"""What the sources' cascade escalates to (A075)."""
+"""What AgentIR's cascade escalates to (A075)."""
 NOISE = (0.0, 0.05, 0.10, 0.20)
 """Shares of corrupted characters (A100)."""
 SIZES = (25, 50, 100, 200, 300, 400)
@@ -51,7 +51,7 @@ SIZES = (25, 50, 100, 200, 300, 400)
 HELD_OUT = 100
 """Questions that the learning curve is measured on (A101)."""
 DRAWS = 10
-"""Draws of the learning curve. The source had one, whose labelled questions may be lucky."""
+"""Draws of the learning curve. AgentIR had one, whose labelled questions may be lucky."""
 FEATURES = ("tfidf", "embedding", "both")
 """What a classifier looks at (A095, A096)."""
 _LETTERS = string.ascii_lowercase
@@ -96,7 +96,7 @@ class Measured:
         model: str | None = None,
     ) -> Measured:
         """Of evaluations of one dataset by strategy; the confidence is the margin of ``bm25``'s, the types are the
-        dataset's categories (`TYPE_OF` for those that the sources know under another name).
+        dataset's categories (`TYPE_OF` for those that AgentIR knows under another name).
 
         Raises `ParameterError` if they are not of the same queries, or one lacks `metric`.
         """
@@ -302,7 +302,7 @@ def noise_grid(
 ) -> list[dict[str, float]]:
     """The router by words, fitted on clean questions of the other folds, that decides on corrupted ones.
 
-    As in the source, retrieval is that of the clean question: ``accuracy`` is the classifier's, ``value`` the routed
+    As in AgentIR, retrieval is that of the clean question: ``accuracy`` is the classifier's, ``value`` the routed
     system's.
     """
     table, everything = measured.table, np.arange(len(measured))

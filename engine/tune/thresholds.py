@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 Types = Sequence["str | None"]
 
 HUNDREDTHS: tuple[float, ...] = tuple(step / 100 for step in range(101))
-"""The thresholds that are tried (SPEC A080: of [0, 1]); the sources' own are hundredths (A079, A084)."""
+"""The thresholds that are tried (SPEC A080: of [0, 1]); AgentIR's own are hundredths (A079, A084)."""
 MARGIN = 0.005
 """How far below always escalating accuracy may fall (A080)."""
 LEAST = 5

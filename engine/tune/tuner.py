@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 SYSTEMS = ("bm25", "dense", "rrf", "agent_rrf", "fused")
-"""The sources' four systems (A093), and z-normalised fusion."""
+"""AgentIR's four systems (A093), and z-normalised fusion."""
 SLACK = 0.02
 """Costs that differ by less than this share of the dearest system's count as equal, and the simplest way is chosen: of
 ways that do the same, runs on a shared machine differed by that much."""
