@@ -266,7 +266,7 @@ def routed(bench: Bench, measured: Measured, repetitions: int) -> dict[str, Any]
 
 
 def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
-    """The grid of A100, and what systems and the cascade find with the corrupted questions themselves."""
+    """The grid of corrupted questions (A100), and what systems and the cascade find with these questions themselves."""
     searched = []
     for level in NOISE:
         texts = corrupted(measured.texts, level)

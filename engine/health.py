@@ -35,7 +35,7 @@ OTHER = "other"
 
 TOP_TERMS = 5000
 DRIFT_THRESHOLD = 0.7
-"""Both of B014."""
+"""How many frequent terms are compared, and the overlap under which they count as drifted (B014)."""
 
 TermArray = npt.NDArray[np.int64]
 

@@ -26,7 +26,8 @@ UNITS = {
     "month": 30 * DAY,
     "year": 365 * DAY,
 }
-# What "a few <unit> ago" spans, oldest and newest age: months as B032, the others from one unit to one of the next.
+# What "a few <unit> ago" spans, oldest and newest age: months as in Five Retrievers (B032), the others from one unit to
+# one of the next.
 FEW = {
     "min": (HOUR, MINUTE),
     "minute": (HOUR, MINUTE),

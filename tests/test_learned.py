@@ -32,7 +32,7 @@ from fanrank.engine.segment import Segment, merge_segments  # noqa: E402
 from fanrank.engine.vocabulary import Vocabulary  # noqa: E402
 
 SCHEMA = Schema.of(None)
-VOCABULARY = 30_522  # A105
+VOCABULARY = 30_522  # words of SPLADE's vocabulary (A105)
 EXECUTIONS = ("exhaustive", "pruned", "auto")
 CPU = ("numpy", "numba")
 DEVICES = ("cuda-host", pytest.param("triton", id="triton-interpreter"))

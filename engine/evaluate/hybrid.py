@@ -36,7 +36,7 @@ Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 STRONGER = "bm25-stronger"
-"""The better lexical arm of R42, where there is one."""
+"""The better lexical arm, with date lines and captions (R42), where there is one."""
 LATE = "dense-late"
 
 INTERACTIONS: dict[str, Interaction] = {

@@ -59,12 +59,12 @@ from .metrics import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of AgentIR's sweeps (SPEC A086, A087)."""
 
-BEIR_DEPTH = 100  # SPEC T001
+BEIR_DEPTH = 100  # hits that BEIR's metrics look at (SPEC T001)
 
 TYPES = ("none", "oracle", "predicted")
 """What queries of an evaluation may say of their type."""
 TYPE_OF = {"temporal": "temporal-reasoning", "multi-hop": "multi-session"}
-"""LoCoMo's categories as the types of SPEC A063."""
+"""LoCoMo's categories as the question types of `agent_rrf` (A063)."""
 
 
 class Searcher(Protocol):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import ParameterError
 
 ALPHAS = tuple(step / 20 for step in range(21))
-"""0, .05, .. 1 (SPEC D004)."""
+"""The weights that are tried: 0, .05, .. 1 (SPEC D004)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 SOFT_DEPTH = 100
-"""Hits of each strategy whose ranks a soft router adds up: the lists of A060 and B050."""
+"""Hits of each strategy whose ranks a soft router adds up, as RRF's lists (A060, B050)."""
 
 _PLAIN = Strategy("bm25")
 

@@ -40,7 +40,7 @@ FLOORS_STAY, UNIT_MAJOR = 1, 2
 
 BASELINE_SCORE_THREADS = 128
 BASELINE_SLOTS = {32: 128, 128: 32}  # slots of a thread: threads (A049)
-BASELINE_MATRIX_BYTES = 16 << 30  # A051
+BASELINE_MATRIX_BYTES = 16 << 30  # AgentIR's limit for the score matrix (A051)
 
 
 class CudaVerbs:
