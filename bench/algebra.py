@@ -107,17 +107,17 @@ def rocchio(k: int, beta: float, start: Vector = Query()) -> Intp:
 
 
 def soft_centroid(k: int = 3, alpha: float = 0.5, tau: float = 0.05, start: Vector = Query()) -> Intp:
-    """E004; from another start than the query, one more round of it (E010)."""
+    """SoftCentroid (E004); from another start than the query, one more round of it (E010)."""
     return Intp(start, Aggr(Retr(start, k), "softmax", tau), alpha)
 
 
 def first_sentence(alpha: float = 0.5, start: Vector = Query()) -> Intp:
-    """E005."""
+    """The first sentence of the best hit as the anchor (E005)."""
     return Intp(start, Sentence(Retr(start, 1)), alpha)
 
 
 BASELINE = Rerank(Query())
-"""P0 (E002)."""
+"""Plain cosine, the baseline P0 (E002)."""
 KNOWN: tuple[Rerank, ...] = (
     BASELINE,
     Rerank(rocchio(2, 0.5)),

@@ -69,7 +69,7 @@ SAMPLED = 5
 """One question of so many is asked in fan-outs."""
 K = 10
 HELD_OUT = 1000
-"""Of the learning curve. With the source's 100 the spread between draws is some .03, more than what is learned."""
+"""Of the learning curve. With AgentIR's 100 the spread between draws is some .03, more than what is learned."""
 PARTS = ("static", "sweep", "parts", "folds", "routers", "noise", "curve", "tune", "recall")
 
 Floats = npt.NDArray[np.float64]
@@ -256,7 +256,7 @@ def routed(bench: Bench, measured: Measured, repetitions: int) -> dict[str, Any]
 
 
 def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
-    """The grid of A100, and what systems and the cascade find with the corrupted questions themselves."""
+    """The grid of corrupted questions (A100), and what systems and the cascade find with these questions themselves."""
     searched = []
     for level in NOISE:
         texts = corrupted(measured.texts, level)

@@ -57,7 +57,7 @@ from .harness.rows import append
 from .harness.workload import TWO_YEARS, WEEK, Memory, Question
 
 SIZES = (4_052, 40_081, 239_799, 999_978, 1_998_918, 3_997_578, 4_998_640)
-"""Those of SPEC A037."""
+"""The sizes of AgentIR's Table 2 (A037)."""
 QUICK = SIZES[:3]
 CORPORA = ("steady", "two-years")
 TWO_YEAR_ROADS = ("vectorised", "temporal", "decay", "decay-exhaustive")

@@ -7,8 +7,8 @@ on no corpus. The frontier are the universal ones whose mean gain no cheaper or 
 expression without its numbers) whose first `RULED_OUT_AFTER` members are none of them universal is ruled out, and the
 registry says so.
 
-The seed's own loop had a language model propose; here it is chance, and ``--seed`` repeats it. What is found was chosen
-on these queries: a gain to be tested on others, not a gain.
+The loop of the Test-Time Compute paper had a language model propose; here it is chance, and ``--seed`` repeats it. What
+is found was chosen on these queries: a gain to be tested on others, not a gain.
 """
 
 from __future__ import annotations

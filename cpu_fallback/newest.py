@@ -69,8 +69,9 @@ def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integer
     return best, documents, postings
 
 
+# Sources: A034.
 def segment_bounds(plan: Plan, part: SegmentPlan) -> Integers:
-    """[queries] no document of the segment has a larger sum of contributions (A034). Not for signed plans."""
+    """[queries] no document of the segment has a larger sum of contributions. Not for signed plans."""
     largest = float(part.contributions.saturated.max(initial=0.0))
     of_term = plan.snapshot.bm25.quanta(np.full(len(plan.idf), largest), plan.idf) * (part.ends > part.starts)
     return plan.summed(of_term[plan.slots] * plan.multiplicities)

@@ -70,16 +70,17 @@ if TYPE_CHECKING:
 AnyRecord = Record | Mapping[str, Any]
 
 
+# Sources: A030 to A032, B004.
 class Engine:
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf`` and
     ``fields`` are the BM25 parameters (see `fanrank.BM25`); ``columns`` declares metadata columns beside the built-in
     ones, ``{"project": "category", "priority": "number"}``, read from `Record.extra`. ``window`` is the length of a
-    time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule (SPEC A030 to A032).
+    time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule.
     ``encoder`` makes records and queries comparable by their vectors: a model's name or path, or an `Encoder`, such as
     `OwnVectors` for vectors that the caller brings. Its name, version and dimension are the engine's `pin`, kept with
-    the records; vectors of another model are refused (B004). ``term_encoder`` gives records and queries that bring none
+    the records; vectors of another model are refused. ``term_encoder`` gives records and queries that bring none
     their learned term weights (such as `SparseSentenceEncoder`). ``backend`` forces a backend by name.
 
     Any thread may write and search at any time: a search sees whole batches only and never waits for a writer.
@@ -135,6 +136,7 @@ class Engine:
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
 
+    # Sources: C009.
     @classmethod
     def open(
         cls,
@@ -156,7 +158,7 @@ class Engine:
         and are kept when the directory is made; later they may be left out, and must not differ. Of the encoder, its
         `pin` is kept: without it all works but what must be encoded, and a directory that has records and was made
         without one takes none, as its records have no vectors. With ``wait`` false the call returns at once, and until
-        the index is there searches are answered by a scan for keywords (C009; ``hits.backend`` says ``keyword-scan``).
+        the index is there searches are answered by a scan for keywords (``hits.backend`` says ``keyword-scan``).
         Raises `StoreLockedError` while another writer has it open, `ParameterError` for options that differ,
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
@@ -451,8 +453,9 @@ class Engine:
         self.index.ready().drop(checked_namespace(namespace))
         self.monitor.drop(namespace)
 
+    # Sources: C008.
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
-        """The live records with these ids, in their order, None for those that are not there (C008).
+        """The live records with these ids, in their order, None for those that are not there.
 
         They come whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts, and
         `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it (which a reader
@@ -460,8 +463,9 @@ class Engine:
         """
         return self.searcher.fetch(ids, namespace)
 
+    # Sources: C041.
     def verify(self) -> dict[str, int]:
-        """Compare the index with the records it is of, id by id (C041).
+        """Compare the index with the records it is of, id by id.
 
         ``records`` in the store, ``missing`` of them in the index, ``extra`` documents of the index without a record;
         the last two are 0, or the directory should be opened anew. Writes wait meanwhile. Raises
@@ -571,6 +575,7 @@ class Engine:
         options = SearchOptions(threads=threads, execution=execution)
         return self.searcher.candidates(queries, Strategy.of(strategy), options)
 
+    # Sources: B034, B035.
     def events(
         self,
         since: float,
@@ -582,7 +587,7 @@ class Engine:
     ) -> list[tuple[str, float]]:
         """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
 
-        Nothing is ranked (B034, B035): the newest come first, of equal times the last written. `filter` is as a
+        Nothing is ranked: the newest come first, of equal times the last written. `filter` is as a
         query's. Raises `QueryError`.
         """
         asked = Query(since=since, until=until, filter=filter, namespace=namespace)
@@ -639,6 +644,7 @@ class Engine:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
         return self.monitor.recency(namespace)
 
+    # Sources: A032.
     def observe(
         self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
     ) -> None:
@@ -649,10 +655,12 @@ class Engine:
         """
         self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
 
+    # Sources: C040.
     def health(self, namespace: str = "") -> HealthReport:
         """Counts, latencies and fallbacks of the namespace's searches."""
         return self.monitor.health(namespace)
 
+    # Sources: B014.
     def drift(self, namespace: str = "") -> DriftReport:
         """How far the namespace's most frequent terms have moved since the last call."""
         return self.monitor.drift(self.index.ready(), namespace)

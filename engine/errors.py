@@ -15,8 +15,9 @@ class ParameterError(FanrankError, ValueError):
     """A parameter of the engine or of a call is out of range or of the wrong type."""
 
 
+# Sources: B004.
 class ModelMismatchError(ParameterError):
-    """Vectors of another embedding model than the one that the records were written with (B004)."""
+    """Vectors of another embedding model than the one that the records were written with."""
 
 
 class RecordError(FanrankError, ValueError):

@@ -1,4 +1,4 @@
-"""Defaults are the sources' numbers, by the id of the specification that names them.
+"""Defaults are the documents' numbers, by their ids in docs/sources.md.
 
 Tables stand with what uses them: A079 in test_cascade.py, B021 to B023 in test_entity_graph.py, B041 in test_hints.py,
 A068 and B006 in test_approximate.py, E009's patterns in test_feedback.py.

@@ -364,7 +364,7 @@ class FlatIndex:
 
 
 class BaselineRoad:
-    """The source paper's execution (SPEC A045 to A051): float atomics into a matrix, then one block a query selects."""
+    """AgentIR's execution (SPEC A045 to A051): float atomics into a matrix, then one block a query selects."""
 
     def __init__(self, merge: str, index: FlatIndex) -> None:
         from fanrank.kernels.cuda.verbs import Baseline

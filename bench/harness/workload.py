@@ -31,7 +31,8 @@ WEEK = 7 * 86400.0
 START = 1577836800.0
 """2020-01-01 UTC."""
 PER_WEEK = 430
-"""Records a week: at every size of SPEC A037 four windows hold about 1,700 (39.5 % of 4,052, 4.3 % of 40,081)."""
+"""Records a week: at every size of AgentIR's Table 2 (A037) four windows hold about 1,700 (39.5 % of 4,052, 4.3 % of
+40,081)."""
 TWO_YEARS = 104 * WEEK
 RECENT_SHARE = 0.8
 RECENCY = 1.4

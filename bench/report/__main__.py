@@ -47,7 +47,7 @@ INTRODUCTION = """# Measured
 Written by `make report` from the rows in [results/](results/) and from nothing else; what is measured, and how, is in
 [README.md](README.md). Every table is of the newest complete run of its bench and names its run and commit; a commit
 with `+dirty` had changes that were not committed. Times of different runs, machines or tables are not to be compared.
-Numbers like A037 are those of the specification, "the source" is the paper whose figures they are (`sources.py`)."""
+Ids like A037 are those of [docs/sources.md](../docs/sources.md); AgentIR is the paper whose figures they are."""
 
 
 def markdown(recorded: Recorded) -> str:

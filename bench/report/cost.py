@@ -14,7 +14,7 @@ from .rows import Fields, Recorded
 from .systems import systems_in, timed
 
 CORES = 8
-"""The source's cores, for which its capacities are given."""
+"""AgentIR's cores, for which its capacities are given."""
 
 
 def dollars(milliseconds: float) -> float:
@@ -42,11 +42,11 @@ def _prices(rows: Sequence[Row]) -> str:
     head = ["system", *(f"{case}, $ a query" for case in cases), "$ a month, dearest corpus"]
     what = "text in, ids out" if phase == "end_to_end" else "kernel only"
     return (
-        f"Dollars a query as the source counts them (A127): seconds / 3600 × {sources.DOLLARS_PER_HOUR:g} $, the whole "
+        f"Dollars a query as AgentIR counts them (A127): seconds / 3600 × {sources.DOLLARS_PER_HOUR:g} $, the whole "
         f"machine charged for one query at a time; a month is {sources.QUERIES_PER_MONTH:,.0f} queries. Measured: the "
-        f"time ({what}, k {least}, one thread). Assumed: the source's price an hour, though its machine has "
+        f"time ({what}, k {least}, one thread). Assumed: AgentIR's price an hour, though its machine has "
         f"{CORES} cores and the rows name another; a machine that is never idle; nothing for memory, disk or network. "
-        "The source's own line is of LongMemEval, and the price list's of any query; ratios between rows of one column "
+        "AgentIR's own line is of LongMemEval, and the price list's of any query; ratios between rows of one column "
         "are the only comparison that needs no assumption.\n\n" + table(head, body)
     )
 
@@ -77,13 +77,13 @@ def _amortised(sweep: Fields) -> str:
     return (
         f"A cascade's mean time (A085): share skipped × BM25's time + the rest × the escalated time, here from the "
         f"measured ends of the sweep, {number(skipped['ms'], 2)} and {number(escalated['ms'])} ms (LoCoMo, preset "
-        f"{sweep['preset']}, escalated to {sweep['escalated']}), beside every point as it was run. The source composes "
+        f"{sweep['preset']}, escalated to {sweep['escalated']}), beside every point as it was run. AgentIR composes "
         f"all of its points from .4 and 53.2 ms.\n\n{table(head, body)}"
     )
 
 
 def _capacity(parts: Fields, sweep: Fields) -> str:
-    """Queries a second that the encoder leaves room for, ours and the source's."""
+    """Queries a second that the encoder leaves room for, ours and AgentIR's."""
     wall_ms = encoding_ms(parts)
     own_cores = int(parts.get("machine", {}).get("cores") or 1)
     each_ms = wall_ms * own_cores
@@ -99,7 +99,7 @@ def _capacity(parts: Fields, sweep: Fields) -> str:
     ]
     stated = sources.STAGES_MS["encoder"]
     for skip, tenants in sources.CAPACITY:
-        body.append(["*the source*", percent(skip), number(stated), "", f"{tenants:,}"])
+        body.append(["*AgentIR*", percent(skip), number(stated), "", f"{tenants:,}"])
     head = ["", "skipped", "encoding, core ms", f"{own_cores} cores", f"{CORES} cores"]
     return (
         "Queries a second that a machine can encode for (A091): cores / (share escalated × time of an encoding). "

@@ -1,4 +1,4 @@
-"""What a query costs as the memory grows, beside the source's own figures."""
+"""What a query costs as the memory grows, beside AgentIR's own figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rows import Fields, Recorded, chosen, machine, stamp
 ROADS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
 """What a complete run holds, in the order of the columns."""
 COUNTERPARTS = {"sequential": "sequential", "vectorised": "SIMD", "maxscore": "MaxScore", "temporal": "temporal"}
-"""Roads that do what a column of the source's Tables 2 and 3 does."""
+"""Roads that do what a column of AgentIR's Tables 2 and 3 does."""
 
 
 def _place(row: Fields) -> Hashable | None:
@@ -86,7 +86,7 @@ def growth(recorded: Recorded) -> list[str]:
         )
         parts.append(f"![Microseconds a query as {name} corpora grow](plots/growth-{name}.svg)")
     parts.append(
-        f"The source's Table 2 (A037, A038), microseconds a query; {sources.CPU_MACHINE}, 8 threads on the parallel "
+        f"AgentIR's Table 2 (A037, A038), microseconds a query; {sources.CPU_MACHINE}, 8 threads on the parallel "
         f"paths.\n\n{_published()}\n\n"
         "Comparable: the sizes, the kind of records (synthetic agent memory, four windows of a week) and so the growth "
         "from the smallest to the largest. Not comparable: the times themselves (other cores, eight threads against "
@@ -116,7 +116,7 @@ def session(recorded: Recorded) -> list[str]:
         f"{first['first_records']:,} to {first['records']:,} records, {first['retrievals']:,} lookups; the first "
         f"answer after a turn's writes pays for what they made necessary. Writing took {number(min(writing))} to "
         f"{number(max(writing))} s, apart.\n\n{table(head, body)}\n\n"
-        "The source's Table 3 (A040) is made up of its Table 2 and log-normal noise, without writes between: it is a "
+        "AgentIR's Table 3 (A040) is made up of its Table 2 and log-normal noise, without writes between: it is a "
         "bound on what its index would do, not a run. Ours writes and asks in turn."
     ]
 

@@ -196,7 +196,7 @@ _LABELS = {
 
 
 def growth(rows: Sequence[Fields], family: str) -> Any:
-    """Microseconds a query over records, both logarithmic; on steady corpora the source's figures as points."""
+    """Microseconds a query over records, both logarithmic; on steady corpora AgentIR's figures as points."""
     found = {road: own for road, own in curves(rows).items() if road in _LABELS} or curves(rows)
     figure = _figure(8.2, 4.6)
     axis = figure.subplots()

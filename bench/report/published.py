@@ -36,7 +36,7 @@ def _ratio(rows: Sequence[Row], baseline: str) -> str:
 
 
 def published(recorded: Recorded) -> list[str]:
-    """The section on published figures: the pairs, then the source's tables."""
+    """The section on published figures: the pairs, then AgentIR's tables."""
     rows = recorded.cpu
     scifact = sources.BEIR.index("SciFact")
     scalar, simd = sources.ABLATION_MS[scifact][:2]
@@ -120,7 +120,7 @@ def published(recorded: Recorded) -> list[str]:
     parts = ", ".join(f"{name} {ms:g}" for name, ms in sources.STAGES_MS.items())
     return [
         table(["", "published", "here", "comparable?"], body),
-        f"The source's milliseconds, on {sources.CPU_MACHINE} and an {sources.GPU_MACHINE}, k 100; of its data "
+        f"AgentIR's milliseconds, on {sources.CPU_MACHINE} and an {sources.GPU_MACHINE}, k 100; of its data "
         f"sets only SciFact is measured here. A hybrid query's parts (A122): {parts} ms.\n\n{table(head, beir)}",
     ]
 

@@ -31,7 +31,7 @@ def quality(recorded: Recorded) -> list[str]:
         for key, row in rows.items()
     ]
     return [
-        f"{sentence(stamp(rows.values()))}. `agentir` and `opsem` are the protocols of two sources, whose figures they "
+        f"{sentence(stamp(rows.values()))}. `agentir` and `opsem` are the protocols of two papers, whose figures they "
         "meet to the digit (R40, R41); `default` is what `Engine` does unasked.",
         table(["data set", "preset", "analyzer", "questions", *names], body),
     ]
@@ -116,7 +116,7 @@ def cascade(recorded: Recorded) -> list[str]:
         head = ["preset", "unit", "escalated to", "tau", "skipped", "Hit@5", "ms a question", "ms, fan-outs of 20"]
         theirs = ", ".join(f"{name} {ms:g} ms" for name, ms in sources.LOCOMO_MS.items())
         parts.append(
-            f"{table(head, body)}\n\nThe source, LoCoMo under `agentir` (A120): {theirs}, with an encoder of 33 "
+            f"{table(head, body)}\n\nAgentIR, LoCoMo under `agentir` (A120): {theirs}, with an encoder of 33 "
             "million parameters on 8 cores; the questions and the words are the same, encoder and machine are not."
         )
     return parts

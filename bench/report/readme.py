@@ -81,8 +81,8 @@ def growth(recorded: Recorded) -> str:
         sizes = [row["records"] for row in of_road["temporal"]]
         last = (
             f"\n{same} From {min(sizes):,} to {max(sizes):,} records temporal search grows by {number(grown)}; the "
-            f"source reports {sources.GROWTH_FACTORS['temporal']:g}, from {theirs[0]} to {theirs[-1]} us on 8 cores "
-            "(A037).\n"
+            f"AgentIR paper reports {sources.GROWTH_FACTORS['temporal']:g}, from {theirs[0]} to {theirs[-1]} us on 8 "
+            "cores.\n"
         )
     return (
         f"Microseconds a query, median, one thread, with the share of the postings that was scored ({stamp(rows)}; "

@@ -1,7 +1,7 @@
-"""Published figures that rows are held beside, each with its number in the specification; facts only.
+"""Published figures that rows are held beside, each with its id in docs/sources.md; facts only.
 
-All are of the paper that introduced the workload ("the source"). Its CPU figures are of a Jetstream2 g3.medium (8 x86
-cores with AVX2, 29 GB, GCC 11.4), its GPU figures of an A100-SXM4-40GB.
+All are of the AgentIR paper, except `TARGETS`. Its CPU figures are of a Jetstream2 g3.medium (8 x86 cores with AVX2,
+29 GB, GCC 11.4), its GPU figures of an A100-SXM4-40GB.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PYSERINI_8T_MS = (1.16, 1.48, 2.81, 2.13, 1.68, 4.66, 1.55, 2.77)
 PISA_1T_MS = (0.047, 0.44, 21.6, 0.73, 2.71, 6.50, 3.49, 11.97)
 """Table 5 (A112), BlockMax-WAND, one thread, k 100."""
 GEOMETRIC_MEANS = {"Pyserini, 8 threads": 10.0, "PISA BlockMax-WAND, 1 thread": 10.9}
-"""How many times faster the source's 8 threads are (A112)."""
+"""How many times faster AgentIR's 8 threads are (A112)."""
 ABLATION_MS = (
     (0.04, 0.03, 0.03, 0.05),
     (0.22, 0.08, 0.09, 0.08),
@@ -84,7 +84,7 @@ THREADS_MS = {
 }
 """Table 15 (A114): 1, 4 and 8 threads, k 100."""
 AMDAHL = {"FiQA": 0.31, "SciDocs": 0.46}
-"""Serial shares from 8 threads (A123); the source prints .55 for SciDocs, which its own times do not give."""
+"""Serial shares from 8 threads (A123); the paper prints .55 for SciDocs, which its own times do not give."""
 
 STAGES_MS = {"BM25": 0.40, "encoder": 51.98, "RRF": 0.05, "recency": 0.38}
 """A hybrid query's parts (A122)."""
@@ -94,11 +94,11 @@ TENANT_P99_MS = (0.74, 9.3)
 """p99 with one process and with eight (A124)."""
 
 DOLLARS_PER_HOUR = 0.05
-"""The price of the source's machine, all 8 cores (A127)."""
-DOLLARS_PER_QUERY = {"the source, .40 ms": 5.6e-9, "Pinecone, list price": 3.3e-7}
+"""The price of AgentIR's machine, all 8 cores (A127)."""
+DOLLARS_PER_QUERY = {"AgentIR, .40 ms": 5.6e-9, "Pinecone, list price": 3.3e-7}
 QUERIES_PER_MONTH = 4e8
 """100,000 agents, 800 turns, 5 lookups (A127)."""
-DOLLARS_PER_MONTH = {"the source, .40 ms": 2.24, "Pinecone, list price": 132.0}
+DOLLARS_PER_MONTH = {"AgentIR, .40 ms": 2.24, "Pinecone, list price": 132.0}
 CAPACITY = ((0.0, 154), (0.63, 416), (0.89, 1_399))
 """Share of queries that skip the encoder, and tenants of one query a second on 8 cores at 52 ms an encoding (A091)."""
 LOCOMO_MS = {"BM25": 0.22, "dense": 32.0, "RRF": 32.3}
@@ -107,7 +107,7 @@ LOCOMO_MS = {"BM25": 0.22, "dense": 32.0, "RRF": 32.3}
 
 @dataclass(frozen=True)
 class Target:
-    """A latency that another paper asks for."""
+    """A latency that Five Retrievers (B002) or Recursive Light (C012) asks for."""
 
     id: str
     what: str

@@ -141,10 +141,10 @@ def crash(recorded: Recorded) -> list[str]:
 
 
 def building(recorded: Recorded) -> list[str]:
-    """The section on builds at size: whatever its rows hold, and the source's figures."""
+    """The section on builds at size: whatever its rows hold, and AgentIR's figures."""
     rows = recorded.of("building", "build")
     theirs = (
-        f"The source: {sources.BUILD_RECORDS_PER_S:,} records/s from 4,052 to 5 million (A041), and "
+        f"AgentIR: {sources.BUILD_RECORDS_PER_S:,} records/s from 4,052 to 5 million (A041), and "
         f"{sources.STREAMED_DOCUMENTS_PER_S:,} documents/s of MS MARCO in chunks of 50,000, with a peak of "
         f"{sources.STREAMED_PEAK_GB[1]:g} GB where building at once ran out of {sources.STREAMED_PEAK_GB[0]:g} GB "
         f"(A126), both on {sources.CPU_MACHINE}. Comparable: the order of magnitude and how memory grows. Not: the "
@@ -216,7 +216,7 @@ def agents(recorded: Recorded) -> list[str]:
     """The section on many agents at once."""
     factors = ", ".join(f"{factor:g} times with {count}" for count, factor in sources.TENANTS[1:])
     theirs = (
-        f"The source (A124): independent processes of one thread on 8 cores do {factors} the queries of one; p99 rises "
+        f"AgentIR (A124): independent processes of one thread on 8 cores do {factors} the queries of one; p99 rises "
         f"from {sources.TENANT_P99_MS[0]:g} to {sources.TENANT_P99_MS[1]:g} ms. Comparable: how throughput and p99 "
         "change with the number of agents. Not: the cores, and that its agents have a process and an index each, where "
         "ours share one."

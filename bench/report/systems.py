@@ -142,8 +142,8 @@ def _throughput(rows: Sequence[Row]) -> str:
     theirs = ", ".join(f"{name} {share:.2f}" for name, share in sources.AMDAHL.items())
     return (
         f"Queries a second (kernel, k {k}). The last column is Amdahl's serial share, from the times at one thread and "
-        f"at {most} (1: a thread more gains nothing; over 1: it costs; under 0: it gains more than its share). The "
-        f"source's, with 8 threads (A123): {theirs}.\n\n{table(head, body)}"
+        f"at {most} (1: a thread more gains nothing; over 1: it costs; under 0: it gains more than its share). "
+        f"AgentIR's, with 8 threads (A123): {theirs}.\n\n{table(head, body)}"
     )
 
 

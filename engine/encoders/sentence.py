@@ -14,13 +14,14 @@ from .encoder import Rows, checked
 from .models import fingerprint, opened, readable
 
 
+# Sources: D002.
 class SentenceEncoder:
     """A model of sentence-transformers as an `Encoder`, safe to use from many threads (one encodes at a time).
 
     `model` is what `load` of models.py finds, or a SentenceTransformer object. The model's own prompts are put before a
-    text, unless `query_prompt` or `document_prompt` say what to put there instead: e5 wants "query: " and "passage: "
-    (D002), "" is none. `max_length` counts tokens; what a text has beyond them is not read. `device` None is CUDA if
-    there is one, else the CPU.
+    text, unless `query_prompt` or `document_prompt` say what to put there instead: e5 wants "query: " and "passage: ",
+    "" is none. `max_length` counts tokens; what a text has beyond them is not read. `device` None is CUDA if there is
+    one, else the CPU.
 
     A vector depends a little on what it is encoded with, as sums in float32 depend on the shape of a batch: between
     batches of 1 and 128 on one CPU, a component of all-MiniLM-L6-v2 moved by at most 1.9e-7 (400 turns of LoCoMo, 96

@@ -42,9 +42,9 @@ class SparseSentenceEncoder:
     """A SparseEncoder of sentence-transformers, such as SPLADE, as a `TermEncoder`; safe to use from many threads.
 
     The weight of a token is the largest ``log1p(relu(logit))`` over the positions of the text, and those of 0 are left
-    out (A105). Terms are the tokens of the model's vocabulary. The defaults are A108's: 256 tokens of a text are read,
-    8 texts a batch (whose logits take 8 * 256 * 30,522 * 4 bytes, 250 MB). `model` and `device` are as in
-    `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
+    out. Terms are the tokens of the model's vocabulary. The defaults are SPLADE++'s in the AgentIR paper:
+    256 tokens of a text are read, 8 texts a batch (whose logits take 8 * 256 * 30,522 * 4 bytes, 250 MB). `model` and
+    `device` are as in `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
     """
 
     def __init__(

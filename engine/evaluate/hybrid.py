@@ -1,4 +1,4 @@
-"""Lexical, dense and fused evidence side by side, as the sources lay it out.
+"""Lexical, dense and fused evidence side by side, as the papers lay it out.
 
 On conversations (SPEC D008 to D018), one `Candidates` batch holds what every channel says of every session of each
 question's conversation. All systems are made of it: each channel alone, reciprocal ranks, and z-normalised fusion whose
@@ -37,7 +37,7 @@ Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 STRONGER = "bm25-stronger"
-"""The better lexical arm of R42, where there is one."""
+"""The better lexical arm, with date lines and captions (R42), where there is one."""
 LATE = "dense-late"
 
 INTERACTIONS: dict[str, Interaction] = {
@@ -86,6 +86,7 @@ class System:
     kept: Flags
 
 
+# Sources: R42.
 def study(
     kind: str,
     path: str | os.PathLike[str],
@@ -103,7 +104,7 @@ def study(
     """Load, index, gather, study: `study_conversations` of locomo and longmemeval, `study_strategies` of beir.
 
     `kind`, `preset`, `encoder`, `embeddings` and what is raised are as in `evaluate`. LoCoMo's stronger lexical arm
-    has the default preset's analyzer and parameters over texts with date line and captions (R42).
+    has the default preset's analyzer and parameters over texts with date line and captions.
     """
     trec_eval()
     chosen = find_preset(preset, kind)
@@ -131,6 +132,7 @@ def study(
     return {**result, "preset": preset, "encoder": named(model), "backend": engine.backend.name}
 
 
+# Sources: D009.
 def study_conversations(
     dataset: Dataset,
     candidates: Candidates,
@@ -145,7 +147,7 @@ def study_conversations(
     ``bm25`` and those of `INTERACTIONS`, or some of them, ``dense-late`` at least; document numbers count a namespace's
     records in the dataset's order. Of `stronger`, the same for an engine with another text and analyzer, the channel
     ``bm25`` counts; it takes the place of BM25 in ``fused-stronger``. Fused systems are ``fused`` (with max-sim),
-    ``fused-early``, and so on. ``differences`` of Hit@1 resample conversations; p is one-sided (D009).
+    ``fused-early``, and so on. ``differences`` of Hit@1 resample conversations; p is one-sided.
 
     Raises `ParameterError` for candidates of other queries or documents, a missing channel, or a dataset with fewer
     than two clusters.
@@ -213,7 +215,7 @@ def study_strategies(
     """Evaluations of one dataset, by strategy, as one object of plain JSON values.
 
     Each is compared with those named in `against`, these among themselves once, by a paired bootstrap over questions
-    (SPEC E029; p is two-sided). ``stages_ms`` are those of the whole batch. Raises `ParameterError` if they are not of
+    (p is two-sided). ``stages_ms`` are those of the whole batch. Raises `ParameterError` if they are not of
     the same queries, or one lacks `metric`.
     """
     if not evaluations:

@@ -23,8 +23,8 @@ def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> D
     """The dataset ``longmemeval`` from an upstream JSON file.
 
     Every haystack is a namespace (its ``question_id``) and every session in it a record. `text` is how a session
-    becomes a document: ``user``, the user's turns joined by a space (R25, upstream's own), or ``roles``, a line
-    ``role: content`` per turn (R12); the same turns, those that say something, are the passages that are embedded. A
+    becomes a document: ``user``, the user's turns joined by a space (upstream's own form), or ``roles``, a line
+    ``role: content`` per turn; the same turns, those that say something, are the passages that are embedded. A
     query's gold are its ``answer_session_ids``; its `now` is the question's date. Questions about what the haystack
     does not hold (``*_abs``) are skipped. An entry may ask several questions of its haystack (``questions``,
     ``answers`` and one list of gold ids each; query ids ``id:0``, ``id:1``, …), and a list may stand as the text of a

@@ -1,4 +1,4 @@
-"""Runs a dataset through the engine under a published protocol and reports what the source reported.
+"""Runs a dataset through the engine under a published protocol and reports what its paper reported.
 
 ========= =============== =========================================================================================
 preset    datasets        what it fixes
@@ -55,14 +55,14 @@ from .encoders import default_encoder, named, open_encoder
 from .presets import LOADERS, Preset, find_preset
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
-"""The thresholds of the sources' sweeps (SPEC A086, A087)."""
+"""The thresholds of AgentIR's sweeps (SPEC A086, A087)."""
 
-BEIR_DEPTH = 100  # SPEC T001
+BEIR_DEPTH = 100  # hits that BEIR's metrics look at (SPEC T001)
 
 TYPES = ("none", "oracle", "predicted")
 """What queries of an evaluation may say of their type."""
 TYPE_OF = {"temporal": "temporal-reasoning", "multi-hop": "multi-session"}
-"""LoCoMo's categories as the types of SPEC A063."""
+"""LoCoMo's categories as the question types of `agent_rrf` (A063)."""
 
 
 class Searcher(Protocol):
@@ -230,12 +230,13 @@ def classifier_of(answerer: Answerer) -> Classifier | None:
     return answerer.classifier
 
 
+# Sources: X07.
 def asked_with(dataset: Dataset, strategy: Answerer, types: str, *, encoder: Encoder | None = None) -> Dataset:
     """The dataset as a strategy needs it asked.
 
     One that looks at ages asks at the time of the namespace's latest record where a query has no time of its own (0
     where no record has one). `types` says what queries say of themselves: ``none``; ``oracle``, their true category,
-    which no user has (X07); or ``predicted``, what the policy's classifier makes of their text, and of their vector by
+    which no user has; or ``predicted``, what the policy's classifier makes of their text, and of their vector by
     `encoder` where it looks at one. Raises `ParameterError`.
     """
     if types not in TYPES:

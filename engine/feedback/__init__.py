@@ -1,1 +1,1 @@
-"""A better query vector from the first hits, without another encoder pass (seed 004)."""
+"""A better query vector from the first hits, without another encoder pass (the Test-Time Compute paper)."""

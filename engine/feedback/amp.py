@@ -1,4 +1,4 @@
-"""The query plus its best hit, times how sure it is: the amp family of seed 004 (SPEC E008, E013).
+"""The query plus its best hit, times how sure it is: the amp family of Test-Time Compute (SPEC E008, E013).
 
 Of E013 these are here or combine to: P1 `Amp`; P32 `TailGap`; P19 and P97 `SentenceAmp`; P33 and P76 `Gated` over
 `SentenceAmp`; P102 `Gated` over `Amp`; P28 `NormConvergence`; P164 `Projection`; P40 and P103 `Iterated`. Not here:
@@ -29,7 +29,7 @@ from .pool import (
 
 @dataclass(frozen=True)
 class Amp(Feedback):
-    """``norm(q + cos(q, d_1) d_1)`` (P1)."""
+    """``norm(q + cos(q, d_1) d_1)``."""
 
     name: ClassVar[str] = "amp"
 
@@ -43,7 +43,7 @@ class Amp(Feedback):
 
 @dataclass(frozen=True)
 class TailGap(Feedback):
-    """``norm(q + w d_1)`` with ``w = cos(q, d_1) - cos(q, d_K)`` (E008, P32).
+    """``norm(q + w d_1)`` with ``w = cos(q, d_1) - cos(q, d_K)``.
 
     K is the last hit where there are fewer. An order other than by cosine can make w negative; it then counts as 0.
     """
@@ -64,7 +64,7 @@ class TailGap(Feedback):
 
 @dataclass(frozen=True)
 class Projection(Feedback):
-    """``norm(sum cos(q, d_i) d_i)`` over the first K hits: the query turned into their span (P164)."""
+    """``norm(sum cos(q, d_i) d_i)`` over the first K hits: the query turned into their span."""
 
     name: ClassVar[str] = "projection"
     k: int = 3
@@ -84,8 +84,8 @@ class Projection(Feedback):
 class Gated(Feedback):
     """`of` where the mean cosine of the first K hits is above `floor`, else the query as it is.
 
-    K 1 is the similarity floor of P33 and P76, more is the concentration gate of P102. The source gives no number for
-    either; a floor belongs to an encoder.
+    K 1 is a similarity floor, more is a concentration gate. The Test-Time Compute paper gives no number for either; a
+    floor belongs to an encoder.
     """
 
     name: ClassVar[str] = "gated"
@@ -118,10 +118,10 @@ class Gated(Feedback):
 
 @dataclass(frozen=True)
 class NormConvergence(Feedback):
-    """`Amp` again and again until a step is longer than the one before, `rounds` times at most (P28).
+    """`Amp` again and again until a step is longer than the one before, `rounds` times at most.
 
     Each round goes by the best hit of the query as it stands: of a fresh search, or among the first `rescored` hits of
-    the first. The step that was longer counts, as in the source's figure.
+    the first. The step that was longer counts, as in the figure of the Test-Time Compute paper.
     """
 
     name: ClassVar[str] = "norm-convergence"

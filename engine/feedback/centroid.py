@@ -17,12 +17,13 @@ Weighting = Literal["uniform", "linear", "cosine", "top"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 
 
+# Sources: E004, E034.
 @dataclass(frozen=True)
 class SoftCentroid(Feedback):
-    """Weights ``softmax(cosine / tau)`` over the first K hits (E004).
+    """Weights ``softmax(cosine / tau)`` over the first K hits.
 
     Alpha 1 puts the centroid in the query's place. As tau falls, the weight goes to the best hit (shared by equal
-    ones); as it rises, the weights become equal. E034: K 3 for encoders with task adapters, up to 10 for others.
+    ones); as it rises, the weights become equal. K: 3 for encoders with task adapters, up to 10 for others.
     """
 
     name: ClassVar[str] = "softcentroid"
@@ -45,13 +46,14 @@ class SoftCentroid(Feedback):
         return interpolated(queries, centroid, self.alpha, some)
 
 
+# Sources: E014, E003.
 @dataclass(frozen=True)
 class WeightedCentroid(Feedback):
-    """The alternatives of E014, over n, the first K hits or fewer.
+    """Other weights than softmax, over n, the first K hits or fewer.
 
-    ``uniform`` 1 each (the mean: E003 with ``beta = alpha / (1 - alpha)``); ``linear`` n, n - 1, …, 1 in their order;
-    ``cosine`` max(0, cosine) ** `power`; ``top`` the first alone. The source says no more of linear than its name, and
-    the exponent cannot be read: rank and 2 are ours. Its hard top-1 is ``top`` with alpha 1.
+    ``uniform`` 1 each (the mean: Rocchio with ``beta = alpha / (1 - alpha)``); ``linear`` n, n - 1, …, 1 in their
+    order; ``cosine`` max(0, cosine) ** `power`; ``top`` the first alone. The Test-Time Compute paper says no more of
+    linear than its name, and its exponent cannot be read: rank and 2 are ours. Its hard top-1 is ``top`` with alpha 1.
     """
 
     name: ClassVar[str] = "weighted-centroid"

@@ -14,7 +14,7 @@ from .pool import Feedback, Pool, interpolated, lengths, moved, sentences_of
 
 @dataclass(frozen=True)
 class FirstSentence(Feedback):
-    """``norm((1 - alpha) q + alpha s)``, s being the first sentence of the first hit (E005)."""
+    """``norm((1 - alpha) q + alpha s)``, s being the first sentence of the first hit."""
 
     name: ClassVar[str] = "first-sentence"
     alpha: float = 0.5
@@ -41,11 +41,12 @@ class FirstSentence(Feedback):
         return interpolated(queries, anchors[:, 0], self.alpha, lengths(anchors[:, 0]) > 0.0)
 
 
+# Sources: P19, P97, P103.
 @dataclass(frozen=True)
 class SentenceAmp(Feedback):
     """``norm(q + cos(q, s) s)``, s being the nearest of the first sentences of the first K hits; the earlier of equals.
 
-    K 1 is P19, 2 is P97. P103, two rounds of P19, is `Iterated` over this with fresh searches.
+    For two rounds of it, each with a fresh search, use `Iterated`.
     """
 
     name: ClassVar[str] = "sentence-amp"

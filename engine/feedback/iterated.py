@@ -14,14 +14,14 @@ from .pool import Feedback, Pool, next_pool
 _ONE = SoftCentroid()
 
 
+# Sources: E024, P40, P103.
 @dataclass(frozen=True)
 class Iterated(Feedback):
     """`of`, `rounds` times, each by the hits of the query as the one before moved it.
 
     Those are the hits of a fresh search, or the first `rescored` hits of the first one in their new order. One round
-    is `of` itself, and the source's default; on symmetric tasks its gains peak at 2 to 5 (E024). Rescoring goes by
-    cosine alone: where a fused score orders the pool, choose `fresh`. P40 is this over `Rocchio`, P103 over
-    `SentenceAmp`, both with 2 fresh rounds.
+    is `of` itself, and the default of the Test-Time Compute paper; on symmetric tasks its gains peak at 2 to 5.
+    Rescoring goes by cosine alone: where a fused score orders the pool, choose `fresh`.
     """
 
     name: ClassVar[str] = "iterated"

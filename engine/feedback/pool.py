@@ -24,11 +24,12 @@ SHORTEST = 2.0**-24
 """A sum shorter than the finest step of half precision points where rounding does: the query stays as it is (E039)."""
 
 
+# Sources: E011.
 @dataclass(frozen=True, eq=False)
 class Pool:
     """The first hits of B queries, best first. Every hit has a vector.
 
-    The order may be that of a fused score (E011): methods take the first K in this order, and weigh them by cosine.
+    The order may be that of a fused score: methods take the first K in this order, and weigh them by cosine.
     """
 
     texts: Sequence[str]  # [B] the queries' texts
@@ -62,14 +63,16 @@ class Feedback(Protocol):
 
     name: ClassVar[str]
 
+    # Sources: E012.
     @property
     def depth(self) -> int:
-        """Hits of the pool that it reads; more of them change nothing (E012)."""
+        """Hits of the pool that it reads; more of them change nothing."""
         raise NotImplementedError
 
+    # Sources: E001.
     @property
     def cost(self) -> float:
-        """Encoder passes a query, its own included (E001)."""
+        """Encoder passes a query, its own included."""
         return 1.0
 
     @property

@@ -41,7 +41,7 @@ PRESETS: Mapping[str, Feedback] = {
     "p103": Iterated(SentenceAmp(), fresh=True),
     "p164": Projection(),
 }
-"""The rows of the source's Table 16 and its programs by number, where they are not a method with its defaults."""
+"""Rows of Table 16 of Test-Time Compute, and its programs by number, where they are no method with its defaults."""
 
 
 def feedback_of(value: str | Mapping[str, Any] | Feedback) -> Feedback:

@@ -11,14 +11,16 @@ from .pool import Feedback, Pool, moved, weighted_mean
 
 KS = (2, 3, 5, 10)
 BETAS = (0.1, 0.3, 0.5, 0.7)
-"""The source's grid of E003."""
+"""The grid of the Test-Time Compute paper (E003)."""
 
 
+# Sources: E003, E006, P40.
 @dataclass(frozen=True)
 class Rocchio(Feedback):
-    """``norm(q + beta mean(d_1 .. d_K))`` (E003). The defaults are those of E006; the source has a grid, no default.
+    """``norm(q + beta mean(d_1 .. d_K))``. The defaults are those of `RocchioFloor`: the Test-Time Compute paper has
+    a grid for this form, and no default.
 
-    Multi-round Rocchio (P40) is `Iterated` over this.
+    Multi-round Rocchio is `Iterated` over this.
     """
 
     name: ClassVar[str] = "rocchio"
@@ -40,7 +42,7 @@ class Rocchio(Feedback):
 
 @dataclass(frozen=True)
 class RocchioFloor(Feedback):
-    """`Rocchio` over those of the first K hits whose cosine is at least `floor`; without one the query stays (E006)."""
+    """`Rocchio` over those of the first K hits whose cosine is at least `floor`; without one the query stays."""
 
     name: ClassVar[str] = "rocchio-floor"
     k: int = 2

@@ -29,8 +29,8 @@ FACTOID: Mapping[str, tuple[str, ...]] = {
     "what": ("year", "city", "name", "country", "date", "day", "month", "time", "state", "number", "age"),
     "how": ("many", "much", "long", "old", "far", "tall", "big", "high", "deep", "fast", "heavy", "large", "often"),
 }
-"""First word -> second words of a factoid question (E009). The source names the first two to four of each and leaves
-the rest to dots; the rest are ours."""
+"""First word -> second words of a factoid question (E009). Test-Time Compute names the first two to four of each
+and leaves the rest to dots; the rest are ours."""
 
 _FACTOID = re.compile(
     r"\W*(?:" + "|".join(rf"{first}\s+(?:{'|'.join(second)})" for first, second in FACTOID.items()) + r")\b",
@@ -46,9 +46,10 @@ def is_factoid(text: str) -> bool:
 _CENTROID = SoftCentroid(alpha=0.524)
 
 
+# Sources: E009, E033.
 @dataclass(frozen=True)
 class FactoidRoute(Feedback):
-    """`of`, but for factoid questions, which stay as they are: the centroid of their hits harms them (E009, E033)."""
+    """`of`, but for factoid questions, which stay as they are: the centroid of their hits harms them."""
 
     name: ClassVar[str] = "factoid-route"
     of: Feedback = _CENTROID
@@ -73,22 +74,23 @@ class FactoidRoute(Feedback):
         return queries if plain.all() else np.where(plain[:, None], queries, self.of(queries, pool))
 
 
+# Sources: E007, P19, E008, X28.
 @dataclass(frozen=True)
 class AdaptiveSoftCentroid(Feedback):
-    """`SoftCentroid`, and more of it for long queries and for sure ones (E007).
+    """`SoftCentroid`, and more of it for long queries and for sure ones.
 
     ================================================== =================================================================
     query                                              its vector
     ================================================== =================================================================
     longer than `long_chars`                           two rounds, as `Iterated`; then ``norm(q + cos(q, s) s)`` with s
-                                                       the first sentence of the first search's first hit (P19)
-    longer than `medium_chars`, tail gap above `gap`   one round; then ``norm(q + w d_1)``, w being that gap (E008)
+                                                       the first sentence of the first search's first hit
+    longer than `medium_chars`, tail gap above `gap`   one round; then ``norm(q + w d_1)``, w being that gap
     any other                                          one round
     ================================================== =================================================================
 
-    Lengths are in characters. The source calls medium and gap "model-specific" and gives neither (X28): 100 is ours,
-    and `gap` is meant to be the `median_gap` of queries like those to come (0.063 over Cranfield's by all-MiniLM-L6-v2,
-    K 3: hence the default). Cost 1.5 is the source's, over its queries; a long one costs 2.
+    Lengths are in characters. The Test-Time Compute paper calls medium and gap "model-specific" and gives neither: 100
+    is ours, and `gap` is meant to be the `median_gap` of queries like those to come (0.063 over Cranfield's by
+    all-MiniLM-L6-v2, K 3: hence the default). Cost 1.5 is the paper's, over its queries; a long one costs 2.
     """
 
     name: ClassVar[str] = "adaptive-softcentroid"
@@ -142,8 +144,9 @@ class AdaptiveSoftCentroid(Feedback):
         return Iterated(self._once(), 2, self.fresh, self.rescored)
 
 
+# Sources: E008, X28.
 def median_gap(pool: Pool, k: int = 3) -> float:
-    """The median of the tail gaps (E008) of a calibration set's queries, those without hits left out (X28).
+    """The median of the tail gaps of a calibration set's queries, those without hits left out.
 
     Raises `ParameterError` where none has hits.
     """

@@ -1,6 +1,6 @@
 """Where sentences end: rules of our own, the same everywhere (SPEC E005).
 
-The source uses NLTK's Punkt, whose model is a download; these rules need none. A sentence ends
+Test-Time Compute uses NLTK's Punkt, whose model is a download; these rules need none. A sentence ends
 
 - at a blank line;
 - after ``. ! ? …`` (any number, then closing quotes and brackets), before white space and something that can start a

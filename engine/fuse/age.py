@@ -34,8 +34,9 @@ def exponential(values: Floats) -> Floats:
     return np.asarray(np.ldexp(total, whole.astype(np.int32)))
 
 
+# Sources: A062.
 def ages_of(candidates: Candidates) -> Floats:
-    """[candidates] seconds from its time to its query's, 0 from the future (SPEC A062); NaN where either has none."""
+    """[candidates] seconds from its time to its query's, 0 from the future; NaN where either has none."""
     return np.maximum(candidates.now[candidates.owners] - candidates.times, 0.0)
 
 

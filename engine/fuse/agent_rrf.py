@@ -27,20 +27,21 @@ class RecencyWarning(UserWarning):
     """The weight of recency is one that measurably harms."""
 
 
+# Sources: A061 to A064, A066, X03, X06 to X08.
 @dataclass(frozen=True)
 class AgentRRF(RRF):
-    """``RRF + alpha * exp(-age / tau) + beta * importance`` (SPEC A061 to A064, X03).
+    """``RRF + alpha * exp(-age / tau) + beta * importance``.
 
     The age runs from the record's time to the query's `now`, in days, 0 from the future. A record without a time gets
     no bonus, one without an importance counts as 0. A query whose type is known to be none of `recency_types` (None:
-    every type counts) gets no bonus; one without a type does (X07: a type must be predicted, not read off the answer).
+    every type counts) gets no bonus; one without a type does: a type must be predicted, not read off the answer.
     A query that would get one and has no `now` raises `QueryError`. `tau_days_by_type` has the tau of the types it
     names, `tau_days` all others'.
 
-    The bonus is no mere tie-breaker (X06). Neighbouring ranks at the top differ by .00026 a list. With the defaults a
+    The bonus is no mere tie-breaker. Neighbouring ranks at the top differ by .00026 a list. With the defaults a
     fresh record of rank 7 in both of two lists overtakes the first of both where that one is a month old, and one of
     rank 11 where it is 78 days old. R@10 on 344 recency questions is .966 to .971 for alpha .001 to .005, .949 to .966
-    at .010 and .749 to .909 at .030 (A066, X08); above .010 a `RecencyWarning` is given.
+    at .010 and .749 to .909 at .030; above .010 a `RecencyWarning` is given.
     """
 
     name: ClassVar[str] = "agent_rrf"

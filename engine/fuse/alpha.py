@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import ParameterError
 
 ALPHAS = tuple(step / 20 for step in range(21))
-"""0, .05, .. 1 (SPEC D004)."""
+"""The weights that are tried: 0, .05, .. 1 (SPEC D004)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,9 @@ class AlphaFit:
         }
 
 
+# Sources: D004.
 def fit_alpha(values: npt.ArrayLike, groups: Sequence[Hashable], alphas: Sequence[float] = ALPHAS) -> AlphaFit:
-    """Leave one group out: each group's queries count at the alpha that is best for all others (SPEC D004).
+    """Leave one group out: each group's queries count at the alpha that is best for all others.
 
     `values` [alphas, queries] holds a metric, higher being better; `groups` [queries] names each query's conversation,
     or its fold (`folds`). Sums are rounded once (`math.fsum`), so the order of the queries does not show and equal is
@@ -78,8 +79,9 @@ def fit_alpha(values: npt.ArrayLike, groups: Sequence[Hashable], alphas: Sequenc
     )
 
 
+# Sources: R12.
 def folds(queries: int, count: int = 5, seed: int = 0) -> list[int]:
-    """The fold, 0 to `count` - 1, of each query: at random, sizes differing by one at most (SPEC R12).
+    """The fold, 0 to `count` - 1, of each query: at random, sizes differing by one at most.
 
     For `fit_alpha` where queries have no groups of their own. Raises `ParameterError` unless 2 <= count <= queries.
     """

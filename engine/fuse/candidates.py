@@ -24,11 +24,12 @@ Flags = npt.NDArray[np.bool_]
 MANY = 4
 
 
+# Sources: X30.
 @dataclass(frozen=True, eq=False)
 class Channel:
     """One kind of evidence.
 
-    BM25 scores every candidate, 0 where it does not match or stands beyond the channel's depth (X30); a dense channel
+    BM25 scores every candidate, 0 where it does not match or stands beyond the channel's depth; a dense channel
     scores the candidates that have a vector, those beyond its depth too. Only what a channel listed has a rank.
     """
 

@@ -13,14 +13,15 @@ from .candidates import Candidates, Fused
 from .fusion import check_channels, check_name, check_number
 
 
+# Sources: C001, C003, X03, C004, X01.
 @dataclass(frozen=True)
 class Decay:
-    """``score * exp(-rate * age)`` of one channel, the age in hours (SPEC C001, C003, X03).
+    """``score * exp(-rate * age)`` of one channel, the age in hours.
 
     `rate` is lambda, for an hour: .01 halves a score in 69.3 hours, .001 in 28.9 days, .1 in 6.93 hours. The age runs
     from the record's time to the query's `now`, 0 from the future, and counts parts of hours unless `whole_hours` drops
-    them (C004). A record without a time does not fade. Raises `QueryError` for a query without `now`, and for one with
-    a hit that scores below 0, which age would lift (X01): BM25's variant `robertson`, or a cosine.
+    them. A record without a time does not fade. Raises `QueryError` for a query without `now`, and for one with
+    a hit that scores below 0, which age would lift: BM25's variant `robertson`, or a cosine.
 
     This fades what the channel listed. `Query.half_life` does the same to BM25 before its list is cut.
     """

@@ -12,14 +12,15 @@ from .candidates import Candidates, Channel, Floats, Fused
 from .fusion import check_channels, check_number, check_pair
 
 
+# Sources: E011, X30.
 @dataclass(frozen=True)
 class MinMax:
-    """``(1 - weight) * second + weight * minmax(first)``: of BM25 a tenth, of the cosine the rest (SPEC E011, X30).
+    """``(1 - weight) * second + weight * minmax(first)``: of BM25 a tenth, of the cosine the rest.
 
     minmax is ``(score - least) / (largest - least)`` over the query's candidates that the channel scored, BM25's 0 for
     those without a match among them; 0 where all are equal, and for a candidate that the channel did not score. The
     second channel's scores stand as they are, 0 where it did not score, or with `normalize_dense` go through minmax
-    too. The source finds weights of .05 to .20 equally good.
+    too. The Test-Time Compute paper finds weights of .05 to .20 equally good.
     """
 
     name: ClassVar[str] = "minmax"

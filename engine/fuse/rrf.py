@@ -13,14 +13,15 @@ from .candidates import Candidates, Channel, Floats, Fused
 from .fusion import check_channels, check_number, checked_table
 
 
+# Sources: A060, B054, D005, B053, A070, C021.
 @dataclass(frozen=True)
 class RRF:
-    """``sum_i w_i / (k + rank_i)`` over the channels that list a candidate (SPEC A060, B054, D005).
+    """``sum_i w_i / (k + rank_i)`` over the channels that list a candidate.
 
     Ranks count from `base`, 1 or 0; a list that has not the candidate adds 0. With k 60 the first of 50 ranks counts
-    1.80 times as much as the last, with 10 5.45, with 200 1.24 (B053); nDCG and recall hardly see k (A070). C021's form
-    is this over lists of 10. `weights` names channels, 1 for those it leaves out; one of weight 0 still lists its
-    candidates.
+    1.80 times as much as the last, with 10 5.45, with 200 1.24; nDCG and recall hardly see k. The
+    Recursive Light form is this over lists of 10. `weights` names channels, 1 for those it leaves out; one of weight 0
+    still lists its candidates.
     """
 
     name: ClassVar[str] = "rrf"

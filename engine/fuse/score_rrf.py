@@ -23,17 +23,19 @@ TEMPORAL_WEIGHT, SPECULATIVE_WEIGHT = 1.0, 0.5
 and dense channels count 1. Channels carry them as `Channel.weights`."""
 
 
+# Sources: B050, B051, B007, X20.
 @dataclass(frozen=True)
 class ScoreRRF(RRF):
-    """``sum_i w_i * sqrt(score_i) / (k + rank_i)`` over the channels that list a candidate (SPEC B050, B051).
+    """``sum_i w_i * sqrt(score_i) / (k + rank_i)`` over the channels that list a candidate.
 
-    The source takes lists of up to 100. Scores reach [0, 1], where their root is taken, by the channel's scale:
+    The Five Retrievers article takes lists of up to 100. Scores reach [0, 1], where their root is taken, by the
+    channel's scale:
 
     ===== =========================================================================================
-    clamp what is below 0 is 0, what is above 1 is 1: cosines (B007)
-    max   divided by the query's largest, what is below 0 being 0: BM25, learned sparse (X20)
+    clamp what is below 0 is 0, what is above 1 is 1: cosines
+    max   divided by the query's largest, what is below 0 being 0: BM25, learned sparse
     ratio ``s / (s + 1)``, what is below 0 being 0: as max, but as sure of a poor best hit as it is
-    one   1: lists without scores, time windows (X20)
+    one   1: lists without scores, time windows
     ===== =========================================================================================
 
     `scales` names channels; `SCALES` has those it leaves out, and the rest is ``max``. `weights` as in `RRF`.

@@ -14,17 +14,18 @@ LEAST_SPREAD = 1e-9
 """A standard deviation below this says nothing: all z are 0 (SPEC D003)."""
 
 
+# Sources: D003, D002, D004, D013.
 @dataclass(frozen=True)
 class ZScore:
-    """``alpha * z(first) + (1 - alpha) * z(second)`` (SPEC D003).
+    """``alpha * z(first) + (1 - alpha) * z(second)``.
 
     z is ``(score - mean) / std`` over the query's candidates that the channel scored, with the population's standard
-    deviation. A candidate that it did not score (an empty session, D002) takes no part in mean and deviation and gets
-    the query's lowest z: the source scores it -9 and so ranks it below all; a z of 0 would rank it above half of them.
-    0 where the channel scored none.
+    deviation. A candidate that it did not score (an empty session) takes no part in mean and deviation and gets the
+    query's lowest z: the Lexical-Dense Fusion paper scores it -9 and so ranks it below all; a z of 0 would rank it
+    above half of them. 0 where the channel scored none.
 
-    alpha is for `fit_alpha` to find; the source's best over all of LoCoMo are .40 (e5-large) and .60 (bge-base), and
-    anything from .25 to .50 comes within 2 points of the former's Hit@1 (D004, D013).
+    alpha is for `fit_alpha` to find; that paper's best over all of LoCoMo are .40 (e5-large) and .60 (bge-base), and
+    anything from .25 to .50 comes within 2 points of the former's Hit@1.
     """
 
     name: ClassVar[str] = "zscore"

@@ -321,8 +321,9 @@ class Gathering:
         types = tuple(query.type for query in self.batch.queries)
         return Candidates(offsets, documents, channels, np.array(now), times, importance, types)
 
+    # Sources: E012.
     def again(self, candidates: Candidates, vectors: Halves) -> Candidates:
-        """The same candidates, scored for other query vectors (E012)."""
+        """The same candidates, scored for other query vectors."""
         channels = dict(candidates.channels)
         for channel in self.strategy.dense:
             scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)

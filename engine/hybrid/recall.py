@@ -5,7 +5,7 @@
     parse ─ optimize ─┬─ bm25, dense: among the hinted types ─ fewer than 5: among all ─┐
                       └─ graph, temporal, conversation: among all ──────────────────────┴─ fuse
 
-Coreference, of the source's first stage, is left to the caller, who knows the conversation: `Query.entities`.
+Coreference, of the first stage of Five Retrievers, is left to the caller, who knows the conversation: `Query.entities`.
 
 Channels that the optimizer leaves out for a query list nothing for it, and its text is not encoded for nothing. A query
 of nothing but a time is left to the time window only where that holds an event.
@@ -318,10 +318,11 @@ class Recalling(Gathering):
             return Channel.of(scores, named, named, offsets)
         return super().said(channel, scores, named, offsets, documents, vectors)
 
+    # Sources: B035.
     def _timed(
         self, channel: Temporal, scores: Floats, named: Flags, offsets: Integers, documents: Integers
     ) -> Channel:
-        """Where all in a window tie, every candidate in it counts, whichever channel named it (B035)."""
+        """Where all in a window tie, every candidate in it counts, whichever channel named it."""
         weight = [
             SPECULATIVE_WEIGHT if (when := self.whens.get(row)) is not None and when.speculative else TEMPORAL_WEIGHT
             for row in range(len(self.batch))

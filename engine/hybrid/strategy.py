@@ -1,7 +1,7 @@
 """How a query is answered: which evidence to gather, and how to make one list of it.
 
 A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `STRATEGIES` names
-the ones that the sources describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
+the ones that the papers describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
 answer; a strategy does.
 """
 
@@ -45,7 +45,7 @@ class Lexical:
 
 @dataclass(frozen=True)
 class Learned:
-    """The product of learned term weights (`Record.weights`, `Query.weights`), Algorithm 3 of seed 000."""
+    """The product of learned term weights (`Record.weights`, `Query.weights`), as SPLADE gives them."""
 
     name: str = LEARNED
 
@@ -65,12 +65,13 @@ class Dense:
             raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
 
 
+# Sources: B020 to B026.
 @dataclass(frozen=True)
 class Graph:
-    """Records that mention an entity of the query, or one up to `hops` relations away (SPEC B020 to B026).
+    """Records that mention an entity of the query, or one up to `hops` relations away.
 
-    A query that asks for a chain of relations ("who works with Ana who also knows Bob") may go one further (B021).
-    `type_prior` says how far relations of a category are relied on, in [0, 1], where not as `TYPE_PRIOR` (B022).
+    A query that asks for a chain of relations ("who works with Ana who also knows Bob") may go one further.
+    `type_prior` says how far relations of a category are relied on, in [0, 1], where not as `TYPE_PRIOR`.
     """
 
     hops: int = 2
@@ -90,12 +91,13 @@ class Graph:
         object.__setattr__(self, "type_prior", given or None)
 
 
+# Sources: B030 to B036.
 @dataclass(frozen=True)
 class Temporal:
-    """Records of the type ``Event`` in the time that the query names (B030 to B036), whatever type the query hints at.
+    """Records of the type ``Event`` in the time that the query names, whatever type the query hints at.
 
-    The window ranks nothing: all events in it share the first rank, or with `newest_first` the later stand first
-    (B035). `recent_days` is what "recently" reaches back (B032). It needs the query's own `now`.
+    The window ranks nothing: all events in it share the first rank, or with `newest_first` the later stand first.
+    `recent_days` is what "recently" reaches back. It needs the query's own `now`.
     """
 
     newest_first: bool = False
@@ -108,9 +110,10 @@ class Temporal:
             raise ParameterError(f"a temporal channel's recent_days must lie in (0, {MAX_RECENT_DAYS:g}], not {days!r}")
 
 
+# Sources: C030, C031, C032.
 @dataclass(frozen=True)
 class Conversation:
-    """PageRank over the newest turns, from those that hold a word of the query (C030, C031). Experimental (C032)."""
+    """PageRank over the newest turns, from those that hold a word of the query. Experimental."""
 
     ranking: PageRank = field(default_factory=PageRank)
     name: str = CONVERSATION
@@ -133,12 +136,13 @@ _KINDS: dict[str, type[Channel]] = {
 _NESTED: dict[str, type[Any]] = {"interaction": Interaction, "ranking": PageRank}
 
 
+# Sources: E012.
 @dataclass(frozen=True)
 class Strategy:
     """The channels of evidence and what becomes of them.
 
     `fusion` makes one score of several channels; without one there is one channel, whose scores are the answer's.
-    `feedback` moves the query vector by what stands first, and scores the candidates' vectors again (E012). `depth` is
+    `feedback` moves the query vector by what stands first, and scores the candidates' vectors again. `depth` is
     how many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a
     channel also ranks, behind its hits, the records that pass and hold nothing for it (for small namespaces; what
     published protocols do). `optimizer` decides for each query which types of record to look among and which channels
@@ -319,8 +323,9 @@ def _hybrid(name: str, fusion: Fusion, **how: Any) -> Strategy:
     return Strategy(name, (Lexical(), _LATE), fusion, **how)
 
 
+# Sources: E011.
 def _moved(name: str, feedback: str) -> tuple[Strategy, Strategy]:
-    """The dense form of a feedback, and the one fused with BM25 (E011)."""
+    """The dense form of a feedback, and the one fused with BM25."""
     own = feedback_of(feedback)
     return (
         Strategy(name, (_LATE,), None, own, POOL),

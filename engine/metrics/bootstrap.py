@@ -31,10 +31,11 @@ class Comparison:
     units: int  # what was resampled: questions or clusters
 
 
+# Sources: A121, X12.
 def paired_bootstrap(
     first: npt.ArrayLike, second: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> Comparison:
-    """Resample questions with replacement; ``p = min(1, 2 min(P(D <= 0), P(D >= 0)))`` (SPEC A121, X12).
+    """Resample questions with replacement; ``p = min(1, 2 min(P(D <= 0), P(D >= 0)))``.
 
     `first` and `second` are the values [n] of one metric, paired by question. The same seed gives the same result.
     Raises `ParameterError` for arrays that do not pair up, are empty or not finite, or a parameter out of range.
@@ -49,6 +50,7 @@ def paired_bootstrap(
     return _comparison(differences, means, min(1.0, 2.0 * tail), level, n)
 
 
+# Sources: D009.
 def cluster_bootstrap(
     first: npt.ArrayLike,
     second: npt.ArrayLike,
@@ -58,7 +60,7 @@ def cluster_bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> Comparison:
-    """Resample whole clusters with replacement (conversations, say); ``p = P(D <= 0)``, one-sided (SPEC D009).
+    """Resample whole clusters with replacement (conversations, say); ``p = P(D <= 0)``, one-sided.
 
     A resample's mean is over the questions of the clusters drawn, so a large cluster weighs more. `clusters` names
     each question's cluster [n]. Otherwise as `paired_bootstrap`.

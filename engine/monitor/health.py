@@ -35,7 +35,7 @@ OTHER = "other"
 
 TOP_TERMS = 5000
 DRIFT_THRESHOLD = 0.7
-"""Both of B014."""
+"""How many frequent terms are compared, and the overlap under which they count as drifted (B014)."""
 
 TermArray = npt.NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class HealthReport:
         return {**asdict(self), "fallback_rate": self.fallback_rate, "bucket_error": BUCKET_ERROR}
 
     def __str__(self) -> str:
-        """The line of C040; P95 is a batch's."""
+        """Queries, P95 of a batch and share of fallbacks, in one line."""
         p95 = "none" if self.batch.p95 is None else f"{self.batch.p95 * 1e3:.3g} ms"
         return f"{self.query_count} queries, P95 {p95}, fallback rate {100.0 * self.fallback_rate:.1f} %"
 
@@ -263,12 +263,14 @@ class DriftReport:
     advice: str
 
 
+# Sources: B014, A011.
 class Drift:
-    """Compares a namespace's most frequent terms with those of the check before, a week ago in B014.
+    """Compares a namespace's most frequent terms with those of the check before, such as last week's.
 
-    B014 rebuilds an index whose idf is stale. fanrank derives contributions from live statistics (A011), so nothing
-    here is ever stale and the report asks for no rebuild; it says that what was chosen for the old words (stop words,
-    analyzer, embedding model) may no longer fit. Raises `ParameterError` for a threshold outside [0, 1].
+    The Five Retrievers article rebuilds an index whose idf is stale. fanrank derives contributions from live
+    statistics, so nothing here is ever stale and the report asks for no rebuild; it says that what was chosen for the
+    old words (stop words, analyzer, embedding model) may no longer fit. Raises `ParameterError` for a threshold outside
+    [0, 1].
     """
 
     def __init__(self, threshold: float = DRIFT_THRESHOLD) -> None:

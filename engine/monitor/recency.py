@@ -24,7 +24,7 @@ from ..errors import ParameterError
 EPSILON = 0.05
 MAX_WINDOWS = 4
 RATE = 1.4
-"""Defaults of SPEC A030 (at most 4 windows) and A032 (5 % of the hits missed; the rate measured on agent workloads)."""
+"""Defaults: at most 4 windows (A030), 5 % of the hits missed, and the rate measured on agent workloads (A032)."""
 
 PRIOR = 50.0
 """Hits that the initial rate counts for.

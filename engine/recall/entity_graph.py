@@ -64,8 +64,9 @@ class Reached(NamedTuple):
     hops: npt.NDArray[np.int8]  # 0: mentions a root itself
 
 
+# Sources: B022.
 def edge_factor(confidence: Floats, type_prior: Floats, freshness: Floats | float = 1.0) -> Floats:
-    """What a walk's worth is multiplied by at an edge (B022), all of one shape."""
+    """What a walk's worth is multiplied by at an edge, all of one shape."""
     return confidence * type_prior * freshness
 
 

@@ -29,7 +29,7 @@ ONLY_TIME = "the query names a time and nothing else"
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a query was found to say (stage 1 of B061).
+    """What a query was found to say, before the optimizer decides.
 
     `words`: its `content_words`; `known`: how many of its analysed terms any live record holds; `when`: the time that
     it names; `mentions`: the entities that it names, in its own words or, where the query gives them, by their ids.
@@ -61,21 +61,22 @@ class Route:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
+# Sources: B061, B043, B034, B060, X20.
 @dataclass(frozen=True)
 class Optimizer:
-    """Stage 2 of B061: rules, no learning. Call it with a `Parsed` and a `Stats`.
+    """Decides hints and skips by rules, without learning. Call it with a `Parsed` and a `Stats`.
 
-    `hints` and `skips` turn its two halves off; `widen_below` is for the search that applies the hints (B043; 0: it
+    `hints` and `skips` turn its two halves off; `widen_below` is for the search that applies the hints (0: it
     never widens). Raises `ParameterError` for values of another kind.
 
     Rules, in order; the first reason for a channel is the one reported:
 
-    1. No time named, not even by "recent" or "latest": temporal is left out. So it is where there is no Event (B034).
+    1. No time named, not even by "recent" or "latest": temporal is left out. So it is where there is no Event.
     2. No mention, or no entity in the namespace: graph.
     3. No vectors: dense.
     4. No term of the query in any record: bm25.
-    5. A time and nothing else ("what happened yesterday?") while temporal is in: bm25 and dense (B060). "Recent" and
-       "latest" name no time (X20), so they do not count here.
+    5. A time and nothing else ("what happened yesterday?") while temporal is in: bm25 and dense. "Recent" and
+       "latest" name no time, so they do not count here.
     6. Where that leaves nothing, the first of the given ones comes back, in the order bm25, dense, graph, temporal.
     """
 
@@ -100,7 +101,7 @@ class Optimizer:
 
     @staticmethod
     def _hinted(parsed: Parsed, stats: Stats) -> tuple[str, ...]:
-        """A type that no record has would only cost a search that must be widened (B040)."""
+        """A type that no record has would only cost a search that must be widened."""
         asked = type_hints(parsed.text, parsed.mentions)
         return tuple(kind for kind in asked if stats.types.get(kind, 0) > 0)
 
@@ -145,11 +146,12 @@ class Optimizer:
         return cls(**value)
 
 
+# Sources: T010, C009, B041.
 def content_words(text: str, when: When | None = None) -> tuple[str, ...]:
     """The distinct words that say what the text is about, case folded, in order.
 
-    Left out are the time expression, stop words, words that ask for a memory whatever it is about (T010, C009), and
-    what asks for an event whatever it is (B041): "what happened last week?" has none. Unlike `keywords` it takes words
+    Left out are the time expression, stop words, words that ask for a memory whatever it is about, and
+    what asks for an event whatever it is: "what happened last week?" has none. Unlike `keywords` it takes words
     of any length and number: one short word makes a query one about more than a time.
     """
     if when is not None:

@@ -110,8 +110,9 @@ def resolve(
     return found
 
 
+# Sources: B021.
 def asks_many_hops(text: str) -> bool:
-    """Whether a query asks for a chain of relations, for which a third hop pays (B021); case does not matter."""
+    """Whether a query asks for a chain of relations, for which a third hop pays; case does not matter."""
     return _MANY_HOPS.search(" ".join(text.casefold().split())) is not None
 
 

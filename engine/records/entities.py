@@ -41,7 +41,7 @@ class Relation:
 
     `kind` is ``reports-to``, ``works-on``, ``mentioned-with``, ``part-of`` or a word of the caller's; `confidence` lies
     in [0, 1]; `valid_from` and `valid_to` are seconds since 1970-01-01 UTC. `category` sets how far the edge is relied
-    on (B022); None: ``lifecycle`` where it ends, else ``structural`` for the kinds in `STRUCTURAL`, else ``semantic``.
+    on; None: ``lifecycle`` where it ends, else ``structural`` for the kinds in `STRUCTURAL`, else ``semantic``.
     Raises `ValueError`, for the record to name.
     """
 

@@ -17,9 +17,10 @@ from .filters import Filter, parse_filter
 DEFAULT_K = 10
 
 
+# Sources: C008.
 @dataclass(frozen=True)
 class SearchScope:
-    """How far a query looks back: this session, all of a user's, or everything (C008)."""
+    """How far a query looks back: this session, all of a user's, or everything."""
 
     column: Literal["session", "user"] | None
     id: str | None
@@ -53,32 +54,33 @@ class SearchScope:
         return "everything" if self.column is None else self.column
 
 
+# Sources: A062, A003, C001, B034, A030, A032, B041, B030.
 @dataclass(frozen=True)
 class Query:
     """One lookup.
 
     `text` is analysed with the engine's analyzer; `terms`, if given, are used as they stand (pre-analysed; a term
-    repeated counts as often as it stands). `k` overrides the batch's k. `now` is the query's own time in seconds
-    (A062), for strategies that look at age. `filter` is an expression on metadata columns (``col("role") == "tool"``)
-    or its JSON form (``{"role": "tool"}``, see `parse_filter`), kept as an expression; it is applied before selection
-    (A003), so a filtered query returns its k best among the records that pass. Raises `QueryError`; a column that the
-    engine does not have is only found out by the search.
+    repeated counts as often as it stands). `k` overrides the batch's k. `now` is the query's own time in seconds, for
+    strategies that look at age. `filter` is an expression on metadata columns (``col("role") == "tool"``) or its JSON
+    form (``{"role": "tool"}``, see `parse_filter`), kept as an expression; it is applied before selection, so a
+    filtered query returns its k best among the records that pass. Raises `QueryError`; a column that the engine does
+    not have is only found out by the search.
 
-    `half_life` (seconds) makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``
-    (C001), exactly (see `engine/index/decay.py`). `since` and `until` (seconds) let only records with ``since <= time
-    <= until`` be hits (B034). `windows` searches only the newest so many time windows that hold records (A030), up to
-    the window of `now` if that is given; ``"auto"`` takes as many as the k* rule says (A032). `scope` narrows the query
-    to a session or a user. `statistics` says what N, document frequencies and lengths are counted over: the whole
-    ``"namespace"``, or only the ``"filtered"`` records, those that `filter` and `scope` let pass.
+    `half_life` (seconds) makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``,
+    exactly (see `engine/index/decay.py`). `since` and `until` (seconds) let only records with ``since <= time <=
+    until`` be hits. `windows` searches only the newest so many time windows that hold records, up to the window of
+    `now` if that is given; ``"auto"`` takes as many as the k* rule says. `scope` narrows the query to a session or a
+    user. `statistics` says what N, document frequencies and lengths are counted over: the whole ``"namespace"``, or
+    only the ``"filtered"`` records, those that `filter` and `scope` let pass.
 
     `vector` is the query's own embedding [d], kept as a unit vector in half precision, float16 [1, d] (`unit_rows`),
     and left out of comparisons; `model` names the model that made it. `weights` are learned sparse term weights. `type`
     is the kind of question, for fusions that weigh by it.
 
     `entities` are the ids of the entities that it is about; None: those whose names its text holds. `hints` are the
-    record types that it asks for; None: what its words tell (B041). `last_session_end` (seconds) is what expressions
+    record types that it asks for; None: what its words tell. `last_session_end` (seconds) is what expressions
     such as "last time" start from, and `timezone` the IANA name of the zone whose days and weeks its expressions of
-    time mean (``"Europe/Berlin"``; None: UTC) (B030).
+    time mean (``"Europe/Berlin"``; None: UTC).
     """
 
     text: str = ""

@@ -29,7 +29,7 @@ class Record:
     """One memory: text with the metadata that an agent framework has at hand.
 
     Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC; `importance` lies in [0, 1];
-    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is whatever else the source
+    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is whatever else its origin
     says. The index keeps ids and the metadata columns (`engine/index/columns.py`); texts and the rest stand in the
     record store, where there is one.
 

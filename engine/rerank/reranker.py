@@ -58,8 +58,8 @@ def rerank(
     """Sort the first `depth` of each ranked list by the reranker's score; the rest stays behind them as it was.
 
     `texts` are the queries [B] and `lists` what was found for each, best first. `documents` holds the text of each, or
-    is a function of the query's position and the document, where the text to read depends on the query (its best turn,
-    D015). Equal scores keep their order. The reranker is asked once, for each different (query, text) of the batch.
+    is a function of the query's position and the document, where the text to read depends on the query (its best
+    turn). Equal scores keep their order. The reranker is asked once, for each different (query, text) of the batch.
     Raises `ParameterError` for lists that do not pair up with the texts, a document without a text, and answers that
     are not one finite number a pair.
     """
@@ -109,8 +109,8 @@ class CrossEncoderReranker:
     """A cross-encoder of sentence-transformers that gives one number a pair; safe to use from many threads.
 
     Scores are the raw logits: a sigmoid, many a model's default, is 1 in float32 from 17 on, and its ties would keep
-    the old order. The defaults are D015's. `model` and `device` are as in `SentenceEncoder`. Raises `EncoderError`,
-    `ParameterError`, `MissingExtraError`.
+    the old order. The defaults are those of the Lexical-Dense Fusion paper. `model` and `device` are as in
+    `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
     """
 
     def __init__(
@@ -175,6 +175,7 @@ class Verdict:
         )
 
 
+# Sources: D019, A121.
 def validate(
     reranker: Reranker | Scorer,
     with_it: npt.ArrayLike,
@@ -185,7 +186,7 @@ def validate(
     seed: int = 0,
     level: float = 0.95,
 ) -> Verdict:
-    """Whether a reranker helps on a labelled set, by paired bootstrap (D019, A121).
+    """Whether a reranker helps on a labelled set, by paired bootstrap.
 
     `with_it` and `without` are the values [n] of `metric` for each question, reranked and not. Raises `ParameterError`
     as `paired_bootstrap` does.

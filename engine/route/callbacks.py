@@ -99,8 +99,9 @@ class CascadeRouter:
         return Retrieved(fused[:k], escalated, (time.perf_counter() - started) * 1e3, known)
 
 
+# Sources: A060.
 def reciprocal_ranks(*lists: Sequence[Hit], k: float = K) -> list[Hit]:
-    """``sum over the lists of 1 / (k + rank)``, ranks from 1 (A060); of equals, the one met first, list by list."""
+    """``sum over the lists of 1 / (k + rank)``, ranks from 1; of equals, the one met first, list by list."""
     fused: dict[Hashable, float] = {}
     for hits in lists:
         for rank, (record, _) in enumerate(hits, 1):

@@ -32,24 +32,25 @@ TAUS_A079: dict[str, float] = {
     "single-session-user": 0.0,
     "temporal-reasoning": 0.0,
 }
-"""LongMemEval's types and the source's thresholds on the margin (SPEC A079, Table 22; a threshold of 0 skips all, and
+"""LongMemEval's types and AgentIR's thresholds on the margin (SPEC A079, Table 22; a threshold of 0 skips all, and
 the skip shares printed beside it do not, X09). Fitted to those questions: on others tune your own."""
 DEPTH = 100
 """Hits that a confidence looks at."""
 
 
+# Sources: A075, X04, A092, A078, A081, A083.
 @dataclass(frozen=True)
 class Cascade:
     """BM25 answers every query whose confidence reaches the threshold; `escalate` answers the others.
 
-    A threshold of 0 skips every query that has a confidence at all, one above 1, or infinity, none (A075). Queries
-    without a confidence (fewer than two records matched) always escalate (X04). Beware of 0: BM25 may be sure of a
-    first hit that is wrong (A092).
+    A threshold of 0 skips every query that has a confidence at all, one above 1, or infinity, none. Queries
+    without a confidence (fewer than two records matched) always escalate. Beware of 0: BM25 may be sure of a
+    first hit that is wrong.
 
     tau             the threshold
-    taus            thresholds of the types that it names (A078); `tau` is all others'
-    lexical_types   types that BM25 is best for, which it answers whatever its confidence (A081): a threshold of 0
-    escalate        a strategy (what `Strategy.of` takes), or a router (A083). ``agent_rrf`` asks for queries with a
+    taus            thresholds of the types that it names; `tau` is all others'
+    lexical_types   types that BM25 is best for, which it answers whatever its confidence: a threshold of 0
+    escalate        a strategy (what `Strategy.of` takes), or a router. ``agent_rrf`` asks for queries with a
                     time, `Query.now`
     confidence      one of `CONFIDENCES`: ``margin``, ``fraction`` or ``entropy``; a threshold is on one of them
     depth           how many hits the latter two look at, at least 2

@@ -30,19 +30,19 @@ _ATANH = tuple(1.0 / power for power in range(21, 0, -2))
 
 
 def margin(scores: Floats, counts: Integers) -> Floats:
-    """[B] ``(s0 - s1) / s0``: what the first is ahead of the second (A075)."""
+    """[B] ``(s0 - s1) / s0``: what the first is ahead of the second."""
     held, known = _held(scores[:, :2], counts)
     return _where(known, lambda: (held[:, 0] - held[:, 1]) / held[:, 0])
 
 
 def fraction(scores: Floats, counts: Integers) -> Floats:
-    """[B] ``s0 / sum of s``: the first's part of all (A084)."""
+    """[B] ``s0 / sum of s``: the first's part of all."""
     held, known = _held(scores, counts)
     return _where(known, lambda: held[:, 0] / _sums(held))
 
 
 def entropy(scores: Floats, counts: Integers) -> Floats:
-    """[B] ``1 - H(p) / ln K`` of the K hits, with ``p = s / sum of s`` and ``0 ln 0 = 0`` (A084)."""
+    """[B] ``1 - H(p) / ln K`` of the K hits, with ``p = s / sum of s`` and ``0 ln 0 = 0``."""
     held, known = _held(scores, counts)
     several = np.clip(counts, 2, max(scores.shape[1], 2)).astype(np.float64)
 
@@ -57,7 +57,7 @@ def entropy(scores: Floats, counts: Integers) -> Floats:
 
 
 CONFIDENCES: dict[str, Confidence] = {"margin": margin, "fraction": fraction, "entropy": entropy}
-"""By name. At the accuracy of always escalating the source is 18.81 times as fast with the margin (threshold .01), 5.05
+"""By name. At the accuracy of always escalating AgentIR is 18.81 times as fast with the margin (threshold .01), 5.05
 times with the fraction (.04) and 1.60 times with the entropy (.02) (A084)."""
 
 

@@ -1,7 +1,7 @@
 """What a cascade's queries cost on average, made up of measured parts (SPEC A085, A091, X11).
 
 Where a policy can be run, run it and measure: these are for the points of a sweep that nobody runs, and for the figures
-of the source, all of which are made up so.
+of AgentIR, all of which are made up so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..fuse.fusion import check_number
 BM25_MS = 0.4
 """Milliseconds of a query that BM25 answers (A085)."""
 ESCALATED_MS = 53.2
-"""Milliseconds of an escalated query, BM25's included (A085). The stages that the source prints, .40 for BM25, 51.98
+"""Milliseconds of an escalated query, BM25's included (A085). The stages that AgentIR prints, .40 for BM25, 51.98
 for the encoder, .05 for RRF and .38 for recency, are 52.81 in sum; its 53.21 has BM25 twice (A122, X11)."""
 CLASSIFIER_MS = 0.5
 """Milliseconds of predicting a query's type, whichever way the query goes then (A085)."""
@@ -27,7 +27,7 @@ def amortised(
 ) -> float:
     """``classifier_ms + skip * bm25_ms + (1 - skip) * escalated_ms``, mean milliseconds a query.
 
-    `skip` is the share that skips, in [0, 1]. `escalated_ms` includes BM25 (X11): a strategy that runs after BM25, and
+    `skip` is the share that skips, in [0, 1]. `escalated_ms` includes BM25: a strategy that runs after BM25, and
     takes s alone, has ``bm25_ms + s``. `classifier_ms` is `CLASSIFIER_MS`, or what was measured, where every query's
     type is predicted. Raises `ParameterError`.
     """
@@ -39,7 +39,7 @@ def amortised(
 
 def capacity(cores: int, skip: float, encoder_ms: float = ENCODER_MS) -> float:
     """Queries a second that `cores` can encode for, each encoding taking one of them `encoder_ms`, if the share `skip`
-    needs no encoding (A091); infinite where none does.
+    needs no encoding; infinite where none does.
 
     It bounds what a machine serves, as nothing else is counted. Raises `ParameterError`.
     """

@@ -25,7 +25,7 @@ TABLE_A095: dict[str, Strategy] = {
     "single-session-user": STRATEGIES["dense"],
     "temporal-reasoning": STRATEGIES["bm25"],
 }
-"""LongMemEval's types and the source's best system for each (A095); of single-session-user's three equals the one with
+"""LongMemEval's types and AgentIR's best system for each (A095); of single-session-user's three equals the one with
 the fewest lists. Fitted to that workload: on another it loses to plain BM25 (A102), so make your own with a few
 labelled queries."""
 
@@ -34,8 +34,8 @@ labelled queries."""
 class Router:
     """Types to strategies. A type is the query's own, or the classifier's prediction; see `Classifier.types`.
 
-    A discrete router (A095) answers a query by the strategy that the `table` has for its type; `default` is for types
-    that it has not and for queries of no known type. A `soft` one (A097) runs every strategy that may be best, each
+    A discrete router answers a query by the strategy that the `table` has for its type; `default` is for types
+    that it has not and for queries of no known type. A `soft` one runs every strategy that may be best, each
     with the probability that it is, and adds ``weight / (k + rank)`` over their lists. A query of a known type has one
     strategy for certain, which a soft router ranks as that strategy does.
 
@@ -104,7 +104,7 @@ class Router:
         return found
 
     def blend(self, weights: Sequence[Mapping[str, float]], candidates: Candidates) -> Fused:
-        """``sum over strategies of weight / (k + rank)`` (A097), ranks from 1, a list without the candidate adding 0.
+        """``sum over strategies of weight / (k + rank)``, ranks from 1, a list without the candidate adding 0.
 
         The candidates' channels are strategies' lists, by name, those that no query needs left out; `weights` [B] as
         the method of this name makes them. A list of weight 0 keeps nothing. Shares are added in the order of

@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 SOFT_DEPTH = 100
-"""Hits of each strategy whose ranks a soft router adds up: the lists of A060 and B050."""
+"""Hits of each strategy whose ranks a soft router adds up, as RRF's lists (A060, B050)."""
 
 _PLAIN = Strategy("bm25")
 
@@ -240,6 +240,7 @@ class _Run:
             before = answers.decisions[row]
             answers.decisions[row] = replace(before, milliseconds=before.milliseconds + each, type=types[place])
 
+    # Sources: A097.
     def _soft(
         self,
         router: Router,
@@ -249,7 +250,7 @@ class _Run:
         batch: Batch,
         answers: _Answers,
     ) -> None:
-        """``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists (A097), strategies added in the table's order."""
+        """``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists, strategies added in the table's order."""
         costs = dict.fromkeys(rows, 0.0)
         lists: dict[str, tuple[list[int], Hits]] = {}
         for name, strategy in router.strategies.items():

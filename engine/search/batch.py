@@ -220,7 +220,7 @@ def _decide(
     """Reads what `_said` names."""
     if query.half_life is not None and memory.bm25.signed:
         raise QueryError(
-            f"half_life needs scores that are not negative (X03), and method {memory.bm25.method!r} has some; "
+            f"half_life needs scores that are not negative, and method {memory.bm25.method!r} has some; "
             "use lucene, robertson_floor0, bm25l or bm25+"
         )
     since = -math.inf if query.since is None else float(query.since)

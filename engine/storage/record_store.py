@@ -362,9 +362,10 @@ class RecordStore:
             ).fetchone()[0]
         return found
 
+    # Sources: C008.
     def fetch(self, namespace: str, ids: Iterable[str]) -> list[Record | None]:
         """The live records with these ids, embeddings included, in their order; None for an id that the namespace does
-        not hold (C008).
+        not hold.
         """
         ids = list(ids)
         found: dict[str, Record] = {}
@@ -387,10 +388,11 @@ class RecordStore:
             if record is None:
                 raise _damaged(self.path, f"the record with id {record_id!r} is not found, and the index holds it")
 
+    # Sources: C009.
     def keyword_scan(
         self, namespace: str, words: Sequence[str], limit: int, accept: Callable[[Record], bool] | None = None
     ) -> list[tuple[str, int]]:
-        """The newest `limit` records whose text holds a word, as (id, number of distinct words), newest first (C009).
+        """The newest `limit` records whose text holds a word, as (id, number of distinct words), newest first.
 
         A word counts wherever its characters stand, in either case. `accept` has the last word on a record, which it
         sees without its embedding.

@@ -10,7 +10,7 @@ remembered per raw token, and analysing a text is one dictionary look-up a token
     full       the same                                                 Lucene's 33    Porter, step 1 only
     nltk       the same                                                 NLTK's 179     Porter, NLTK's extensions
     lucene     UAX #29 words, ideographs and kana one by one, emoji     Lucene's 33    Porter, after possessive 's
-    opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       R10's 50       none
+    opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       50 (R10)       none
 
 Digits are kept everywhere: E-47821 gives ``e`` and ``47821`` (the first four, `lucene`) or ``e-47821`` (`opsem`). Two
 switches change that, and are part of the name that an index stores: ``nltk-numbers`` (`drop_numeric`) drops tokens

@@ -36,4 +36,4 @@ OPSEM = _words(
     been an as we me my i your yours our of to on in at by or if but not a so all any no yes
     """
 )
-"""The 50 words that the LoCoMo protocol of SPEC R10 bans."""
+"""The 50 words that the LoCoMo protocol of Lexical-Dense Fusion bans (R10)."""

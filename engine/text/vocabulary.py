@@ -47,8 +47,9 @@ class Vocabulary:
             del self.ids[string]
         del self.strings[size:]
 
+    # Sources: A013.
     def sort_from(self, start: int) -> npt.NDArray[np.int32]:
-        """Renumber the strings from `start` on alphabetically (A013); the new number of each old one, from `start`."""
+        """Renumber the strings from `start` on alphabetically; the new number of each old one, from `start`."""
         old = self.strings[start:]
         order = sorted(range(len(old)), key=old.__getitem__)
         renumbered = np.empty(len(old), dtype=np.int32)

@@ -53,7 +53,7 @@ class Labelled:
 
 
 def labelled_questions(dataset: Dataset) -> list[Labelled]:
-    """A dataset's questions, with their categories as types (`TYPE_OF` for those that the sources name otherwise)."""
+    """A dataset's questions, with their categories as types (`TYPE_OF` for those that AgentIR names otherwise)."""
     found = []
     for query in dataset.queries:
         name = str(query.id)

@@ -43,7 +43,7 @@ FOLDS = 5
 SEED = 42
 """Of the cross-validation (A089)."""
 ESCALATED = "agent_rrf"
-"""What the sources' cascade escalates to (A075)."""
+"""What AgentIR's cascade escalates to (A075)."""
 NOISE = (0.0, 0.05, 0.10, 0.20)
 """Shares of corrupted characters (A100)."""
 SIZES = (25, 50, 100, 200, 300, 400)
@@ -51,7 +51,7 @@ SIZES = (25, 50, 100, 200, 300, 400)
 HELD_OUT = 100
 """Questions that the learning curve is measured on (A101)."""
 DRAWS = 10
-"""Draws of the learning curve. The source had one, whose labelled questions may be lucky."""
+"""Draws of the learning curve. AgentIR had one, whose labelled questions may be lucky."""
 FEATURES = ("tfidf", "embedding", "both")
 """What a classifier looks at (A095, A096)."""
 _LETTERS = string.ascii_lowercase
@@ -96,7 +96,7 @@ class Measured:
         model: str | None = None,
     ) -> Measured:
         """Of evaluations of one dataset by strategy; the confidence is the margin of ``bm25``'s, the types are the
-        dataset's categories (`TYPE_OF` for those that the sources know under another name).
+        dataset's categories (`TYPE_OF` for those that AgentIR knows under another name).
 
         Raises `ParameterError` if they are not of the same queries, or one lacks `metric`.
         """
@@ -197,7 +197,7 @@ def router_of(measured: Measured, places: Integers, features: str = "tfidf", *, 
 def cascade_sweep(
     measured: Measured, escalated: str = ESCALATED, taus: Sequence[float] = TAUS_A087
 ) -> list[dict[str, Any]]:
-    """For each threshold the share skipped and the mean value (A087)."""
+    """For each threshold the share skipped and the mean value."""
     steps = sweep(measured.confidence, measured.column(BM25), measured.column(escalated), taus)
     return [{"tau": step.tau, "skip": step.skip, "value": step.accuracy} for step in steps]
 
@@ -205,7 +205,7 @@ def cascade_sweep(
 def cascade_folds(
     measured: Measured, escalated: str = ESCALATED, *, folds: int = FOLDS, seed: int = SEED, margin: float = MARGIN
 ) -> list[CascadeFold]:
-    """The cascade by type (A089): on each fold, with classifier and thresholds fitted to the other folds.
+    """The cascade by type: on each fold, with classifier and thresholds fitted to the other folds.
 
     Thresholds are fitted to questions whose type is known, and applied by the predicted type. Raises as `folds_of` and
     `Classifier.fit`.
@@ -237,11 +237,11 @@ def cascade_folds(
 
 
 def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: Floats | None = None) -> dict[str, Any]:
-    """Every static system, and routers beside them (A098): ``{"rows": {name: {"value", "captured", ...}}, ...}``.
+    """Every static system, and routers beside them: ``{"rows": {name: {"value", "captured", ...}}, ...}``.
 
     ``router-*``: each question by its predicted type, classifier and table (best system of a type) of the other folds.
     ``oracle-table``: by its true type, table of the other folds. ``oracle``: by its true type, table of all questions,
-    the upper bound of routing by type, which no user has (X07). ``any``: where any system is right. ``soft``: the
+    the upper bound of routing by type, which no user has. ``any``: where any system is right. ``soft``: the
     values [n] of the soft router, which the caller measured. ``captured`` is in percent (`captured`) of the ``gap``
     between the best static system and ``oracle``, None of a static system. ``values`` holds each row's column [n].
     """
@@ -288,7 +288,7 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
 
 
 def captured(value: float, static: float, oracle: float) -> float | None:
-    """Percent of the way from the best static system to the oracle (A098); None where there is no such way."""
+    """Percent of the way from the best static system to the oracle; None where there is no such way."""
     gap = oracle - static
     return None if gap <= TIE else 100.0 * (value - static) / gap
 
@@ -300,9 +300,9 @@ def noise_grid(
     folds: int = FOLDS,
     seed: int = SEED,
 ) -> list[dict[str, float]]:
-    """The router by words, fitted on clean questions of the other folds, that decides on corrupted ones (A100).
+    """The router by words, fitted on clean questions of the other folds, that decides on corrupted ones.
 
-    As in the source, retrieval is that of the clean question: ``accuracy`` is the classifier's, ``value`` the routed
+    As in AgentIR, retrieval is that of the clean question: ``accuracy`` is the classifier's, ``value`` the routed
     system's.
     """
     table, everything = measured.table, np.arange(len(measured))
@@ -322,7 +322,7 @@ def noise_grid(
 
 
 def corrupted(texts: Sequence[str], share: float, seed: int = SEED) -> list[str]:
-    """The texts with about this share of their characters hit by a slip of the keyboard (A100).
+    """The texts with about this share of their characters hit by a slip of the keyboard.
 
     Each character is hit with probability `share`, and then, each as often: replaced by a random letter, left out,
     preceded by a random letter, or swapped with the next, which is then spared. A text's slips depend on the text, its
@@ -361,7 +361,7 @@ def learning_curve(
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> list[dict[str, float]]:
-    """The router by words, classifier and table of so many labelled questions (A101), on questions held out.
+    """The router by words, classifier and table of so many labelled questions, on questions held out.
 
     A row a size: means over `draws` of the classifier's ``accuracy``, the router's ``value`` and its spread
     ``deviation``, the ``static`` system that is best on the labelled questions, and the ``oracle`` (true type, table of
@@ -406,6 +406,7 @@ def learning_curve(
     return rows
 
 
+# Sources: A121, X12.
 def differences(
     values: Mapping[str, Floats],
     pairs: Iterable[tuple[str, str]],
@@ -413,7 +414,7 @@ def differences(
     *,
     seed: int = SEED,
 ) -> list[dict[str, Any]]:
-    """First - second: the paired bootstrap over questions (A121, X12), and with clusters ``cluster``'s one-sided."""
+    """First - second: the paired bootstrap over questions, and with clusters ``cluster``'s one-sided."""
     rows = []
     for first, second in pairs:
         if first in values and second in values:

@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 Types = Sequence["str | None"]
 
 HUNDREDTHS: tuple[float, ...] = tuple(step / 100 for step in range(101))
-"""The thresholds that are tried (SPEC A080: of [0, 1]); the sources' own are hundredths (A079, A084)."""
+"""The thresholds that are tried (SPEC A080: of [0, 1]); AgentIR's own are hundredths (A079, A084)."""
 MARGIN = 0.005
 """How far below always escalating accuracy may fall (A080)."""
 LEAST = 5
@@ -60,10 +60,11 @@ def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence
     ]
 
 
+# Sources: A080, X10.
 def smallest_tau(
     confidence: Floats, lexical: Floats, escalated: Floats, margin: float = MARGIN, taus: Sequence[float] = HUNDREDTHS
 ) -> float:
-    """The smallest threshold whose mean value is within `margin` of escalating always (A080, X10).
+    """The smallest threshold whose mean value is within `margin` of escalating always.
 
     It skips the most of those that qualify. `ALWAYS` where none does. Raises `ParameterError` as `sweep`.
     """
@@ -73,6 +74,7 @@ def smallest_tau(
     )
 
 
+# Sources: A078, A080.
 def taus_by_type(
     confidence: Floats,
     lexical: Floats,
@@ -82,7 +84,7 @@ def taus_by_type(
     taus: Sequence[float] = HUNDREDTHS,
     least: int = LEAST,
 ) -> dict[str, float]:
-    """`smallest_tau` of each type's own questions (A078, A080), by type; only of types with `least` questions or more.
+    """`smallest_tau` of each type's own questions, by type; only of types with `least` questions or more.
 
     Raises `ParameterError` as `sweep`.
     """
@@ -136,6 +138,7 @@ def folds_of(n: int, folds: int, seed: int) -> Integers:
     return found
 
 
+# Sources: A089.
 def cross_validated(
     confidence: Floats,
     lexical: Floats,
@@ -143,7 +146,7 @@ def cross_validated(
     folds: Integers,
     fit: Callable[[Integers], Callable[[Integers], Floats]],
 ) -> tuple[list[Fold], Floats]:
-    """Each fold under thresholds that its questions had no part in (A089), and the value of each question so [n].
+    """Each fold under thresholds that its questions had no part in, and the value of each question so [n].
 
     ``fit(training places)`` returns what gives the thresholds of the places tested. One fold alone is no training:
     then there are no folds, and the values are those of escalating.

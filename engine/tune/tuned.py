@@ -15,11 +15,12 @@ from .front import Point, beats, pareto
 from .thresholds import Fold, Step
 
 
+# Sources: A121.
 @dataclass(frozen=True)
 class Confirmation:
     """The systems and the chosen policy on questions that had no part in the choice.
 
-    `differences` are the policy's mean less each system's, with a paired bootstrap over the questions (A121).
+    `differences` are the policy's mean less each system's, with a paired bootstrap over the questions.
     """
 
     n: int
@@ -64,9 +65,10 @@ class Tuned:
         front = self.front
         return [] if self.chosen in front else [point for point in front if beats(point, self.chosen)]
 
+    # Sources: A085, X11.
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. Milliseconds of `sweep` and `cross_validation` are made up of the measured parts:
-        BM25's, and those of the escalation for the share that is escalated (A085, X11); all others are measured."""
+        BM25's, and those of the escalation for the share that is escalated; all others are measured."""
         cost = {point.name: point.milliseconds for point in self.systems}
 
         def spent(skip: float) -> float:

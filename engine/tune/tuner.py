@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 SYSTEMS = ("bm25", "dense", "rrf", "agent_rrf", "fused")
-"""The sources' four systems (A093), and z-normalised fusion."""
+"""AgentIR's four systems (A093), and z-normalised fusion."""
 SLACK = 0.02
 """Costs that differ by less than this share of the dearest system's count as equal, and the simplest way is chosen: of
 ways that do the same, runs on a shared machine differed by that much."""
@@ -295,10 +295,11 @@ class _Tuner:
         )
         return candidate, tuple(own_folds)
 
+    # Sources: A078, A081, A095, A097.
     def _typed(
         self, escalation: Strategy, sure: Floats, lexical: Floats, escalated: Floats, values: Floats, ms: Floats
     ) -> tuple[list[_Candidate], dict[str, tuple[Fold, ...]], dict[str, dict[str, Any]], float | None]:
-        """What goes by types: thresholds (A078), the trigger (A081), the routers (A095, A097), each cross-validated
+        """What goes by types: thresholds, the trigger, the routers, each cross-validated
         with a classifier that has not seen the questions."""
         everything = np.arange(len(self.texts))
         by_type = f"cascade {escalation.name} by type"

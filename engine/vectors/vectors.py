@@ -55,9 +55,10 @@ class Vectors:
         """[documents] whether it has a vector."""
         return np.diff(self.offsets) > 0
 
+    # Sources: D001.
     @cached_property
     def centroids(self) -> Vectors:
-        """One row for each document that has any: the mean of its rows, at length 1 (D001's mean); itself if single.
+        """One row for each document that has any: the mean of its rows, at length 1; itself if single.
 
         Sums of float16 are exact in float64, so the order of the rows does not matter. A mean of zero is no direction;
         the document then keeps its first row.
@@ -105,8 +106,9 @@ class Vectors:
         return cls(np.concatenate([part.matrix for part in parts]), offsets_of(counts))
 
 
+# Sources: B005.
 def normalized(vectors: npt.ArrayLike) -> Halves:
-    """These vectors [n, dimension] at length 1, in half precision (B005).
+    """These vectors [n, dimension] at length 1, in half precision.
 
     Raises `ValueError`, for the caller to name what they are of: a shape other than that, no dimension, a value that is
     not finite, or a vector of length 0.

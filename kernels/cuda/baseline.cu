@@ -1,4 +1,4 @@
-// The pipeline of the source paper (SPEC A045 to A051), for comparison only: float32 atomics into a matrix of batch x
+// The pipeline of the AgentIR paper (SPEC A045 to A051), for comparison only: float32 atomics into a matrix of batch x
 // documents, then one block a query that selects from its row. Sums depend on the order of the atomics.
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-"""The four verbs over the CUDA kernels, and the source paper's pipeline to compare with."""
+"""The four verbs over the CUDA kernels, and the pipeline of the AgentIR paper to compare with."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FLOORS_STAY, UNIT_MAJOR = 1, 2
 
 BASELINE_SCORE_THREADS = 128
 BASELINE_SLOTS = {32: 128, 128: 32}  # slots of a thread: threads (A049)
-BASELINE_MATRIX_BYTES = 16 << 30  # A051
+BASELINE_MATRIX_BYTES = 16 << 30  # AgentIR's limit for the score matrix (A051)
 
 
 class CudaVerbs:
@@ -276,8 +276,9 @@ class CudaVerbs:
         self._launcher.launch(name, (blocks, 1, 1), (threads, 1, 1), shared_bytes, args)
 
 
+# Sources: A045 to A051.
 class Baseline:
-    """The pipeline of the source paper (A045 to A051): float32 scores of every document, then a scan for each query.
+    """The pipeline of the AgentIR paper: float32 scores of every document, then a scan for each query.
 
     For comparison alone: float sums depend on the order of the atomics, and k is at most 128.
     """

@@ -265,9 +265,9 @@ def test_writes_and_agents_and_builds_as_far_as_there_are_rows():
 
 
 def test_the_price_of_a_query_is_the_sources_for_its_own_time():
-    assert report_cost.dollars(0.40) == pytest.approx(sources.DOLLARS_PER_QUERY["the source, .40 ms"], rel=0.01)
+    assert report_cost.dollars(0.40) == pytest.approx(sources.DOLLARS_PER_QUERY["AgentIR, .40 ms"], rel=0.01)
     a_month = report_cost.dollars(0.40) * sources.QUERIES_PER_MONTH
-    assert a_month == pytest.approx(sources.DOLLARS_PER_MONTH["the source, .40 ms"], rel=0.01)
+    assert a_month == pytest.approx(sources.DOLLARS_PER_MONTH["AgentIR, .40 ms"], rel=0.01)
 
 
 def test_costs_of_a_cascade_are_made_up_of_its_measured_ends():

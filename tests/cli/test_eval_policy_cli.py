@@ -113,7 +113,7 @@ def test_a_policy_of_a_file(file: Path, tmp_path: Path) -> None:
     for types, counts in (
         ("none", {"rrf": 4, "bm25": 2}),
         ("predicted", {"rrf": 4, "bm25": 2}),
-        # LoCoMo's multi-hop questions are what the sources call multi-session, which this table has not.
+        # LoCoMo's multi-hop questions are what AgentIR calls multi-session, which this table has not.
         ("oracle", {"bm25": 2, "dense": 4}),
     ):
         found = run_json(file, "--policy", tmp_path / "router.json", "--types", types)

@@ -278,7 +278,7 @@ def test_two_conversations_of_one_name(tmp_path: Path) -> None:
 def test_locomo_real(data: Path) -> None:
     file = needs(data, "locomo/locomo10.json")
     lenient, strict = load_locomo(file, gold="lenient", text="turns"), load_locomo(file)
-    assert (len(lenient.queries), len(strict.queries)) == (1982, 1978)  # SPEC X15
+    assert (len(lenient.queries), len(strict.queries)) == (1982, 1978)  # with evidence, and well-formed (SPEC X15)
     assert len(strict.records) == 272
     assert len(strict.members()) == 10
     assert all(record.time is not None for record in strict.records)
@@ -288,7 +288,7 @@ def test_locomo_real(data: Path) -> None:
     # SPEC D018: 186, 1,123 and 669 questions, by the turns of the longest gold session.
     longest = [max(turns[q.namespace, name] for name in strict.relevant[str(q.id)]) for q in strict.queries]
     assert Counter((n > 15) + (n > 25) for n in longest) == {0: 186, 1: 1123, 2: 669}
-    # SPEC D017
+    # Questions by category (SPEC D017).
     assert Counter(strict.categories.values()) == {
         "multi-hop": 281,
         "temporal": 321,

@@ -533,7 +533,7 @@ def test_locomo_with_minilm(data: Path, tmp_path: Path, minilm: Encoder) -> None
     check(dataset, channels, stronger, found, resamples=4_000, seed=0)
     assert {name: row["n"] for name, row in found["lengths"].items()} == {"8-15": 21, "16-25": 181, "26+": 99}
     hits = {name: row["hit@1"] for name, row in found["systems"].items()}
-    # For this encoder, unlike the source's six, ranks alone lose to BM25 alone.
+    # For this encoder, unlike the six of Lexical-Dense Fusion, ranks alone lose to BM25 alone.
     for more, less in (
         *(("dense-late", "dense-early"), ("dense-lme10", "dense-lse10"), ("fused", "bm25"), ("bm25", "rrf")),
         ("fused-stronger", "bm25-stronger"),

@@ -464,7 +464,7 @@ def test_opsem_row(data: Path) -> None:
     names = ["hit@1", "recall@3", "recall@5", "mrr", "ndcg@5", "hit@5", "hit@10", "recall@1", "recall@10"]
     printed = ["0.6395", "0.7788", "0.8325", "0.7504", "0.7456", "0.8822", "0.9444", "0.5960", "0.9052"]
     assert rounded(found["metrics"], names) == printed
-    # SPEC D017
+    # Hit@1 of BM25 by category (SPEC D017).
     hits = {name: f"{row['hit@1']:.3f}" for name, row in found["per_category"].items()}
     assert hits == {
         "multi-hop": "0.434",

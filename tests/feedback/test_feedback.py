@@ -381,7 +381,7 @@ def test_no_queries(world: World):
         assert feedback(nothing, pool).shape == (0, 67)
 
 
-# The limits of E004, and what methods are of one another
+# The limits of SoftCentroid (E004), and what methods are of one another
 
 
 def test_alpha_one_puts_the_centroid_in_the_querys_place(world: World):

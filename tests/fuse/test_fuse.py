@@ -294,7 +294,7 @@ def test_a_channel_that_is_not_there_is_named(fusion: Fusion) -> None:
 
 
 def test_too_much_recency_is_warned_of() -> None:
-    """SPEC A065, X08: what the grid of A066 shows to cost more than a point is what is warned of."""
+    """SPEC A065, X08: what the grid of alpha and tau (A066) shows to cost more than a point is what is warned of."""
     grid = {0.001: 0.9695, 0.003: 0.9665, 0.005: 0.9657, 0.010: 0.9490, 0.030: 0.7493}  # the least over tau
     for alpha, recall in grid.items():
         if recall < 0.94:

@@ -1,4 +1,4 @@
-"""Fusion: the figures that the sources print, worked by the code, and what each method declines."""
+"""Fusion: the figures that the papers print, worked by the code, and what each method declines."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_query_without_its_time_is_declined() -> None:
 
 
 def test_scores_below_zero_do_not_decay() -> None:
-    """SPEC X01, X03."""
+    """A negative score times less than 1 would rise with age (SPEC X01, X03)."""
     with pytest.raises(QueryError, match=r"query 1: the channel 'bm25' scores a hit -0.5"):
         Decay()(scores_of([0.0, 1.0], [2.0, -0.5]))
     beyond = [Document(0, {"bm25": Evidence(-0.5, True, False)}), Document(1, {"bm25": Evidence(0.5)})]

@@ -56,7 +56,7 @@ def test_idf(method: str, n: int, expected: float) -> None:
 
 
 def test_worked_idfs() -> None:
-    million = Statistics(1_000_000, (10_000_000,))  # SPEC B013
+    million = Statistics(1_000_000, (10_000_000,))  # the article's worked example (SPEC B013)
     assert idf("robertson", 2, million) == pytest.approx(math.log(999_998.5 / 2.5))
     assert round(idf("robertson", 2, million), 2) == round(idf("lucene", 2, million), 2) == 12.90
     assert round(idf("robertson", 600_000, million), 3) == round(math.log(0.4 / 0.6), 3) == -0.405

@@ -1,4 +1,4 @@
-"""Decay of scores: its table and its factor against exact arithmetic, its order, and the source's own numbers."""
+"""Decay of scores: its table and its factor against exact arithmetic, its order, and Recursive Light's own numbers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from fanrank.engine.plan.plan import Plan, Request, make_plan  # noqa: E402
 from fanrank.engine.text.vocabulary import Vocabulary  # noqa: E402
 
 SCHEMA = Schema.of(None)
-VOCABULARY = 30_522  # A105
+VOCABULARY = 30_522  # words of SPLADE's vocabulary (A105)
 EXECUTIONS = ("exhaustive", "pruned", "auto")
 CPU = ("numpy", "numba")
 DEVICES = ("cuda-host", pytest.param("triton", id="triton-interpreter"))

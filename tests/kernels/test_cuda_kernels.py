@@ -505,7 +505,7 @@ def test_mutations_are_caught(name: str) -> None:
 
 
 def test_stale_slots_of_the_baseline_are_caught() -> None:
-    """SPEC A050, F3: without the sentinels, what shared memory held before wins."""
+    """SPEC A050: without the sentinels, what shared memory held before wins."""
     edit = ("baseline.cu", "        slots[i * THREADS + thread] = sentinel();\n", "")
     corpus = Corpus(1)
     for merge in ("naive", "warp"):

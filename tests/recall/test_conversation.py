@@ -237,7 +237,7 @@ def test_parameters_out_of_range(arguments: dict[str, Any]) -> None:
 
 
 def test_the_defaults() -> None:
-    """SPEC C030, C031, C032."""
+    """The conversation graph's defaults (SPEC C030, C031, C032)."""
     assert PageRank() == PageRank(damping=0.85, iterations=20, window=1000, overlap=2, compat=False)
 
 

@@ -86,7 +86,7 @@ def test_a_list_filled_up_with_zeros_is_no_surer() -> None:
 
 
 def test_the_worked_examples() -> None:
-    """SPEC A090."""
+    """SPEC A090: a margin of .756 skips, one of .057 escalates."""
     router = CascadeRouter()
     skip = [("D12", 8.74), ("D7", 2.13), ("D3", 1.40), ("D21", 0.91), ("D5", 0.83)]
     found = router.retrieve("Which book did I just finish reading?", 5, lambda *_: skip, lambda *_: [])

@@ -1,4 +1,4 @@
-"""What a cascade costs: every figure that the source derives, worked by the code (SPEC A085 to A091, X09, X11)."""
+"""What a cascade costs: every figure that AgentIR derives, worked by the code (SPEC A085 to A091, X09, X11)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLDS = {
     "ms": (3.01, 11.99, 15.16, 7.76, 8.29),
     "skip": (0.96, 0.79, 0.73, 0.87, 0.86),
 }
-"""SPEC A089, Table 21."""
+"""The five folds of the cascade by type (SPEC A089, Table 21)."""
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.floats(0.0, 100.0), st.floats(0.0, 1e4))
@@ -69,7 +69,7 @@ def test_the_sweep_of_locomo(skip: float, printed: float) -> None:
 
 
 def test_the_table_of_cascades() -> None:
-    """SPEC A088, Table 11."""
+    """Mean milliseconds of each cascade (SPEC A088, Table 11)."""
     assert round(amortised(0.63), 1) == 19.9
     assert round(amortised(0.0, classifier_ms=CLASSIFIER_MS), 1) == 53.7
     # The printed row has the classifier's time in skipped queries alone (X11), for each it would be 40.9 ...
@@ -133,7 +133,7 @@ def test_nothing_to_encode() -> None:
 
 @pytest.mark.parametrize(("against", "gain"), [(0.246, 0.028), (0.236, 0.038), (0.248, 0.026), (0.254, 0.020)])
 def test_what_soft_routing_gains(against: float, gain: float) -> None:
-    """SPEC A099: differences of A098's column."""
+    """SPEC A099: differences of the accuracies (A098)."""
     assert round(0.274 - against, 3) == gain
 
 

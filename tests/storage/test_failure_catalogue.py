@@ -1,6 +1,7 @@
-"""Failures that the sources report of their own systems, one test each or more (SPEC A129: F1 to F4; C042).
+"""Failures that the papers report of their own systems, one test each or more (SPEC A129, C042).
 
-F3 on the device itself is in `test_cuda_kernels.py`, what each analyzer makes of a ticker in `test_text.py`.
+Stale shared memory on the device itself is in `test_cuda_kernels.py`, what each analyzer makes of a ticker in
+`test_text.py`.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ FINANCE = [
     ],
 )
 def test_f1_numeric_tickers(asked: str, found: str) -> None:
-    """SPEC F1, A129: tickers, possessives and hyphens find their record, however they are written."""
+    """SPEC A129: tickers, possessives and hyphens find their record, however they are written."""
     engine = fr.Engine.from_records(FINANCE, analyzer="nltk+compounds")
     assert names(engine.search([asked]))[0] == found
 
 
 def test_f1_where_parts_mislead() -> None:
-    """SPEC F1: cut into its parts, 401(k) is a room and a vitamin; the whole of it tells them apart."""
+    """SPEC A129: cut into its parts, 401(k) is a room and a vitamin; the whole of it tells them apart."""
     for analyzer, first in (("minimal", "vitamins"), ("nltk", "vitamins"), ("nltk+compounds", "retirement")):
         assert names(fr.Engine.from_records(FINANCE, analyzer=analyzer).search(["401(k)"]))[0] == first
     for analyzer, first in (("nltk", "brackets"), ("lucene", "berkshire"), ("nltk+compounds", "berkshire")):
@@ -74,7 +75,7 @@ def test_f1_where_parts_mislead() -> None:
 
 
 def test_f2_recency_over_weight() -> None:
-    """SPEC F2, A064: at a tau of 30 days what is new and sixth in both lists hides what is old and first; questions
+    """SPEC A129, A064: at a tau of 30 days what is new and sixth in both lists hides what is old and first; questions
     over several sessions have 120 days."""
     ages = [60.0, 300.0, 300.0, 300.0, 300.0, 0.0]
     engine = fr.Engine(encoder=fr.OwnVectors(2))
@@ -93,7 +94,7 @@ def test_f2_recency_over_weight() -> None:
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 @pytest.mark.parametrize("k", [10, 100])
 def test_f3_stale_slots(backend: str, k: int) -> None:
-    """SPEC F3, A050: a query with fewer hits than slots shows none of its neighbour's, in the batch or before it."""
+    """SPEC A129, A050: a query with fewer hits than slots shows none of its neighbour's, in the batch or before it."""
     if backend == "numba":
         pytest.importorskip("numba")
     texts = ["common " * (n % 7 + 1) + ("rare" if n == 250 else "") for n in range(500)]
@@ -109,8 +110,8 @@ def test_f3_stale_slots(backend: str, k: int) -> None:
 
 
 def test_f4_a_build_holds_a_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC F4, A126: records of a stream are let go once their chunk is analysed, and the index is the same."""
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 50)
+    """SPEC A129, A126: records of a stream are let go once their chunk is analysed, and the index is the same."""
+    monkeypatch.setattr(memory, "BUILD_CHUNK", 50)
     made: list[weakref.ref[fr.Record]] = []
     most = 0
 

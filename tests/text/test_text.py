@@ -1,4 +1,4 @@
-"""Analyzers: SPEC A025 to A028, B015, C007, X18, F1, R10, R40."""
+"""Analyzers: SPEC A025 to A028, B015, C007, X18, A129, R10, R40."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_pickles_as_its_name(name: str) -> None:
         ("nltk-numbers", "Hello World! Testing 123.", "hello world test"),
         ("nltk", "Hello World! Testing 123.", "hello world test 123"),
         ("lucene-numbers", "3.14 4x4 1,000 Ⅷ 三 👍 v2", "4x4 三 👍 v2"),
-        # F1: tickers, possessives, compounds
+        # A129: tickers, possessives, compounds
         ("nltk", "Tesla's and Tesla’s 0700.HK", "tesla tesla 0700 hk"),
         ("lucene", "Tesla's and TESLA’S dogs' 0700.HK", "tesla tesla dog 0700 hk"),
         ("lucene", "it's James＇s O'Neil's", "jame o'neil"),

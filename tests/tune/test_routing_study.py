@@ -211,7 +211,7 @@ def test_routers_against_loops() -> None:
     ],
 )
 def test_captured_shares_of_the_source(value: float, static: float, oracle: float, printed: int) -> None:
-    """SPEC A098; the source cut 166.7 to 166."""
+    """SPEC A098; the paper cut 166.7 to 166."""
     found = captured(value, static, oracle)
     assert found is not None
     assert round(found) == printed

@@ -286,7 +286,7 @@ RULES = (
     ),
     _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{_COUNT}{_UNIT}s?{_NOT_OF}", _last_units),
     _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:{_COUNT}|an?\s+){_UNIT}s?\s+ago", _units_ago),
-    # More than one number, or a bound: no length that a source gives.
+    # More than one number, or a bound: no length that a document gives.
     _rule(
         "relative",
         ["ago"],

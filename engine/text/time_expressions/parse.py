@@ -1,7 +1,7 @@
 """A time expression in a query, as a closed interval: "what did I decide last Tuesday", "since we last talked".
 
 Intervals follow SPEC B030 (absolute), B031 (relative), B032 (fuzzy) and B033 (session); X20 says which words only hint
-at a time. Where the sources are silent:
+at a time. Where the documents are silent:
 
 - A date without a year is its latest occurrence that has begun: "in March", asked in March, is this March.
 - Dates in numbers count where they can be read one way only: 15.03.2025 and 03/15/2025, not 03/04/2025. Weeks with a
@@ -16,7 +16,7 @@ at a time. Where the sources are silent:
   be the wrong one. "between X and Y", "from X to Y" and "X to Y" run from the beginning of X to the end of Y.
 - An end of a list or range that is not read as a whole ("in 2023 and 2024", "12th to 14th of March"), an offset from a
   time ("the week after March 3"), what is not it, and what is of another year ("in March next year") name none.
-- A phrase that no source gives a length to ("a while ago", "next week", "half an hour ago", "over a year ago", "the
+- A phrase that no document gives a length to ("a while ago", "next week", "half an hour ago", "over a year ago", "the
   last week of March") is no time expression, nor are words inside one.
 
 Calendar days, weeks (from Monday), months, quarters and years are those of the given time zone, so a day of a clock
@@ -44,7 +44,7 @@ class When:
     """A time expression and the closed interval [start, end] that it names, in seconds since 1970-01-01 UTC.
 
     `expression` is the matched part of the text. `speculative` marks "recent" and "latest", which hint at a time
-    without naming one: half the weight in fusion (X20).
+    without naming one: half the weight in fusion.
     """
 
     start: float
@@ -66,7 +66,7 @@ def parse_when(
 
     Of two expressions the one that begins earlier counts, then the longer; they are not combined. `now` is the
     query's own time and `last_session_end` the end of the session before it, in seconds since 1970-01-01 UTC: without
-    it "since we last talked" is None, never everything (B033). `recent_days` is what "recently" reaches back. Raises
+    it "since we last talked" is None, never everything. `recent_days` is what "recently" reaches back. Raises
     `ParameterError` for a `now` outside the calendar or a `recent_days` outside (0, 36525].
     """
     if not 0.0 < recent_days <= MAX_RECENT_DAYS:
