@@ -10,7 +10,6 @@ import threading
 import time
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numba
 import numpy as np
@@ -58,8 +57,8 @@ MIN_ROOM = 128
 # and new memory. One fan-out has fewer uses, so no row is filled where every search meets a new epoch.
 DENSE_USES = 24
 
-# Beside a thread that writes, Python gets the interpreter's lock back one or two milliseconds after letting go of it. So
-# a loop keeps the lock where it takes less than `HELD_SECONDS`, or where no search ran for as long as the loop will
+# Beside a thread that writes, Python gets the interpreter's lock back one or two milliseconds after letting go of it.
+# So a loop keeps the lock where it takes less than `HELD_SECONDS`, or where no search ran for as long as the loop will
 # take. Searches now and then keep the lock; searches without pause share it.
 HELD_SECONDS, MAX_HELD_SECONDS = 2e-4, 1e-2
 POSTING_SECONDS, SCORE_SECONDS = 1.2e-9, 0.2e-9

@@ -143,14 +143,9 @@ def score_segment(queries, lists, bounds, skip_table, dense_rows, filters, optio
     document, in blocks; a tile with fewer, posting by posting. `counted` int64 [3 or more] takes the postings read, the
     entries of dense rows read, and the look-ups.
     """
-    _score_rows(
-        QueryGroup(*queries), PostingLists(*lists), Bounds(*bounds), SkipTable(*skip_table), DenseRows(*dense_rows),
-        Filters(*filters), ScanOptions(*options), BestHits(*best), counted,
-    )  # fmt: skip
-
-
-@numba.njit(nogil=True, cache=True)
-def _score_rows(queries, lists, bounds, skip_table, dense_rows, filters, options, best, counted):
+    queries, lists, bounds = QueryGroup(*queries), PostingLists(*lists), Bounds(*bounds)
+    skip_table, dense_rows, filters = SkipTable(*skip_table), DenseRows(*dense_rows), Filters(*filters)
+    options, best = ScanOptions(*options), BestHits(*best)
     longest = 0
     for query in queries.queries:
         longest = max(longest, queries.offsets[query + 1] - queries.offsets[query])
@@ -164,9 +159,7 @@ def _score_rows(queries, lists, bounds, skip_table, dense_rows, filters, options
     )
     scores = np.zeros(options.tile, dtype=np.int32)
     maxima = np.empty(options.tile, dtype=np.int32)
-    candidates = Candidates(
-        np.empty(options.tile + 1, dtype=np.int32), np.empty(options.tile + 1, dtype=np.int32)
-    )
+    candidates = Candidates(np.empty(options.tile + 1, dtype=np.int32), np.empty(options.tile + 1, dtype=np.int32))
     size = filters.masks.shape[1]
     for row in range(len(queries.queries)):
         query, k, count = queries.queries[row], queries.k[row], best.counts[row]
@@ -390,7 +383,8 @@ def _look_up_entries(candidates, taken, needed, lists, skip_table, term, weight,
     start, end = lists.starts[term], lists.ends[term]
     documents, kinds, saturated = lists.documents[start:end], lists.kinds[start:end], lists.saturated
     first, idf = np.int32(low), lists.idf[term]
-    entries, presence = skip_table.entries[skip_table.starts[term] :], skip_table.presence[skip_table.group_starts[term] :]
+    entries = skip_table.entries[skip_table.starts[term] :]
+    presence = skip_table.presence[skip_table.group_starts[term] :]
     bits, group_bits = np.int32(skip_table.bits[term]), np.int32(skip_table.group_bits[term])
     kept = np.uint64(0)
     for candidate in range(np.uint64(taken)):

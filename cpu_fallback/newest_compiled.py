@@ -22,14 +22,8 @@ def score_newest(queries, lists, filters, times, bounds, decay, options, best):
     The arguments are the structures of `loop_arguments.py` as plain tuples, but for `bounds` int64 [queries]: no
     document has a larger sum of contributions. `best` carries each row's hits from segment to segment.
     """
-    return _score_rows(
-        QueryGroup(*queries), PostingLists(*lists), Filters(*filters), TimeRanges(*times), bounds, Decay(*decay),
-        NewestOptions(*options), NewestHits(*best),
-    )  # fmt: skip
-
-
-@numba.njit(nogil=True, cache=True)
-def _score_rows(queries, lists, filters, times, bounds, decay, options, best):
+    queries, lists, filters, times = QueryGroup(*queries), PostingLists(*lists), Filters(*filters), TimeRanges(*times)
+    decay, options, best = Decay(*decay), NewestOptions(*options), NewestHits(*best)
     scores = np.zeros(options.tile, dtype=np.int32)
     # [query-term pairs] end of each list's postings that are not read yet
     stops = np.empty(len(queries.slots), dtype=np.int64)

@@ -9,17 +9,20 @@ import numba
 def keep_best(keys, documents, count, k):
     """Move the k best of ``keys[:count]`` to the front; returns the smallest key among them. 0 < k <= count.
 
-    The order is the larger key, then the smaller document. `documents` moves along with `keys`; None: keys alone.
+    The order is the larger key, then the smaller document. `documents` moves along with `keys`; None: keys alone, for
+    which numba leaves out all that asks for a document.
     """
     low, high = 0, count - 1
     while low < high:
         middle = (low + high) >> 1
-        key, document = keys[middle], _document_at(documents, middle)
+        key = keys[middle]
+        if documents is not None:
+            document = documents[middle]
         i, j = low, high
         while i <= j:
-            while _precedes(keys[i], _document_at(documents, i), key, document):
+            while keys[i] > key or (documents is not None and keys[i] == key and documents[i] < document):
                 i += 1
-            while _precedes(key, document, keys[j], _document_at(documents, j)):
+            while keys[j] < key or (documents is not None and keys[j] == key and documents[j] > document):
                 j -= 1
             if i <= j:
                 keys[i], keys[j] = keys[j], keys[i]
@@ -34,17 +37,3 @@ def keep_best(keys, documents, count, k):
         else:
             break
     return keys[k - 1]
-
-
-@numba.njit(nogil=True, cache=True)
-def _document_at(documents, place):
-    """0 where there are no documents: keys alone then decide. Numba leaves the branch out that does not apply."""
-    if documents is None:
-        return 0
-    return documents[place]
-
-
-@numba.njit(nogil=True, cache=True)
-def _precedes(key, document, other_key, other_document):
-    """Whether the first of two ranks before the second."""
-    return key > other_key or (key == other_key and document < other_document)
