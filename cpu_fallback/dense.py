@@ -1,16 +1,16 @@
-"""The dense verbs in numpy: products of whole blocks in float32 to leave out most documents, the rest in float64.
+"""The dense verbs in numpy: products of whole blocks in float32 exclude most documents, float64 scores the others.
 
 **Why nothing is lost.** Components of float16 have 11 bits, so their products are exact in float32 and only additions
 round, each by at most 2**-24 of its result. Whatever the order in which BLAS adds d products, with or without FMA, the
 sum is off by at most ``(d u / (1 - d u)) sum |a_i b_i|`` with u = 2**-24, and the last factor is below 1.01 for vectors
 of length at most ``1 + 2**-8`` (Cauchy and Schwarz). No interaction changes by more than the largest change of a
-cosine, but for its own `rounding`. So if k documents have approximate scores of at least t, the k-th best true score
-is at least ``t - e``, and a document whose approximate score is below ``t - 2e`` is not among the k best. Those that
-remain are scored in float64, exactly.
+cosine plus the interaction's own `rounding`. So if k documents have approximate scores of at least t, the k-th best
+true score is at least ``t - e``, and a document whose approximate score is below ``t - 2e`` is not among the k best.
+Those that remain are scored in float64, exactly.
 
-**int8** goes the same way: a sum of products of codes is exact in float32 up to 1,040 dimensions (beyond them it is
-rounded as above, or summed in parts where it must be exact), the two steps are rounded and multiplied with it, four
-roundings more; and a vector of codes is longer than its original by at most half a step in each component.
+**int8** goes the same way. A sum of products of codes is exact in float32 up to 1,040 dimensions; with more, it is
+rounded as above, or summed in parts where it must be exact. The two steps are rounded and multiplied with the sum: four
+more roundings. A vector of codes is longer than its original by at most half a step in each component.
 
 **When float64 serves at once.** If a search asks for an eighth of the documents, most would be scored twice.
 
@@ -36,14 +36,15 @@ from .segment_reduce import segment_reduce
 
 Singles = npt.NDArray[np.float32]
 
-# Queries that are scored together, and scores held at once: 16 MiB in float32. Interactions that copy them take fewer.
+# Queries that are scored together, and scores in memory at once: 16 MiB in float32. Interactions that copy the scores
+# take fewer.
 QUERIES = 512
 SCORES = 1 << 22
 COPIED_SCORES = 1 << 20
 # Rows waiting to be scored exactly.
 PENDING = 1 << 20
-# Fewer rows than one in so many are gathered rather than masked: gathering a row costs as much as multiplying it with
-# 20 queries.
+# Where fewer rows than one in so many are wanted, they are gathered, else masked: gathering a row costs as much as
+# multiplying it with 20 queries.
 GATHER = 2
 # A search for more than one document in so many is answered in float64 at once.
 DENSE = 8
@@ -81,11 +82,11 @@ class NumpyDense:
         counts = np.zeros(len(queries), dtype=np.int32)
         for start in range(0, len(queries) if k else 0, QUERIES):
             part = slice(start, start + QUERIES)
-            asked = _Asked(queries[part])
-            found = _Best(len(asked.halves), k)
+            batch = _Queries(queries[part])
+            best_hits = _Best(len(batch.halves), k)
             for stretch in stretches:
-                _search(asked, stretch, interaction, mode, found)
-            found.store(scores[part], documents[part], counts[part])
+                _search(batch, stretch, interaction, mode, best_hits)
+            best_hits.store(scores[part], documents[part], counts[part])
         return scores, documents, counts
 
     def scores_of(
@@ -98,17 +99,17 @@ class NumpyDense:
         mode: Mode,
     ) -> Floats:
         check_mode(mode)
-        asked = _Asked(queries)
+        batch = _Queries(queries)
         query = np.repeat(np.arange(len(queries)), np.diff(offsets))
         scores = np.full(len(documents), -np.inf)
         for stretch in stretches:
             vectors, reduction = compared(stretch.vectors, interaction)
-            place, own = places_in(stretch, documents)
-            counts = np.diff(vectors.offsets)[own]
+            pairs, numbers = places_in(stretch, documents)
+            counts = np.diff(vectors.offsets)[numbers]
             for part in blocks_of(offsets_of(counts), PENDING):
-                rows = ranges(vectors.offsets[own[part]], counts[part])
-                cosines = _cosines(asked, vectors, np.repeat(query[place[part]], counts[part]), rows, mode)
-                scores[place[part]] = segment_reduce(cosines[None], offsets_of(counts[part]), reduction)[0]
+                rows = ranges(vectors.offsets[numbers[part]], counts[part])
+                cosines = _cosines(batch, vectors, np.repeat(query[pairs[part]], counts[part]), rows, mode)
+                scores[pairs[part]] = segment_reduce(cosines[None], offsets_of(counts[part]), reduction)[0]
         return scores
 
 
@@ -116,7 +117,7 @@ verbs: DenseVerbs = NumpyDense()
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Queries:
     """The queries in the forms that products take."""
 
     halves: Halves
@@ -136,29 +137,29 @@ class _Asked:
 
 
 class _Best:
-    """The k best hits of each query so far, exact, and a floor that k documents seen so far reach."""
+    """The k best hits of each query so far, exact, and a threshold that k documents seen so far reach."""
 
     def __init__(self, queries: int, k: int) -> None:
         self.k = k
-        self.floors = np.full(queries, -np.inf)
+        self.thresholds = np.full(queries, -np.inf)
         self._reached = np.full((k, queries), -np.inf)
         self._query = np.zeros(0, dtype=np.int64)
         self._document = np.zeros(0, dtype=np.int64)
         self._score = np.zeros(0)
 
-    def raise_floors(self, reached: Floats) -> None:
-        """By what as many documents more as there are rows reach [rows, queries], each another one."""
+    def raise_thresholds(self, reached: Floats) -> None:
+        """Raise the thresholds by scores [rows, queries]: each row is reached by a further document."""
         joined = np.concatenate([self._reached, reached])
-        place = len(joined) - self.k
-        self._reached = np.partition(joined, place, axis=0)[place:]
-        self.floors = self._reached[0]
+        kth = len(joined) - self.k
+        self._reached = np.partition(joined, kth, axis=0)[kth:]
+        self.thresholds = self._reached[0]
 
     def add(self, query: Integers, document: Integers, score: Floats) -> None:
         query = np.concatenate([self._query, query])
         document = np.concatenate([self._document, document])
         score = np.concatenate([self._score, score])
         order = np.lexsort((document, -score, query))
-        counts = np.bincount(query, minlength=len(self.floors))
+        counts = np.bincount(query, minlength=len(self.thresholds))
         rank = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
         order = order[rank < self.k]
         # Zero has one sign.
@@ -185,55 +186,76 @@ class _Block:
         return int(self.offsets[-1]) == len(self.documents)
 
 
-def _search(asked: _Asked, stretch: Stretch, interaction: Interaction, mode: Mode, found: _Best) -> None:
-    """Add what a stretch holds to the best."""
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """A batch of queries compared with the vectors of a stretch."""
+
+    queries: _Queries
+    vectors: Vectors
+    mode: Mode
+    reduction: Interaction
+    first: int  # number of the stretch's first document
+    error: float  # an approximate score is off by at most this
+
+
+def _search(queries: _Queries, stretch: Stretch, interaction: Interaction, mode: Mode, best_hits: _Best) -> None:
+    """Add the hits of a stretch to the best."""
     vectors, reduction = compared(stretch.vectors, interaction)
     wanted = vectors.held if stretch.passing is None else vectors.held & stretch.passing
     number = int(wanted.sum())
     if not number:
         return
-    queries = len(asked.halves)
-    exact = found.k * DENSE >= number
-    error = 0.0 if exact else _error(asked, vectors, mode, reduction)
+    exact = best_hits.k * DENSE >= number
+    error = 0.0 if exact else _error(queries, vectors, mode, reduction)
+    comparison = _Comparison(queries, vectors, mode, reduction, stretch.first, error)
     scores = SCORES if reduction.kind == "late" else COPIED_SCORES
     pending: list[_Pending] = []
-    for block in _blocks(vectors, wanted, stretch.passing, max(1, scores // queries)):
-        cosines = _products(asked, vectors, block.rows, mode, exact)
-        values = cosines
-        if not block.single:
-            wide = cosines if reduction.kind == "late" else cosines.astype(np.float64)
-            values = np.ascontiguousarray(segment_reduce(wide.T, block.offsets, reduction).T)
-        if block.passing is not None:
-            values[~block.passing] = -np.inf
-        found.raise_floors(_maxima(values, found.k) - error)
-        least = _below(found.floors - error, values.dtype)
+    for block in _blocks(vectors, wanted, stretch.passing, max(1, scores // len(queries.halves))):
+        cosines, values = _score_block(comparison, block, exact)
+        best_hits.raise_thresholds(_maxima(values, best_hits.k) - error)
+        least = _below(best_hits.thresholds - error, values.dtype)
         flat = np.flatnonzero(values >= least)
-        place, query = np.divmod(flat, queries)
+        place, query = np.divmod(flat, len(queries.halves))
         value = values.ravel()[flat].astype(np.float64)
         if exact:
-            found.add(query, block.documents[place] + stretch.first, value)
+            best_hits.add(query, block.documents[place] + stretch.first, value)
             continue
         counts = np.diff(block.offsets)[place]
         rows, row_query = ranges(block.offsets[place], counts), np.repeat(query, counts)
         if reduction.kind == "late" and not block.single:
-            # The best row of a hit is itself not below the floor.
+            # The best row of a hit reaches the threshold, too.
             kept = cosines[rows, row_query] >= least[row_query]
             rows, counts = rows[kept], np.add.reduceat(kept, offsets_of(counts)[:-1], dtype=np.int64)
         matrix_rows = rows + block.rows.start if isinstance(block.rows, slice) else block.rows[rows]
         pending.append(_Pending(query, block.documents[place], value, counts, matrix_rows))
-        if sum(len(part.rows) for part in pending) > PENDING:
-            _settle(asked, vectors, mode, reduction, stretch.first, pending, error, found)
+        if sum(len(pairs.rows) for pairs in pending) > PENDING:
+            _score_pending(comparison, pending, best_hits)
             pending = []
     if pending:
-        _settle(asked, vectors, mode, reduction, stretch.first, pending, error, found)
+        _score_pending(comparison, pending, best_hits)
 
 
-def _error(asked: _Asked, vectors: Vectors, mode: Mode, reduction: Interaction) -> float:
-    """What an approximate score is off by at most, as derived above."""
+def _score_block(
+    comparison: _Comparison, block: _Block, exact: bool
+) -> tuple[npt.NDArray[np.float32] | Floats, npt.NDArray[np.float32] | Floats]:
+    """(cosines [rows, queries], scores [documents, queries]) of a block; -inf for a document that does not pass."""
+    reduction = comparison.reduction
+    cosines = _products(comparison.queries, comparison.vectors, block.rows, comparison.mode, exact)
+    values = cosines
+    if not block.single:
+        wide = cosines if reduction.kind == "late" else cosines.astype(np.float64)
+        values = np.ascontiguousarray(segment_reduce(wide.T, block.offsets, reduction).T)
+    if block.passing is not None:
+        values[~block.passing] = -np.inf
+    return cosines, values
+
+
+def _error(queries: _Queries, vectors: Vectors, mode: Mode, reduction: Interaction) -> float:
+    """An approximate score is off by at most this, as derived at the top of this file."""
     unit = (vectors.dimension + 4) * 2.0**-24
     error = 1.01 * unit / (1.0 - unit)
     if mode == "int8":
-        for steps in (asked.codes[1], vectors.codes[1]):
+        for steps in (queries.codes[1], vectors.codes[1]):
             error *= 1.0 + 0.51 * float(steps.max()) * vectors.dimension**0.5
     return error + 2 * reduction.rounding(int(np.diff(vectors.offsets).max()))
 
@@ -249,51 +271,44 @@ class _Pending:
     rows: Integers
 
 
-def _settle(
-    asked: _Asked,
-    vectors: Vectors,
-    mode: Mode,
-    reduction: Interaction,
-    first: int,
-    pending: Sequence[_Pending],
-    error: float,
-    found: _Best,
-) -> None:
+def _score_pending(comparison: _Comparison, pending: Sequence[_Pending], best_hits: _Best) -> None:
+    """Score the pairs exactly that can still be hits, and add them to the best."""
     query, document, value, counts, rows = (
-        np.concatenate([getattr(part, name) for part in pending]) for name in _Pending.__dataclass_fields__
+        np.concatenate([getattr(pairs, name) for pairs in pending]) for name in _Pending.__dataclass_fields__
     )
-    kept = value >= found.floors[query] - error
+    kept = value >= best_hits.thresholds[query] - comparison.error
     rows = rows[np.repeat(kept, counts)]
     query, document, counts = query[kept], document[kept], counts[kept]
-    cosines = _cosines(asked, vectors, np.repeat(query, counts), rows, mode)
-    found.add(query, document + first, segment_reduce(cosines[None], offsets_of(counts), reduction)[0])
+    cosines = _cosines(comparison.queries, comparison.vectors, np.repeat(query, counts), rows, comparison.mode)
+    scores = segment_reduce(cosines[None], offsets_of(counts), comparison.reduction)[0]
+    best_hits.add(query, document + comparison.first, scores)
 
 
 def _blocks(vectors: Vectors, wanted: Flags, passing: Flags | None, rows: int) -> Iterator[_Block]:
-    """The documents that have a row in blocks of about so many rows: all, or only the wanted where they are few."""
+    """The documents that have a row, in blocks of about `rows` rows: only the wanted ones where they are few."""
     counts = np.diff(vectors.offsets)
     gathers = passing is not None and int(counts[wanted].sum()) * GATHER < len(vectors.matrix)
     documents = np.flatnonzero(wanted if gathers else vectors.held)
     starts, counts = vectors.offsets[:-1][documents], counts[documents]
     offsets = offsets_of(counts)
     for part in blocks_of(offsets, rows):
-        own, bounds = documents[part], offsets[part.start : part.stop + 1]
+        members, bounds = documents[part], offsets[part.start : part.stop + 1]
         if gathers:
-            yield _Block(own, ranges(starts[part], counts[part]), bounds - bounds[0], None)
+            yield _Block(members, ranges(starts[part], counts[part]), bounds - bounds[0], None)
         else:
             # Documents without a row take no place in the matrix.
             stretch = slice(int(bounds[0]), int(bounds[-1]))
-            yield _Block(own, stretch, bounds - bounds[0], None if passing is None else passing[own])
+            yield _Block(members, stretch, bounds - bounds[0], None if passing is None else passing[members])
 
 
 def _products(
-    asked: _Asked, vectors: Vectors, rows: slice | Integers, mode: Mode, exact: bool
+    queries: _Queries, vectors: Vectors, rows: slice | Integers, mode: Mode, exact: bool
 ) -> npt.NDArray[np.float32] | Floats:
     """Cosines [rows, queries]: float64 if exact, else float32."""
     number = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
     size = max(1, BLOCK_VALUES // vectors.dimension)
     buffer = np.empty((min(size, number), vectors.dimension), dtype=np.float32)
-    out = np.empty((number, len(asked.halves)), dtype=np.float64 if exact else np.float32)
+    out = np.empty((number, len(queries.halves)), dtype=np.float64 if exact else np.float32)
     for start in range(0, number, size):
         stop = min(start + size, number)
         part = slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
@@ -301,15 +316,15 @@ def _products(
         if mode == "int8":
             codes, steps = vectors.codes
             np.copyto(wide, codes[part])
-            out[start:stop] = _code_products(wide, asked.codes[0], exact)
-            out[start:stop] *= asked.codes[1].astype(out.dtype)
+            out[start:stop] = _code_products(wide, queries.codes[0], exact)
+            out[start:stop] *= queries.codes[1].astype(out.dtype)
             out[start:stop] *= steps[part][:, None].astype(out.dtype)
             continue
         widened(vectors.matrix[part], out=wide)
         if exact:
-            np.matmul(wide.astype(np.float64), asked.doubles.T, out=out[start:stop])
+            np.matmul(wide.astype(np.float64), queries.doubles.T, out=out[start:stop])
         else:
-            np.matmul(wide, asked.singles.T, out=out[start:stop])
+            np.matmul(wide, queries.singles.T, out=out[start:stop])
     return out
 
 
@@ -325,7 +340,7 @@ def _code_products(codes: Singles, queries: Singles, exact: bool) -> npt.NDArray
 
 
 def _maxima(values: npt.NDArray[np.float32] | Floats, k: int) -> Floats:
-    """Maxima of groups of the values [documents, queries]: enough of them that the k-th largest is a good floor."""
+    """Maxima of groups of the values [documents, queries]: so many that the k-th largest is a good threshold."""
     number, queries = values.shape
     groups = max(GROUPS_PER_K * k, MIN_GROUPS)
     members = number // groups
@@ -334,37 +349,37 @@ def _maxima(values: npt.NDArray[np.float32] | Floats, k: int) -> Floats:
     return values.astype(np.float64)
 
 
-def _below(floors: Floats, dtype: np.dtype[Any]) -> npt.NDArray[np.float32] | Floats:
-    """The floors in a type, none above its value, none infinite."""
-    least = np.maximum(floors, LEAST)
+def _below(thresholds: Floats, dtype: np.dtype[Any]) -> npt.NDArray[np.float32] | Floats:
+    """The thresholds in a type, none above its value, none infinite."""
+    least = np.maximum(thresholds, LEAST)
     return least if dtype == np.float64 else np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
 
-def _cosines(asked: _Asked, vectors: Vectors, query: Integers, row: Integers, mode: Mode) -> Floats:
+def _cosines(queries: _Queries, vectors: Vectors, query: Integers, row: Integers, mode: Mode) -> Floats:
     """The exact cosine of each (query, row) pair [pairs]."""
     cosines = np.empty(len(row))
     rows, place = np.unique(row, return_inverse=True)
     # A pair by itself takes about half a microsecond; 20 rows in one product with all queries take 8 + 0.3 a query.
-    if len(row) * 24 > len(rows) * (16 + len(asked.halves)):
-        size = max(1, SCORES // max(1, len(asked.halves)))
+    if len(row) * 24 > len(rows) * (16 + len(queries.halves)):
+        size = max(1, SCORES // max(1, len(queries.halves)))
         order = np.argsort(place, kind="stable")
         for first in range(0, len(rows), size):
             start, stop = np.searchsorted(place[order], (first, first + size))
-            own = order[start:stop]
-            products = _products(asked, vectors, rows[first : first + size], mode, exact=True)
-            cosines[own] = products[place[own] - first, query[own]]
+            pairs = order[start:stop]
+            products = _products(queries, vectors, rows[first : first + size], mode, exact=True)
+            cosines[pairs] = products[place[pairs] - first, query[pairs]]
         return cosines + 0.0
     size = max(1, BLOCK_VALUES // max(1, vectors.dimension))
     for start in range(0, len(row), size):
         part = slice(start, start + size)
-        own, asking = row[part], query[part]
+        pair_rows, pair_queries = row[part], query[part]
         # Products of float16 or of codes are exact in float32.
         if mode == "int8":
             codes, steps = vectors.codes
-            products = codes[own].astype(np.float32) * asked.codes[0][asking]
+            products = codes[pair_rows].astype(np.float32) * queries.codes[0][pair_queries]
             sums = products.sum(axis=1, dtype=np.float64)
-            cosines[part] = (sums * asked.codes[1][asking]) * steps[own]
+            cosines[part] = (sums * queries.codes[1][pair_queries]) * steps[pair_rows]
         else:
-            products = widened(vectors.matrix[own]) * asked.singles[asking]
+            products = widened(vectors.matrix[pair_rows]) * queries.singles[pair_queries]
             cosines[part] = products.sum(axis=1, dtype=np.float64)
     return cosines + 0.0

@@ -1,7 +1,7 @@
-"""Queries that decay or are limited in time: from the newest document to the oldest, as far as it may matter.
+"""Queries that decay or are limited in time, searched from the newest document to the oldest.
 
-The postings of ever longer blocks of documents are scored; the search of a segment ends once nothing older in it can
-enter the k best. What is older wins ties, so the bound must be below the k-th score, not equal to it (X05).
+Each block of documents is twice as long as the one before. The search of a segment ends where no older document in it
+can enter the k best. An older document wins ties, so its bound must be below the k-th score, not equal to it (X05).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def search_newest(
     """Answer the plan's `newest_first` queries. The scores of decayed ones are the bits of float64 numbers."""
     scores, documents, counts = out
     for query in plan.newest.tolist():
-        found_scores, found, postings = _search(plan, query, execution == "exhaustive")
-        row, count = plan.rows[query], len(found)
-        scores[row, :count], documents[row, :count], counts[row] = found_scores, found, count
+        best_scores, best_documents, postings = _search(plan, query, execution == "exhaustive")
+        row, count = plan.rows[query], len(best_documents)
+        scores[row, :count], documents[row, :count], counts[row] = best_scores, best_documents, count
         phases.count("postings", postings)
 
 
 def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integers, int]:
     """(scores, documents) of the k best, best first, and how many postings were scored."""
     k = int(plan.k[query])
-    best = np.zeros(0, dtype=np.int64)
-    documents = np.zeros(0, dtype=np.int64)
+    best_keys = np.zeros(0, dtype=np.int64)
+    best_documents = np.zeros(0, dtype=np.int64)
     postings = 0
     may_stop = not exhaustive and not plan.signed
     for number in reversed(plan.candidates):
-        if may_stop and len(best) == k and plan.bounds_before(number, np.array([query]))[0] < best[-1]:
+        if may_stop and len(best_keys) == k and plan.bounds_before(number, np.array([query]))[0] < best_keys[-1]:
             break
         part = plan.part(number)
         if part is None:
@@ -54,19 +54,19 @@ def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integer
         length = FIRST_BLOCK
         while low < high:
             start = low if exhaustive else max(low, high - length)
-            if may_stop and len(best) == k:
+            if may_stop and len(best_keys) == k:
                 latest = part.segment.latest_before[(high - 1) // TIME_BLOCK]
-                if plan.keys(query, np.array([bound]), np.array([latest]))[0] < best[-1]:
+                if plan.keys(query, np.array([bound]), np.array([latest]))[0] < best_keys[-1]:
                     break
-            found, sums, read = _score(plan, part, query, start, high)
+            documents, sums, read = _score(plan, part, query, start, high)
             postings += read
-            times = np.full(len(found), math.inf) if part.segment.times is None else part.segment.times[found]
+            times = np.full(len(documents), math.inf) if part.segment.times is None else part.segment.times[documents]
             keys = plan.keys(query, sums, times)
-            documents, best = best_wide(
-                np.concatenate([documents, found + part.first]), np.concatenate([best, keys]), k
+            best_documents, best_keys = best_wide(
+                np.concatenate([best_documents, documents + part.first]), np.concatenate([best_keys, keys]), k
             )
             high, length = start, min(2 * length, LAST_BLOCK)
-    return best, documents, postings
+    return best_keys, best_documents, postings
 
 
 # Sources: A034.
@@ -78,22 +78,22 @@ def segment_bounds(plan: Plan, part: SegmentPlan) -> Integers:
 
 
 def _score(plan: Plan, part: SegmentPlan, query: int, start: int, end: int) -> tuple[Integers, Integers, int]:
-    """(positions, sums) of the documents in [start, end) that match and pass, and how many postings were read."""
+    """(documents, sums) of those in [start, end) that match and pass, and how many postings were read."""
     slots = slice(plan.offsets[query], plan.offsets[query + 1])
     terms, multiplicities = plan.slots[slots], plan.multiplicities[slots]
     firsts, lengths = np.zeros(len(terms), dtype=np.int64), np.zeros(len(terms), dtype=np.int64)
-    for place, (first, last) in enumerate(zip(part.starts[terms].tolist(), part.ends[terms].tolist(), strict=True)):
+    for number, (first, last) in enumerate(zip(part.starts[terms].tolist(), part.ends[terms].tolist(), strict=True)):
         cuts = np.searchsorted(part.segment.documents[first:last], (start, end))
-        firsts[place], lengths[place] = first + cuts[0], cuts[1] - cuts[0]
-    where = ranges(firsts, lengths)
-    quanta = part.contributions.at(where, np.repeat(plan.idf[terms], lengths)) * np.repeat(multiplicities, lengths)
+        firsts[number], lengths[number] = first + cuts[0], cuts[1] - cuts[0]
+    postings = ranges(firsts, lengths)
+    quanta = part.contributions.at(postings, np.repeat(plan.idf[terms], lengths)) * np.repeat(multiplicities, lengths)
     sums = np.zeros(end - start, dtype=np.int64)
     matched = np.zeros(end - start, dtype=np.bool_)
-    places = part.segment.documents[where].astype(np.int64) - start
+    places = part.segment.documents[postings].astype(np.int64) - start
     np.add.at(sums, places, quanta)
     matched[places] = True
     mask = part.mask(query)
     if mask is not None:
         matched &= mask[start:end]
-    found = np.flatnonzero(matched)
-    return found + start, sums[found], len(where)
+    hits = np.flatnonzero(matched)
+    return hits + start, sums[hits], len(postings)

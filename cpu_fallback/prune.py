@@ -1,4 +1,4 @@
-"""Score one query over one segment without its hopeless tiles; the same candidates as exhaustive scoring.
+"""Score one query over the tiles of one segment that can hold a hit; the same candidates as exhaustive scoring.
 
 The bound of a tile is the sum of its terms' largest contributions there (A017, per tile). The most promising tiles are
 scored first; their k-th score is a threshold that most other tiles cannot reach.
@@ -23,10 +23,10 @@ TILE = 1 << TILE_BITS
 MIN_TILES = 16
 
 
-def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, floor: int) -> tuple[Integers, Integers]:
-    """(documents ascending, scores) of all that can be among a query's k best and score at least `floor` (at least 1).
+def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, threshold: int) -> tuple[Integers, Integers]:
+    """(documents ascending, scores) of all that can be among a query's k best and score `threshold` or more.
 
-    The contributions must not be signed.
+    The threshold is at least 1. The contributions must not be signed.
     """
     slots = slice(plan.offsets[query], plan.offsets[query + 1])
     terms, multiplicities = plan.slots[slots].tolist(), plan.multiplicities[slots].tolist()
@@ -38,22 +38,24 @@ def score_tiles(plan: Plan, part: SegmentPlan, query: int, k: int, floor: int) -
     ]
     tiles = -(-part.segment.size // TILE)
     bounds = np.zeros(tiles, dtype=np.int64)
-    for own, multiplicity in lists:
-        bounds[own.tiles] += np.multiply(own.maxima, multiplicity, dtype=np.int64)
+    for tile_bounds, multiplicity in lists:
+        bounds[tile_bounds.tiles] += np.multiply(tile_bounds.maxima, multiplicity, dtype=np.int64)
     first = max(MIN_TILES, 2 * k)
     if first >= tiles:
-        return _score_tiles(part, lists, np.flatnonzero(bounds >= floor), tiles, floor, passing)
+        return _score_tiles(part, lists, np.flatnonzero(bounds >= threshold), tiles, threshold, passing)
     promising = np.argpartition(bounds, tiles - first)[tiles - first :]
     promising.sort()
-    documents, scores = _score_tiles(part, lists, promising, tiles, floor, passing)
+    documents, scores = _score_tiles(part, lists, promising, tiles, threshold, passing)
     if len(scores) >= k:
-        floor = max(floor, int(np.partition(scores, len(scores) - k)[len(scores) - k]))
-        kept = scores >= floor
+        threshold = max(threshold, int(np.partition(scores, len(scores) - k)[len(scores) - k]))
+        kept = scores >= threshold
         documents, scores = documents[kept], scores[kept]
     bounds[promising] = 0
-    rest_documents, rest_scores = _score_tiles(part, lists, np.flatnonzero(bounds >= floor), tiles, floor, passing)
-    documents = np.concatenate([documents, rest_documents])
-    scores = np.concatenate([scores, rest_scores])
+    other_documents, other_scores = _score_tiles(
+        part, lists, np.flatnonzero(bounds >= threshold), tiles, threshold, passing
+    )
+    documents = np.concatenate([documents, other_documents])
+    scores = np.concatenate([scores, other_scores])
     order = np.argsort(documents)
     return documents[order], scores[order]
 
@@ -63,23 +65,23 @@ def _score_tiles(
     lists: Sequence[tuple[TileBounds, int]],
     chosen: Integers,
     tiles: int,
-    floor: int,
+    threshold: int,
     passing: npt.NDArray[np.bool_] | None,
 ) -> tuple[Integers, Integers]:
-    """(documents, scores) of the matching documents of the chosen tiles (ascending) that reach the floor."""
+    """(documents, scores) of the matching documents of the chosen tiles (ascending) that reach the threshold."""
     sums = np.zeros(len(chosen) * TILE, dtype=np.int64)
     slot_of = np.full(tiles, -1, dtype=np.int64)
     slot_of[chosen] = np.arange(len(chosen))
-    for own, multiplicity in lists:
-        slots = slot_of[own.tiles]
+    for tile_bounds, multiplicity in lists:
+        slots = slot_of[tile_bounds.tiles]
         entered = np.flatnonzero(slots >= 0)
-        lengths = own.starts[entered + 1] - own.starts[entered]
-        where = ranges(own.starts[entered], lengths)
-        place = np.repeat(slots[entered] << TILE_BITS, lengths) + (part.segment.documents[where] & (TILE - 1))
-        sums[place] += np.multiply(part.contributions.quanta[where], multiplicity, dtype=np.int64)
-    place = np.flatnonzero(sums >= floor)
-    documents = (chosen[place >> TILE_BITS] << TILE_BITS) + (place & (TILE - 1))
-    scores = sums[place]
+        lengths = tile_bounds.starts[entered + 1] - tile_bounds.starts[entered]
+        postings = ranges(tile_bounds.starts[entered], lengths)
+        places = np.repeat(slots[entered] << TILE_BITS, lengths) + (part.segment.documents[postings] & (TILE - 1))
+        sums[places] += np.multiply(part.contributions.quanta[postings], multiplicity, dtype=np.int64)
+    places = np.flatnonzero(sums >= threshold)
+    documents = (chosen[places >> TILE_BITS] << TILE_BITS) + (places & (TILE - 1))
+    scores = sums[places]
     if passing is not None:
         kept = passing[documents]
         documents, scores = documents[kept], scores[kept]

@@ -1,8 +1,8 @@
 """The search verb in numpy: score and select a batch; on n threads where Python runs them side by side.
 
-Queries are scored in chunks whose score rows fit the cache together, and their candidates are ranked in larger groups,
-which spreads the cost of numpy's calls. Every group writes rows of its own, so the answer does not depend on the number
-of threads.
+Queries are scored in chunks whose score rows fit the cache together. Their candidates are ranked in larger groups, so
+that fewer calls of numpy are made. Every group writes rows of its own, so the answer does not depend on the number of
+threads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .prune import score_tiles
 from .score import SegmentWork, Workspace, score_chunk
 from .select import NO_KEY, best_keys, best_narrow, best_wide, candidates, unpack
 
-# Score rows of a chunk. More than the second-level cache holds (1 MiB where it was tuned), as every numpy call costs
-# about a microsecond: at 0.5, 2 and 4 MiB a query of SciFact took .037, .030 and .025 ms.
+# Bytes of a chunk's score rows. More than the second-level cache holds (1 MiB where it was tuned), because every numpy
+# call costs about a microsecond: at 0.5, 2 and 4 MiB a query of SciFact took .037, .030 and .025 ms.
 CHUNK_BYTES = 1 << 22
 # Queries ranked together, and candidates kept before they are.
 GROUP = 256
@@ -34,8 +34,8 @@ MAX_PENDING = 1 << 18
 # Candidates of a row, as a multiple of k, that are ranked at once.
 MANY = 8
 MAX_THREADS = 64
-# Under the interpreter's lock a second thread made numpy slower in 7 of 8 cells of the bench (by up to 34 %), as what
-# it does without the lock is shorter than handing the lock over.
+# Under the interpreter's lock a second thread made numpy slower in 7 of 8 cells of the bench (by up to 34 %): the work
+# that numpy does without the lock takes less time than handing the lock over.
 THREADS_PAY = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _local = threading.local()
@@ -74,7 +74,7 @@ def search(
             plan.derive(~plan.newest_first)
     threads = threads if THREADS_PAY else 1
     tasks = [task for plan in plans for task in groups(plan, threads)] if k else []
-    # Only of plans that read all segments: the others' are made as the search goes back in time.
+    # Only for plans that read all segments. A search back in time makes its own, segment by segment.
     work = {
         key: [SegmentWork(plan, part) for part in plan.segments] for key, plan in {id(p): p for p, _ in tasks}.items()
     }
@@ -126,22 +126,22 @@ def _workspace() -> Workspace:
 
 def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
     """The plan's queries over all time that can have hits, narrow and wide apart, in groups."""
-    found = []
+    chosen = []
     for wide in (False, True):
         members = plan.answerable
         members = members[(plan.wide[members] == wide) & ~plan.newest_first[members]]
         size = min(GROUP, -(-len(members) // threads)) or 1
-        found += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
-    return found
+        chosen += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
+    return chosen
 
 
 def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, out: Output, execution: str) -> None:
     k = int(plan.k[group].max())
     wide = bool(plan.wide[group[0]])
     dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if wide else np.int32)
-    floors = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
+    thresholds = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
     best = np.full((len(group), k), NO_KEY, dtype=np.int64)
-    found: list[Candidates] = []
+    wide_candidates: list[Candidates] = []
     prunes = execution == "pruned" and not plan.signed
     for work in segments:
         size = work.part.segment.size
@@ -151,49 +151,50 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
         for start in range(0, len(group), rows):
             chunk = group[start : start + rows]
             if prunes:
-                column, score = score_tiles(plan, work.part, int(chunk[0]), k, int(floors[start]))
+                column, score = score_tiles(plan, work.part, int(chunk[0]), k, int(thresholds[start]))
                 row = np.zeros(len(column), dtype=np.int64)
             else:
                 matrix = score_chunk(plan, work, chunk, dtype, _workspace())
-                row, column, score = candidates(matrix, min(k, size), floors[start : start + rows])
+                row, column, score = candidates(matrix, min(k, size), thresholds[start : start + rows])
             if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
                 # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
-                row, column, score = _ranked(best_narrow(row, column, score, len(chunk), k))
+                row, column, score = _candidates_of(best_narrow(row, column, score, len(chunk), k))
             pending.append((row + start, column + work.part.first, score))
             end = start + len(chunk)
-            if wide or (end < len(group) and sum(len(part[0]) for part in pending) < MAX_PENDING):
+            if wide or (end < len(group) and sum(len(rows_of_chunk) for rows_of_chunk, _, _ in pending) < MAX_PENDING):
                 continue
-            row, document, score = _joined(pending)
-            _keep_best(best[first:end], floors[first:end], best_narrow(row - first, document, score, end - first, k))
+            row, document, score = _join(pending)
+            new = best_narrow(row - first, document, score, end - first, k)
+            _keep_best(best[first:end], thresholds[first:end], new)
             pending, first = [], end
-        found += pending
+        wide_candidates += pending
     if wide:
-        _store_wide(found, plan.rows[group], plan.k[group], out)
+        _store_wide(wide_candidates, plan.rows[group], plan.k[group], out)
     else:
         _store(best, plan.rows[group], plan.k[group], out)
 
 
-def _ranked(keys: Integers) -> Candidates:
+def _candidates_of(keys: Integers) -> Candidates:
     """Keys [rows, k] as candidates."""
     row, place = np.nonzero(keys != NO_KEY)
     score, document = unpack(keys[row, place])
     return row, document, score
 
 
-def _joined(parts: Sequence[Candidates]) -> Candidates:
+def _join(parts: Sequence[Candidates]) -> Candidates:
     if len(parts) == 1:
         return parts[0]
     row, document, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return row, document, score
 
 
-def _keep_best(best: Integers, floors: Integers, new: Integers) -> None:
-    """Merge a segment's keys into the best so far, and raise the floors for the segments to come."""
+def _keep_best(best: Integers, thresholds: Integers, new: Integers) -> None:
+    """Merge a segment's keys into the best so far, and raise the thresholds for the segments to come."""
     untouched = (best[:, 0] == NO_KEY).all()
     best[:] = new if untouched else best_keys(np.hstack([best, new]), new.shape[1])
     # Later segments hold younger documents: they must beat the k-th score, not equal it.
     full = best[:, -1] != NO_KEY
-    floors[full] = np.maximum(floors[full], unpack(best[full, -1])[0] + 1)
+    thresholds[full] = np.maximum(thresholds[full], unpack(best[full, -1])[0] + 1)
 
 
 def _store(keys: Integers, rows: Integers, wanted: Integers, out: Output) -> None:
@@ -206,10 +207,10 @@ def _store(keys: Integers, rows: Integers, wanted: Integers, out: Output) -> Non
     counts[rows] = present.sum(axis=1)
 
 
-def _store_wide(found: Sequence[Candidates], rows: Integers, wanted: Integers, out: Output) -> None:
+def _store_wide(wide_candidates: Sequence[Candidates], rows: Integers, wanted: Integers, out: Output) -> None:
     scores, documents, counts = out
-    row, document, score = _joined(found)
+    row, document, score = _join(wide_candidates)
     for position, (target, k) in enumerate(zip(rows.tolist(), wanted.tolist(), strict=True)):
-        own = row == position
-        ids, values = best_wide(document[own], score[own], k)
+        of_row = row == position
+        ids, values = best_wide(document[of_row], score[of_row], k)
         scores[target, : len(ids)], documents[target, : len(ids)], counts[target] = values, ids, len(ids)

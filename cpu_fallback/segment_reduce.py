@@ -23,41 +23,44 @@ def segment_reduce(cosines: npt.NDArray[Real], offsets: Integers, interaction: I
     if interaction.kind == "early":
         raise ValueError("early is no reduction of cosines; take the rows of Vectors.centroids")
     counts = np.diff(offsets)
-    some = np.flatnonzero(counts)
+    filled = np.flatnonzero(counts)
     reduced = np.full((len(cosines), len(counts)), -np.inf, dtype=cosines.dtype)
-    if not len(some) or not len(cosines):
+    if not len(filled) or not len(cosines):
         return reduced
-    starts, counts = offsets[:-1][some], counts[some]
+    starts, counts = offsets[:-1][filled], counts[filled]
     if interaction.kind == "late":
-        reduced[:, some] = np.maximum.reduceat(cosines, starts, axis=1)
+        reduced[:, filled] = np.maximum.reduceat(cosines, starts, axis=1)
     elif interaction.kind == "top":
-        reduced[:, some] = _mean_of_largest(cosines, starts, counts, interaction.rows)
+        reduced[:, filled] = _mean_of_largest(cosines, starts, counts, interaction.rows)
     else:
         shift = np.maximum.reduceat(cosines, starts, axis=1)
-        spread = np.exp((cosines - np.repeat(shift, counts, axis=1)) * interaction.beta)
-        sums = np.add.reduceat(spread, starts, axis=1)
+        powers = np.exp((cosines - np.repeat(shift, counts, axis=1)) * interaction.beta)
+        sums = np.add.reduceat(powers, starts, axis=1)
         if interaction.kind == "lme":
             sums /= counts
-        reduced[:, some] = shift + np.log(sums) / interaction.beta
+        reduced[:, filled] = shift + np.log(sums) / interaction.beta
     return reduced
 
 
 def _mean_of_largest(cosines: npt.NDArray[Real], starts: Integers, counts: Integers, largest: int) -> npt.NDArray[Real]:
-    """Segments of about one width are sorted together: padded to a power of two, which at most doubles them."""
+    """The mean of each segment's `largest` largest cosines.
+
+    Segments of about one width are sorted together. They are padded to a power of two, which at most doubles them.
+    """
     means = np.empty((len(cosines), len(starts)), dtype=cosines.dtype)
     widths = np.int64(1) << np.ceil(np.log2(counts)).astype(np.int64)
     for width in np.unique(widths).tolist():
-        own = np.flatnonzero(widths == width)
-        place = np.arange(width)
-        rows = starts[own, None] + np.minimum(place, counts[own, None] - 1)
+        members = np.flatnonzero(widths == width)
+        column = np.arange(width)
+        rows = starts[members, None] + np.minimum(column, counts[members, None] - 1)
         padded = cosines[:, rows]
-        padded[:, place >= counts[own, None]] = -np.inf
-        summed = np.minimum(counts[own], largest)
+        padded[:, column >= counts[members, None]] = -np.inf
+        summed = np.minimum(counts[members], largest)
         if width > 4 * largest:
             padded = np.partition(padded, width - largest, axis=2)[:, :, width - largest :]
         padded.sort(axis=2)
         total = padded[:, :, -1].copy()
-        for term in range(1, int(summed.max())):
-            total += np.where(term < summed, padded[:, :, -1 - term], 0.0)
-        means[:, own] = total / summed
+        for rank in range(1, int(summed.max())):
+            total += np.where(rank < summed, padded[:, :, -1 - rank], 0.0)
+        means[:, members] = total / summed
     return means

@@ -24,22 +24,22 @@ MIN_GROUPS = 256
 READ_AGAIN = 4
 
 
-def candidates(scores: Scores, k: int, floors: Integers) -> tuple[Integers, Integers, Integers]:
-    """(row, column, score), row-major, of all that can be among their row's k best and reach its floor.
+def candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Integers, Integers, Integers]:
+    """(row, column, score), row-major, of all that can be among their row's k best and reach its threshold.
 
-    `scores` is [rows, width] with k from 1 to width, `floors` [rows]. The k-th largest of any set of group maxima is
-    reached by k different documents, so nothing below it can be selected.
+    `scores` is [rows, width] with k from 1 to width, `thresholds` [rows]. At least k different documents reach the k-th
+    largest of any set of group maxima, so nothing below it can be selected.
     """
     rows, width = scores.shape
     groups = max(GROUPS_PER_K * k, MIN_GROUPS)
-    floors = floors.astype(scores.dtype)
+    thresholds = thresholds.astype(scores.dtype)
     contiguous = width >= groups * CONTIGUOUS_GROUP
     if contiguous:
         groups = width // CONTIGUOUS_GROUP
     members = width // groups
     if members < 2:
-        floors = np.maximum(floors, _kth_largest(scores, k))
-        row, column = _where(scores >= floors[:, None])
+        thresholds = np.maximum(thresholds, _kth_largest(scores, k))
+        row, column = _where(scores >= thresholds[:, None])
         return row, column, scores[row, column].astype(np.int64)
     whole = groups * members
     if contiguous:
@@ -48,17 +48,17 @@ def candidates(scores: Scores, k: int, floors: Integers) -> tuple[Integers, Inte
         # Groups of strided columns: their maximum runs along whole vectors.
         blocks = scores[:, :whole].reshape(rows, members, groups).transpose(0, 2, 1)
     maxima = blocks.max(axis=2)
-    floors = np.maximum(floors, _kth_largest(maxima, k))
-    row, group = _where(maxima >= floors[:, None])
+    thresholds = np.maximum(thresholds, _kth_largest(maxima, k))
+    row, group = _where(maxima >= thresholds[:, None])
     if len(row) * READ_AGAIN > maxima.size:
-        row, column = _where(scores >= floors[:, None])
+        row, column = _where(scores >= thresholds[:, None])
         return row, column, scores[row, column].astype(np.int64)
     # Only the groups that hold a candidate are read again, and the columns beyond the last group.
-    which, place = _where(blocks[row, group] >= floors[row][:, None])
-    column = group[which] * members + place if contiguous else place * groups + group[which]
+    which, member = _where(blocks[row, group] >= thresholds[row][:, None])
+    column = group[which] * members + member if contiguous else member * groups + group[which]
     row = row[which]
     if whole < width:
-        tail_row, tail_column = _where(scores[:, whole:] >= floors[:, None])
+        tail_row, tail_column = _where(scores[:, whole:] >= thresholds[:, None])
         if len(tail_row):
             row, column = np.concatenate([row, tail_row]), np.concatenate([column, tail_column + whole])
             order = np.argsort(row, kind="stable")

@@ -1,7 +1,7 @@
-"""Postings by term: sorted out of tokens, and those of neighbouring documents joined; in numpy, or in compiled loops.
+"""Postings by term: made from tokens, and those of neighbouring documents joined; in numpy, or in compiled loops.
 
-Both roads give the same arrays (`engine/index/postings_compiled.py` holds the loops). Numpy sorts (term, document)
-pairs; the loops count, as tokens come in the order of their documents: some 10 ns a token instead of 60.
+Both give the same arrays (`engine/index/postings_compiled.py` holds the loops). Numpy sorts (term, document) pairs. The
+loops count, because tokens come in the order of their documents: some 10 ns a token instead of 60.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Number = TypeVar("Number", bound=np.generic)
 # Postings moved at a time while they are joined in numpy: some 200 us during which searches may wait for the
 # interpreter's lock.
 MERGE_BLOCK = 1 << 14
-# The same in compiled loops, which do not hold it; what is read is given back after each.
+# The same in compiled loops, which run without the lock. After each block the memory of what was read is given back.
 COMPILED_BLOCK = 1 << 20
-# Tokens or postings from which on loops are compiled (or fetched from numba's cache), for some .1 to 2 s in a process:
-# numpy sorts so many in 20 ms. A bulk build calls them from its first chunk on where numba is loaded already.
+# Tokens or postings from which on loops are compiled (or fetched from numba's cache), which takes .1 to 2 s once in a
+# process: numpy sorts so many in 20 ms. A bulk build calls them from its first chunk on where numba is loaded already.
 COMPILED_LEAST = 1 << 18
 # Kinds are told apart through a table of flags where it has at most this many places, else by sorting.
 FLAGS = 1 << 24
 # The vocabulary may have this many terms for each that the parts hold before their terms are sorted, not counted.
 SPARSE = 8
-# A part of fewer postings is kept as it is: giving it back would free a page or two.
+# A part of fewer postings is not put in memory of its own: giving it back would free a page or two.
 MAPPED_LEAST = 1 << 14
 
 
@@ -73,10 +73,10 @@ class Postings:
     @classmethod
     def none(cls, size: int) -> Postings:
         """Those of documents without a token, in one field."""
-        none = np.zeros(0, dtype=np.int32)
+        empty = np.zeros(0, dtype=np.int32)
         kinds = np.zeros(0, dtype=kind_type(0))
-        table = none.reshape(1, 0)
-        return cls(none, np.zeros(1, dtype=np.int64), none, kinds, table, table, np.zeros((1, size), dtype=np.int32))
+        table = empty.reshape(1, 0)
+        return cls(empty, np.zeros(1, dtype=np.int64), empty, kinds, table, table, np.zeros((1, size), dtype=np.int32))
 
 
 def sort_tokens(
@@ -93,7 +93,7 @@ def sort_tokens(
         # Counting takes memory and time for all terms up to the largest, which few tokens would not pay for.
         loops = _loops(len(terms), bulk) if int(terms.max(initial=0)) <= SPARSE * len(terms) else None
         if loops is not None:
-            return _counted(loops, *fields[0], lengths)
+            return _count_tokens(loops, *fields[0], lengths)
     keys_by_field = []
     for terms, documents in fields:
         # One sort of (term, document) pairs gives the lists and, from runs of equal pairs, the frequencies.
@@ -107,8 +107,8 @@ def sort_tokens(
     else:
         keys = distinct(np.concatenate([keys for keys, _ in keys_by_field]))
         frequencies = np.zeros((len(fields), len(keys)), dtype=np.int64)
-        for position, (own, counts) in enumerate(keys_by_field):
-            frequencies[position, np.searchsorted(keys, own)] = counts
+        for position, (field_keys, counts) in enumerate(keys_by_field):
+            frequencies[position, np.searchsorted(keys, field_keys)] = counts
     term_of_posting = (keys >> 32).astype(np.int32)
     starts = np.flatnonzero(np.diff(term_of_posting, prepend=-1))
     documents = (keys & 0xFFFFFFFF).astype(np.int32)
@@ -124,7 +124,7 @@ def sort_tokens(
     )
 
 
-def _counted(
+def _count_tokens(
     loops: ModuleType,
     terms: npt.NDArray[np.int32],
     token_documents: npt.NDArray[np.int32],
@@ -134,26 +134,29 @@ def _counted(
     terms, token_documents = np.ascontiguousarray(terms), np.ascontiguousarray(token_documents)
     lists = np.zeros(int(terms.max(initial=-1)) + 2, dtype=np.int64)
     loops.count_lists(terms, token_documents, lists)
-    held = np.flatnonzero(lists[1:]).astype(np.int32)
+    distinct_terms = np.flatnonzero(lists[1:]).astype(np.int32)
     np.cumsum(lists, out=lists)
-    offsets = np.append(lists[held], lists[-1])
+    offsets = np.append(lists[distinct_terms], lists[-1])
     documents = np.empty(int(offsets[-1]), dtype=np.int32)
     frequencies = np.empty(len(documents), dtype=np.int32)
     loops.fill_lists(terms, token_documents, lists, documents, frequencies)
-    places = (int(frequencies.max(initial=0)) + 1) * (width := int(lengths.max(initial=0)) + 1)
-    if places > min(FLAGS, 16 * len(documents) + 1024):
+    width = int(lengths.max(initial=0)) + 1
+    possible = (int(frequencies.max(initial=0)) + 1) * width
+    if possible > min(FLAGS, 16 * len(documents) + 1024):
         kinds, representatives = kinds_of([frequencies, lengths[0][documents]])
         kind_frequencies, kind_lengths = frequencies[representatives], lengths[0][documents[representatives]]
     else:
-        flags = np.zeros(places, dtype=np.bool_)
+        flags = np.zeros(possible, dtype=np.bool_)
         loops.flag_kinds(frequencies, documents, lengths[0], width, flags)
         codes = np.flatnonzero(flags)
-        ranks = np.zeros(places, dtype=kind_type(len(codes)))
+        ranks = np.zeros(possible, dtype=kind_type(len(codes)))
         ranks[codes] = np.arange(len(codes))
         kinds = np.empty(len(documents), dtype=ranks.dtype)
         loops.rank_kinds(frequencies, documents, lengths[0], width, ranks, kinds)
-        kind_frequencies, kind_lengths = (part.astype(np.int32) for part in np.divmod(codes, width))
-    return Postings(held, offsets, documents, kinds, kind_frequencies[None, :], kind_lengths[None, :], lengths)
+        kind_frequencies, kind_lengths = (column.astype(np.int32) for column in np.divmod(codes, width))
+    return Postings(
+        distinct_terms, offsets, documents, kinds, kind_frequencies[None, :], kind_lengths[None, :], lengths
+    )
 
 
 def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
@@ -162,25 +165,25 @@ def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Uns
     Tuples are numbered in lexicographic order, so that the numbering depends on the tuples alone.
     """
     codes = np.zeros(len(columns[0]), dtype=np.int64)
-    places = 1
+    possible = 1
     for column in columns:
         width = int(column.max(initial=0)) + 1
-        if places * width > FLAGS:
-            codes, places = _renumbered(codes, places)
+        if possible * width > FLAGS:
+            codes, possible = _renumber(codes, possible)
         codes = codes * width + column
-        places *= width
-    codes, count = _renumbered(codes, places)
+        possible *= width
+    codes, count = _renumber(codes, possible)
     representatives = np.empty(count, dtype=np.int64)
     representatives[codes] = np.arange(len(codes))
     return codes.astype(kind_type(count)), representatives
 
 
-def _renumbered(codes: Integers, places: int) -> tuple[Integers, int]:
-    """The rank of each code among the distinct ones, and how many there are."""
-    if places > min(FLAGS, 16 * len(codes) + 1024):
-        found, ranks = np.unique(codes, return_inverse=True)
-        return ranks.reshape(-1).astype(np.int64), len(found)
-    flags = np.zeros(places, dtype=np.bool_)
+def _renumber(codes: Integers, possible: int) -> tuple[Integers, int]:
+    """The rank of each code among the distinct ones, and how many there are. Codes are below `possible`."""
+    if possible > min(FLAGS, 16 * len(codes) + 1024):
+        distinct_codes, ranks = np.unique(codes, return_inverse=True)
+        return ranks.reshape(-1).astype(np.int64), len(distinct_codes)
+    flags = np.zeros(possible, dtype=np.bool_)
     flags[codes] = True
     ranks = np.cumsum(flags) - 1
     return ranks[codes], int(ranks[-1]) + 1
@@ -194,8 +197,8 @@ def kind_type(count: int) -> npt.DTypeLike:
 def join_postings(parts: Sequence[Lists]) -> Postings:
     """The postings of neighbouring documents, part after part, as one.
 
-    Linear in the postings; no sort. Works term by term through all parts at once, in pieces between which other threads
-    may run; a `Part` gives back what was read of it.
+    Linear in the postings; no sort. Goes term by term through all parts at once, in blocks between which other threads
+    may run. A `Part` gives back the memory of the postings that were read.
     """
     terms, offsets = _all_terms(parts)
     fields = len(parts[0].lengths)
@@ -203,7 +206,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
     table = np.concatenate(tables, axis=1)
     numbers, representatives = kinds_of(list(table.astype(np.int64)))
     table = table[:, representatives]
-    kinds_of_parts = np.split(numbers, np.cumsum([own.shape[1] for own in tables])[:-1])
+    kinds_of_parts = np.split(numbers, np.cumsum([columns.shape[1] for columns in tables])[:-1])
 
     documents = np.empty(int(offsets[-1]), dtype=np.int32)
     kinds = np.empty(len(documents), dtype=kind_type(table.shape[1]))
@@ -217,18 +220,18 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
     starts = [0] * len(parts)
     for number in range(len(ends)):
         low = 0 if number == 0 else ends[number - 1]
-        own_terms = terms[low : ends[number]]
-        for place, (part, first, names) in enumerate(zip(parts, firsts, kinds_of_parts, strict=True)):
-            start, stop = starts[place], int(stops[place][number])
+        block_terms = terms[low : ends[number]]
+        for index, (part, first, names) in enumerate(zip(parts, firsts, kinds_of_parts, strict=True)):
+            start, stop = starts[index], int(stops[index][number])
             if start < stop:
-                rows = low + np.searchsorted(own_terms, part.terms[start:stop])
+                rows = low + np.searchsorted(block_terms, part.terms[start:stop])
                 bounds = part.offsets[start : stop + 1]
                 copy(rows, bounds, part.documents, part.kinds, first, names, free, documents, kinds)
                 if isinstance(part, Part):
                     part.give_back(int(bounds[-1]))
                 if loops is None:
                     time.sleep(0)
-            starts[place] = stop
+            starts[index] = stop
     return Postings(
         terms=terms,
         offsets=offsets,
@@ -270,10 +273,10 @@ def _copy_lists(
     all_documents: npt.NDArray[np.int32],
     all_kinds: Unsigned,
 ) -> None:
-    """Put the lists of one part at the free places of those in the whole, which they move on.
+    """Copy the lists of one part to the free places of the whole's lists, and move the free places on.
 
-    List i of the part's, ``[bounds[i], bounds[i + 1])``, belongs to row ``rows[i]`` of the whole; its documents are
-    numbered from `first` on there, and kind `k` is called ``names[k]``.
+    The part's list i, ``[bounds[i], bounds[i + 1])``, belongs to row ``rows[i]`` of the whole. There the documents of
+    the part are numbered from `first` on, and its kind k is ``names[k]``.
     """
     source = slice(int(bounds[0]), int(bounds[-1]))
     counts = np.diff(bounds)
@@ -308,8 +311,8 @@ def distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
 class Part:
     """The postings of a chunk while it waits to be joined with others, in 4 bytes each instead of 6.
 
-    Its arrays lie in memory of their own, the beginning of which goes back to the system as the join proceeds: else
-    the peak of a build would be twice the index.
+    Its arrays lie in memory of their own. The beginning of that memory goes back to the system as the join proceeds;
+    otherwise the peak of a build would be twice the index.
     """
 
     terms: npt.NDArray[np.int32]
@@ -320,7 +323,7 @@ class Part:
     kind_lengths: npt.NDArray[np.int32]
     lengths: npt.NDArray[np.int32]
     _mapped: list[tuple[mmap.mmap, int]]
-    _given: list[int] = field(default_factory=lambda: [0, 0])
+    _freed: list[int] = field(default_factory=lambda: [0, 0])
 
     @classmethod
     def of(cls, postings: Postings) -> Part:
@@ -329,8 +332,8 @@ class Part:
         kinds = postings.kinds
         mapped: list[tuple[mmap.mmap, int]] = []
         if len(documents) >= MAPPED_LEAST:
-            documents, behind_documents = _mapped(documents)
-            kinds, behind_kinds = _mapped(kinds)
+            documents, behind_documents = _map(documents)
+            kinds, behind_kinds = _map(kinds)
             mapped = [(behind_documents, documents.itemsize), (behind_kinds, kinds.itemsize)]
         return cls(
             postings.terms,
@@ -349,23 +352,23 @@ class Part:
         if advice is None:  # not on every system; the peak is higher there
             return
         for number, (memory, width) in enumerate(self._mapped):
-            start, end = self._given[number], postings * width // mmap.PAGESIZE * mmap.PAGESIZE
+            start, end = self._freed[number], postings * width // mmap.PAGESIZE * mmap.PAGESIZE
             if start < end:
                 memory.madvise(advice, start, end - start)
-                self._given[number] = end
+                self._freed[number] = end
 
 
-def _mapped(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
-    """The values, not none, in anonymous memory, and that memory."""
+def _map(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
+    """A copy of the values (at least one) in anonymous memory, and that memory."""
     size = values.nbytes
     if sys.platform == "win32":
         memory = mmap.mmap(-1, size)
     else:
         # Private: what is shared with other processes stays whatever the advice.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    held = np.frombuffer(memory, dtype=values.dtype, count=len(values))
-    held[:] = values
-    return held, memory
+    copy = np.frombuffer(memory, dtype=values.dtype, count=len(values))
+    copy[:] = values
+    return copy, memory
 
 
 def _loops(work: int, bulk: bool) -> ModuleType | None:

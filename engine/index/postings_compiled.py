@@ -1,4 +1,4 @@
-"""The loops of `engine/index/postings.py`, compiled by numba: none holds the interpreter's lock."""
+"""The loops of `engine/index/postings.py`, compiled by numba. They run without the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ import numpy as np
 
 
 @numba.njit(nogil=True, cache=True)
-def count_lists(terms, documents, lists):
-    """Count each term's postings into ``lists[term + 1]``, which begin as 0; tokens in the order of their documents."""
+def count_lists(
+    terms,  # [tokens] int32
+    documents,  # [tokens] int32: document of each token, ascending
+    lists,  # [largest term + 2] int64: zeros
+):
+    """Count each term's postings into ``lists[term + 1]``."""
     last = np.full(len(lists), -1, dtype=np.int32)
-    for place in range(len(terms)):
-        term = np.uint32(terms[place])
-        if last[term] != documents[place]:
-            last[term] = documents[place]
+    for token in range(len(terms)):
+        term = np.uint32(terms[token])
+        if last[term] != documents[token]:
+            last[term] = documents[token]
             lists[term + 1] += 1
 
 
 @numba.njit(nogil=True, cache=True)
-def fill_lists(terms, token_documents, lists, documents, frequencies):
-    """Fill the lists, that of a term beginning at ``lists[term]``."""
+def fill_lists(
+    terms,  # [tokens] int32
+    token_documents,  # [tokens] int32: document of each token, ascending
+    lists,  # [largest term + 2] int64: first posting of each term
+    documents,  # [postings] int32: written
+    frequencies,  # [postings] int32: written
+):
+    """Fill the posting lists of all terms."""
     last = np.full(len(lists), -1, dtype=np.int32)
     free = lists.copy()
-    for place in range(len(terms)):
-        term = np.uint32(terms[place])
-        document = token_documents[place]
+    for token in range(len(terms)):
+        term = np.uint32(terms[token])
+        document = token_documents[token]
         if last[term] == document:
             frequencies[free[term] - 1] += 1
         else:
@@ -35,26 +45,49 @@ def fill_lists(terms, token_documents, lists, documents, frequencies):
 
 
 @numba.njit(nogil=True, cache=True)
-def flag_kinds(frequencies, documents, lengths, width, flags):
-    """Mark ``frequency * width + length`` of every posting."""
-    for place in range(len(documents)):
-        flags[np.int64(frequencies[place]) * width + lengths[documents[place]]] = True
+def flag_kinds(
+    frequencies,  # [postings] int32
+    documents,  # [postings] int32
+    lengths,  # [documents of the segment] int32
+    width,  # largest length + 1
+    flags,  # [codes] bool: written
+):
+    """Mark the code ``frequency * width + length`` of every posting."""
+    for posting in range(len(documents)):
+        flags[np.int64(frequencies[posting]) * width + lengths[documents[posting]]] = True
 
 
 @numba.njit(nogil=True, cache=True)
-def rank_kinds(frequencies, documents, lengths, width, ranks, kinds):
+def rank_kinds(
+    frequencies,  # [postings] int32
+    documents,  # [postings] int32
+    lengths,  # [documents of the segment] int32
+    width,  # largest length + 1
+    ranks,  # [codes] uint16 or uint32: kind of each code
+    kinds,  # [postings] uint16 or uint32: written
+):
     """Look up the number of every posting's kind."""
-    for place in range(len(documents)):
-        kinds[place] = ranks[np.int64(frequencies[place]) * width + lengths[documents[place]]]
+    for posting in range(len(documents)):
+        kinds[posting] = ranks[np.int64(frequencies[posting]) * width + lengths[documents[posting]]]
 
 
 @numba.njit(nogil=True, cache=True)
-def copy_lists(rows, bounds, documents, kinds, first, names, free, all_documents, all_kinds):
+def copy_lists(
+    rows,  # [lists] int64: list of the whole that each list of the part belongs to
+    bounds,  # [lists + 1] int32 or int64: postings of each list of the part
+    documents,  # [postings of the part] uint16, uint32 or int32
+    kinds,  # [postings of the part] uint16 or uint32
+    first,  # number of the part's first document in the whole
+    names,  # [kinds of the part] uint16 or uint32: kind in the whole
+    free,  # [lists of the whole] int64: first free posting of each list; moved on
+    all_documents,  # [postings of the whole] int32: written
+    all_kinds,  # [postings of the whole] uint16 or uint32: written
+):
     """As `_copy_lists` of engine/index/postings.py."""
-    for place in range(len(rows)):
-        target = free[rows[place]]
-        for source in range(bounds[place], bounds[place + 1]):
+    for number in range(len(rows)):
+        target = free[rows[number]]
+        for source in range(bounds[number], bounds[number + 1]):
             all_documents[target] = np.int64(documents[source]) + first
             all_kinds[target] = names[kinds[source]]
             target += 1
-        free[rows[place]] = target
+        free[rows[number]] = target

@@ -1,7 +1,7 @@
 """Many texts to term ids at once, in blocks that the loops of `text_compiled.py` walk, on several threads.
 
-What this gives is what `Analyzer.encode` gives with a dict, for the analyzers whose tokens are runs of letters and
-digits and nothing else (`text.word_recipe`). What is not all ASCII comes back here, to go through the analyzer itself.
+The answer is that of `Analyzer.encode` with a dict, for the analyzers whose tokens are runs of letters and digits and
+nothing else (`text.word_recipe`). Chunks that are not all ASCII come back here and go through the analyzer itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NONE = -1
 """The term of a chunk that has none, in `Terms`."""
 
 BLOCK = 1 << 18
-"""Characters of a block, unless one text is longer: what a second-level cache holds, and what threads take in turns."""
+"""Characters of a block, unless one text is longer: what a second-level cache holds. Threads take blocks in turns."""
 
 
 class TokenTable:
@@ -42,18 +42,18 @@ class TokenTable:
         self.analyzer = analyzer
         self.kind = loops.STEMS[recipe.base]
         self.numeric = not recipe.drop_numeric
-        # Drawn anew each time, so that no text can be written whose tokens all meet in one slot.
+        # Random, so that nobody can write a text whose tokens all meet in one slot.
         self.multiplier = np.uint64(int.from_bytes(os.urandom(8), "little") | 1 | 1 << 63)
         self.size, self._used = 0, 1
         self.arrays: tuple[Numbers, Numbers] = (np.zeros((1 << 12, 2), np.uint64), np.zeros(1 << 13, np.uint64))
         stop = Walk(self)
-        # The others ("don't") never are a token, and their pieces ("don") need not be stop words.
+        # The other stop words ("don't") are never one token, and their pieces ("don") need not be stop words.
         words = sorted(word for word in recipe.stop_words if analyzer.tokenize(word) == [word])
         stop.block(words, np.array([len(word) for word in words], np.int64))
         self.add(stop, np.full(stop.known, DROPPED, np.int32))
 
     def add(self, walk: Walk, codes: Codes) -> None:
-        """Remember the ids (or `DROPPED`) of a walk's own chunks, but for those with a code below `DROPPED`."""
+        """Remember the ids (or `DROPPED`) of a walk's new chunks, but for those with a code below `DROPPED`."""
         table, store = self.arrays
         slots, room = len(table), len(store)
         while 8 * (self.size + len(codes)) > loops.FILL * slots:
@@ -64,19 +64,19 @@ class TokenTable:
             table = loops.larger(table, slots, self.multiplier)
         if room > len(store):
             store = loops.longer(store, room)
-        added, self._used = loops.enter(table, store, self._used, self.multiplier, walk.own_store, codes)
+        added, self._used = loops.enter(table, store, self._used, self.multiplier, walk.new_store, codes)
         self.size += added
         self.arrays = (table, store)
 
 
 class Walk:
-    """One thread's way through blocks: the chunks it met that the table lacks, numbered as they came."""
+    """One thread's way through blocks, and its new chunks: those that the table lacks, numbered as they came."""
 
     def __init__(self, table: TokenTable) -> None:
         self.table = table
         self._arrays = table.arrays
-        self._own = np.zeros((1 << 12, 2), np.uint64)
-        self.own_store = np.zeros(1 << 13, np.uint64)
+        self._new_table = np.zeros((1 << 12, 2), np.uint64)
+        self.new_store = np.zeros(1 << 13, np.uint64)
         self._state = np.array([0, 1], np.int64)
         # Kept from block to block: fresh memory costs as much as the walk over it.
         self._lowered, self._codes = np.empty(0, np.uint8), np.empty(0, np.int32)
@@ -109,13 +109,21 @@ class Walk:
         lowered, codes = self._lowered, self._codes
         loops.lower(np.frombuffer(block, np.uint8), lowered)
         counts = np.empty(len(texts), np.int64)
-        self._own, self.own_store, size = loops.walk(
-            lowered, ends, *self._arrays, self.table.multiplier, self._own, self.own_store, self._state, codes, counts
+        self._new_table, self.new_store, size = loops.walk(
+            lowered,
+            ends,
+            *self._arrays,
+            self.table.multiplier,
+            self._new_table,
+            self.new_store,
+            self._state,
+            codes,
+            counts,
         )
         return codes[:size].copy(), counts
 
     def terms(self) -> Terms:
-        """The terms of the own chunks."""
+        """The terms of the new chunks."""
         known, multiplier = self.known, self.table.multiplier
         slots = 1 << 12
         while 8 * known > loops.FILL * slots:
@@ -124,7 +132,7 @@ class Walk:
         places, term_of, wide = (np.empty(known, np.int64) for _ in range(3))
         heads = np.empty(known, np.uint64)
         size, used = loops.stems(
-            self.own_store, self.table.kind, self.table.numeric, multiplier, table, store, places, heads, term_of, wide
+            self.new_store, self.table.kind, self.table.numeric, multiplier, table, store, places, heads, term_of, wide
         )
         # Nearly alphabetical, which spares most of sorting strings: a tenth of the time of a cold call.
         order = np.argsort(heads[:size])
@@ -140,25 +148,25 @@ class Walk:
         if not len(chunks):
             return Terms(terms, np.arange(known + 1), picks)
         sizes = np.ones(known, np.int64)
-        own: list[int] = []
+        wide_terms: list[int] = []
         for chunk in chunks.tolist():
             place = wide[chunk]
-            length = int(self.own_store[place])
-            numbers = self.own_store[place + 1 : place + 1 + (length + 7) // 8]
+            length = int(self.new_store[place])
+            numbers = self.new_store[place + 1 : place + 1 + (length + 7) // 8]
             words = self.table.analyzer(numbers.astype("<u8").tobytes()[:length].decode())
             sizes[chunk] = len(words)
-            own += range(len(terms), len(terms) + len(words))
+            wide_terms += range(len(terms), len(terms) + len(words))
             terms += words
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        spread = np.repeat(wide > 0, sizes)
-        all_picks = np.empty(len(spread), np.int64)
-        all_picks[spread] = own
-        all_picks[~spread] = picks[wide == 0]
+        is_wide = np.repeat(wide > 0, sizes)
+        all_picks = np.empty(len(is_wide), np.int64)
+        all_picks[is_wide] = wide_terms
+        all_picks[~is_wide] = picks[wide == 0]
         return Terms(terms, starts, all_picks)
 
 
 class Terms(NamedTuple):
-    """Terms of a walk's own chunks: chunk i has the terms at ``picks[starts[i]:starts[i + 1]]``, `NONE` being none."""
+    """Terms of a walk's new chunks: chunk i has the terms at ``picks[starts[i]:starts[i + 1]]``, `NONE` being none."""
 
     terms: list[str]
     starts: Integers
@@ -166,7 +174,7 @@ class Terms(NamedTuple):
 
 
 class Encoding:
-    """Texts that were walked; what their terms are is known, but not yet the ids of new ones."""
+    """Texts that were walked. Their terms are known; new terms have no id yet."""
 
     def __init__(self, table: TokenTable, texts: Sequence[str], threads: int = 1) -> None:
         self.table = table
@@ -191,7 +199,7 @@ class Encoding:
 
     def new(self, ids: Mapping[str, int]) -> list[str]:
         """The terms that have no id, in alphabetical order."""
-        absent = [term for own in self._terms for term in own.terms if term not in ids]
+        absent = [term for new in self._terms for term in new.terms if term not in ids]
         absent.sort()
         return list(dict.fromkeys(absent))
 
@@ -200,29 +208,30 @@ class Encoding:
 
         `remember` puts the ids into the table: for a writer, whose terms all have one.
         """
-        own: list[Codes] = []
+        new_terms: list[Codes] = []
         for walk, (terms, starts, picks) in zip(self._walks, self._terms, strict=True):
             # One more at the end, which is where `NONE` points.
             numbers = np.fromiter(chain(map(ids.get, terms, repeat(DROPPED)), (DROPPED,)), np.int32, len(terms) + 1)
-            own.append(numbers[picks])
+            new_terms.append(numbers[picks])
             if remember and walk.known:
                 sizes = np.diff(starts)
-                codes = np.where(sizes == 0, np.int32(DROPPED), np.int32(loops.OWN))
-                codes[sizes == 1] = own[-1][starts[:-1][sizes == 1]]
+                codes = np.where(sizes == 0, np.int32(DROPPED), np.int32(loops.NEW))
+                codes[sizes == 1] = new_terms[-1][starts[:-1][sizes == 1]]
                 self.table.add(walk, codes)
         order = sorted(self._blocks)
         total = 0
         for first in order:
             number, codes, _ = self._blocks[first]
             total += loops.size_of(codes, self._terms[number].starts)
-        found, texts = np.empty(total, np.int32), np.empty(total, np.int32)
+        tokens, texts = np.empty(total, np.int32), np.empty(total, np.int32)
         counts: list[Integers] = [np.zeros(0, np.int64)]
         size = 0
         for first in order:
-            number, codes, own_counts = self._blocks[first]
-            size = loops.settle(codes, own_counts, self._terms[number].starts, own[number], first, found, texts, size)
-            counts.append(own_counts)
-        return found[:size], texts[:size], np.concatenate(counts)
+            number, codes, block_counts = self._blocks[first]
+            starts = self._terms[number].starts
+            size = loops.settle(codes, block_counts, starts, new_terms[number], first, tokens, texts, size)
+            counts.append(block_counts)
+        return tokens[:size], texts[:size], np.concatenate(counts)
 
 
 def _spans(lengths: Integers, threads: int) -> Iterator[tuple[int, int]]:

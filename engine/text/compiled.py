@@ -1,14 +1,17 @@
 """Texts cut into tokens, and tokens looked up, in loops that numba compiles; none needs the interpreter's lock.
 
-A *block* is texts in UTF-8 with a line feed after each. A *chunk* is what stands between characters of ASCII that are
-no letters or digits (and between dashes and quotation marks, which are common): one token if it is all ASCII, else
-whatever the analyzer makes of it. Letters of ASCII are lowered. A chunk of up to eight bytes is one number, its *key*,
-the first byte lowest; a longer one is several numbers, and its key is their hash.
+A *block* is texts in UTF-8 with a line feed after each. A *chunk* is what stands between separators: the characters of
+ASCII that are no letters or digits, and dashes and quotation marks, which are common. A chunk that is all ASCII is one
+token; any other goes through the analyzer. Letters of ASCII are lowered. A chunk of up to eight bytes is one number,
+its *key*, the first byte lowest; a longer one is several numbers, and its key is their hash.
 
-A *table* [slots, 2] maps chunks to codes: the key (0: free), and ``place << 32 | code``, place being that of the
-chunk's bytes in a *store*, or `SHORT`. A store is ``[0, length, its numbers, length, its numbers, ...]``. Chunks are
-compared byte by byte, never by hash alone. Slots and places in a store are written once, from zero, so a reader who
-sees half of what a writer adds does not find it, and finds nothing wrong.
+A *table* [slots, 2] uint64 maps chunks to codes. A slot holds the key (0: free) and ``place << 32 | code``; the place
+is where the chunk's bytes stand in a *store*, or `SHORT`. A store is ``[0, length, numbers, length, numbers, ...]``
+uint64. Chunks are compared byte by byte, never by hash alone. Slots and places in a store are written once, from zero.
+So a reader who sees half of what a writer adds does not find that chunk, and finds no wrong one.
+
+A *walk* reads blocks. The chunks that the table lacks are its *new chunks*: it numbers them as they come, in a table
+and a store of its own, the new table and the new store.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ FILL = 5
 
 STEMS = {"minimal": 0, "stopword": 0, "full": 1, "nltk": 2}
 
-# Codes of a walk: a term from 0 up, then a dropped token, then chunks of the walk's own table, from -2 down.
-DROPPED, OWN = -1, -2
+# Codes of a walk: a term from 0 up, -1 for a dropped token, new chunks from -2 down.
+DROPPED, NEW = -1, -2
 UNKNOWN = np.int64(-(1 << 40))
 SHORT = LOW = np.uint64(0xFFFFFFFF)
 ZERO, ONE, SEVEN, BYTE, HALF, LAST = (np.uint64(number) for number in (0, 1, 7, 8, 32, 56))
@@ -49,13 +52,23 @@ def lower(block, out):
 
 
 @numba.njit(nogil=True, cache=True)
-def walk(lowered, ends, table, store, multiplier, own, own_store, state, codes, counts):
-    """The codes of a block's tokens, the dropped ones left out, and how many each text has; returns how many in all.
+def walk(
+    lowered,  # [bytes + PADDING] uint8: from `lower`
+    ends,  # [texts] int64: the line feed after each text
+    table,  # [slots, 2] uint64
+    store,  # [numbers] uint64: of the table
+    multiplier,  # uint64: of all hashes
+    new_table,  # [slots, 2] uint64
+    new_store,  # [numbers] uint64
+    state,  # [2] int64: new chunks so far, numbers of the new store in use; moved on
+    codes,  # [bytes / 2 + 1] int32: written
+    counts,  # [texts] int64: tokens of each text; written
+):
+    """Write the codes of a block's tokens, without the dropped ones; returns (new table, new store, how many codes).
 
-    `lowered` is from `lower`. A chunk that the table lacks gets the next number of the own table. `state` is how many
-    that has, and how much of its store is used. Returns the own table and store too, longer ones if need be.
+    The new table and the new store are replaced by larger ones where they are full.
     """
-    shift, own_shift = _shift(table), _shift(own)
+    shift, new_shift = _shift(table), _shift(new_table)
     known, used = state[0], state[1]
     p = ZERO
     n = 0
@@ -78,42 +91,42 @@ def walk(lowered, ends, table, store, multiplier, own, own_store, state, codes, 
                 length = np.int64(((mask & ONES) * ONES) >> LAST)
                 p += np.uint64(length)
             else:
-                own_store, length, p, wide = _pack(lowered, p, own_store, used)
-                key = own_store[used + 1] if length == 8 else _hash(own_store, used, length, multiplier)
+                new_store, length, p, wide = _pack(lowered, p, new_store, used)
+                key = new_store[used + 1] if length == 8 else _hash(new_store, used, length, multiplier)
             if wide & HIGHS != ZERO and _cut(lowered, start, p):
                 p = start
                 continue
             if length <= 8:
                 code = _find_short(table, key, multiplier, shift)
                 if code == UNKNOWN:
-                    code = _find_short(own, key, multiplier, own_shift)
+                    code = _find_short(new_table, key, multiplier, new_shift)
                     if code != UNKNOWN:
-                        code = OWN - code
+                        code = NEW - code
             else:
-                code = _find_long(table, store, key, own_store, used, multiplier, shift)
+                code = _find_long(table, store, key, new_store, used, multiplier, shift)
                 if code == UNKNOWN:
                     place = np.uint64(used)
-                    code = _find_long(own, own_store, key, own_store, used, multiplier, own_shift)
+                    code = _find_long(new_table, new_store, key, new_store, used, multiplier, new_shift)
                     if code != UNKNOWN:
-                        code = OWN - code
+                        code = NEW - code
             if code == UNKNOWN:
-                own_store[used] = np.uint64(length)
+                new_store[used] = np.uint64(length)
                 if length <= 8:
-                    own_store[used + 1] = key
-                _put(own, key, (place << HALF) | np.uint64(known), multiplier, own_shift)
-                code = OWN - known
+                    new_store[used + 1] = key
+                _put(new_table, key, (place << HALF) | np.uint64(known), multiplier, new_shift)
+                code = NEW - known
                 known += 1
                 used += 1 + ((length + 7) >> 3)
-                if used + 4 > len(own_store):
-                    own_store = longer(own_store, 2 * len(own_store))
-                if 8 * known > FILL * len(own):
-                    own = larger(own, 2 * len(own), multiplier)
-                    own_shift = _shift(own)
+                if used + 4 > len(new_store):
+                    new_store = longer(new_store, 2 * len(new_store))
+                if 8 * known > FILL * len(new_table):
+                    new_table = larger(new_table, 2 * len(new_table), multiplier)
+                    new_shift = _shift(new_table)
             codes[n] = code
             n += code != DROPPED
         counts[text] = n - before
     state[0], state[1] = known, used
-    return own, own_store, n
+    return new_table, new_store, n
 
 
 @numba.njit(nogil=True, cache=True)
@@ -199,30 +212,32 @@ def _shift(table):
 
 @numba.njit(nogil=True, cache=True)
 def _find_short(table, key, multiplier, shift):
+    """The code of a chunk of up to eight bytes, or `UNKNOWN`."""
     last = np.uint64(len(table) - 1)
     slot = (key * multiplier) >> shift
     while True:
-        found = table[slot, 0]
-        if found == key:
+        slot_key = table[slot, 0]
+        if slot_key == key:
             entry = table[slot, 1]
             if entry >> HALF == SHORT:
                 return np.int64(np.int32(np.uint32(entry & LOW)))
-        elif found == ZERO:
+        elif slot_key == ZERO:
             return UNKNOWN
         slot = (slot + ONE) & last
 
 
 @numba.njit(nogil=True, cache=True)
 def _find_long(table, store, key, wanted, at, multiplier, shift):
+    """The code of the longer chunk that stands at the place `at` of the store `wanted`, or `UNKNOWN`."""
     last = np.uint64(len(table) - 1)
     slot = (key * multiplier) >> shift
     while True:
-        found = table[slot, 0]
-        if found == key:
+        slot_key = table[slot, 0]
+        if slot_key == key:
             entry = table[slot, 1]
             if entry >> HALF != SHORT and _same(store, np.int64(entry >> HALF), wanted, at):
                 return np.int64(np.int32(np.uint32(entry & LOW)))
-        elif found == ZERO:
+        elif slot_key == ZERO:
             return UNKNOWN
         slot = (slot + ONE) & last
 
@@ -274,24 +289,29 @@ def larger(table, slots, multiplier):
 
 
 @numba.njit(nogil=True, cache=True)
-def stems(own_store, kind, numeric, multiplier, table, terms, places, heads, term_of, wide):
-    """Number the different terms of a walk's own chunks; returns how many there are, and the use of their store.
-
-    `kind` is one of `STEMS`; `numeric`: whether digits alone are a term. `table` and `terms` are an empty table and
-    store with room; `places` [terms] is where each stands in that store, and `heads` its first eight bytes as one
-    number in the order of the alphabet. `term_of` [chunks] is each chunk's term or -1; a chunk that is not all ASCII
-    has its place in `wide` [chunks], 0 for the others.
-    """
+def stems(
+    new_store,  # [numbers] uint64
+    kind,  # one of the values of `STEMS`
+    numeric,  # whether digits alone are a term
+    multiplier,  # uint64: of all hashes
+    table,  # [slots, 2] uint64: zeros, with room for all terms
+    terms,  # [numbers] uint64: a store with room for all terms; written
+    places,  # [terms or more] int64: where each term stands in `terms`; written
+    heads,  # [terms or more] uint64: a term's first eight bytes, in the order of the alphabet; written
+    term_of,  # [new chunks] int64: term of each chunk, or -1; written
+    wide,  # [new chunks] int64: place in the new store of a chunk that is not all ASCII, else 0; written
+):
+    """Number the different terms of a walk's new chunks; returns (how many terms, numbers of `terms` in use)."""
     shift = _shift(table)
     letters = np.empty(MAX_LENGTH + 1, dtype=np.uint8)
     at, used, known = 1, 1, 0
     for chunk in range(len(term_of)):
-        length = _length(own_store, at)
+        length = _length(new_store, at)
         begin = at
         high, above = ZERO, np.uint8(0)
         for first in range(0, length, 8):
             at += 1
-            number = own_store[at]
+            number = new_store[at]
             high |= number
             for place in range(first, min(first + 8, length)):
                 letter = np.uint8(number & np.uint64(255))
@@ -360,27 +380,37 @@ def spell(store, places, out):
 
 
 @numba.njit(nogil=True, cache=True)
-def enter(table, store, used, multiplier, own_store, codes):
-    """Add a walk's own chunks to a table with room, where they have a code above `OWN`; returns the store's use."""
+def enter(
+    table,  # [slots, 2] uint64: with room for all new chunks
+    store,  # [numbers] uint64: with room for all new chunks
+    used,  # numbers of the store in use
+    multiplier,  # uint64: of all hashes
+    new_store,  # [numbers] uint64
+    codes,  # [new chunks] int32
+):
+    """Add a walk's new chunks to a table, where they have a code above `NEW`.
+
+    Returns (chunks added, numbers of the store in use).
+    """
     shift = _shift(table)
     at = 1
     added = 0
     for chunk in range(len(codes)):
-        length = _length(own_store, at)
+        length = _length(new_store, at)
         size = (length + 7) >> 3
-        if codes[chunk] > OWN and length <= MAX_LENGTH:
+        if codes[chunk] > NEW and length <= MAX_LENGTH:
             code = np.uint64(np.uint32(codes[chunk]))
             if length <= 8:
-                key = own_store[at + 1]
+                key = new_store[at + 1]
                 absent = _find_short(table, key, multiplier, shift) == UNKNOWN
                 place = SHORT
             else:
-                key = _hash(own_store, at, length, multiplier)
-                absent = _find_long(table, store, key, own_store, at, multiplier, shift) == UNKNOWN
+                key = _hash(new_store, at, length, multiplier)
+                absent = _find_long(table, store, key, new_store, at, multiplier, shift) == UNKNOWN
                 place = np.uint64(used)
                 if absent:
                     for step in range(size + 1):
-                        store[used + step] = own_store[at + step]
+                        store[used + step] = new_store[at + step]
                     used += size + 1
             if absent:
                 _put(table, key, (place << HALF) | code, multiplier, shift)
@@ -391,32 +421,38 @@ def enter(table, store, used, multiplier, own_store, codes):
 
 @numba.njit(nogil=True, cache=True)
 def size_of(codes, starts):
-    """How many terms the codes of a walk make; its own chunk i makes ``terms[starts[i]:starts[i + 1]]``."""
+    """How many terms the codes of a walk make; its new chunk i makes ``starts[i + 1] - starts[i]``."""
     total = 0
     for place in range(len(codes)):
         code = codes[place]
-        total += 1 if code >= 0 else starts[OWN - code + 1] - starts[OWN - code]
+        total += 1 if code >= 0 else starts[NEW - code + 1] - starts[NEW - code]
     return total
 
 
 @numba.njit(nogil=True, cache=True)
-def settle(codes, counts, starts, own_terms, first, terms, documents, n):
-    """Write the terms and the documents of a block's codes from place n on, and each text's count; returns the place.
-
-    An own chunk's terms below 0 are left out.
-    """
+def settle(
+    codes,  # [tokens of the block] int32
+    counts,  # [texts of the block] int64: codes of each text; becomes its terms
+    starts,  # [new chunks + 1] int64: terms of new chunk i are ``new_terms[starts[i]:starts[i + 1]]``
+    new_terms,  # [terms of all new chunks] int32: below 0: left out
+    first,  # number of the block's first text
+    terms,  # [terms of all blocks] int32: written
+    documents,  # [terms of all blocks] int32: text of each term; written
+    n,  # first free place of `terms`
+):
+    """Write the terms that a block's codes stand for, and the text of each; returns the next free place."""
     at = 0
     for text in range(len(counts)):
         begin = n
-        for place in range(at, at + counts[text]):
-            code = codes[place]
+        for token in range(at, at + counts[text]):
+            code = codes[token]
             if code >= 0:
                 terms[n], documents[n] = code, first + text
                 n += 1
             else:
-                for own in range(starts[OWN - code], starts[OWN - code + 1]):
-                    if own_terms[own] >= 0:
-                        terms[n], documents[n] = own_terms[own], first + text
+                for number in range(starts[NEW - code], starts[NEW - code + 1]):
+                    if new_terms[number] >= 0:
+                        terms[n], documents[n] = new_terms[number], first + text
                         n += 1
         at += counts[text]
         counts[text] = n - begin

@@ -1,7 +1,7 @@
 """Porter's algorithm with NLTK's extensions, and its first step alone, in loops that numba compiles.
 
-The same as NLTK's `PorterStemmer` and `text._strip_suffix`, letter by letter: a word is an array of numbers below 256,
-those of ASCII standing for themselves; what is no letter of ASCII is a consonant, equal to nothing but itself.
+The same stems as NLTK's `PorterStemmer` and `text._strip_suffix` give. A word is an array of numbers below 256. A
+character of ASCII is its own number; any other character is a consonant, equal to itself alone.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def stem(word, size):
                 return _write(word, 0, IRREGULAR[row, 1], np.int64(IRREGULAR[row, 2]))
     if size <= 2:
         return size
-    size = _plural(word, size, True)
-    size = _past(word, size)
+    size = _strip_plural(word, size, True)
+    size = _strip_past(word, size)
     if size > 2 and word[size - 1] == Y and _consonant(word, size - 2):
         word[size - 1] = LETTER_I
     if size > 4 and _ends(word, size, A, L, L, LETTER_I) and _measure(word, size - 4) > 0:
@@ -84,22 +84,22 @@ def stem(word, size):
 
 @numba.njit(nogil=True, cache=True)
 def strip_suffix(word, size):
-    """The same for step 1 of the algorithm as published: plurals, -ed and -ing, final y."""
+    """As `stem`, for step 1 of the algorithm as published: plurals, -ed and -ing, final y."""
     if size <= 2:
         return size
-    size = _plural(word, size, False)
+    size = _strip_plural(word, size, False)
     if size > 2 and word[size - 3] == E and word[size - 2] == E and word[size - 1] == D:
         if _measure(word, size - 3) > 0:
             size -= 1
     else:
-        size = _participle(word, size, False)
+        size = _strip_participle(word, size, False)
     if word[size - 1] == Y and _has_vowel(word, size - 1):
         word[size - 1] = LETTER_I
     return size
 
 
 @numba.njit(nogil=True, cache=True)
-def _plural(word, size, extended):
+def _strip_plural(word, size, extended):
     if word[size - 1] != S:
         return size
     if size > 2 and word[size - 3] == LETTER_I and word[size - 2] == E:
@@ -110,39 +110,39 @@ def _plural(word, size, extended):
 
 
 @numba.njit(nogil=True, cache=True)
-def _past(word, size):
+def _strip_past(word, size):
     if size > 2 and word[size - 1] == D and word[size - 2] == E:
         if word[size - 3] == LETTER_I:
             return size - 1 if size == 4 else size - 2
         if word[size - 3] == E:
             return size - 1 if _measure(word, size - 3) > 0 else size
-    return _participle(word, size, True)
+    return _strip_participle(word, size, True)
 
 
 @numba.njit(nogil=True, cache=True)
-def _participle(word, size, extended):
-    """-ed and -ing off, if a vowel comes before, and the stem's end mended."""
-    own = 0
+def _strip_participle(word, size, extended):
+    """Strip -ed or -ing if a vowel comes before it, and mend the end of what is left."""
+    left = 0
     if size > 2 and word[size - 2] == E and word[size - 1] == D:
-        own = size - 2
+        left = size - 2
     elif size > 3 and word[size - 3] == LETTER_I and word[size - 2] == N and word[size - 1] == G:
-        own = size - 3
-    if not _has_vowel(word, own):
+        left = size - 3
+    if not _has_vowel(word, left):
         return size
-    last = word[own - 1]
-    before = word[own - 2] if own > 1 else np.uint8(0)
+    last = word[left - 1]
+    before = word[left - 2] if left > 1 else np.uint8(0)
     if (before == A and last == T) or (before == B and last == L) or (before == LETTER_I and last == Z):
-        word[own] = E
-        return own + 1
-    if last == before and _consonant(word, own - 1):
+        word[left] = E
+        return left + 1
+    if last == before and _consonant(word, left - 1):
         if not KEPT_DOUBLE[last]:
-            return own - 1
+            return left - 1
         if extended:
-            return own
-    if _measure(word, own) == 1 and _ends_cvc(word, own, extended):
-        word[own] = E
-        return own + 1
-    return own
+            return left
+    if _measure(word, left) == 1 and _ends_cvc(word, left, extended):
+        word[left] = E
+        return left + 1
+    return left
 
 
 @numba.njit(nogil=True, cache=True)
@@ -152,13 +152,13 @@ def _replace(word, size, rules, measure):
     for row in range(len(rules)):
         if tail & rules[row, 1] != rules[row, 0]:
             continue
-        own = size - np.int64(rules[row, 2])
+        start = size - np.int64(rules[row, 2])
         # The l of -logi counts as part of the stem.
-        if _measure(word, own + 1 if rules[row, 0] == LOGI else own) <= measure:
+        if _measure(word, start + 1 if rules[row, 0] == LOGI else start) <= measure:
             return size
-        if rules[row, 0] == ION and word[own - 1] != S and word[own - 1] != T:
+        if rules[row, 0] == ION and word[start - 1] != S and word[start - 1] != T:
             return size
-        return _write(word, own, rules[row, 3], np.int64(rules[row, 4]))
+        return _write(word, start, rules[row, 3], np.int64(rules[row, 4]))
     return size
 
 
@@ -231,7 +231,7 @@ def stem_word(word: str) -> str:
     if word.isascii():
         letters = np.frombuffer(bytearray(word, "ascii"), np.uint8)
         return letters[: stem(letters, len(letters))].tobytes().decode()
-    # Only neighbours are ever compared, and letters beyond ASCII stay where they are: two numbers do for all of them.
+    # Only neighbours are ever compared, and letters beyond ASCII stay where they are, so two numbers do.
     numbers = bytearray()
     other, before = 128, ""
     for letter in word:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fanrank as fr
+from fanrank.cpu_fallback.loop_arguments import SkipTable
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.index.skip_tables import LEAST_POSTINGS, Skips
 from fanrank.engine.index.upper_bounds import RANKS, Peaks
@@ -135,10 +136,10 @@ def test_skips_find_every_posting_and_no_other(held: list[list[int]]) -> None:
     skips = Skips(offsets, size)
     entered = np.flatnonzero(skips.wanted_bits >= 0)
     assert entered.tolist() == [t for t, own in enumerate(held) if len(own) >= LEAST_POSTINGS]
-    maxscore.enter(
-        entered, offsets, documents, size, skips.wanted_bits, skips.starts, skips.entries, skips.group_bits,
-        skips.group_starts, skips.presence,
-    )  # fmt: skip
+    table = SkipTable(
+        skips.wanted_bits, skips.starts, skips.entries, skips.group_bits, skips.group_starts, skips.presence
+    )
+    maxscore.enter(entered, offsets, documents, size, table)
     for term in entered.tolist():
         entries = skips.entries[skips.starts[term] :]
         presence = skips.presence[skips.group_starts[term] :]

@@ -110,8 +110,8 @@ def test_large_ones(road: str, longest: int) -> None:
 
 def test_the_loops_serve_where_they_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    real = postings._counted
-    monkeypatch.setattr(postings, "_counted", lambda *given: called.append(1) or real(*given))
+    real = postings._count_tokens
+    monkeypatch.setattr(postings, "_count_tokens", lambda *given: called.append(1) or real(*given))
     tokens = tokens_of([[1, 2], [2]])
     few = sort_tokens([tokens], 2)
     assert not called

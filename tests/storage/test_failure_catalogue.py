@@ -111,7 +111,7 @@ def test_f3_stale_slots(backend: str, k: int) -> None:
 
 def test_f4_a_build_holds_a_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """SPEC A129, A126: records of a stream are let go once their chunk is analysed, and the index is the same."""
-    monkeypatch.setattr(memory, "BUILD_CHUNK", 50)
+    monkeypatch.setattr(writes, "BUILD_CHUNK", 50)
     made: list[weakref.ref[fr.Record]] = []
     most = 0
 

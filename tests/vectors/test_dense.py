@@ -325,7 +325,7 @@ def test_float32_alone_would_lose_hits() -> None:
 def test_the_bound_holds(seed: int, dimension: int, kind: str, mode: Mode) -> None:
     rng = np.random.default_rng(seed)
     vectors = Vectors(rows_of(rng, 9, dimension, kind), np.arange(10))
-    asked = numpy_dense._Asked(rows_of(rng, 3, dimension, kind))
+    asked = numpy_dense._Queries(rows_of(rng, 3, dimension, kind))
     error = numpy_dense._error(asked, vectors, mode, Interaction())
     exact = numpy_dense._products(asked, vectors, slice(0, 9), mode, exact=True)
     approximate = numpy_dense._products(asked, vectors, slice(0, 9), mode, exact=False)
