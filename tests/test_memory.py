@@ -35,7 +35,7 @@ from fanrank.engine.index import WEEK
 from fanrank.engine.memory import Memory
 
 NAMESPACES = ("", "n")
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a thread that should have ended counts as stuck."""
 
 names = st.sampled_from([f"r{number}" for number in range(40)])
