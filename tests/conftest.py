@@ -1,4 +1,4 @@
-"""Shared by the tests: where the real data lies, and how device code runs without a device."""
+"""Shared by the tests: where the real data lies, how device code runs without a device, and no limits of time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# An example, or drawing it, may take as long as it likes: a busy machine is no fault of the code. A test that names
+# health checks of its own names `too_slow` beside them, as its list takes this one's place.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 ROOT = Path(__file__).resolve().parent.parent
 

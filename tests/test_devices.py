@@ -89,7 +89,7 @@ def device_of(engine: fr.Engine) -> device_search.DeviceSearch:
 def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = name == "triton" and not torch.cuda.is_available()
 
-    @settings(max_examples=10 if few else 60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+    @settings(max_examples=10 if few else 60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(corpus, queries, st.integers(0, 160), parameters())
     def check(documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]) -> None:
         expected = [oracle(documents, **options).search(q, k) for q in batch]
@@ -102,7 +102,7 @@ def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", FAST)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     documents=st.lists(st.tuples(document, st.sampled_from("st"), st.sampled_from("xy")), max_size=150),
     batch=st.lists(st.tuples(st.lists(st.sampled_from(TERMS), max_size=5), st.sampled_from("xyz")), max_size=8),

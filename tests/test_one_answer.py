@@ -218,7 +218,7 @@ def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
     engine.index.memory.snapshots = snapshots
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, queries, st.integers(0, 45), histories, parameters())
 def test_every_road_equals_the_oracle(
     documents: list[list[str]], batch: list[list[str]], k: int, history: int | None, options: dict[str, object]
@@ -229,7 +229,7 @@ def test_every_road_equals_the_oracle(
         assert got == expected, road
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, queries, st.lists(st.integers(0, 40), max_size=6), histories, parameters())
 def test_growing_equals_built_at_once(
     tmp_path_factory: pytest.TempPathFactory,
@@ -265,7 +265,7 @@ weights = st.dictionaries(terms, st.sampled_from([0.0, 2.0**-12, 1.5 * 2.0**-10,
 evidence = st.tuples(document, st.lists(vector, max_size=3), weights)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(evidence, max_size=40),
     st.lists(st.tuples(query, st.none() | vector, weights), min_size=1, max_size=4),
@@ -336,7 +336,7 @@ def strategy_roads(
     engine.index.memory.snapshots = snapshots
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),
     queries,
@@ -357,7 +357,7 @@ def test_filters_apply_before_selection(
             assert got == expected, (wanted, road)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from("xyz")), max_size=40),
     st.lists(st.tuples(query, st.sampled_from("xyzw"))),
@@ -381,7 +381,7 @@ def test_namespaces_are_apart_in_one_batch(
 field_document = st.tuples(document, document)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(field_document, max_size=20),
     queries,
@@ -411,7 +411,7 @@ def test_fields(
         assert got == expected, road
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, query, histories, parameters())
 def test_explanations_add_up_exactly(
     documents: list[list[str]], asked: list[str], history: int | None, options: dict[str, object]

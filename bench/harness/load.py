@@ -17,7 +17,10 @@ Figures = dict[str, Any]
 
 
 class Asking:
-    """A thread that asks fan-outs while the block lasts: `pace` a second, None for as fast as it can, 0 for never."""
+    """A thread that asks fan-outs while the block lasts: `pace` a second, None for as fast as it can, 0 for never.
+
+    It asks one at least, however late the thread comes to run.
+    """
 
     def __init__(self, engine: fr.Engine, fan_outs: Sequence[Sequence[fr.Query]], pace: float | None) -> None:
         self.ms: list[float] = []
@@ -45,7 +48,7 @@ class Asking:
         began = due = time.perf_counter()
         number = 0
         try:
-            while not self._stop.is_set():
+            while not number or not self._stop.is_set():
                 begin = time.perf_counter()
                 _ = self._engine.search(self._fan_outs[number % len(self._fan_outs)], K).ids
                 self.ms.append(1e3 * (time.perf_counter() - begin))
@@ -70,7 +73,10 @@ def write(
     seconds: float,
     rate: float | None = None,
 ) -> Figures:
-    """Append batches until they or the seconds run out; `rate` records a second and writer, or as fast as it goes."""
+    """Append batches until they or the seconds run out; `rate` records a second and writer, or as fast as it goes.
+
+    One batch at least is written, however short the time.
+    """
     taking, began = threading.Lock(), threading.Barrier(writers + 1)
     ms: list[float] = []
     sizes: list[int] = []
@@ -81,7 +87,7 @@ def write(
         began.wait()
         due = start = time.perf_counter()
         try:
-            while time.perf_counter() - start < seconds:
+            while not ms or time.perf_counter() - start < seconds:
                 with taking:
                     batch = next(batches, None)
                 if batch is None:
@@ -106,7 +112,7 @@ def write(
     spent = time.perf_counter() - start
     if errors:
         raise errors[0]
-    expect(bool(ms), "no batch was written in the time given")
+    expect(bool(ms), "there was no batch to write")
     return {
         "records": sum(sizes),
         "records_per_s": round(sum(sizes) / spent),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +23,31 @@ finally:
 ROADS = ("coalesced-threads", "coalesced-asyncio", "locked", "direct")
 
 
+class Clock:
+    """Stands in for the module `time`: a millisecond passes whenever it is read, and none otherwise.
+
+    So agents have time for as many fan-outs on a busy machine as on an idle one.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._lock = threading.Lock()
+
+    def perf_counter(self) -> float:
+        with self._lock:
+            self._now += 1e-3
+            return self._now
+
+    process_time = perf_counter
+
+    def sleep(self, seconds: float) -> None:
+        """Until others have read the clock often enough."""
+        end, given_up = self._now + seconds, time.monotonic() + 60.0
+        while self._now < end:
+            assert time.monotonic() < given_up, "nobody reads the clock"
+            time.sleep(0.001)
+
+
 @pytest.fixture(autouse=True)
 def corpus(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     texts = [f"w{n % 7} w{n % 11} w{n}" for n in range(60)]
@@ -28,6 +55,7 @@ def corpus(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     monkeypatch.setattr(agents, "prepare", lambda corpus: Path())
     monkeypatch.setattr(agents, "load", lambda folder: tokens)
     monkeypatch.setattr(agents, "WARM_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "time", Clock())
     return tokens
 
 

@@ -108,7 +108,7 @@ queries = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=5)
 
 
 @pytest.mark.usefixtures("small_tiles")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     documents,
     queries,

@@ -244,7 +244,7 @@ def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(postings, "FLAGS", request.param[1])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(record, min_size=1, max_size=25), st.lists(st.integers(0, 25), max_size=5), st.data())
 @pytest.mark.usefixtures("small_tables")
 def test_merging_equals_building_at_once(

@@ -522,7 +522,7 @@ def sanitized(source: Path, tmp_path: Path, *edits: tuple[str, str, str]) -> tup
         pytest.skip(str(error))
     script = tmp_path / "launches.py"
     script.write_text(SANITIZED)
-    done = run_sanitized([str(script), str(source), *("|".join(edit) for edit in edits)], timeout=120)
+    done = run_sanitized([str(script), str(source), *("|".join(edit) for edit in edits)])
     return done.returncode, done.output, done.races
 
 

@@ -54,7 +54,7 @@ def test_family(verbs: Verbs, number: int) -> None:
     kernel_cases.check_family(verbs, case)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 1 << 32),
     method=st.sampled_from(METHODS),

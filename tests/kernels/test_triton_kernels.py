@@ -54,7 +54,7 @@ def test_family(verbs: TritonVerbs, number: int) -> None:
 
 
 @interpreted
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 1 << 32),
     method=st.sampled_from(METHODS),
@@ -71,7 +71,7 @@ def test_family_on_random_launches(verbs: TritonVerbs, seed: int, **options: Any
 
 
 @interpreted
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 1 << 32),
     identical=st.booleans(),

@@ -298,7 +298,7 @@ def test_searching_while_records_are_added() -> None:
     engine = fr.Engine(analyzer="minimal")
     failures: list[object] = []
     seen: set[int] = set()
-    done = threading.Event()
+    done, searched = threading.Event(), threading.Event()
 
     def search(seed: int) -> None:
         own = random.Random(seed)
@@ -332,6 +332,7 @@ def test_searching_while_records_are_added() -> None:
                     failures.append("ids")
                 last = count
                 seen.add(count)
+                searched.set()
         except Exception as error:
             failures.append(error)
 
@@ -346,7 +347,9 @@ def test_searching_while_records_are_added() -> None:
             if number % 4 == 0:  # a failed add in between must not show either
                 with pytest.raises(fr.DuplicateIdError):
                     engine.add([fr.Record(f"x{number}", "all fresh"), batch[0]])
-            done.wait(0.02)
+            # A search ends between any two writes: three threads' searches then see a third of the states at least.
+            searched.clear()
+            assert searched.wait(60), failures
     finally:
         done.set()
         for thread in threads:

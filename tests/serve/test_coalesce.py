@@ -9,10 +9,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from support.coalesce_cases import (
     DEADLINE,
     PATIENCE,
     WORDS,
+    Clock,
     Gate,
     assert_same,
     case,
@@ -35,7 +36,7 @@ from support.coalesce_cases import (
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher
-from fanrank.engine.serve import coalesce
+from fanrank.engine.serve import calls, coalesce
 from fanrank.engine.serve.calls import LaunchOptions
 
 
@@ -289,13 +290,33 @@ def test_deadlines() -> None:
     assert (stats["expired"], stats["queries"], stats["waiting"]) == (3, 2, 0)
 
 
-def test_a_deadline_passes_while_the_launch_runs() -> None:
+def test_a_deadline_passes_while_the_launch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, gate = small()
+    clock = Clock(monkeypatch)
+
+    def left_until(_: float) -> float:
+        """No time is left to the thread that waits, but not before its launch has begun."""
+        assert gate.began.acquire(timeout=PATIENCE)
+        return 0.0
 
     async def awaited() -> None:
-        with pytest.raises(fr.DeadlineError, match="launch took longer"):
-            await engine.asearch(["tea"], deadline=DEADLINE)
+        loop, timers = asyncio.get_running_loop(), []
+        call_later = loop.call_later
 
+        def held(seconds: float, expire: Any, call: Any) -> Any:
+            timers.append((seconds, partial(expire, call)))
+            return call_later(PATIENCE, expire, call)
+
+        monkeypatch.setattr(loop, "call_later", held)
+        task = asyncio.create_task(engine.asearch(["tea"], deadline=DEADLINE))
+        assert await asyncio.to_thread(gate.began.acquire, True, PATIENCE)
+        [(seconds, expire)] = timers
+        assert seconds == DEADLINE
+        expire()
+        with pytest.raises(fr.DeadlineError, match="launch took longer"):
+            await task
+
+    monkeypatch.setattr(calls, "left_until", left_until)
     with pytest.raises(fr.DeadlineError, match="launch took longer"):
         engine.coalescer.search(["tea"], deadline=DEADLINE)
     gate.go.release()
@@ -305,7 +326,7 @@ def test_a_deadline_passes_while_the_launch_runs() -> None:
     until(lambda: engine.coalescer._lanes[0].runner is None)
     future = engine.submit(["tea"], deadline=DEADLINE)
     until(lambda: len(gate.sizes) == 3)
-    time.sleep(DEADLINE)
+    clock.now += DEADLINE
     gate.go.release()
     with pytest.raises(fr.DeadlineError, match="launch took longer"):
         future.result(PATIENCE)
@@ -522,7 +543,7 @@ def test_an_approximate_channel_is_asked_alone() -> None:
         approximate = dataclasses.replace(own, answerer=strategy)
         assert not approximate.joins(approximate)
     assert own.joins(dataclasses.replace(own))
-    assert not own.joins(dataclasses.replace(own, execution="exhaustive"))
+    assert not own.joins(LaunchOptions.of({"strategy": "rrf", "execution": "exhaustive"}, None))
 
 
 def test_threads_end_and_the_engine_goes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import gc
 import threading
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Gate, assert_same, outcome, small, until
+from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, outcome, small, until
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher
@@ -175,6 +174,7 @@ def test_many_guilty_callers_in_a_row_harm_no_good_one() -> None:
 
 def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, gate = small()
+    clock = Clock(monkeypatch)
     gate.hold()
     futures = [engine.submit([word], deadline=DEADLINE) for word in WORDS]
     launches = 0
@@ -182,7 +182,7 @@ def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.
     def search(self: Searcher, *asked: Any) -> fr.Hits:
         nonlocal launches
         launches += 1
-        time.sleep(DEADLINE)
+        clock.now += DEADLINE
         raise ZeroDivisionError
 
     monkeypatch.setattr(Searcher, "answer", search)
@@ -190,7 +190,7 @@ def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.
     for future in futures:
         with pytest.raises(fr.DeadlineError):
             future.result(PATIENCE)
-    assert launches <= 1
+    assert launches == 1
 
 
 def test_a_call_may_be_withdrawn_by_a_thread_that_holds_the_lock() -> None:
@@ -268,7 +268,7 @@ def test_a_depth_is_checked_for_each_caller(depth: Any, tmp_path: Path) -> None:
         with ThreadPoolExecutor(1) as pool:
             ask = partial(engine.submit, ["tea"], reranker=reranker, rerank_depth=depth)
             bad = pool.submit(outcome, lambda: ask().result(PATIENCE))
-            until(lambda: len(gate.sizes) == 2 or engine.coalescer.stats()["waiting"] == 2)
+            until(bad.done)
             gate.open()
             assert bad.result(PATIENCE) == outcome(
                 lambda: engine.search(["tea"], reranker=reranker, rerank_depth=depth)
@@ -292,11 +292,19 @@ def test_a_launch_that_runs_while_the_engine_closes_may_read_records_no_more(tmp
         futures[1].result(PATIENCE)
 
 
-def test_max_wait_leaves_a_deadline_time_for_its_launch() -> None:
-    engine, gate = small(max_wait=PATIENCE)
+def test_max_wait_leaves_a_deadline_time_for_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, gate = small(max_wait=3 * PATIENCE)
     gate.open()
     expected = engine.search(["tea"])
-    assert_same(engine.coalescer.search(["tea"], deadline=2.0), expected)
+    clock, moments = Clock(monkeypatch), []
+
+    def left_until(moment: float) -> float:
+        moments.append(moment)
+        return 0.0
+
+    monkeypatch.setattr(coalesce, "left_until", left_until)
+    assert_same(engine.coalescer.search(["tea"], deadline=2 * PATIENCE), expected)
+    assert moments == [clock.now + PATIENCE]  # the launch waits for others for half of the deadline
 
 
 def test_an_answered_future_goes_with_its_last_holder() -> None:

@@ -127,7 +127,7 @@ class Steps:
         return finish
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     count=st.integers(0, 9),
     ahead=st.integers(0, 4),

@@ -36,7 +36,7 @@ from fanrank.engine.storage import failpoints, memory, writes
 from fanrank.engine.storage.memory import Memory
 
 NAMESPACES = ("", "n")
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a thread that should have ended counts as stuck."""
 
 names = st.sampled_from([f"r{number}" for number in range(40)])

@@ -390,7 +390,9 @@ def test_readers_beside_a_writer(tmp_path: Path) -> None:
         generations: set[str] = set()
 
         def read(source: RecordStore) -> None:
-            while not done.is_set():
+            ending = False
+            while not ending:
+                ending = done.is_set()  # One look at the last generation, however late the thread comes to run.
                 try:
                     replay = [r.text for held in replayed(source).values() for r in held.values()]
                     fetched = [record and record.text for record in source.fetch("", names)]

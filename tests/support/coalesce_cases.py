@@ -7,15 +7,19 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 import fanrank as fr
+from fanrank.engine import calls, coalesce
 from fanrank.engine.errors import FanrankError
 
 PATIENCE = 60.0
 """Seconds after which a test gives up waiting for what must happen."""
 DEADLINE = 0.3
-"""Long enough for a launch to begin; the launch itself is held until it has passed."""
+"""Seconds by a `Clock`, which stands until a test moves it."""
 WORDS = ["tea", "milk", "key", "job", "ana", "fix", "rust", "moon"]
 DAY = 86_400.0
 
@@ -148,6 +152,16 @@ def small(**how: Any) -> tuple[fr.Engine, Gate]:
     engine = fr.Engine.from_records(records(40), analyzer="minimal", encoder=fr.OwnVectors(4))
     engine.coalescer.configure(**how)
     return engine, Gate(engine)
+
+
+class Clock:
+    """The time by which deadlines pass. Waits still take real seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        clock = SimpleNamespace(monotonic=lambda: self.now, perf_counter=time.perf_counter)
+        for module in (calls, coalesce):
+            monkeypatch.setattr(module, "time", clock)
 
 
 def until(holds: Callable[[], bool]) -> None:

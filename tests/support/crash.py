@@ -417,9 +417,8 @@ class Round:
 
     def listen(self, pipe: int, until: Callable[[list[str]], bool] | None = None) -> None:
         """Take in what the child says, until it is dead or has said enough."""
-        deadline = time.monotonic() + PATIENCE
         while until is None or not until(self.said):
-            ready, _, _ = select.select([pipe], [], [], max(deadline - time.monotonic(), 0))
+            ready, _, _ = select.select([pipe], [], [], PATIENCE)
             if not ready:
                 raise Broken(f"hung after {self.said[-3:]}")
             if not (got := os.read(pipe, 1 << 16)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -499,20 +498,25 @@ def test_tuning_finds_what_was_planted(mixed: list[Labelled]) -> None:
     assert sum(name.startswith("trigger ") for name in names) == 1
 
 
-class Slow(Words):
-    """2 ms a query, so that what is encoded decides the cost."""
+class Costly(Words):
+    """Encoding a query takes 2 ms of the clock by which `tune` measures; nothing else takes any."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.seconds))
 
     def queries(self, texts: Sequence[str]) -> Any:
-        time.sleep(0.002 * len(texts))
+        self.seconds += 0.002 * len(texts)
         return super().queries(texts)
 
 
-def test_the_cascade_that_costs_half_is_chosen() -> None:
+def test_the_cascade_that_costs_half_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dense system is always right; BM25 is where it is sure, and is not sure of the other half."""
     sure = [Labelled(fr.Query(f"{word} {word} {word}"), {f"says {word}": 1}) for word in WORDS]
     # Two records say as much; the first to arrive stands in front, and the last word is meant.
     torn = [Labelled(fr.Query(f"{WORDS[n - 2]} {word}"), {f"says {word}": 1}) for n, word in enumerate(WORDS) if n > 1]
-    found = tune(memory(Slow()), sure + torn, systems=("bm25", "dense"), metric="hit@1", held_out=torn)
+    found = tune(memory(Costly(monkeypatch)), sure + torn, systems=("bm25", "dense"), metric="hit@1", held_out=torn)
     assert (found.chosen.name, found.chosen.accuracy) == ("cascade dense 0.01", 1.0)
     assert found.chosen.skip == pytest.approx(6 / 10)
     assert isinstance(found.policy, Cascade)
@@ -617,9 +621,10 @@ def test_a_judge_takes_the_metrics_place(mixed: list[Labelled]) -> None:
     assert found.chosen.accuracy >= 1.0 - MARGIN
 
 
-def test_one_system_for_all_is_its_own_policy(tmp_path: Path) -> None:
+def test_one_system_for_all_is_its_own_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = memory(Costly(monkeypatch))
     sure = [Labelled(fr.Query(f"{word} {word} {word}"), {f"says {word}": 1}) for word in WORDS]
-    found = tune(memory(Slow()), sure, systems=("bm25", "dense"), metric="hit@1", held_out=sure, repeats=1)
+    found = tune(engine, sure, systems=("bm25", "dense"), metric="hit@1", held_out=sure, repeats=1)
     assert found.chosen.name in ("bm25", "cascade dense 0.00")
     told = {**vars(found), "chosen": next(p for p in found.points if p.name == "bm25"), "policy": STRATEGIES["bm25"]}
     assert str(Tuned(**told).to_dict()["chosen"]["policy"]) == "bm25: bm25"
@@ -627,7 +632,7 @@ def test_one_system_for_all_is_its_own_policy(tmp_path: Path) -> None:
     policy, about = policies.load(tmp_path / "policy.json")
     assert policy == STRATEGIES["bm25"]
     assert memory().search([one.query for one in sure], strategy=policy).decisions is None
-    assert not check(policy, about, memory(Slow()), sure * 3).drifted
+    assert not check(policy, about, engine, sure * 3).drifted
 
 
 def test_a_choice_off_the_front_says_so() -> None:
