@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cli.values import query_of
 from ..errors import ParameterError, PolicyFileError, RecordError, StorageError
 from ..evaluate.encoders import default_encoder, named, open_encoder
 from ..evaluate.protocol import LOADERS, asked_with, engine_of, find_preset
 from ..evaluate.tables import table
 from ..hybrid.strategy import STRATEGIES, Strategy
+from ..records.query_json import parse_query
 from ..records.record import read_json_lines
 from ..route import policy as policies
 from .drift import check
@@ -90,7 +90,7 @@ def labelled_of(data: Any) -> Labelled:
         grades = relevant
     else:
         raise RecordError("a question's 'relevant' must be a list of ids, or map ids to whole grades")
-    query = query_of({name: value for name, value in data.items() if name != "relevant"})
+    query = parse_query({name: value for name, value in data.items() if name != "relevant"})
     return Labelled(query, grades, query.type)
 
 
