@@ -195,7 +195,7 @@ def render(result: dict[str, Any]) -> str:
 @backend_option
 @json_option
 def demo(data: str | None, backend: str | None, as_json: bool) -> None:
-    """Index the standard library's docstrings, or DATA, ask 20 questions as one batch, and check every answer.
+    """Index the standard library's docstrings, or DATA, ask up to 20 questions as one batch, and check every answer.
 
     DATA is a file of JSON lines with "id" and "text". Exits 1 if an answer differs from the oracle's, a slow search in
     plain Python.
