@@ -142,7 +142,9 @@ def check_command(line: str) -> None:
     """Raises `click.ClickException` or `KeyError` for a command that the command line does not take."""
     _, name, *arguments = shlex.split(line)
     with contextlib.suppress(click.exceptions.Exit), contextlib.redirect_stdout(io.StringIO()):
-        main.commands[name].make_context(name, arguments)
+        # Below the group's own settings: a command keeps the names of its help option from its first context on.
+        group = click.Context(main, info_name="fanrank", **main.context_settings)
+        main.commands[name].make_context(name, arguments, parent=group)
 
 
 def check_mentions(page: str) -> None:
