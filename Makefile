@@ -9,7 +9,7 @@ CUDA ?= 13
 DATASETS ?= ../shared/data
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench growth session writes dense hybrid cascade building agents profile work report long crash gpu clean
+.PHONY: demo test lint bench growth session writes dense hybrid cascade building agents profile work report docs long crash gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -32,6 +32,10 @@ growth session writes dense hybrid cascade building agents profile work: $(VENV)
 report: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench.report $(ARGS)
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m tests.support.cli_docs
+	$(BIN)/python -m tests.support.api_docs
 
 long: $(VENV)/.dev
 	FANRANK_LONG=1 $(BIN)/pytest -q tests/storage/test_memory.py -k long

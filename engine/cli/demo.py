@@ -1,4 +1,4 @@
-"""The main job on text that every machine has: the standard library's own docstrings as an agent's memory."""
+"""`fanrank demo`: the main job on text that every machine has, the docstrings of the standard library."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from tqdm import tqdm
 
 from ..backends import choose as backends
@@ -21,6 +22,8 @@ from ..errors import ParameterError
 from ..records.jsonl import read_records
 from ..records.query import Query
 from ..records.record import Record
+from .options import backend_option, json_option
+from .output import print_result
 
 QUESTIONS = (
     "parse command line arguments and print a help message",
@@ -187,3 +190,19 @@ def render(result: dict[str, Any]) -> str:
         else f"oracle: {wrong} of {queries} answers DIFFER"
     )
     return "\n".join(lines)
+
+
+@click.command()
+@click.argument("data", required=False, type=click.Path())
+@backend_option
+@json_option
+def demo(data: str | None, backend: str | None, as_json: bool) -> None:
+    """Index the standard library's docstrings, or DATA, ask up to 20 questions as one batch, and check every answer.
+
+    DATA is a file of JSON lines with "id" and "text". Exits 1 if an answer differs from the oracle's, a slow search in
+    plain Python.
+    """
+    result = run(data, backend=backend, progress=True)
+    print_result(result, as_json, render(result))
+    if result["check"]["differences"]:
+        sys.exit(1)

@@ -1,12 +1,14 @@
-"""What the command line's options and query files mean: filters, times, durations, queries."""
+"""What the values of command line options mean: filters, times, durations, and what a path holds."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import Any
 
 from ..errors import ParameterError, RecordError
+from ..evaluate.dataset import read_json
 from ..index.columns import NUMBERS
 from ..records.checks import parse_time
 from ..records.filters import ORDERINGS, Comparison, Filter, all_of, parse_filter
@@ -14,8 +16,8 @@ from ..records.filters import ORDERINGS, Comparison, Filter, all_of, parse_filte
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-def filter_of(filters: tuple[str, ...]) -> Filter | None:
-    """All of the options together. ``role=user`` twice with different values accepts both."""
+def parse_filters(filters: tuple[str, ...]) -> Filter | None:
+    """One filter for all --filter options. Equalities on one column are alternatives; all else must hold."""
     equal: dict[str, list[str | float]] = {}
     parts: list[Filter] = []
     for text in filters:
@@ -27,10 +29,10 @@ def filter_of(filters: tuple[str, ...]) -> Filter | None:
             parsed = parse_filter(data)
             parts += [] if parsed is None else [parsed]
             continue
-        found = re.fullmatch("([^=!<>]*)(=|!=|<=|>=|<|>)(.*)", text, re.DOTALL)
-        if found is None:
+        match = re.fullmatch("([^=!<>]*)(=|!=|<=|>=|<|>)(.*)", text, re.DOTALL)
+        if match is None:
             raise ParameterError(f"--filter takes COLUMN=VALUE, with one of = != < <= > >=, or JSON, not {text!r}")
-        name, comparison, value = found.groups()
+        name, comparison, value = match.groups()
         numeric = name in NUMBERS or comparison in ORDERINGS
         try:
             wanted = float(value) if numeric else value
@@ -44,7 +46,7 @@ def filter_of(filters: tuple[str, ...]) -> Filter | None:
     return all_of(*parts)
 
 
-def moment(text: str | None) -> float | None:
+def parse_moment(text: str | None) -> float | None:
     """Seconds since 1970-01-01 UTC from a number or an ISO 8601 date. Raises `ParameterError`."""
     if text is None:
         return None
@@ -57,7 +59,7 @@ def moment(text: str | None) -> float | None:
             raise ParameterError(f"{text!r} is neither seconds since 1970 nor an ISO 8601 date") from None
 
 
-def duration(text: str | None) -> float | None:
+def parse_duration(text: str | None) -> float | None:
     """Seconds from a number with a unit: 90s, 30m, 12h, 7d, 2w; without one, seconds. Raises `ParameterError`."""
     if text is None:
         return None
@@ -68,10 +70,26 @@ def duration(text: str | None) -> float | None:
         raise ParameterError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w") from None
 
 
-def windows_of(text: str | None) -> Any:
+def parse_windows(text: str | None) -> Any:
     """A number of time windows, or "auto". Raises `ParameterError`."""
     if text is None or text == "auto":
         return text
     if not re.fullmatch("[0-9]+", text):
         raise ParameterError(f"--windows takes a number or 'auto', not {text!r}")
     return int(text)
+
+
+def detect_kind(path: str) -> str:
+    """ "records", or the kind of dataset that a path holds: a directory is BEIR, JSON lines are records, and LoCoMo and
+    LongMemEval are told apart by their keys. Raises `ParameterError` for anything else."""
+    if os.path.isdir(path):
+        return "beir"
+    if path.endswith(".jsonl"):
+        return "records"
+    data = read_json(path)
+    keys = set(data[0]) if isinstance(data, list) and data and isinstance(data[0], dict) else set()
+    if "conversation" in keys:
+        return "locomo"
+    if "haystack_sessions" in keys:
+        return "longmemeval"
+    raise ParameterError(f"{path}: neither a BEIR directory, JSON lines, LoCoMo nor LongMemEval; say --kind")

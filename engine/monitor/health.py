@@ -258,6 +258,12 @@ def jaccard(a: npt.NDArray[np.integer[Any]], b: npt.NDArray[np.integer[Any]]) ->
 
 @dataclass(frozen=True)
 class DriftReport:
+    """How much a namespace's most frequent terms have changed since the check before.
+
+    `jaccard` is the share of terms that both checks have, in [0, 1]; `drifted` says that it lies below the threshold,
+    and `advice` what to look at then.
+    """
+
     jaccard: float
     drifted: bool
     advice: str

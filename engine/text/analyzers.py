@@ -48,6 +48,7 @@ Tokenizer = Callable[[str], "list[str]"]
 Normalizer = Callable[[str], "str | None"]
 
 ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem")
+"""Names that `get_analyzer` takes."""
 
 DEFAULT_ANALYZER = "nltk"
 

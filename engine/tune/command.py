@@ -17,7 +17,8 @@ from ..evaluate.presets import LOADERS, find_preset
 from ..evaluate.protocol import asked_with, engine_of
 from ..evaluate.tables import table
 from ..hybrid.strategy import STRATEGIES, Strategy
-from ..records.jsonl import query_of, read_json_lines
+from ..records.jsonl import read_json_lines
+from ..records.query_json import parse_query
 from ..route import policy as policies
 from .drift import check
 from .front import check_plot, plot
@@ -90,7 +91,7 @@ def labelled_of(data: Any) -> Labelled:
         grades = relevant
     else:
         raise RecordError("a question's 'relevant' must be a list of ids, or map ids to whole grades")
-    query = query_of({name: value for name, value in data.items() if name != "relevant"})
+    query = parse_query({name: value for name, value in data.items() if name != "relevant"})
     return Labelled(query, grades, query.type)
 
 

@@ -16,7 +16,7 @@ import pytest
 import fanrank as fr
 from fanrank.cpu_fallback import search as numpy_search
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.cli import demo
+from fanrank.engine.cli import demo, doctor
 from fanrank.engine.cli import main as cli
 from fanrank.engine.plan.options import EXECUTIONS
 
@@ -371,7 +371,7 @@ def test_doctor() -> None:
 
 
 def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     assert run_json("doctor")["extras"] == {"cpu": False, "gpu": False, "eval": False, "tables": False, "tune": False}
     assert "pip install 'fanrank[eval]'" in run("doctor").stdout
 

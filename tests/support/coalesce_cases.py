@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import fanrank as fr
-from fanrank.engine import calls, coalesce
 from fanrank.engine.errors import FanrankError
+from fanrank.engine.serve import calls, coalesce
 
 PATIENCE = 60.0
 """Seconds after which a test gives up waiting for what must happen."""

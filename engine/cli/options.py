@@ -1,0 +1,201 @@
+"""Options that several commands share, and the small objects in which related options reach a command."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from ..backends import choose as backends
+from ..encoders.sparse import SparseSentenceEncoder
+from ..engine import Engine
+from ..errors import ParameterError
+from ..evaluate.encoders import open_encoder
+from ..hybrid.strategy import Strategy
+from ..index.bm25 import METHODS, QUERY_TF
+from ..route.policy import Policy, strategy_of
+from ..storage.row_codec import RECORDS
+from ..text.analyzers import ANALYZERS, DEFAULT_ANALYZER
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(backends.BACKENDS),
+    help="Use this backend instead of the one that `fanrank doctor` names.",
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Number of threads that score a batch."
+)
+encoder_option = click.option(
+    "--encoder",
+    metavar="MODEL",
+    help="Model that makes embeddings: a sentence-transformers name, a folder, or a package that holds one.",
+)
+term_encoder_option = click.option(
+    "--term-encoder", metavar="MODEL", help="SparseEncoder of sentence-transformers that makes learned term weights."
+)
+embeddings_option = click.option(
+    "--embeddings",
+    type=click.Path(),
+    help="File that keeps the embeddings of --encoder, so that no text is encoded twice.",
+)
+
+
+def bundle(name: str, kind: type, *options: Option) -> Callable[[Command], Command]:
+    """A decorator that adds `options` to a command and hands their values over as one argument `name`, a `kind`.
+
+    `kind` is a dataclass. Its fields are named like the options' parameters; a field without an option keeps its
+    default.
+    """
+    names = [field.name for field in fields(kind)]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_bundle(*arguments: Any, **values: Any) -> Any:
+            members = {member: values.pop(member) for member in names if member in values}
+            return command(*arguments, **values, **{name: kind(**members)})
+
+        decorated: Any = with_bundle
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class EngineParameters:
+    """How an engine analyses texts and scores terms."""
+
+    analyzer: str
+    method: str
+    k1: float
+    b: float
+    delta: float | None
+    query_tf: str
+    fields: tuple[str, ...]
+    """``NAME=WEIGHT``, as on the command line."""
+
+    def keywords(self) -> dict[str, Any]:
+        """What `Engine` takes. Raises `ParameterError` for a field that is not NAME=WEIGHT."""
+        return {**vars(self), "fields": _field_weights(self.fields)}
+
+    def given_keywords(self, context: click.Context) -> dict[str, Any]:
+        """Those of `keywords` that the command line names; a default is left out."""
+        given = {name: value for name, value in vars(self).items() if is_given(context, name)}
+        return {**given, "fields": _field_weights(self.fields)} if "fields" in given else given
+
+
+def is_given(context: click.Context, name: str) -> bool:
+    """Whether the command line names the parameter; its default does not count."""
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _field_weights(options: tuple[str, ...]) -> dict[str, float] | None:
+    weights: dict[str, float] = {}
+    for option in options:
+        name, separator, weight = option.partition("=")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            separator = ""
+        if not separator:
+            raise ParameterError(f"--field takes NAME=WEIGHT, not {option!r}")
+    return {"text": 1.0, **weights} if weights else None
+
+
+engine_options = bundle(
+    "parameters",
+    EngineParameters,
+    click.option(
+        "--analyzer",
+        default=DEFAULT_ANALYZER,
+        show_default=True,
+        help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}.",
+    ),
+    click.option("--method", type=click.Choice(METHODS), default="lucene", show_default=True, help="Variant of BM25."),
+    click.option(
+        "--k1",
+        type=float,
+        default=1.2,
+        show_default=True,
+        help="BM25's k1, 0 or more: how much a repeated term still adds.",
+    ),
+    click.option(
+        "--b",
+        type=float,
+        default=0.75,
+        show_default=True,
+        help="BM25's b, 0 to 1: how much a record's length counts.",
+    ),
+    click.option(
+        "--delta",
+        type=float,
+        help="BM25's delta, 0 or more, for bm25l (default 0.5) and bm25+ (default 1).",
+    ),
+    click.option(
+        "--query-tf",
+        type=click.Choice(QUERY_TF),
+        default="count",
+        show_default=True,
+        help="Score a term that a query repeats as often as it stands there (count), or once (unique).",
+    ),
+    click.option(
+        "--field",
+        "fields",
+        multiple=True,
+        metavar="NAME=WEIGHT",
+        help="Also score this field of the records, with this weight (BM25F); repeatable. The text has weight 1.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Models:
+    """Names of the models that encode texts, and the file that keeps what the first makes."""
+
+    encoder: str | None = None
+    embeddings: str | None = None
+    term_encoder: str | None = None
+
+    def load(self) -> dict[str, Any]:
+        """The encoders that `Engine` takes, of those that are named. Raises `ParameterError`."""
+        if self.encoder is None and self.embeddings is not None:
+            raise ParameterError("--embeddings keeps what --encoder makes; give both")
+        loaded: dict[str, Any] = {}
+        if self.encoder is not None:
+            loaded["encoder"] = open_encoder(self.encoder, self.embeddings)
+        if self.term_encoder is not None:
+            loaded["term_encoder"] = SparseSentenceEncoder(self.term_encoder)
+        return loaded
+
+
+model_options = bundle("models", Models, encoder_option, embeddings_option, term_encoder_option)
+
+
+def open_engine(path: str, **options: Any) -> Engine:
+    """What `path` holds, to search: an engine's directory or a saved index."""
+    if os.path.exists(os.path.join(path, RECORDS)):
+        return Engine.open(path, read_only=True, progress=True, **options)
+    return Engine.load(path, **options)
+
+
+def parse_strategy(text: str) -> Strategy | Policy:
+    """A strategy or policy by its name, or as the JSON of its `to_dict`. Raises `ParameterError`."""
+    if not text.startswith("{"):
+        return strategy_of(text)
+    try:
+        return strategy_of(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ParameterError):
+            raise
+        raise ParameterError(f"--strategy {text[:80]!r}: not JSON: {error}") from None

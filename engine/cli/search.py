@@ -1,0 +1,246 @@
+"""`fanrank search`: queries from the command line or a file, answered in one batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from ..errors import StorageError
+from ..index.columns import NUMBERS
+from ..plan.options import EXECUTIONS
+from ..records.decision import Decision
+from ..records.hits import Hits
+from ..records.jsonl import read_json_lines
+from ..records.query import Query
+from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
+from ..records.record import CATEGORIES
+from ..route import policy as policies
+from .options import (
+    Models,
+    backend_option,
+    bundle,
+    is_given,
+    json_option,
+    model_options,
+    open_engine,
+    parse_strategy,
+    threads_option,
+)
+from .output import print_json, print_text
+from .values import parse_duration, parse_filters, parse_moment, parse_windows
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """What holds for each query on the command line, as it is written there."""
+
+    filters: tuple[str, ...]
+    namespace: str
+    now: str | None
+    half_life: str | None
+    since: str | None
+    until: str | None
+    windows: str | None
+    statistics: str
+
+    def keywords(self) -> dict[str, Any]:
+        """What `Query` takes beside its text. Raises `ParameterError` for a value that cannot be read."""
+        return {
+            "filter": parse_filters(self.filters),
+            "namespace": self.namespace,
+            "now": parse_moment(self.now),
+            "half_life": parse_duration(self.half_life),
+            "since": parse_moment(self.since),
+            "until": parse_moment(self.until),
+            "windows": parse_windows(self.windows),
+            "statistics": self.statistics,
+        }
+
+
+query_options = bundle(
+    "query_options",
+    QueryOptions,
+    click.option(
+        "--filter",
+        "filters",
+        multiple=True,
+        metavar="COLUMN=VALUE",
+        help="Search only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as "
+        f"JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must hold, but "
+        "several = on one column are alternatives.",
+    ),
+    click.option(
+        "--namespace", default="", help="Namespace that the QUERY arguments search. Default: the unnamed one."
+    ),
+    click.option("--now", help="Time at which the queries are asked: seconds since 1970, or an ISO 8601 date."),
+    click.option(
+        "--half-life",
+        help="Halve a record's score for each such age at --now: a number and a unit (s, m, h, d, w), such as 12h or "
+        "7d. Without it, scores do not fade.",
+    ),
+    click.option("--since", help="Search no record older than this time, given as for --now."),
+    click.option("--until", help="Search no record newer than this time, given as for --now."),
+    click.option(
+        "--windows",
+        help="Search only this many of the newest time windows; 'auto' lets the engine choose. Without it, all.",
+    ),
+    click.option(
+        "--statistics",
+        type=click.Choice(["namespace", "filtered"]),
+        default="namespace",
+        show_default=True,
+        help="Records over which BM25 counts: the whole namespace, or those that pass the filter.",
+    ),
+)
+
+
+@click.command()
+@click.argument("index", type=click.Path())
+@click.argument("query", nargs=-1)
+@click.option(
+    "--queries",
+    type=click.Path(),
+    help=f"File with more queries, JSON lines with any of: {', '.join((*QUERY_FIELDS, *SCOPES))}.",
+)
+@click.option("-k", default=10, show_default=True, help="Number of hits per query.")
+@query_options
+@click.option("--trec", type=click.Path(), help="Write a TREC run to this file instead of printing hits; - prints it.")
+@click.option("--explain", is_flag=True, help="Show what each term adds to the best hit of each query.")
+@click.option(
+    "--strategy",
+    default="bm25",
+    show_default=True,
+    help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON.",
+)
+@click.option(
+    "--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query, not --strategy."
+)
+@click.option(
+    "--execution",
+    type=click.Choice(EXECUTIONS),
+    default="auto",
+    show_default=True,
+    help="Score every posting (exhaustive), or skip those that cannot reach the best k (pruned). Hits are the same.",
+)
+@model_options
+@threads_option
+@backend_option
+@json_option
+@click.pass_context
+def search(
+    context: click.Context,
+    /,
+    index: str,
+    query: tuple[str, ...],
+    queries: str | None,
+    k: int,
+    query_options: QueryOptions,
+    trec: str | None,
+    explain: bool,
+    strategy: str,
+    policy: str | None,
+    execution: str,
+    models: Models,
+    threads: int,
+    backend: str | None,
+    as_json: bool,
+) -> None:
+    """Search INDEX for each QUERY, all in one batch.
+
+    INDEX is what `fanrank index` wrote, or the directory of `fanrank add`. Options such as --filter and --now hold for
+    the QUERY arguments; queries of a --queries file bring their own.
+    """
+    keywords = query_options.keywords()
+    batch = [Query(text, **keywords) for text in query]
+    if queries is not None:
+        batch += [parsed for _, parsed in read_json_lines(queries, parse_query)]
+    if not batch:
+        raise click.UsageError("nothing to search: give queries, or --queries FILE")
+    if policy is not None and is_given(context, "strategy"):
+        raise click.UsageError("--policy says which strategies answer; give --strategy or --policy, not both")
+    chosen = parse_strategy(strategy) if policy is None else policies.load(policy)[0]
+    # A model takes seconds to load; only what the strategy asks for is.
+    needed = Models(
+        encoder=models.encoder if chosen.dense else None,
+        embeddings=models.embeddings if models.encoder is None or chosen.dense else None,
+        term_encoder=models.term_encoder if chosen.learned else None,
+    )
+    engine = open_engine(index, backend=backend, **needed.load())
+    started = time.perf_counter()
+    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution)
+    elapsed = time.perf_counter() - started
+    if trec is not None:
+        _write_trec(hits, trec)
+        return
+    explanations = [hits.explain(row, found[0][0]) if explain and found else None for row, found in enumerate(hits)]
+    decisions = hits.decisions or (None,) * len(hits)
+    if as_json:
+        print_json(
+            {
+                "backend": hits.backend,
+                "strategy": chosen.to_dict(),
+                "seconds": elapsed,
+                "queries": _json_rows(batch, hits, decisions, explanations),
+            }
+        )
+        return
+    for asked, row, decision, explanation in zip(batch, hits, decisions, explanations, strict=True):
+        print_text(f"? {asked.text}" + (f"  ({_describe(decision)})" if decision else ""))
+        for rank, (name, score) in enumerate(row, 1):
+            click.echo(f"{rank:4}  {score:9.4f}  {name}")
+        if explanation:
+            print_text(str(explanation))
+    click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+
+
+def _write_trec(hits: Hits, path: str) -> None:
+    # All lines first: click puts an atomic file in place even when the block raises.
+    text = "".join(line + "\n" for line in hits.to_trec())
+    try:
+        with click.open_file(path, "w", encoding="utf-8", atomic=path != "-") as file:
+            file.write(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _json_rows(
+    batch: Sequence[Query], hits: Hits, decisions: Sequence[Decision | None], explanations: Sequence[Any]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": name,
+            "text": asked.text,
+            "hits": [{"rank": rank, "id": record, "score": score} for rank, (record, score) in enumerate(row, 1)],
+            **({"decision": decision.to_dict()} if decision else {}),
+            **({"explain": explanation.to_dict()} if explanation else {}),
+        }
+        for name, asked, row, decision, explanation in zip(
+            hits.query_ids(), batch, hits, decisions, explanations, strict=True
+        )
+    ]
+
+
+def _describe(decision: Decision) -> str:
+    """By what a query was answered, and why."""
+    parts = [decision.strategy]
+    if decision.escalated is not None:
+        confidence = "no confidence" if decision.confidence is None else f"confidence {decision.confidence:.3f}"
+        parts.append(f"{confidence}, threshold {decision.threshold:g}")
+    if decision.type is not None:
+        parts.append(f"type {decision.type}")
+    if decision.when is not None:
+        first, last = (datetime.fromtimestamp(end, timezone.utc) for end in (decision.when.start, decision.when.end))
+        parts.append(f"{decision.when.expression!r} is {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC")
+    if decision.entities:
+        parts.append("about " + ", ".join(f"{name} ({score:.2f})" for name, score in decision.entities.items()))
+    if decision.hints:
+        parts.append(f"asks for {' or '.join(decision.hints)}{', widened to all' if decision.widened else ''}")
+    parts += [f"without {channel}: {why}" for channel, why in decision.skipped.items()]
+    return f"{'; '.join(parts)}; {decision.milliseconds:.2f} ms"

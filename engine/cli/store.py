@@ -1,0 +1,125 @@
+"""`fanrank index`, `add`, `delete` and `stats`: commands that make, change and describe an index."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import click
+
+from ..engine import Engine
+from ..errors import DuplicateIdError, ForeignIndexError, RecordError
+from ..records.jsonl import read_json_lines, read_records
+from ..records.record import Record
+from ..storage.row_codec import RECORDS
+from .options import EngineParameters, Models, engine_options, json_option, model_options, open_engine
+from .output import print_result
+
+
+@click.command()
+@click.argument("records", type=click.Path())
+@click.argument("index", type=click.Path())
+@engine_options
+@model_options
+@json_option
+def index(records: str, index: str, parameters: EngineParameters, models: Models, as_json: bool) -> None:
+    """Build an INDEX directory from RECORDS (JSON lines with "id" and "text").
+
+    The index keeps no texts. For a memory that keeps them and can grow, use `fanrank add`.
+    """
+    engine = Engine(**models.load(), **parameters.keywords())
+    started = time.perf_counter()
+    try:
+        engine.add(read_records(records), progress=True)
+    except DuplicateIdError as error:
+        raise _name_lines(error, records) from None
+    built = time.perf_counter() - started
+    engine.save(index)
+    result = {"index": index, "build_seconds": built, **engine.stats()}
+    text = (
+        f"{result['documents']:,} records in {result['namespaces']:,} namespace(s), "
+        f"{result['postings']:,} postings, "
+        f"{result['bytes_per_posting']:.1f} bytes each, built in {built:.2f} s: {index}"
+    )
+    print_result(result, as_json, text)
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.argument("records", type=click.Path())
+@click.option("--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@engine_options
+@model_options
+@json_option
+@click.pass_context
+def add(
+    context: click.Context,
+    /,
+    path: str,
+    records: str,
+    replace: bool,
+    parameters: EngineParameters,
+    models: Models,
+    as_json: bool,
+) -> None:
+    """Add RECORDS (JSON lines) to the engine's directory PATH: all of them, or none after an error.
+
+    A directory that is not there is made. An existing directory keeps the parameters that it was made with.
+    """
+    given = parameters.given_keywords(context)
+    started = time.perf_counter()
+    with Engine.open(path, progress=True, **models.load(), **given) as engine:
+        try:
+            if replace:
+                count = engine.update(read_records(records), insert=True)
+            else:
+                count = engine.add(read_records(records), progress=True)
+        except DuplicateIdError as error:
+            raise _name_lines(error, records) from None
+        result = {"path": path, "added": count, "seconds": time.perf_counter() - started, **engine.stats()}
+    print_result(result, as_json, f"{count:,} records added, {result['documents']:,} there now: {path}")
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--namespace", default="", help="Namespace of the records. Default: the unnamed one.")
+@click.option("--missing-ok", is_flag=True, help="Ignore ids that are not there instead of failing.")
+@json_option
+def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as_json: bool) -> None:
+    """Delete the records with these IDS from the engine's directory PATH: all of them, or none after an error."""
+    if not os.path.exists(os.path.join(path, RECORDS)):
+        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
+    with Engine.open(path, progress=True) as engine:
+        count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
+        result = {"path": path, "removed": count, **engine.stats()}
+    print_result(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
+@json_option
+def stats(path: str, verify: bool, as_json: bool) -> None:
+    """Show sizes and state of the index or engine's directory PATH."""
+    with open_engine(path) as engine:
+        result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
+    print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    if result.get("missing") or result.get("extra"):
+        sys.exit(1)
+
+
+def _name_lines(error: DuplicateIdError, path: str) -> RecordError:
+    """The error with the lines of the file `path` on which the id stands."""
+    lines: dict[str, str] = {}
+    for line, record in read_json_lines(path, Record.from_dict):
+        if record.id == error.record_id:
+            if record.namespace in lines:
+                return DuplicateIdError(
+                    f"already the id of {lines[record.namespace]}; ids must be unique",
+                    where=line,
+                    record_id=record.id,
+                )
+            lines[record.namespace] = line
+    return error

@@ -1,0 +1,212 @@
+"""`fanrank tune`: a policy from labelled questions, or whether a policy still fits them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, fields
+
+import click
+
+from ..errors import ParameterError
+from ..evaluate.presets import LOADERS
+from ..route.confidence import CONFIDENCES
+from ..tune import command as tuning
+from ..tune.thresholds import MARGIN
+from ..tune.tuner import SYSTEMS
+from .evaluate import preset_option, split_option
+from .options import (
+    Models,
+    backend_option,
+    bundle,
+    embeddings_option,
+    encoder_option,
+    is_given,
+    json_option,
+    open_engine,
+)
+from .output import print_result
+from .values import detect_kind
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """Where the labelled questions come from."""
+
+    kind: str | None
+    questions: str | None
+    types_given: bool
+    preset: str
+    split: str
+
+    def source(self, path: str, models: Models, backend: str | None) -> tuning.Source:
+        """The records at `path` and the questions about them. Raises `ParameterError` where none are found."""
+        kind, engine = self.kind, None
+        if self.questions is not None:
+            kind, engine = None, open_engine(path, backend=backend, **models.load())
+        elif kind is None:
+            if os.path.isdir(path) and not os.path.exists(os.path.join(path, "queries.jsonl")):
+                raise ParameterError(
+                    f"{path}: no BEIR directory; for an index or an engine's directory give --questions"
+                )
+            kind = detect_kind(path)
+            if kind == "records":
+                raise ParameterError(f"{path}: records without questions; build an index of them and give --questions")
+        return tuning.Source(
+            path,
+            kind,
+            self.preset,
+            self.split,
+            models.encoder,
+            models.embeddings,
+            backend,
+            engine,
+            self.questions,
+            self.types_given,
+        )
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a policy is fitted; what `fanrank.engine.tune.tuner.tune` takes."""
+
+    metric: str
+    confidence: str
+    margin: float
+    folds: int
+
+
+question_options = bundle(
+    "source_options",
+    QuestionOptions,
+    click.option(
+        "--kind", type=click.Choice(list(LOADERS)), help="Kind of dataset at PATH. Default: told by its content."
+    ),
+    click.option(
+        "--questions",
+        type=click.Path(),
+        help="File with questions about PATH, which is then an index or an engine's directory: JSON lines with "
+        '"text", "relevant" (ids, or a map from ids to grades) and, if wanted, "type", "namespace", "now", "filter".',
+    ),
+    click.option(
+        "--types-given",
+        is_flag=True,
+        help="Queries will tell their type, so that no classifier has to be fitted to predict it.",
+    ),
+    preset_option,
+    split_option,
+)
+
+fit_options = bundle(
+    "fit",
+    FitOptions,
+    click.option(
+        "--metric",
+        default="hit@5",
+        show_default=True,
+        help="Quality that the policy keeps, such as hit@1, mrr, recall@5 or ndcg@10.",
+    ),
+    click.option(
+        "--confidence",
+        type=click.Choice(list(CONFIDENCES)),
+        default="margin",
+        show_default=True,
+        help="Measure of BM25's confidence that a cascade compares with its threshold.",
+    ),
+    click.option(
+        "--margin",
+        default=MARGIN,
+        show_default=True,
+        help="How much of the metric may be given up for a lower cost, from 0 to 1.",
+    ),
+    click.option(
+        "--folds",
+        type=click.IntRange(2),
+        default=5,
+        show_default=True,
+        help="Number of folds of the cross-validation.",
+    ),
+)
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@question_options
+@click.option(
+    "--labels",
+    type=click.IntRange(2),
+    help=f"Number of questions to tune on; the others confirm the policy. Default: {tuning.LABELS}, or all with "
+    "--check.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Random seed for drawing questions, folds and resamples.",
+)
+@click.option("--out", type=click.Path(), help="Write the policy to this file.")
+@click.option(
+    "--plot", "picture", type=click.Path(), help="Draw accuracy against time into this .svg, .png or .pdf file."
+)
+@click.option(
+    "--check", "policy", type=click.Path(), help="Tune nothing; exit 1 if the questions have drifted from this policy."
+)
+@click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    help=f"Strategy to choose from; repeatable. Default: {', '.join(SYSTEMS)}.",
+)
+@fit_options
+@bundle("models", Models, encoder_option, embeddings_option)
+@backend_option
+@json_option
+@click.pass_context
+def tune(
+    context: click.Context,
+    /,
+    path: str,
+    source_options: QuestionOptions,
+    labels: int | None,
+    seed: int,
+    out: str | None,
+    picture: str | None,
+    policy: str | None,
+    systems: tuple[str, ...],
+    fit: FitOptions,
+    models: Models,
+    backend: str | None,
+    as_json: bool,
+) -> None:
+    """Make a policy for the dataset or the records at PATH from labelled questions.
+
+    Every system answers all questions and is timed. The policy is the cheapest way to answer that stays within
+    --margin of the best system. Use it with `fanrank search --policy`. Leave the machine idle meanwhile, because times
+    are compared.
+    """
+    if policy is not None:
+        # What tunes; a default is no wish.
+        wishes = {"out": "out", "picture": "plot", "systems": "system"}
+        wishes |= {field.name: field.name for field in fields(FitOptions)}
+        given = [f"--{option}" for name, option in wishes.items() if is_given(context, name)]
+        if given:
+            raise click.UsageError(f"--check tunes nothing: leave out {', '.join(given)}")
+    source = source_options.source(path, models, backend)
+    if policy is not None:
+        report = tuning.checked(source, policy, labels=labels, seed=seed, progress=True)
+        print_result(report, as_json, tuning.render_drift(report))
+        if report["drifted"]:
+            sys.exit(1)
+        return
+    result = tuning.tuned(
+        source,
+        labels=labels or tuning.LABELS,
+        seed=seed,
+        out=out,
+        picture=picture,
+        systems=systems or None,
+        progress=True,
+        **vars(fit),
+    )
+    print_result(result, as_json, tuning.render_tuned(result))

