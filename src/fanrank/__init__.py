@@ -4,169 +4,86 @@
 >>> engine = fr.Engine.from_records([fr.Record("1", "error 4711 was fixed by a restart"), fr.Record("2", "lunch")])
 >>> engine.search(["fix for error 4711"], k=1)[0]
 [('1', 1.6696243286132812)]
+
+What most programs need is here. The rest is by theme:
+
+- `fanrank.errors`: what calls raise, and warnings
+- `fanrank.strategies`: channels, fusions, feedback and rerankers
+- `fanrank.routing`: classifiers, decisions, policy files, callbacks and costs
+- `fanrank.encoders`: texts to vectors and to weighted terms
+- `fanrank.text`: analyzers and BM25 methods
+- `fanrank.scopes`: filters, namespaces and time spans
+- `fanrank.reports`: explanations, health and drift
+- `fanrank.evaluation`: datasets, metrics, tests of significance and tuning
 """
 
-from .engine.encoders.cache import CachedEncoder
-from .engine.encoders.encoder import Encoder, OwnVectors
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from . import _public
+from . import encoders as encoders
+from . import errors as errors
+from . import reports as reports
+from . import routing as routing
+from . import scopes as scopes
+from . import strategies as strategies
+from . import text as text
+from .engine.encoders.encoder import OwnVectors
 from .engine.encoders.sentence import SentenceEncoder
-from .engine.encoders.sparse import SparseSentenceEncoder, TermEncoder, weights_of
 from .engine.engine import Engine
-from .engine.errors import (
-    BackendUnavailableError,
-    CacheError,
-    DamagedIndexError,
-    DamagedStoreError,
-    DatasetError,
-    DeadlineError,
-    DeviceMemoryError,
-    DuplicateIdError,
-    EncoderError,
-    FanrankError,
-    ForeignIndexError,
-    IndexFileError,
-    MissingExtraError,
-    ModelMismatchError,
-    NewerFormatError,
-    OverloadedError,
-    ParameterError,
-    PolicyFileError,
-    QueryError,
-    RecordError,
-    StorageError,
-    StoreLockedError,
-    UnknownIdError,
-)
-from .engine.feedback.registry import feedback_of
-from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
-from .engine.fuse.agent_rrf import RecencyWarning
-from .engine.fuse.alpha import fit_alpha
-from .engine.fuse.candidates import Candidates
-from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Strategy, Temporal
-from .engine.index.bm25 import BM25, METHODS
-from .engine.monitor.health import DriftReport, HealthReport
-from .engine.monitor.recency import Recency
-from .engine.namespace import Namespace
-from .engine.recall.conversation import PageRank
-from .engine.recall.optimizer import Optimizer
-from .engine.records.decision import Decision
+from .engine.errors import FanrankError
+from .engine.hybrid.strategy import Strategy
+from .engine.index.bm25 import BM25
 from .engine.records.entities import Relation
-from .engine.records.explanation import ChannelShare, Explanation, FusedExplanation, TermContribution
-from .engine.records.filters import Filter, col, parse_filter
+from .engine.records.filters import col
 from .engine.records.hits import Hits
 from .engine.records.jsonl import read_records
 from .engine.records.query import Query, SearchScope
 from .engine.records.record import Record
-from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Verdict, validate
-from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.cascade import Cascade
-from .engine.route.classifier import Classifier
-from .engine.route.cost import amortised, capacity
-from .engine.route.policy import load as load_policy
-from .engine.route.policy import save as save_policy
 from .engine.route.router import Router
 from .engine.serve.coalesce import Coalescer
-from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer
-from .engine.text.time_expressions.parse import When, parse_when
-from .engine.tune.drift import check as check_policy
-from .engine.tune.measure import Labelled
-from .engine.tune.tuner import tune
-from .engine.vectors.interaction import Interaction
+from .engine.text.time_expressions.parse import parse_when
+
+if TYPE_CHECKING:
+    from . import evaluation as evaluation
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        # The other themes hold what an engine imports anyway. This one would add 20 modules to every import.
+        # Type checkers do not see this function: it would make every misspelled name of the face pass.
+        if name == "evaluation":
+            return importlib.import_module(f"{__name__}.evaluation")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ANALYZERS",
     "BM25",
-    "METHODS",
-    "RRF",
-    "STRATEGIES",
-    "AgentRRF",
-    "Analyzer",
-    "BackendUnavailableError",
-    "CacheError",
-    "CachedEncoder",
-    "Candidates",
     "Cascade",
-    "CascadeRouter",
-    "ChannelShare",
-    "CheckedReranker",
-    "Classifier",
     "Coalescer",
-    "Conversation",
-    "CrossEncoderReranker",
-    "DamagedIndexError",
-    "DamagedStoreError",
-    "DatasetError",
-    "DeadlineError",
-    "Decay",
-    "Decision",
-    "Dense",
-    "DeviceMemoryError",
-    "DriftReport",
-    "DuplicateIdError",
-    "Encoder",
-    "EncoderError",
     "Engine",
-    "Explanation",
     "FanrankError",
-    "Filter",
-    "ForeignIndexError",
-    "FusedExplanation",
-    "Graph",
-    "HealthReport",
     "Hits",
-    "IndexFileError",
-    "Interaction",
-    "Labelled",
-    "Learned",
-    "Lexical",
-    "MinMax",
-    "MissingExtraError",
-    "ModelMismatchError",
-    "Namespace",
-    "NewerFormatError",
-    "Optimizer",
-    "OverloadedError",
     "OwnVectors",
-    "PageRank",
-    "ParameterError",
-    "PolicyFileError",
     "Query",
-    "QueryError",
-    "Recency",
-    "RecencyWarning",
     "Record",
-    "RecordError",
     "Relation",
-    "Retrieved",
     "Router",
-    "ScoreRRF",
     "SearchScope",
     "SentenceEncoder",
-    "SparseSentenceEncoder",
-    "StorageError",
-    "StoreLockedError",
     "Strategy",
-    "Temporal",
-    "TermContribution",
-    "TermEncoder",
-    "UnknownIdError",
-    "Verdict",
-    "When",
-    "ZScore",
-    "amortised",
-    "capacity",
-    "check_policy",
     "col",
-    "feedback_of",
-    "fit_alpha",
-    "get_analyzer",
-    "load_policy",
-    "parse_filter",
     "parse_when",
     "read_records",
-    "save_policy",
-    "tune",
-    "validate",
-    "weights_of",
 ]
+
+_THEMES = ("encoders", "errors", "evaluation", "reports", "routing", "scopes", "strategies", "text")
+
+_public.publish(__name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_THEMES, *(name for name in globals() if name.startswith("__"))})

@@ -1,0 +1,18 @@
+"""What an engine says of its work: explanations of scores, health, drift and recency."""
+
+from . import _public
+from .engine.monitor.health import DriftReport, HealthReport
+from .engine.monitor.recency import Recency
+from .engine.records.explanation import ChannelShare, Explanation, FusedExplanation, TermContribution
+
+__all__ = [
+    "ChannelShare",
+    "DriftReport",
+    "Explanation",
+    "FusedExplanation",
+    "HealthReport",
+    "Recency",
+    "TermContribution",
+]
+
+_public.publish(__name__)

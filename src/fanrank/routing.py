@@ -1,0 +1,22 @@
+"""What a `fanrank.Cascade` and a `fanrank.Router` decide by: classifiers, policy files, callbacks and costs."""
+
+from . import _public
+from .engine.records.decision import Decision
+from .engine.route.callbacks import CascadeRouter, Retrieved
+from .engine.route.classifier import Classifier
+from .engine.route.cost import amortised, capacity
+from .engine.route.policy import load as load_policy
+from .engine.route.policy import save as save_policy
+
+__all__ = [
+    "CascadeRouter",
+    "Classifier",
+    "Decision",
+    "Retrieved",
+    "amortised",
+    "capacity",
+    "load_policy",
+    "save_policy",
+]
+
+_public.publish(__name__)

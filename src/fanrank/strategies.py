@@ -1,0 +1,42 @@
+"""The parts of a `fanrank.Strategy`: channels, fusions, feedback and rerankers; and the named strategies."""
+
+from . import _public
+from .engine.feedback.pool import Feedback
+from .engine.feedback.registry import feedback_of
+from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
+from .engine.fuse.candidates import Candidates, Fused
+from .engine.fuse.fusion import Fusion
+from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Temporal
+from .engine.recall.conversation import PageRank
+from .engine.recall.optimizer import Optimizer
+from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Reranker
+from .engine.vectors.interaction import Interaction
+
+__all__ = [
+    "RRF",
+    "STRATEGIES",
+    "AgentRRF",
+    "Candidates",
+    "CheckedReranker",
+    "Conversation",
+    "CrossEncoderReranker",
+    "Decay",
+    "Dense",
+    "Feedback",
+    "Fused",
+    "Fusion",
+    "Graph",
+    "Interaction",
+    "Learned",
+    "Lexical",
+    "MinMax",
+    "Optimizer",
+    "PageRank",
+    "Reranker",
+    "ScoreRRF",
+    "Temporal",
+    "ZScore",
+    "feedback_of",
+]
+
+_public.publish(__name__)

@@ -1,0 +1,14 @@
+"""How texts become weighted terms: analyzers and the methods of BM25."""
+
+from . import _public
+from .engine.index.bm25 import METHODS
+from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer
+
+__all__ = [
+    "ANALYZERS",
+    "METHODS",
+    "Analyzer",
+    "get_analyzer",
+]
+
+_public.publish(__name__)
