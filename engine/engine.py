@@ -74,10 +74,10 @@ AnyRecord = Record | Mapping[str, Any]
 class Engine:
     """A batch retrieval engine over records that grow while they are searched.
 
-    ``analyzer`` names a text analyzer (`fanrank.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf`` and
-    ``fields`` are the BM25 parameters (see `fanrank.BM25`); ``columns`` declares metadata columns beside the built-in
-    ones, ``{"project": "category", "priority": "number"}``, read from `Record.extra`. ``window`` is the length of a
-    time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule.
+    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
+    and ``fields`` are the BM25 parameters (see `fanrank.BM25`); ``columns`` declares metadata columns beside the
+    built-in ones, ``{"project": "category", "priority": "number"}``, read from `Record.extra`. ``window`` is the length
+    of a time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule.
     ``encoder`` makes records and queries comparable by their vectors: a model's name or path, or an `Encoder`, such as
     `OwnVectors` for vectors that the caller brings. Its name, version and dimension are the engine's `pin`, kept with
     the records; vectors of another model are refused. ``term_encoder`` gives records and queries that bring none

@@ -251,10 +251,10 @@ def test_bounded_memory(name: str) -> None:
 
     # Room for the segment and the candidates of a few queries: three tiles of 32 places each, 12 bytes a place.
     assert answer(limited(12 * 3 * 32 * 4).search(batch, 50)) == expected
-    with pytest.raises(fr.DeviceMemoryError, match=r"ask in smaller batches"):
+    with pytest.raises(fr.errors.DeviceMemoryError, match=r"ask in smaller batches"):
         limited(100).search(batch, 50)
     with pytest.raises(
-        fr.DeviceMemoryError, match=rf"{held:,} bytes are needed on .*, where {held - 1:,} are free and 0"
+        fr.errors.DeviceMemoryError, match=rf"{held:,} bytes are needed on .*, where {held - 1:,} are free and 0"
     ):
         limited(-1).search(batch, 50)
     assert answer(limited(1 << 20).search(batch, 50)) == expected
@@ -287,7 +287,7 @@ def test_out_of_memory_is_answered_by_smaller_launches(name: str, monkeypatch: p
     assert sizes[0] == distinct
     assert sum(size for size in sizes if size <= 7) == distinct
     monkeypatch.setattr(device_search, "make_launch", scarce(0))
-    with pytest.raises(fr.DeviceMemoryError, match=r"no room for a single query beside .* serve from the CPU"):
+    with pytest.raises(fr.errors.DeviceMemoryError, match=r"no room for a single query beside .* serve from the CPU"):
         engine.search(batch, 5)
 
 
@@ -337,16 +337,16 @@ def test_tensors_that_match_nothing(name: str) -> None:
         assert (hits.scores == -torch.inf).all()
     assert ask([0], [0, 1], k=0).scores.shape == (1, 0)
     assert ask([], [0]).scores.shape == (0, 3)
-    with pytest.raises(fr.ParameterError, match=r"k must lie in \[0, 1024\], not 1025"):
+    with pytest.raises(fr.errors.ParameterError, match=r"k must lie in \[0, 1024\], not 1025"):
         ask([0], [0, 1], k=1025)
-    with pytest.raises(fr.QueryError, match=r"offsets must hold one number more"):
+    with pytest.raises(fr.errors.QueryError, match=r"offsets must hold one number more"):
         ask([0], [])
-    with pytest.raises(fr.QueryError, match=r"terms must be an int32 or int64 vector on"):
+    with pytest.raises(fr.errors.QueryError, match=r"terms must be an int32 or int64 vector on"):
         engine.search_tensors(torch.zeros(1, device=where), torch.zeros(2, dtype=torch.int64, device=where))
     one = torch.zeros(1, dtype=torch.int64, device=where)
-    with pytest.raises(fr.QueryError, match="there are 1 terms but 2 weights"):
+    with pytest.raises(fr.errors.QueryError, match="there are 1 terms but 2 weights"):
         engine.search_tensors(one, torch.tensor([0, 1], device=where), torch.tensor([1, 1], device=where))
-    with pytest.raises(fr.BackendUnavailableError, match=r"needs a backend on a device, and \w+ serves"):
+    with pytest.raises(fr.errors.BackendUnavailableError, match=r"needs a backend on a device, and \w+ serves"):
         engine.to("cpu").search_tensors(one, one)
 
 
@@ -460,7 +460,7 @@ def test_encoded_batches_follow_query_tf(name: str) -> None:
         plain = engine.search(batch, 5)
         assert found.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
         assert found.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
-    with pytest.raises(fr.QueryError, match="encode takes a batch"):
+    with pytest.raises(fr.errors.QueryError, match="encode takes a batch"):
         engine.encode("tea")
 
 
@@ -505,7 +505,10 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
         assert hits.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
         assert hits.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
     fresh = torch.zeros(77, dtype=torch.int64, device="cuda")
-    with pytest.raises(fr.QueryError, match="call once before the capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+    with (
+        pytest.raises(fr.errors.QueryError, match="call once before the capture"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
         engine.search_tensors(fresh, torch.tensor([0, 77], device="cuda"), k=3)
 
 
@@ -593,5 +596,5 @@ def test_times_are_counted_against_the_devices_room(name: str) -> None:
     engine.search(["a1"], execution="exhaustive")
     residency = engine.backend.device.residency  # type: ignore[union-attr]
     residency.limit = residency.bytes + 8
-    with pytest.raises(fr.DeviceMemoryError):
+    with pytest.raises(fr.errors.DeviceMemoryError):
         engine.search(query)

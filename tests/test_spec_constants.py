@@ -76,11 +76,11 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("A075 escalates to agent_rrf", Cascade().escalate, STRATEGIES["agent_rrf"]),
     ("A076 tau", Cascade().tau, 0.10),
     ("A078 no classifier", (Cascade().classifier, Cascade().taus), (None, None)),
-    ("A080 margin", default(fr.tune, "margin"), 0.005),
+    ("A080 margin", default(fr.evaluation.tune, "margin"), 0.005),
     ("A084 confidences", (tuple(CONFIDENCES), Cascade().confidence), (("margin", "fraction", "entropy"), "margin")),
     ("A085 ms", (BM25_MS, ESCALATED_MS, CLASSIFIER_MS), (0.4, 53.2, 0.5)),
     ("A086 taus", TAUS, (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)),
-    ("A089 folds, seed", (routing.FOLDS, routing.SEED, default(fr.tune, "folds")), (5, 42, 5)),
+    ("A089 folds, seed", (routing.FOLDS, routing.SEED, default(fr.evaluation.tune, "folds")), (5, 42, 5)),
     ("A091 ms", ENCODER_MS, 52.0),
     (
         "A095 table",

@@ -367,7 +367,7 @@ def agreement(found: Sequence[fr.Hits], expected: Found, size: int, k: int) -> f
     for number, hits in enumerate(found):
         own = slice(number * size, (number + 1) * size)
         scores, documents, counts = (part[own] for part in expected)
-        wanted = np.where(documents[:, :k] < 0, -np.inf, scores[:, :k] / fr.engine.bm25.SCALE)
+        wanted = np.where(documents[:, :k] < 0, -np.inf, scores[:, :k] / fr.engine.index.bm25.SCALE)
         equal = (hits.scores == wanted).all(axis=1) & (hits.documents == documents[:, :k]).all(axis=1)
         same.append(equal & (hits.counts == np.minimum(counts, k)))
     return float(np.concatenate(same).mean())

@@ -232,5 +232,5 @@ def check_reranker(reranker: object) -> None:
     if reranker is not None and not isinstance(reranker, CheckedReranker):
         raise ParameterError(
             f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "
-            "with the verdict of fanrank.validate, or with unchecked=True"
+            "with the verdict of fanrank.evaluation.validate, or with unchecked=True"
         )

@@ -99,7 +99,7 @@ BAD_RECORDS: list[Any] = [
 def test_bad_records(engine: fr.Engine, bad: Any, message: str) -> None:
     before = state(engine)
     good: list[Any] = [fr.Record("8", "fresh words", role="fresh", namespace="fresh"), {"id": "a", "text": "more"}]
-    with pytest.raises(fr.RecordError, match=message) as caught:
+    with pytest.raises(fr.errors.RecordError, match=message) as caught:
         engine.add([*good, bad, *good])
     assert str(caught.value).startswith("record 3")
     assert isinstance(caught.value, ValueError)
@@ -107,7 +107,7 @@ def test_bad_records(engine: fr.Engine, bad: Any, message: str) -> None:
 
 
 def test_where_and_id_can_be_read_off_the_error(engine: fr.Engine) -> None:
-    with pytest.raises(fr.RecordError) as caught:
+    with pytest.raises(fr.errors.RecordError) as caught:
         engine.add([{"id": "9", "text": 5}])
     assert (caught.value.where, caught.value.record_id) == ("record 1", "9")
     assert str(caught.value) == "record 1, id '9': 'text' must be a string, not int"
@@ -123,16 +123,16 @@ def test_duplicate_ids(engine: fr.Engine, chunk: int, position: int, taken: str)
     records.insert(position + (taken == "n0"), fr.Record(taken, "again"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writes, "BUILD_CHUNK", chunk)
-        with pytest.raises(fr.DuplicateIdError, match="already taken") as caught:
+        with pytest.raises(fr.errors.DuplicateIdError, match="already taken") as caught:
             engine.add(records)
     assert caught.value.record_id == taken
-    assert isinstance(caught.value, fr.RecordError)
+    assert isinstance(caught.value, fr.errors.RecordError)
     assert_unharmed(engine, before)
 
 
 def test_the_same_id_elsewhere_is_no_duplicate(engine: fr.Engine) -> None:
     engine.add([fr.Record("2", "tea", namespace="bob"), fr.Record("2", "tea", namespace="carol")])
-    with pytest.raises(fr.DuplicateIdError, match="namespace 'bob', id '2'"):
+    with pytest.raises(fr.errors.DuplicateIdError, match="namespace 'bob', id '2'"):
         engine.add([fr.Record("2", "tea", namespace="bob")])
 
 
@@ -140,14 +140,14 @@ def test_the_same_id_elsewhere_is_no_duplicate(engine: fr.Engine) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda made: made.delete(["1", "nobody", "2"]), fr.UnknownIdError, "'nobody'; nothing was changed"),
-        (lambda made: made.delete(["3"], namespace="bob"), fr.UnknownIdError, "'3' in namespace 'bob'"),
-        (lambda made: made.delete(["1", 5]), fr.RecordError, "an id must be a string, not 5"),
-        (lambda made: made.delete("1"), fr.RecordError, "delete takes a batch"),
-        (lambda made: made.update(fresh("1", "2", "nobody")), fr.UnknownIdError, "'nobody'"),
-        (lambda made: made.update(fresh("1", "2", "1")), fr.DuplicateIdError, "id '1'.*already taken"),
-        (lambda made: made.update(fresh("1", "x", "y", "x"), insert=True), fr.DuplicateIdError, "id 'x'"),
-        (lambda made: made.update([*fresh("1", "2"), {"id": "3"}]), fr.RecordError, "record 3, id '3': 'text'"),
+        (lambda made: made.delete(["1", "nobody", "2"]), fr.errors.UnknownIdError, "'nobody'; nothing was changed"),
+        (lambda made: made.delete(["3"], namespace="bob"), fr.errors.UnknownIdError, "'3' in namespace 'bob'"),
+        (lambda made: made.delete(["1", 5]), fr.errors.RecordError, "an id must be a string, not 5"),
+        (lambda made: made.delete("1"), fr.errors.RecordError, "delete takes a batch"),
+        (lambda made: made.update(fresh("1", "2", "nobody")), fr.errors.UnknownIdError, "'nobody'"),
+        (lambda made: made.update(fresh("1", "2", "1")), fr.errors.DuplicateIdError, "id '1'.*already taken"),
+        (lambda made: made.update(fresh("1", "x", "y", "x"), insert=True), fr.errors.DuplicateIdError, "id 'x'"),
+        (lambda made: made.update([*fresh("1", "2"), {"id": "3"}]), fr.errors.RecordError, "record 3, id '3': 'text'"),
     ],
 )
 def test_changes_that_fail(
@@ -199,7 +199,7 @@ def test_a_broken_line_in_a_file(engine: fr.Engine, tmp_path: Path, line: bytes,
     before = state(engine)
     path = tmp_path / "r.jsonl"
     path.write_bytes(b'{"id": "a", "text": "fresh"}\n\n' + line + b'\n{"id": "b", "text": "fresh"}\n')
-    with pytest.raises(fr.RecordError, match=message) as caught:
+    with pytest.raises(fr.errors.RecordError, match=message) as caught:
         engine.add(fr.read_records(path))
     assert str(caught.value).startswith("r.jsonl:3")
     assert_unharmed(engine, before)
@@ -211,18 +211,18 @@ def test_a_broken_line_in_the_middle_of_100_000(engine: fr.Engine, tmp_path: Pat
     lines[61_233] = lines[61_233][:-2]
     path = tmp_path / "big.jsonl"
     path.write_text("\n".join(lines))
-    with pytest.raises(fr.RecordError, match=r"^big\.jsonl:61234: not JSON"):
+    with pytest.raises(fr.errors.RecordError, match=r"^big\.jsonl:61234: not JSON"):
         engine.add(fr.read_records(path))
     assert_unharmed(engine, before)
 
 
 @pytest.mark.parametrize("make", [lambda folder: folder, lambda folder: folder / "none.jsonl"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    with pytest.raises(fr.StorageError, match="cannot be read"):
+    with pytest.raises(fr.errors.StorageError, match="cannot be read"):
         list(fr.read_records(make(tmp_path)))
 
 
-@pytest.mark.parametrize("analyzer", fr.ANALYZERS)
+@pytest.mark.parametrize("analyzer", fr.text.ANALYZERS)
 def test_lone_surrogates_in_texts_separate_words(analyzer: str, tmp_path: Path) -> None:
     texts = [f"apple{LONE}banana", f"{LONE}cherry \udfff", LONE, "apple cherry"]
     clean = [text.replace(LONE, " ").replace("\udfff", " ") for text in texts]
@@ -292,7 +292,7 @@ def test_empty_documents_and_strange_texts() -> None:
 )
 def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) -> None:
     before = state(engine)
-    with pytest.raises(fr.QueryError, match=message):
+    with pytest.raises(fr.errors.QueryError, match=message):
         engine.search(queries)
     assert_unharmed(engine, before)
 
@@ -327,7 +327,7 @@ def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) ->
     ],
 )
 def test_bad_queries(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(fr.QueryError, match=message) as caught:
+    with pytest.raises(fr.errors.QueryError, match=message) as caught:
         fr.Query(**{"text": "tea", **options})
     assert isinstance(caught.value, ValueError)
 
@@ -348,14 +348,14 @@ def test_bad_queries(options: dict[str, Any], message: str) -> None:
 )
 def test_bad_filter_values(engine: fr.Engine, wanted: Any, message: str) -> None:
     before = state(engine)
-    with pytest.raises(fr.QueryError, match=message):
+    with pytest.raises(fr.errors.QueryError, match=message):
         engine.search(["tea", fr.Query("tea", filter=wanted)])
     assert_unharmed(engine, before)
 
 
 @pytest.mark.parametrize("name", ["namespace", "id"])
 def test_a_query_whose_names_are_no_strings(name: str) -> None:
-    with pytest.raises(fr.QueryError, match=name):
+    with pytest.raises(fr.errors.QueryError, match=name):
         fr.Query("tea", **{name: 5})  # type: ignore[arg-type]
 
 
@@ -372,7 +372,7 @@ def test_a_query_whose_names_are_no_strings(name: str) -> None:
 )
 def test_bad_k(engine: fr.Engine, k: Any) -> None:
     before = state(engine)
-    with pytest.raises(fr.QueryError, match="k must be"):
+    with pytest.raises(fr.errors.QueryError, match="k must be"):
         engine.search(["tea"], k)
     assert_unharmed(engine, before)
 
@@ -381,7 +381,7 @@ def test_bad_k(engine: fr.Engine, k: Any) -> None:
 def test_an_answer_that_no_memory_holds(engine: fr.Engine, k: int) -> None:
     before = state(engine)
     for queries, default in ((["tea"], k), ([fr.Query("tea", k=k), "milk"], 1)):
-        with pytest.raises(fr.QueryError, match="ask for fewer"):
+        with pytest.raises(fr.errors.QueryError, match="ask for fewer"):
             engine.search(queries, default)
     assert_unharmed(engine, before)
 
@@ -395,36 +395,36 @@ def test_k_above_the_number_of_records_is_fine(engine: fr.Engine, k: int) -> Non
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, None, "2"])
 def test_bad_threads(engine: fr.Engine, threads: Any) -> None:
-    with pytest.raises(fr.ParameterError, match="threads must be 1 or more"):
+    with pytest.raises(fr.errors.ParameterError, match="threads must be 1 or more"):
         engine.search(["tea"], threads=threads)
 
 
 @pytest.mark.parametrize("execution", ["fast", "", None, ["auto"]])
 def test_bad_executions(engine: fr.Engine, execution: Any) -> None:
-    with pytest.raises(fr.ParameterError, match=r"unknown execution .*; there are: auto, exhaustive, pruned"):
+    with pytest.raises(fr.errors.ParameterError, match=r"unknown execution .*; there are: auto, exhaustive, pruned"):
         engine.search(["tea"], execution=execution)
 
 
 @pytest.mark.parametrize("analyzer", ["klingon", "", None, 5])
 def test_bad_analyzers(analyzer: Any) -> None:
-    with pytest.raises(fr.ParameterError, match="no analyzer"):
+    with pytest.raises(fr.errors.ParameterError, match="no analyzer"):
         fr.Engine(analyzer=analyzer)
 
 
 def test_every_named_error_is_also_the_builtin_one() -> None:
     pairs = [
-        (fr.ParameterError, ValueError),
-        (fr.RecordError, ValueError),
-        (fr.DuplicateIdError, ValueError),
-        (fr.QueryError, ValueError),
-        (fr.DatasetError, ValueError),
-        (fr.UnknownIdError, LookupError),
-        (fr.BackendUnavailableError, RuntimeError),
-        (fr.MissingExtraError, ImportError),
-        (fr.StorageError, OSError),
-        (fr.ForeignIndexError, OSError),
-        (fr.NewerFormatError, OSError),
-        (fr.DamagedIndexError, OSError),
+        (fr.errors.ParameterError, ValueError),
+        (fr.errors.RecordError, ValueError),
+        (fr.errors.DuplicateIdError, ValueError),
+        (fr.errors.QueryError, ValueError),
+        (fr.errors.DatasetError, ValueError),
+        (fr.errors.UnknownIdError, LookupError),
+        (fr.errors.BackendUnavailableError, RuntimeError),
+        (fr.errors.MissingExtraError, ImportError),
+        (fr.errors.StorageError, OSError),
+        (fr.errors.ForeignIndexError, OSError),
+        (fr.errors.NewerFormatError, OSError),
+        (fr.errors.DamagedIndexError, OSError),
     ]
     for own, builtin in pairs:
         assert issubclass(own, fr.FanrankError)
@@ -437,19 +437,19 @@ def test_a_filter_from_a_generator_can_be_asked_twice(engine: fr.Engine) -> None
 
 
 def test_more_slips_that_are_named(engine: fr.Engine) -> None:
-    with pytest.raises(fr.QueryError, match="ask for fewer"):
+    with pytest.raises(fr.errors.QueryError, match="ask for fewer"):
         engine.search([], k=10**30)
-    with pytest.raises(fr.UnknownIdError):
+    with pytest.raises(fr.errors.UnknownIdError):
         engine.explain("tea", LONE)
-    with pytest.raises(fr.UnknownIdError):
+    with pytest.raises(fr.errors.UnknownIdError):
         engine.delete([LONE])
     assert engine.delete([LONE, "none"], missing_ok=True) == 0
-    with pytest.raises(fr.ParameterError, match="lone surrogates"):
+    with pytest.raises(fr.errors.ParameterError, match="lone surrogates"):
         fr.Engine(fields={"text": 1.0, LONE: 1.0})
-    with pytest.raises(fr.ParameterError, match="field's name"):
+    with pytest.raises(fr.errors.ParameterError, match="field's name"):
         fr.Engine(fields={"text": 1.0, 3: 1.0})  # type: ignore[dict-item]
     for records in (5, fr.Record("9", "tea"), {"id": "9", "text": "tea"}, "tea"):
-        with pytest.raises(fr.RecordError, match="pass a list"):
+        with pytest.raises(fr.errors.RecordError, match="pass a list"):
             engine.add(records)  # type: ignore[arg-type]
-        with pytest.raises(fr.RecordError, match="pass a list"):
+        with pytest.raises(fr.errors.RecordError, match="pass a list"):
             engine.update(records)  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_a_large_batch_is_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (engine.stats()["writes"], engine.stats()["commits"]) == (1, 1)
         before = engine.stats()
         for bad in ([*records(30, 30), fr.Record("r44", "twice")], [*records(30, 30), {"id": "bad", "text": 3}]):
-            with pytest.raises(fr.RecordError):
+            with pytest.raises(fr.errors.RecordError):
                 engine.add(bad)
         assert engine.stats() == before
         assert engine.update(records(30)) == 30
@@ -134,9 +134,9 @@ def test_options_are_kept_and_must_not_differ(tmp_path: Path) -> None:
         ("analyzer", "full"), ("method", "lucene"), ("k1", 1.2), ("fields", {"text": 1.0}), ("columns", {}),
         ("window", 60.0), ("epsilon", 0.05), ("max_windows", 4),
     ):  # fmt: skip
-        with pytest.raises(fr.ParameterError, match=rf"was made with {name} = .*make another directory"):
+        with pytest.raises(fr.errors.ParameterError, match=rf"was made with {name} = .*make another directory"):
             fr.Engine.open(tmp_path, **{name: other})
-    with pytest.raises(fr.ParameterError, match="window"):
+    with pytest.raises(fr.errors.ParameterError, match="window"):
         fr.Engine.open(tmp_path, window=0.0)
     # A refused open lets go of the lock.
     fr.Engine.open(tmp_path).close()
@@ -144,7 +144,7 @@ def test_options_are_kept_and_must_not_differ(tmp_path: Path) -> None:
 
 def test_one_writer_and_what_it_refuses(tmp_path: Path) -> None:
     engine = filled(tmp_path)
-    with pytest.raises(fr.StoreLockedError, match=f"process {os.getpid()} writes"):
+    with pytest.raises(fr.errors.StoreLockedError, match=f"process {os.getpid()} writes"):
         fr.Engine.open(tmp_path)
     with fr.Engine.open(tmp_path, read_only=True) as reader:
         assert answers(reader) == stated()
@@ -156,7 +156,7 @@ def test_one_writer_and_what_it_refuses(tmp_path: Path) -> None:
         ]
         before = reader.stats()["vocabulary"]
         for write in writes:
-            with pytest.raises(fr.StorageError, match="read_only=True"):
+            with pytest.raises(fr.errors.StorageError, match="read_only=True"):
                 write()
         assert answers(reader) == stated()
         assert reader.stats()["vocabulary"] == before
@@ -170,14 +170,14 @@ def test_one_writer_and_what_it_refuses(tmp_path: Path) -> None:
         lambda: engine.fetch(["r6"]),
     ]
     for write in closed:
-        with pytest.raises(fr.StorageError, match="closed"):
+        with pytest.raises(fr.errors.StorageError, match="closed"):
             write()
     # What is in memory still answers.
     assert answers(engine) == stated()
     in_memory = fr.Engine.from_records(records(3), analyzer="minimal")
     in_memory.close()
     for write in (lambda: in_memory.add(records(1, 9)), lambda: in_memory.drop("")):
-        with pytest.raises(fr.StorageError, match="closed"):
+        with pytest.raises(fr.errors.StorageError, match="closed"):
             write()
     assert len(in_memory) == 3
 
@@ -185,19 +185,19 @@ def test_one_writer_and_what_it_refuses(tmp_path: Path) -> None:
 def test_a_context_lets_go(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="on purpose"), filled(tmp_path) as engine:
         raise RuntimeError("on purpose")
-    with pytest.raises(fr.StorageError, match="closed"):
+    with pytest.raises(fr.errors.StorageError, match="closed"):
         engine.add(records(1, 99))
     with fr.Engine.open(tmp_path) as again:
         assert answers(again) == stated()
 
 
 def test_nothing_to_read_and_what_is_not_ours(tmp_path: Path) -> None:
-    with pytest.raises(fr.ForeignIndexError, match="no fanrank records"):
+    with pytest.raises(fr.errors.ForeignIndexError, match="no fanrank records"):
         fr.Engine.open(tmp_path / "none", read_only=True)
     assert not (tmp_path / "none").exists()
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "file").write_text("of another program")
-    with pytest.raises(fr.ForeignIndexError, match="other files"):
+    with pytest.raises(fr.errors.ForeignIndexError, match="other files"):
         fr.Engine.open(tmp_path / "else")
     assert [file.name for file in (tmp_path / "else").iterdir()] == ["file"]
 
@@ -412,7 +412,7 @@ def test_without_an_index_keywords_are_scanned_for(tmp_path: Path, monkeypatch: 
             ["2", "1"], ["1"], ["2"], ["4"], [], ["2"], ["u4", "u3"],
         ]  # fmt: skip
         assert hits.scores[0, 0] == 1.0
-        with pytest.raises(fr.UnknownIdError):
+        with pytest.raises(fr.errors.UnknownIdError):
             hits.explain(0, "1")
         assert engine.fetch(["3"]) == [fr.Record("3", "lunch")]
         report = engine.health()
@@ -444,7 +444,7 @@ def test_what_opening_behind_fails_with_comes_with_the_next_call(
     filled(tmp_path).close()
 
     def fails(self: OpenIndex, progress: bool = False) -> None:
-        raise fr.StorageError("the disk is gone")
+        raise fr.errors.StorageError("the disk is gone")
 
     with monkeypatch.context() as patched:
         patched.setattr(OpenIndex, "fill", fails)
@@ -452,7 +452,7 @@ def test_what_opening_behind_fails_with_comes_with_the_next_call(
         assert settled(engine)
         for call in (lambda: engine.search(["a1"]), lambda: engine.add(records(1, 99)), lambda: len(engine)):
             # Not the reason itself, which may name another tenant's record.
-            with pytest.raises(fr.StorageError, match=r"could not be built \(StorageError\)"):
+            with pytest.raises(fr.errors.StorageError, match=r"could not be built \(StorageError\)"):
                 call()
         assert str(engine.opening_error) == "the disk is gone"
         engine.close()
@@ -532,7 +532,7 @@ def test_a_checkpoint_that_fails_stops_nobody(tmp_path: Path, monkeypatch: pytes
     engine.index.memory.join()
     assert engine.stats()["checkpoints"] == 0
     failpoints.arm(point, action=disk_full)
-    with pytest.raises(fr.StorageError, match="No space left"):
+    with pytest.raises(fr.errors.StorageError, match="No space left"):
         engine.flush()
     assert len(engine) == 38
     engine.delete(["r3", "r4", "r29"])
@@ -561,7 +561,7 @@ def test_a_checkpoint_that_fails_stops_nobody(tmp_path: Path, monkeypatch: pytes
 def test_a_close_that_cannot_save_still_lets_go(tmp_path: Path) -> None:
     engine = filled(tmp_path)
     failpoints.arm("checkpoint.part", action=disk_full)
-    with pytest.raises(fr.StorageError, match="No space left"):
+    with pytest.raises(fr.errors.StorageError, match="No space left"):
         engine.close()
     with fr.Engine.open(tmp_path) as again:
         assert answers(again) == stated()
@@ -588,13 +588,13 @@ def test_a_saved_index_opens_in_memory(tmp_path: Path) -> None:
         engine.save(tmp_path / "saved")
         loaded = fr.Engine.load(tmp_path / "saved")
         assert answers(loaded) == stated()
-        with pytest.raises(fr.StorageError, match="in memory"):
+        with pytest.raises(fr.errors.StorageError, match="in memory"):
             loaded.fetch(["r1"])
         assert loaded.add(records(1, 99)) == 1
         assert len(loaded) == len(engine) + 1
     # The directory's own index is none to load from elsewhere, and no place to save to.
     assert answers(fr.Engine.load(tmp_path / "engine" / "index")) == stated()
-    with pytest.raises(fr.ForeignIndexError):
+    with pytest.raises(fr.errors.ForeignIndexError):
         loaded.save(tmp_path / "engine")
 
 
@@ -626,5 +626,5 @@ def test_the_index_is_compared_with_the_records(tmp_path: Path) -> None:
         memory._become({**whole, "t9": whole["t0"]})
         assert engine.verify() == {"records": 28, "missing": 0, "extra": 8}
         memory._become(whole)
-    with pytest.raises(fr.StorageError, match="keeps no records to compare with"):
+    with pytest.raises(fr.errors.StorageError, match="keeps no records to compare with"):
         fr.Engine().verify()

@@ -170,7 +170,7 @@ def test_a_tenant_observes_nothing_of_others(pair: list[fr.Engine]) -> None:
         assert seen[0] == seen[1]
         return seen[0]
 
-    def tenant(engine: fr.Engine) -> fr.Namespace:
+    def tenant(engine: fr.Engine) -> fr.scopes.Namespace:
         return engine.namespace(A)
 
     for name in history.backends():
@@ -218,7 +218,7 @@ def test_a_tenant_fetches_its_own_alone(tmp_path: Path) -> None:
         assert engine.namespace(B).fetch(["1", "2"]) == [None, None]
         assert engine.namespace(A).fetch(["1"]) == [fr.Record("1", "a1", A)]
         assert engine.namespaces == (A,)
-    with pytest.raises(fr.StorageError, match="in memory"):
+    with pytest.raises(fr.errors.StorageError, match="in memory"):
         fr.Engine().namespace(A).fetch(["1"])
 
 
@@ -243,11 +243,11 @@ def test_a_handle_is_a_namespace() -> None:
     assert tenant.search(["a1", "c3"]).counts.tolist() == [0, 1]
     # A batch that names another namespace is refused whole.
     for failing in (tenant.add, tenant.update):
-        with pytest.raises(fr.RecordError, match="another namespace"):
+        with pytest.raises(fr.errors.RecordError, match="another namespace"):
             failing([fr.Record("new", "a1"), fr.Record("new", "a1", B)])
-    with pytest.raises(fr.QueryError, match="query 1 names another namespace"):
+    with pytest.raises(fr.errors.QueryError, match="query 1 names another namespace"):
         tenant.search(["a1", fr.Query("a1", namespace=B)])
-    with pytest.raises(fr.QueryError, match="namespace's name"):
+    with pytest.raises(fr.errors.QueryError, match="namespace's name"):
         engine.namespace(3)  # type: ignore[arg-type]
     assert len(tenant) == 2
     tenant.drop()

@@ -51,7 +51,7 @@ def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> No
 def test_chosen_by_argument() -> None:
     chosen = backend.choose("numpy")
     assert (chosen.name, chosen.reason) == ("numpy", "asked for by the caller")
-    with pytest.raises(fr.BackendUnavailableError) as caught:
+    with pytest.raises(fr.errors.BackendUnavailableError) as caught:
         fr.Engine(backend="cuda")
     assert str(caught.value) == "backend 'cuda' (asked for by the caller) cannot serve: no driver"
     assert isinstance(caught.value, RuntimeError)
@@ -62,7 +62,7 @@ def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FANRANK_BACKEND", "numpy")
     assert backend.choose().reason == "asked for by FANRANK_BACKEND"
     monkeypatch.setenv("FANRANK_BACKEND", "triton")
-    with pytest.raises(fr.BackendUnavailableError, match=r"'triton' \(asked for by FANRANK_BACKEND\).*no torch"):
+    with pytest.raises(fr.errors.BackendUnavailableError, match=r"'triton' \(asked for by FANRANK_BACKEND\).*no torch"):
         fr.Engine()
     # The argument goes before the environment, and an empty variable is none.
     assert fr.Engine(backend="numpy").backend.name == "numpy"
@@ -72,18 +72,19 @@ def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        fr.BackendUnavailableError, match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, cuda-host, nu"
+        fr.errors.BackendUnavailableError,
+        match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, cuda-host, nu",
     ):
         fr.Engine(backend="tpu")
     monkeypatch.setenv("FANRANK_BACKEND", "NumPy")
-    with pytest.raises(fr.BackendUnavailableError, match=r"no backend 'NumPy' \(asked for by FANRANK_BACKEND\)"):
+    with pytest.raises(fr.errors.BackendUnavailableError, match=r"no backend 'NumPy' \(asked for by FANRANK_BACKEND\)"):
         fr.Engine()
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "numpy", probe("numpy", False, "no luck"))
-    with pytest.raises(fr.BackendUnavailableError) as caught:
+    with pytest.raises(fr.errors.BackendUnavailableError) as caught:
         backend.choose()
     assert str(caught.value) == (
         "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: only by name; "
@@ -101,14 +102,14 @@ def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(backend._PROBES, "triton", probe("triton", True, "interpreted", by_name=True))
     assert backend.choose().name in backend.CPU
     with pytest.raises(
-        fr.BackendUnavailableError, match=r"cannot serve from cuda: no backend can serve: .*only by name"
+        fr.errors.BackendUnavailableError, match=r"cannot serve from cuda: no backend can serve: .*only by name"
     ):
         fr.Engine().to("cuda")
 
 
 def test_bounds_on_device_memory_are_checked() -> None:
     for wrong in (0, -5, True, 1.5, "5"):
-        with pytest.raises(fr.ParameterError, match="max_device_bytes must be 1 or more"):
+        with pytest.raises(fr.errors.ParameterError, match="max_device_bytes must be 1 or more"):
             fr.Engine().to("cpu", max_device_bytes=wrong)  # type: ignore[arg-type]
 
 

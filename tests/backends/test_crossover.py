@@ -91,7 +91,7 @@ def test_a_device_without_room_is_avoided(monkeypatch: pytest.MonkeyPatch) -> No
     engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(50)], backend="numpy")
 
     def full(*_: object, **__: object) -> None:
-        raise fr.DeviceMemoryError("no room")
+        raise fr.errors.DeviceMemoryError("no room")
 
     cpu = backend.choose(among=backend.CPU)
     engine.backend = backend.Backend("device", "a test", full, cpu=cpu, crossover=Crossover(("device", cpu.name)))  # type: ignore[arg-type]

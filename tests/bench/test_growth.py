@@ -172,7 +172,7 @@ def test_a_road_that_fails_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch
 
     def failing(engine: fr.Engine, road: Road, queries: Any, **options: Any) -> list[fr.Hits]:
         if road.name == "maxscore":
-            raise fr.ParameterError("no such execution today")
+            raise fr.errors.ParameterError("no such execution today")
         return right(engine, road, queries, **options)
 
     monkeypatch.setattr(growth, "answer", failing)

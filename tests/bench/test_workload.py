@@ -117,7 +117,7 @@ def test_vocabulary_drifts():
 def test_words_are_distinct_and_no_stop_words():
     assert len(set(workload._usual_words())) == workload.COMMON + workload.TOPIC_POOL
     assert len({workload._word(number, 4) for number in range(10_000)}) == 10_000
-    analyzer = fr.get_analyzer("nltk")
+    analyzer = fr.text.get_analyzer("nltk")
     assert all(len(analyzer(word)) == 1 for word in workload._usual_words()[:500])
 
 

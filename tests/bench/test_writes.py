@@ -91,10 +91,10 @@ def test_every_batch_is_written_once_by_several_writers():
 def test_errors_of_threads_are_raised():
     engine = fr.Engine(backend="numpy")
     twice = [next(write_parts._batches(Memory(100), 0, 100))] * 2
-    with pytest.raises(fr.DuplicateIdError):
+    with pytest.raises(fr.errors.DuplicateIdError):
         load.write(engine, iter(twice), 1, 60.0)
     wrong = [[fr.Query("a")], ["no fan-out", 5]]
-    with pytest.raises(fr.QueryError), load.Asking(engine, wrong, None) as asking:  # type: ignore[arg-type]
+    with pytest.raises(fr.errors.QueryError), load.Asking(engine, wrong, None) as asking:  # type: ignore[arg-type]
         asking._thread.join(60)
 
 

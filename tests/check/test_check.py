@@ -238,13 +238,13 @@ def test_it_follows_the_engines_options(options: dict[str, Any]) -> None:
 
 
 def test_expected_answers() -> None:
-    analyzer, bm25 = fr.get_analyzer("minimal"), fr.BM25()
+    analyzer, bm25 = fr.text.get_analyzer("minimal"), fr.BM25()
     records = corpus(20)
     answers = oracle_answers(records, [*QUERIES, fr.Query("tea", namespace="nowhere")], 5, analyzer, bm25)
     assert [len(answer) for answer in answers] == [5, 5, 0, 2, 0]
     assert [name for name, _ in answers[3]] == ["r9", "r19"]
     assert answers[0] == engine_answers(fr.Engine.from_records(records, analyzer="minimal").search(QUERIES, 5))[0]
-    with pytest.raises(fr.QueryError, match="filters"):
+    with pytest.raises(fr.errors.QueryError, match="filters"):
         oracle_answers(records, [fr.Query("tea", filter={"role": "user"})], 5, analyzer, bm25)
 
 
@@ -286,7 +286,7 @@ class FloatSearcher:
     """BM25 (lucene) in float64 sums over whole arrays: what the integers are compared with."""
 
     def __init__(self, dataset: Dataset, analyzer: str) -> None:
-        self.analyze = fr.get_analyzer(analyzer)
+        self.analyze = fr.text.get_analyzer(analyzer)
         self.names = [record.id for record in dataset.records]
         self.documents = [self.analyze(record.text) for record in dataset.records]
         self.lengths = np.array([len(document) for document in self.documents], dtype=np.float64)

@@ -117,7 +117,7 @@ def test_rendering(tmp_path: Path) -> None:
 
 
 def test_no_records(tmp_path: Path) -> None:
-    with pytest.raises(fr.ParameterError, match=r"r\.jsonl: holds no records"):
+    with pytest.raises(fr.errors.ParameterError, match=r"r\.jsonl: holds no records"):
         demo.run(write(tmp_path / "r.jsonl", []))
-    with pytest.raises(fr.StorageError):
+    with pytest.raises(fr.errors.StorageError):
         demo.run(tmp_path / "none.jsonl")

@@ -139,7 +139,7 @@ def test_search_by_a_policy(tmp_path: Path, index: Path) -> None:
     text = run("search", index, "tea tea tea", "--policy", out).stdout.splitlines()[0]
     assert text.startswith("? tea tea tea  (bm25; confidence 0.")
     assert re.search(r"threshold 0\.2; \d+\.\d\d ms\)$", text)
-    policies.save(tmp_path / "one.json", fr.STRATEGIES["bm25"], {})
+    policies.save(tmp_path / "one.json", fr.strategies.STRATEGIES["bm25"], {})
     plain = run_json("search", index, "tea tea tea", "--policy", tmp_path / "one.json")["queries"][0]
     assert "decision" not in plain
     assert plain["hits"] == run_json("search", index, "tea tea tea")["queries"][0]["hits"]
@@ -210,7 +210,7 @@ def test_what_cannot_be_written_is_told_first(
 
 def test_a_damaged_reference_is_one_line(tmp_path: Path, index: Path, questions: Path) -> None:
     out = tmp_path / "policy.json"
-    policies.save(out, fr.STRATEGIES["bm25"], {"metric": "hit@1", "reference": {"n": 1, "values": [1.0]}})
+    policies.save(out, fr.strategies.STRATEGIES["bm25"], {"metric": "hit@1", "reference": {"n": 1, "values": [1.0]}})
     said = fails("tune", index, "--questions", questions, "--check", out)
     assert str(out) in said
     assert "damaged: the 'decided' of its reference" in said

@@ -24,8 +24,8 @@ def test_the_page_has_every_public_name() -> None:
 
 def test_every_public_name_has_a_docstring(monkeypatch: pytest.MonkeyPatch) -> None:
     assert api_docs.names_without_text() == []
-    monkeypatch.setattr(fr.get_analyzer, "__doc__", None)
-    assert api_docs.names_without_text() == ["fanrank.get_analyzer"]
+    monkeypatch.setattr(fr.text.get_analyzer, "__doc__", None)
+    assert api_docs.names_without_text() == ["fanrank.text.get_analyzer"]
 
 
 def test_a_class_is_described_by_its_call_its_fields_and_its_methods() -> None:

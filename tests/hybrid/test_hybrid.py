@@ -320,7 +320,7 @@ NEARLY = ("dense-lse10", "dense-lme10")
 def test_every_backend_gives_the_same_bits(backend: str) -> None:
     try:
         engine_of(backend=backend)
-    except fr.BackendUnavailableError as error:
+    except fr.errors.BackendUnavailableError as error:
         pytest.skip(str(error))
     exact = [name for name in SAME_BITS if "hnsw" not in name or find_spec("faiss") is not None]
 
@@ -356,7 +356,7 @@ def test_an_explanation_adds_up_to_the_score(history: Any, batch: list[fr.Query]
         for position in range(len(batch)):
             for record, score in hits[position]:
                 explained = hits.explain(position, record)
-                assert isinstance(explained, fr.FusedExplanation)
+                assert isinstance(explained, fr.reports.FusedExplanation)
                 assert explained.score == score
                 assert sequential([share.share for share in explained.channels]) == score
                 lexical = explained.lexical
@@ -406,7 +406,7 @@ def test_namespaces_are_apart() -> None:
     assert [[name for name, _ in own] for own in hits] == [["a"], ["a"], []]
     dense = engine.search(asked, strategy="dense")
     assert [list(own) for own in dense] == [[("a", 1.0)], [("a", 0.0)], []]
-    with pytest.raises(fr.UnknownIdError):
+    with pytest.raises(fr.errors.UnknownIdError):
         hits.explain(2, "a")
 
 
@@ -471,7 +471,7 @@ def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
     def shortest(pairs: Sequence[tuple[str, str]]) -> list[float]:
         return [-float(len(text)) for _, text in pairs]
 
-    checked = fr.CheckedReranker(shortest, unchecked=True)
+    checked = fr.strategies.CheckedReranker(shortest, unchecked=True)
     with fr.Engine.open(tmp_path / "m", encoder=Letters()) as engine:
         engine.add(
             [
@@ -492,18 +492,18 @@ def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
         assert list(only_first[0]) == list(engine.search(["tea"])[0])
     in_memory = fr.Engine()
     in_memory.add([fr.Record("a", "tea")])
-    with pytest.raises(fr.QueryError, match="texts"):
+    with pytest.raises(fr.errors.QueryError, match="texts"):
         in_memory.search(["tea"], reranker=checked)
 
 
 @pytest.mark.parametrize(
     ("query", "strategy", "error", "words"),
     [
-        (fr.Query("tea", vector=[1, 0]), "dense", fr.QueryError, "2 dimensions"),
-        (fr.Query("tea", vector=[1, 0, 0, 0], model="other"), "rrf", fr.ModelMismatchError, "other"),
-        (fr.Query("tea"), "dense", fr.EncoderError, "vector"),
-        (fr.Query("tea", vector=[1, 0, 0, 0]), "agent_rrf", fr.QueryError, "now"),
-        (fr.Query("tea"), "no such", fr.ParameterError, "no such"),
+        (fr.Query("tea", vector=[1, 0]), "dense", fr.errors.QueryError, "2 dimensions"),
+        (fr.Query("tea", vector=[1, 0, 0, 0], model="other"), "rrf", fr.errors.ModelMismatchError, "other"),
+        (fr.Query("tea"), "dense", fr.errors.EncoderError, "vector"),
+        (fr.Query("tea", vector=[1, 0, 0, 0]), "agent_rrf", fr.errors.QueryError, "now"),
+        (fr.Query("tea"), "no such", fr.errors.ParameterError, "no such"),
     ],
 )
 def test_bad_queries_are_named(query: fr.Query, strategy: str, error: type[Exception], words: str) -> None:
@@ -517,7 +517,7 @@ def test_bad_queries_are_named(query: fr.Query, strategy: str, error: type[Excep
 def test_an_engine_without_vectors_says_so() -> None:
     engine = fr.Engine()
     engine.add([fr.Record("a", "tea")])
-    with pytest.raises(fr.QueryError, match="encoder"):
+    with pytest.raises(fr.errors.QueryError, match="encoder"):
         engine.search(["tea"], strategy="rrf")
 
 
@@ -543,17 +543,17 @@ def test_an_encoder_of_terms_serves_the_sparse_channel(tmp_path: Path) -> None:
         assert engine.search(["t"], strategy="sparse")[0] == [("a", 2.0)]
     other = Terms()
     other.version = "2"
-    with pytest.raises(fr.ModelMismatchError, match="version '2'"):
+    with pytest.raises(fr.errors.ModelMismatchError, match="version '2'"):
         fr.Engine.open(tmp_path / "m", term_encoder=other)
     with fr.Engine.open(tmp_path / "m") as engine:
         assert engine.term_pin == {"name": "letters", "version": "1"}
         assert engine.search([fr.Query("x", weights={"own": 1.0})], strategy="sparse")[0] == [("c", 2.0)]
-        with pytest.raises(fr.QueryError, match="term_encoder"):
+        with pytest.raises(fr.errors.QueryError, match="term_encoder"):
             engine.search(["tea"], strategy="sparse")
         engine.save(tmp_path / "saved")
     loaded = fr.Engine.load(tmp_path / "saved", term_encoder=Terms())
     assert loaded.search(["river"], strategy="sparse")[0] == [("b", 4.0)]
-    strategy = fr.Strategy("three", (fr.Lexical(), fr.Learned()), fr.RRF())
+    strategy = fr.Strategy("three", (fr.strategies.Lexical(), fr.strategies.Learned()), fr.strategies.RRF())
     assert [name for name, _ in loaded.search(["tttt"], strategy=strategy)[0]] == ["a"]
     filtered = fr.Query("x", weights={"own": 1.0}, filter={"session": "none"}, statistics="filtered")
     assert loaded.search([filtered], strategy="sparse")[0] == []

@@ -25,7 +25,7 @@ def shortest(pairs: Sequence[tuple[str, str]]) -> list[float]:
     return [-float(len(text)) for _, text in pairs]
 
 
-CHECKED = fr.CheckedReranker(shortest, unchecked=True)
+CHECKED = fr.strategies.CheckedReranker(shortest, unchecked=True)
 
 
 def test_a_record_deleted_meanwhile_stands_behind_the_reranked(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_a_run_of_reranked_hits_keeps_their_order(tmp_path: Path) -> None:
         assert [name for name, _ in hits[0]] == ["short", "long"]
         assert hits.to_run() == {"q": {"short": 1.0, "long": 0.5}}
         assert [line.split()[2:5] for line in hits.to_trec()] == [["short", "1", "1.0"], ["long", "2", "0.5"]]
-        with pytest.raises(fr.ParameterError, match="CheckedReranker"):
+        with pytest.raises(fr.errors.ParameterError, match="CheckedReranker"):
             engine.search(["tea"], reranker=shortest)  # type: ignore[arg-type]
         for depth in (0, -1, 1.5, "a", None):
-            with pytest.raises(fr.ParameterError, match="rerank_depth"):
+            with pytest.raises(fr.errors.ParameterError, match="rerank_depth"):
                 engine.search(["tea"], reranker=CHECKED, rerank_depth=depth)  # type: ignore[arg-type]
 
 
@@ -79,7 +79,7 @@ def test_a_directory_without_records_may_still_get_an_encoder(tmp_path: Path) ->
     fr.Engine.open(tmp_path / "m").close()
     with fr.Engine.open(tmp_path / "m", encoder=OWN) as engine:
         engine.add([fr.Record("a", "tea", embedding=[1, 0])])
-    with pytest.raises(fr.ModelMismatchError):
+    with pytest.raises(fr.errors.ModelMismatchError):
         fr.Engine.open(tmp_path / "m", encoder=fr.OwnVectors(3))
     # It knows that its records need no vectors, also without the encoder.
     with fr.Engine.open(tmp_path / "m") as engine:
@@ -112,7 +112,7 @@ def test_a_model_is_checked_in_any_batch() -> None:
     engine.add([fr.Record("a", "tea", embedding=[1, 0])])
     good, bad = fr.Query("tea", vector=[1, 0]), fr.Query("tea", vector=[1, 0], model="other")
     for batch in ([bad], [good, bad], [good, fr.Query("x", vector=[1, 0], model="other", namespace="none")]):
-        with pytest.raises(fr.ModelMismatchError):
+        with pytest.raises(fr.errors.ModelMismatchError):
             engine.search(batch, strategy="dense")
 
 
@@ -139,7 +139,7 @@ def test_too_many_candidates_are_refused() -> None:
     engine = fr.Engine(encoder=OWN)
     engine.add([fr.Record(f"r{n}", "tea", embedding=[1, n + 1]) for n in range(2000)])
     many = [fr.Query(f"tea {n}", vector=[1, n + 1]) for n in range(9000)]
-    with pytest.raises(fr.QueryError, match="candidates"):
+    with pytest.raises(fr.errors.QueryError, match="candidates"):
         engine.search(many, strategy=STRATEGIES["rrf"].deep())
 
 
@@ -173,7 +173,7 @@ class Wrong:
 def test_an_encoder_that_answers_nonsense_is_named(answer: Any) -> None:
     engine = fr.Engine(encoder=Wrong(answer))
     engine.add([fr.Record("a", "tea")])
-    with pytest.raises(fr.EncoderError, match="wrong"):
+    with pytest.raises(fr.errors.EncoderError, match="wrong"):
         engine.search(["tea"], strategy="dense")
 
 
@@ -185,28 +185,28 @@ class WrongTerms(Wrong):
 @pytest.mark.parametrize("answer", [None, [], [{}, {}], [["a"]], [{1: 2.0}], [{"a": -1.0}], [{"a": float("inf")}]])
 def test_an_encoder_of_terms_that_answers_nonsense_is_named(answer: Any) -> None:
     engine = fr.Engine(term_encoder=WrongTerms(answer))
-    with pytest.raises(fr.EncoderError, match="wrong"):
+    with pytest.raises(fr.errors.EncoderError, match="wrong"):
         engine.add([fr.Record("a", "tea")])
     engine.add([fr.Record("a", "tea", weights={"t": 1.0})])
-    with pytest.raises(fr.EncoderError, match="wrong"):
+    with pytest.raises(fr.errors.EncoderError, match="wrong"):
         engine.search(["tea"], strategy="sparse")
 
 
 @pytest.mark.parametrize("vector", [[10**400, 1], ["1", "0"], [True, False], [1j, 0], [[1], [0, 1]]])
 def test_vectors_that_are_no_numbers_are_named(vector: Any) -> None:
-    with pytest.raises(fr.RecordError, match="embedding"):
+    with pytest.raises(fr.errors.RecordError, match="embedding"):
         fr.Record("a", "tea", embedding=vector)
-    with pytest.raises(fr.QueryError, match="vector"):
+    with pytest.raises(fr.errors.QueryError, match="vector"):
         fr.Query("tea", vector=vector)
-    with pytest.raises(fr.RecordError, match="vectors"):
+    with pytest.raises(fr.errors.RecordError, match="vectors"):
         fr.Engine(encoder=OWN).add([fr.Record("a", "tea")], vectors={"a": vector})
 
 
 def test_a_channel_may_not_take_the_name_of_a_share() -> None:
     engine = fr.Engine(encoder=OWN)
     engine.add([fr.Record("a", "tea", embedding=[1, 0], time=0.0)])
-    strategy = fr.Strategy("x", (fr.Lexical("recency"), fr.Dense()), fr.AgentRRF())
-    with pytest.raises(fr.ParameterError, match="another name"):
+    strategy = fr.Strategy("x", (fr.strategies.Lexical("recency"), fr.strategies.Dense()), fr.strategies.AgentRRF())
+    with pytest.raises(fr.errors.ParameterError, match="another name"):
         engine.search([fr.Query("tea", vector=[1, 0], now=0.0)], strategy=strategy)
 
 
@@ -215,7 +215,7 @@ def test_a_blank_text_has_no_vector() -> None:
     engine.add([fr.Record("a", "  "), fr.Record("b", "tea")])
     found = engine.search([fr.Query("", vector=[1, 0])], strategy="dense")
     assert [name for name, _ in found[0]] == ["b"]
-    with pytest.raises(fr.RecordError, match="blank"):
+    with pytest.raises(fr.errors.RecordError, match="blank"):
         fr.Record("a", "tea", passages=["tea", " "])
 
 

@@ -48,7 +48,7 @@ def names(hits: Hits) -> list[str]:
     return [name for name, _ in hits[0]]
 
 
-def decision(hits: Hits) -> fr.Decision:
+def decision(hits: Hits) -> fr.routing.Decision:
     assert hits.decisions is not None
     return hits.decisions[0]
 

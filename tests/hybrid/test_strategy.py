@@ -10,7 +10,7 @@ import pytest
 import fanrank as fr
 
 
-@pytest.mark.parametrize("name", fr.STRATEGIES)
+@pytest.mark.parametrize("name", fr.strategies.STRATEGIES)
 def test_a_strategy_survives_json(name: str) -> None:
     strategy = fr.Strategy.of(name)
     again = fr.Strategy.of(json.loads(json.dumps(strategy.to_dict())))
@@ -24,17 +24,22 @@ def test_the_names_of_the_sources_are_there() -> None:
     wanted = """bm25 dense dense-early dense-late dense-top3 dense-lse10 dense-lme10 dense-int8 dense-hnsw sparse rrf
         agent_rrf score_rrf fused minmax softcentroid softcentroid-fused rocchio rocchio-floor first-sentence tail-gap
         adaptive-softcentroid factoid-route hard-top1"""
-    assert set(wanted.split()) <= set(fr.STRATEGIES)
-    assert fr.STRATEGIES["bm25"].plain
-    assert not any(own.plain for name, own in fr.STRATEGIES.items() if name != "bm25")
+    assert set(wanted.split()) <= set(fr.strategies.STRATEGIES)
+    assert fr.strategies.STRATEGIES["bm25"].plain
+    assert not any(own.plain for name, own in fr.strategies.STRATEGIES.items() if name != "bm25")
 
 
 def test_of_takes_what_it_gives() -> None:
-    own = fr.Strategy("mine", (fr.Lexical(), fr.Dense(fr.Interaction("top", rows=2), "int8")), fr.RRF(k=10.0), depth=7)
+    own = fr.Strategy(
+        "mine",
+        (fr.strategies.Lexical(), fr.strategies.Dense(fr.strategies.Interaction("top", rows=2), "int8")),
+        fr.strategies.RRF(k=10.0),
+        depth=7,
+    )
     assert fr.Strategy.of(own) is own
     assert fr.Strategy.of(own.to_dict()) == own
     assert fr.Strategy.of({"name": "short", "fusion": "rrf", "channels": [{"kind": "lexical"}, {"kind": "dense"}]}) == (
-        fr.Strategy("short", (fr.Lexical(), fr.Dense()), fr.RRF())
+        fr.Strategy("short", (fr.strategies.Lexical(), fr.strategies.Dense()), fr.strategies.RRF())
     )
     assert own.deep(complete=True).depth is None
 
@@ -66,12 +71,12 @@ def test_of_takes_what_it_gives() -> None:
     ],
 )
 def test_bad_strategies_are_named(value: Any, words: str) -> None:
-    with pytest.raises(fr.ParameterError, match=words):
+    with pytest.raises(fr.errors.ParameterError, match=words):
         fr.Strategy.of(value)
 
 
 def test_parts_must_be_what_they_say() -> None:
-    with pytest.raises(fr.ParameterError, match="fusion_of"):
-        fr.Strategy("x", (fr.Lexical(), fr.Dense()), fusion="rrf")  # type: ignore[arg-type]
-    with pytest.raises(fr.ParameterError, match="feedback_of"):
-        fr.Strategy("x", (fr.Dense(),), feedback="rocchio")  # type: ignore[arg-type]
+    with pytest.raises(fr.errors.ParameterError, match="fusion_of"):
+        fr.Strategy("x", (fr.strategies.Lexical(), fr.strategies.Dense()), fusion="rrf")  # type: ignore[arg-type]
+    with pytest.raises(fr.errors.ParameterError, match="feedback_of"):
+        fr.Strategy("x", (fr.strategies.Dense(),), feedback="rocchio")  # type: ignore[arg-type]

@@ -175,7 +175,7 @@ def test_okapi_mean_does_not_depend_on_how_the_corpus_arrived() -> None:
 def test_okapi_without_the_vocabulary_is_refused() -> None:
     bare = Statistics(10, (100,))
     assert idf("okapi", 3, bare) == pytest.approx(math.log(15 / 7))
-    with pytest.raises(fr.ParameterError, match="document frequencies"):
+    with pytest.raises(fr.errors.ParameterError, match="document frequencies"):
         idf("okapi", 6, bare)
 
 
@@ -232,5 +232,5 @@ def test_defaults() -> None:
 )
 @pytest.mark.parametrize("make", [fr.BM25, fr.Engine])
 def test_parameters_out_of_range(make: Callable[..., object], options: dict[str, Any], message: str) -> None:
-    with pytest.raises(fr.ParameterError, match=message):
+    with pytest.raises(fr.errors.ParameterError, match=message):
         make(**options)

@@ -165,5 +165,5 @@ def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: in
 
 @pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
 def test_threads_are_a_number(threads: Any) -> None:
-    with pytest.raises(fr.ParameterError, match="threads must be 1 or more"):
+    with pytest.raises(fr.errors.ParameterError, match="threads must be 1 or more"):
         fr.Engine.from_records(records(3), threads=threads)

@@ -99,7 +99,7 @@ def test_schema() -> None:
     ],
 )
 def test_what_is_no_schema(declared: Any, message: str) -> None:
-    with pytest.raises(fr.ParameterError) as caught:
+    with pytest.raises(fr.errors.ParameterError) as caught:
         Schema.of(declared)
     assert message in str(caught.value)
 
@@ -194,7 +194,7 @@ def test_a_value_of_the_wrong_type(name: str, value: object, message: str) -> No
     build([{"role": "user", "project": "a"}], values)
     before = {column: len(known) for column, known in values.items()}
     records = [fr.Record("good", "", role="tool", extra={name: None}), fr.Record("bad", "", extra={name: value})]
-    with pytest.raises(fr.RecordError) as caught:
+    with pytest.raises(fr.errors.RecordError) as caught:
         Columns.of(records, SCHEMA, values)
     assert message in str(caught.value)
     assert caught.value.record_id == "bad"

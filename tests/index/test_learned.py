@@ -188,8 +188,8 @@ def test_a_posting_contributes_its_frequency() -> None:
     assert IMPACTS.bounds(np.array([1.0, 0.0]), 700).tolist() == [700, 0]
     assert not IMPACTS.needs_int64(Statistics(1 << 40, (0,)))
     assert not IMPACTS.signed
-    assert DOT not in fr.METHODS
-    with pytest.raises(fr.ParameterError, match="'dot' has no fields"):
+    assert DOT not in fr.text.METHODS
+    with pytest.raises(fr.errors.ParameterError, match="'dot' has no fields"):
         fr.BM25(DOT, fields={"text": 1.0, "title": 2.0})
 
 
@@ -257,13 +257,13 @@ def test_nothing_held() -> None:
     ],
 )
 def test_weights_that_cannot_be_held(weight: Any, message: str) -> None:
-    with pytest.raises(fr.RecordError, match=f"id 'r1': the weight of 'b' {message}"):
+    with pytest.raises(fr.errors.RecordError, match=f"id 'r1': the weight of 'b' {message}"):
         Corpus([[{"a": 1.0}, {"a": 2.0, "b": weight}]])
     vocabulary = Vocabulary(["b"])
     if weight not in (64.0, 10**400):
-        with pytest.raises(fr.QueryError, match=r"the weight of the query's term 'b' must "):
+        with pytest.raises(fr.errors.QueryError, match=r"the weight of the query's term 'b' must "):
             query_terms({"a": 1.0, "b": weight}, vocabulary)
-    with pytest.raises(fr.QueryError, match=r"must lie in \[0, 1024\], not 1024.1"):
+    with pytest.raises(fr.errors.QueryError, match=r"must lie in \[0, 1024\], not 1024.1"):
         query_terms({"b": 1024.1}, vocabulary)
 
 
@@ -272,7 +272,7 @@ def test_terms_that_cannot_be_held(term: Any, message: str) -> None:
     vocabulary = Vocabulary(["b"])
     ids = Ids.of(["x", "y"])
     columns = Columns(2, {}, {})
-    with pytest.raises(fr.RecordError, match=f"id 'y': .*{message}"):
+    with pytest.raises(fr.errors.RecordError, match=f"id 'y': .*{message}"):
         build_learned([{"a": 1.0}, {term: 1.0}], vocabulary, ids, columns)
     assert vocabulary.strings == ["b"]
 
@@ -299,11 +299,11 @@ def test_weights_of_repeated_terms_add_up() -> None:
 
 def test_weights_that_do_not_fit() -> None:
     snapshot = Corpus([[{"a": 1.0}]]).snapshot
-    with pytest.raises(fr.QueryError, match="2 terms but 1 weights"):
+    with pytest.raises(fr.errors.QueryError, match="2 terms but 1 weights"):
         make_plan(snapshot, [Request(0, [0, 0], 1, weights=[1])])
-    with pytest.raises(fr.QueryError, match="must be 1 or more, not 0"):
+    with pytest.raises(fr.errors.QueryError, match="must be 1 or more, not 0"):
         make_plan(snapshot, [Request(0, [0], 1), Request(1, [0, 0], 1, weights=[1, 0])])
-    with pytest.raises(fr.QueryError, match="add up to 2,147,483,648"):
+    with pytest.raises(fr.errors.QueryError, match="add up to 2,147,483,648"):
         make_plan(snapshot, [Request(0, [0] * 2048, 1, weights=[1 << 20] * 2048)])
 
 

@@ -118,15 +118,15 @@ def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: 
     kinds = engine.index.memory.snapshot("").segments[0].kind_frequencies.shape[1]
     monkeypatch.setattr(device, "MAX_KINDS", {4: kinds - 1, 6: 1 << 16})
     serve(engine, launcher, 4)
-    with pytest.raises(fr.ParameterError, match="kinds of postings"):
+    with pytest.raises(fr.errors.ParameterError, match="kinds of postings"):
         engine.search(asked[:2], 3)
-    with pytest.raises(fr.ParameterError, match="posting_bytes must be one of"):
+    with pytest.raises(fr.errors.ParameterError, match="posting_bytes must be one of"):
         device.Residency(torch.device("cpu"), posting_bytes=5)
     verbs = CudaVerbs(launcher)
     monkeypatch.setattr(verbs, "posting_bytes", (8,))
     shared = device.Residency(torch.device("cpu"), posting_bytes=4)
     for given in ({"posting_bytes": 4}, {"residency": shared}):
-        with pytest.raises(fr.ParameterError, match="reads postings of"):
+        with pytest.raises(fr.errors.ParameterError, match="reads postings of"):
             search.DeviceSearch(verbs, torch.device("cpu"), **given)
 
 
@@ -170,5 +170,5 @@ def test_the_options_do_what_they_say(launcher: Any) -> None:
     assert floors[""] > 1
     assert floors["raises_floors"] == 1
     assert floors["tile_major"] > 1
-    with pytest.raises(fr.ParameterError, match="sums must be one of"):
+    with pytest.raises(fr.errors.ParameterError, match="sums must be one of"):
         CudaVerbs(launcher, sums="elsewhere")

@@ -232,7 +232,7 @@ def test_nothing_to_rank() -> None:
     ],
 )
 def test_parameters_out_of_range(arguments: dict[str, Any]) -> None:
-    with pytest.raises(fr.ParameterError, match=next(iter(arguments))):
+    with pytest.raises(fr.errors.ParameterError, match=next(iter(arguments))):
         PageRank(**arguments)
 
 
@@ -244,7 +244,7 @@ def test_the_defaults() -> None:
 def test_seeds_of_another_shape() -> None:
     graph = built([({1}, 0, 0.0)], PageRank())
     for seeds in (np.zeros((2, 2)), np.zeros(1)):
-        with pytest.raises(fr.ParameterError, match=r"\[queries, 1\]"):
+        with pytest.raises(fr.errors.ParameterError, match=r"\[queries, 1\]"):
             rank(graph, seeds.astype(np.bool_))
 
 

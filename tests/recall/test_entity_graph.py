@@ -215,7 +215,7 @@ def test_worked_numbers() -> None:
 
 @pytest.mark.parametrize("prior", [-0.1, 1.1, NAN])
 def test_prior_out_of_range(prior: float) -> None:
-    with pytest.raises(fr.ParameterError):
+    with pytest.raises(fr.errors.ParameterError):
         EntityGraph.of(
             [], [], lambda terms: live_postings(Snapshot((), IMPACTS), terms), {**TYPE_PRIOR, "semantic": prior}
         )
@@ -259,7 +259,7 @@ def test_no_anchor_is_empty() -> None:
 
 @pytest.mark.parametrize(("roots", "hops"), [({"a": 1.0}, 4), ({"a": 1.0}, -1), ({"a": 1.5}, 2), ({"a": NAN}, 2)])
 def test_out_of_range(roots: dict[str, float], hops: int) -> None:
-    with pytest.raises(fr.ParameterError):
+    with pytest.raises(fr.errors.ParameterError):
         Memory([[mentions("a")]]).graph.expand([roots], [NAN], hops)
 
 

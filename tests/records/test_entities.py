@@ -90,9 +90,9 @@ def test_what_stands_in_extra_stays_there() -> None:
     ],
 )
 def test_entities_that_are_refused(entities: Any, match: str) -> None:
-    with pytest.raises(fr.RecordError, match=f"id 'r1': .*{match}"):
+    with pytest.raises(fr.errors.RecordError, match=f"id 'r1': .*{match}"):
         Record("r1", "", entities=entities)
-    with pytest.raises(fr.RecordError, match=f"id 'r1': .*{match}"):
+    with pytest.raises(fr.errors.RecordError, match=f"id 'r1': .*{match}"):
         Record.from_dict({"id": "r1", "text": "", "entities": entities})
 
 
@@ -122,7 +122,7 @@ EDGE = {"source": "a", "target": "b", "kind": "knows"}
     ],
 )
 def test_relations_that_are_refused(relations: Any, match: str) -> None:
-    with pytest.raises(fr.RecordError, match=f"id 'r1': .*{match}"):
+    with pytest.raises(fr.errors.RecordError, match=f"id 'r1': .*{match}"):
         Record("r1", "", relations=relations)
 
 
@@ -159,13 +159,13 @@ def test_a_query_says_what_it_is_about() -> None:
 @pytest.mark.parametrize("name", ["entities", "hints"])
 @pytest.mark.parametrize("value", ["ana", b"ana", 7, [7], [""], [None], {"ana"}, {"Ana": "ana"}])
 def test_a_query_that_names_no_sequence_of_strings(name: str, value: Any) -> None:
-    with pytest.raises(fr.QueryError, match=f"a query's '{name}' must be a sequence of strings"):
+    with pytest.raises(fr.errors.QueryError, match=f"a query's '{name}' must be a sequence of strings"):
         Query("x", **{name: value})
 
 
 @pytest.mark.parametrize("value", ["now", True, float("nan"), float("inf"), 10**400])
 def test_a_last_session_that_ends_at_no_time(value: Any) -> None:
-    with pytest.raises(fr.QueryError, match="'last_session_end' must be finite seconds since 1970"):
+    with pytest.raises(fr.errors.QueryError, match="'last_session_end' must be finite seconds since 1970"):
         Query("x", last_session_end=value)
 
 
@@ -174,7 +174,7 @@ def test_a_last_session_that_ends_at_no_time(value: Any) -> None:
     ["Mars/Olympus", "", "Europe", "../etc/passwd", "/etc/localtime", "a\0b", "\ud800", "tzdata.zi", 7, "A" * 9999],
 )
 def test_a_time_zone_that_is_none(name: Any) -> None:
-    with pytest.raises(fr.QueryError, match="unknown time zone"):
+    with pytest.raises(fr.errors.QueryError, match="unknown time zone"):
         Query("x", timezone=name)
 
 

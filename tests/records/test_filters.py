@@ -331,10 +331,10 @@ class Unhashable:
     ],
 )
 def test_malformed(form: Any, message: str) -> None:
-    with pytest.raises(fr.QueryError, match="filter") as caught:
+    with pytest.raises(fr.errors.QueryError, match="filter") as caught:
         parse_filter(form)
     assert message in str(caught.value)
-    with pytest.raises(fr.QueryError):
+    with pytest.raises(fr.errors.QueryError):
         fr.Query("x", filter=form)
 
 
@@ -364,7 +364,7 @@ def test_malformed(form: Any, message: str) -> None:
     ],
 )
 def test_misused_expressions(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(fr.QueryError) as caught:
+    with pytest.raises(fr.errors.QueryError) as caught:
         build()
     assert message in str(caught.value)
 
@@ -387,9 +387,9 @@ def test_depth() -> None:
     itself: dict[str, Any] = {}
     itself["and"] = [itself]
     for form in ({"not": deep}, {"or": [deep]}, itself):
-        with pytest.raises(fr.QueryError, match="nested more than 50 deep"):
+        with pytest.raises(fr.errors.QueryError, match="nested more than 50 deep"):
             parse_filter(form)
-    with pytest.raises(fr.QueryError, match="nested more than 50 deep"):
+    with pytest.raises(fr.errors.QueryError, match="nested more than 50 deep"):
         ~parse_filter(deep)  # type: ignore[operator]
 
 
@@ -412,7 +412,7 @@ def test_depth() -> None:
 )
 def test_what_only_the_engine_can_judge(wanted: Filter, message: str) -> None:
     assert fr.Query("x", filter=wanted).filter == wanted
-    with pytest.raises(fr.QueryError) as caught:
+    with pytest.raises(fr.errors.QueryError) as caught:
         compiled(wanted)
     assert message in str(caught.value)
 
@@ -426,5 +426,5 @@ def test_filters_hold_before_selection() -> None:
     assert not {i for i, _ in hits[0]} <= {i for i, _ in hits[1]}
     assert {i for i, _ in hits[1]} == {"9", "19", "29", "39", "49"}
     assert hits[1] == hits[2] == hits[3]
-    with pytest.raises(fr.QueryError, match="no column 'mood'"):
+    with pytest.raises(fr.errors.QueryError, match="no column 'mood'"):
         engine.search([fr.Query("tea", filter={"mood": "glad"})])

@@ -97,7 +97,7 @@ def test_reading_json_lines(tmp_path: Path) -> None:
     path.write_text('{"id": "1", "text": ""}\nbroken\n')
     source = fr.read_records(path)
     assert next(source).id == "1"
-    with pytest.raises(fr.RecordError, match=r"r\.jsonl:2: not JSON"):
+    with pytest.raises(fr.errors.RecordError, match=r"r\.jsonl:2: not JSON"):
         next(source)
 
 
@@ -143,12 +143,12 @@ def test_to_trec(hits: fr.Hits) -> None:
 @pytest.mark.parametrize("name", ["a b", "a\tb", "a\n", " a", "a\u00a0b", "\u2028"])
 def test_trec_refuses_ids_with_blanks(name: str) -> None:
     engine = fr.Engine.from_records([fr.Record(name, "tea")])
-    with pytest.raises(fr.QueryError, match="white space"):
+    with pytest.raises(fr.errors.QueryError, match="white space"):
         list(engine.search(["tea"]).to_trec())
     named = fr.Engine.from_records([fr.Record("x", "tea")])
-    with pytest.raises(fr.QueryError, match="white space"):
+    with pytest.raises(fr.errors.QueryError, match="white space"):
         list(named.search([fr.Query("tea", id=name)]).to_trec())
-    with pytest.raises(fr.QueryError, match="empty"):
+    with pytest.raises(fr.errors.QueryError, match="empty"):
         list(named.search([fr.Query("tea", id="")]).to_trec())
 
 
@@ -194,7 +194,7 @@ def test_missing_extras_are_named(
     hits: fr.Hits, monkeypatch: pytest.MonkeyPatch, method: str, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # makes the import fail
-    with pytest.raises(fr.MissingExtraError) as caught:
+    with pytest.raises(fr.errors.MissingExtraError) as caught:
         getattr(hits, method)()
     assert str(caught.value) == f"{module} is not installed; run: pip install 'fanrank[{extra}]'"
     assert isinstance(caught.value, ImportError)

@@ -125,26 +125,26 @@ NAN = float("nan")
     ],
 )
 def test_bad_records_and_queries(values: dict[str, Any], match: str) -> None:
-    with pytest.raises(fr.RecordError, match=f"id 'm7': {match}"):
+    with pytest.raises(fr.errors.RecordError, match=f"id 'm7': {match}"):
         Record("m7", "x", **values)
     asked = {"vector" if name == "embedding" else name: value for name, value in values.items()}
     if "passages" not in asked:
-        with pytest.raises(fr.QueryError, match="a query's " + match.replace("embedding", "vector")):
+        with pytest.raises(fr.errors.QueryError, match="a query's " + match.replace("embedding", "vector")):
             fr.Query("x", **asked)
 
 
 def test_bad_queries() -> None:
-    with pytest.raises(fr.QueryError, match="'vector' must be one vector, not 2"):
+    with pytest.raises(fr.errors.QueryError, match="'vector' must be one vector, not 2"):
         fr.Query("x", vector=[[1.0], [1.0]])
     for name in ("model", "type"):
-        with pytest.raises(fr.QueryError, match=f"'{name}' must be a string, not int"):
+        with pytest.raises(fr.errors.QueryError, match=f"'{name}' must be a string, not int"):
             fr.Query("x", **{name: 7})  # type: ignore[arg-type]
 
 
 def test_a_passage_that_no_file_can_store(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path) as engine:
         with pytest.raises(
-            fr.RecordError, match="'m7': 'text', 'passages', 'fields' or 'extra' holds a lone surrogate"
+            fr.errors.RecordError, match="'m7': 'text', 'passages', 'fields' or 'extra' holds a lone surrogate"
         ):
             engine.add([Record("m7", "x", passages=["\ud800"])])
         assert len(engine) == 0

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanrank import CheckedReranker, Engine, OwnVectors, Query, Record
+from fanrank import Engine, OwnVectors, Query, Record
 from fanrank.engine.errors import BackendUnavailableError, ModelMismatchError, ParameterError, QueryError
 from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
 from fanrank.engine.records.hits import Hits
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.router import Router
+from fanrank.strategies import CheckedReranker
 
 WORDS = ["tea", "rain", "boat", "red", "wind", "moon"]
 DAY = 86400.0

@@ -120,7 +120,7 @@ def test_a_query_of_words_alone_is_what_its_constructor_makes(own: Any) -> None:
 
 
 def test_terms_that_are_no_strings_are_refused() -> None:
-    with pytest.raises(fr.QueryError, match="terms must be a sequence of strings"):
+    with pytest.raises(fr.errors.QueryError, match="terms must be a sequence of strings"):
         ENGINE.search([["tea", 5]])  # type: ignore[list-item]
 
 
@@ -140,7 +140,7 @@ def test_what_queries_share_is_compiled_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_error_is_of_the_first_query_that_has_one() -> None:
-    with pytest.raises(fr.QueryError, match="no column 'first'"):
+    with pytest.raises(fr.errors.QueryError, match="no column 'first'"):
         prepared(["tea", fr.Query(filter={"first": 1}), fr.Query(filter={"second": 1})])
 
 

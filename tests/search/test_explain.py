@@ -107,7 +107,7 @@ def test_the_dead_cannot_be_explained_but_by_the_hits_that_hold_them() -> None:
     before = hits.explain(0, "new")
     made.delete(["new"])
     assert hits.explain(0, "new") == before
-    with pytest.raises(fr.UnknownIdError, match="'new'"):
+    with pytest.raises(fr.errors.UnknownIdError, match="'new'"):
         made.explain("dog", "new")
     left = made.explain("dog fish", "old")
     assert {term.term: term.document_frequency for term in left.terms} == {"dog": 1}
@@ -130,12 +130,12 @@ def test_positions_and_names_that_do_not_exist() -> None:
     hits = engine().search(["dog", fr.Query("dog", namespace="nowhere")])
     assert hits.explain(-2, "old").query == hits.explain(0, "old").query == 0
     for position in (2, -3):
-        with pytest.raises(fr.QueryError, match=f"no query {position} in a batch of 2"):
+        with pytest.raises(fr.errors.QueryError, match=f"no query {position} in a batch of 2"):
             hits.explain(position, "old")
-    with pytest.raises(fr.UnknownIdError, match="'nobody'") as caught:
+    with pytest.raises(fr.errors.UnknownIdError, match="'nobody'") as caught:
         hits.explain(0, "nobody")
     assert isinstance(caught.value, LookupError)
-    with pytest.raises(fr.UnknownIdError, match="nowhere"):
+    with pytest.raises(fr.errors.UnknownIdError, match="nowhere"):
         hits.explain(1, "old")
 
 

@@ -179,7 +179,7 @@ def test_to() -> None:
     before = list(engine.search(["tea"]))
     assert engine.to("cpu") is engine
     assert list(engine.search(["tea"])) == before
-    with pytest.raises(fr.ParameterError, match="unknown device 'tpu'; there are: cpu, cuda"):
+    with pytest.raises(fr.errors.ParameterError, match="unknown device 'tpu'; there are: cpu, cuda"):
         engine.to("tpu")
 
 
@@ -187,7 +187,9 @@ def test_to_cuda_says_why_not() -> None:
     if any(status.usable and not status.by_name for status in backend.statuses() if status.name in backend.DEVICES):
         pytest.skip("this machine has a GPU backend")
     engine = fr.Engine.from_records(tea(2))
-    with pytest.raises(fr.BackendUnavailableError, match=r"cannot serve from cuda: .+ not cuda: .+; not triton: .+"):
+    with pytest.raises(
+        fr.errors.BackendUnavailableError, match=r"cannot serve from cuda: .+ not cuda: .+; not triton: .+"
+    ):
         engine.to("cuda")
     assert engine.backend.name in backend.CPU
     assert engine.search(["tea"]).counts.tolist() == [2]
@@ -245,7 +247,7 @@ def test_hits_of_an_older_epoch_stay_what_they_were() -> None:
     assert engine.search(["tea milk"])[0][0][1] != scores[0, 0]
     assert {name: hits.explain(0, name) for name in "12"} == before
     assert list(hits) == rows
-    with pytest.raises(fr.UnknownIdError):
+    with pytest.raises(fr.errors.UnknownIdError):
         hits.explain(0, "r3")
 
 
@@ -345,7 +347,7 @@ def test_searching_while_records_are_added() -> None:
         for number, batch in enumerate(batches):
             engine.add(batch)
             if number % 4 == 0:  # a failed add in between must not show either
-                with pytest.raises(fr.DuplicateIdError):
+                with pytest.raises(fr.errors.DuplicateIdError):
                     engine.add([fr.Record(f"x{number}", "all fresh"), batch[0]])
             # A search ends between any two writes: three threads' searches then see a third of the states at least.
             searched.clear()

@@ -220,7 +220,7 @@ def test_a_late_arrival_is_found_behind_older_ones(monkeypatch: pytest.MonkeyPat
 def test_signed_methods_refuse_to_decay(method: str) -> None:
     records = [fr.Record("1", "a1", time=NOW), fr.Record("2", "a1 b2", time=NOW - DAY), fr.Record("3", "c3")]
     engine = fr.Engine.from_records(records, analyzer="minimal", method=method)
-    with pytest.raises(fr.QueryError, match=f"method '{method}'"):
+    with pytest.raises(fr.errors.QueryError, match=f"method '{method}'"):
         engine.search([fr.Query("a1", now=NOW, half_life=DAY)])
     ranged = fr.Query("a1 c3", since=NOW - HOUR)
     for road, hits in history.roads(engine, [ranged], 5):
@@ -228,15 +228,15 @@ def test_signed_methods_refuse_to_decay(method: str) -> None:
 
 
 def test_what_a_query_must_say() -> None:
-    with pytest.raises(fr.QueryError, match="needs its own 'now'"):
+    with pytest.raises(fr.errors.QueryError, match="needs its own 'now'"):
         fr.Query("a1", half_life=DAY)
     for half_life in (0.0, -1.0, math.nan, math.inf, True):
-        with pytest.raises(fr.QueryError, match="half_life"):
+        with pytest.raises(fr.errors.QueryError, match="half_life"):
             fr.Query("a1", now=NOW, half_life=half_life)
     for windows in (0, -1, 1.5, "all", True):
-        with pytest.raises(fr.QueryError, match="windows"):
+        with pytest.raises(fr.errors.QueryError, match="windows"):
             fr.Query("a1", windows=windows)  # type: ignore[arg-type]
-    with pytest.raises(fr.QueryError, match="since"):
+    with pytest.raises(fr.errors.QueryError, match="since"):
         fr.Query("a1", since=math.nan)
 
 
@@ -316,7 +316,7 @@ def test_auto_follows_what_was_used() -> None:
     assert other.recency().to_dict() == Recency().to_dict()
     other.observe(["w1"], now=NOW - WINDOW)
     assert other.recency().to_dict()["observed"] == 1
-    with pytest.raises(fr.ParameterError, match="epsilon"):
+    with pytest.raises(fr.errors.ParameterError, match="epsilon"):
         fr.Engine(epsilon=0.0)
     loose = fr.Engine(epsilon=0.5, recency_rate=1.4, max_windows=None)
     assert loose.recency().windows() == 1
@@ -390,9 +390,9 @@ def test_scopes_and_whose_k_counts() -> None:
     assert ids(9, scope=scope.session("u2"), filter={"user": "v"}) == []
     assert ids(9, scope=scope.session("nobody")) == []
     for bad in ({"column": "role", "id": "x"}, {"column": None, "id": "x"}, {"column": "user", "id": None}):
-        with pytest.raises(fr.QueryError, match="scope"):
+        with pytest.raises(fr.errors.QueryError, match="scope"):
             scope(limit=None, **bad)  # type: ignore[arg-type]
-    with pytest.raises(fr.QueryError, match="k must"):
+    with pytest.raises(fr.errors.QueryError, match="k must"):
         scope.user("u", -1)
 
 
@@ -442,9 +442,9 @@ def test_explanations_do_not_depend_on_segments(pieces: int) -> None:
     assert engine.explain(batch[1], "r20").score == dict(hits[1])["r20"]
     before = hits.explain(0, "r20")
     engine.delete(["r20"])
-    with pytest.raises(fr.UnknownIdError):
+    with pytest.raises(fr.errors.UnknownIdError):
         engine.explain(batch[0], "r20")
-    with pytest.raises(fr.UnknownIdError):
+    with pytest.raises(fr.errors.UnknownIdError):
         hits.explain(0, "nobody")
     # What was answered before is explained as it was answered.
     assert hits.explain(0, "r20") == before
@@ -487,5 +487,5 @@ def test_events_of_an_interval() -> None:
     when = fr.parse_when("what happened today?", 20.0)
     assert when is not None
     assert engine.events(when.start, when.end) == expected(0.0, 86_400.0, lambda r: r.type == "Event")
-    with pytest.raises(fr.QueryError, match="'since' must be finite"):
+    with pytest.raises(fr.errors.QueryError, match="'since' must be finite"):
         engine.events(float("nan"), 1.0)

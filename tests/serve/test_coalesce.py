@@ -208,7 +208,7 @@ def test_failures_are_counted_for_the_guilty_tenant_alone() -> None:
     bad = engine.submit([fr.Query("tea", namespace="b", filter={"nowhere": 1})])
     gate.open()
     assert good.result(PATIENCE)
-    assert isinstance(bad.exception(PATIENCE), fr.QueryError)
+    assert isinstance(bad.exception(PATIENCE), fr.errors.QueryError)
     assert engine.health("a").failure_count == {}
     assert engine.health("b").failure_count == {"QueryError": 1}
 
@@ -276,14 +276,14 @@ def test_deadlines() -> None:
     """Of queries that wait: on a thread, awaited and as a future; none of them is run."""
     engine, gate = small()
     held = gate.hold()
-    with pytest.raises(fr.DeadlineError, match=r"2 queries .* were not run"):
+    with pytest.raises(fr.errors.DeadlineError, match=r"2 queries .* were not run"):
         engine.coalescer.search(["tea", "milk"], deadline=0.0)
     with pytest.raises(TimeoutError):
         asyncio.run(engine.asearch(["tea"], deadline=0.001))
     future = engine.submit(["key"], deadline=0.0)
     gate.open()
     assert held.result(PATIENCE)
-    with pytest.raises(fr.DeadlineError):
+    with pytest.raises(fr.errors.DeadlineError):
         future.result(PATIENCE)
     assert engine.coalescer.search(["key"], deadline=PATIENCE)[0] == engine.search(["key"])[0]
     stats = engine.coalescer.stats()
@@ -313,11 +313,11 @@ def test_a_deadline_passes_while_the_launch_runs(monkeypatch: pytest.MonkeyPatch
         [(seconds, expire)] = timers
         assert seconds == DEADLINE
         expire()
-        with pytest.raises(fr.DeadlineError, match="launch took longer"):
+        with pytest.raises(fr.errors.DeadlineError, match="launch took longer"):
             await task
 
     monkeypatch.setattr(calls, "left_until", left_until)
-    with pytest.raises(fr.DeadlineError, match="launch took longer"):
+    with pytest.raises(fr.errors.DeadlineError, match="launch took longer"):
         engine.coalescer.search(["tea"], deadline=DEADLINE)
     gate.go.release()
     until(lambda: engine.coalescer._lanes[0].runner is None)
@@ -328,7 +328,7 @@ def test_a_deadline_passes_while_the_launch_runs(monkeypatch: pytest.MonkeyPatch
     until(lambda: len(gate.sizes) == 3)
     clock.now += DEADLINE
     gate.go.release()
-    with pytest.raises(fr.DeadlineError, match="launch took longer"):
+    with pytest.raises(fr.errors.DeadlineError, match="launch took longer"):
         future.result(PATIENCE)
     assert engine.coalescer.stats()["expired"] == 3
 
@@ -336,7 +336,7 @@ def test_a_deadline_passes_while_the_launch_runs(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("value", [-1, True, float("nan"), float("inf"), "1"])
 def test_a_bad_deadline(engine: fr.Engine, value: Any) -> None:
     for ask in (engine.coalescer.search, engine.submit, lambda *a, **how: asyncio.run(engine.asearch(*a, **how))):
-        with pytest.raises(fr.ParameterError, match="deadline must be 0 or more seconds"):
+        with pytest.raises(fr.errors.ParameterError, match="deadline must be 0 or more seconds"):
             ask(["tea"], deadline=value)
 
 
@@ -349,9 +349,9 @@ def test_back_pressure() -> None:
         lambda: engine.coalescer.search(["tea"], wait=False),
         lambda: asyncio.run(engine.asearch(["tea"], wait=False)),
     ):
-        with pytest.raises(fr.OverloadedError, match="3 queries wait, and 1 more would be over max_waiting = 3"):
+        with pytest.raises(fr.errors.OverloadedError, match="3 queries wait, and 1 more would be over max_waiting = 3"):
             refused()
-    with pytest.raises(fr.DeadlineError):
+    with pytest.raises(fr.errors.DeadlineError):
         engine.submit(["tea"], deadline=0.001)  # blocked until then
     with ThreadPoolExecutor(1) as pool:
         blocked = pool.submit(engine.submit, ["moon"])
@@ -438,9 +438,9 @@ def test_max_wait_lets_others_come() -> None:
     "wrong", [{"max_wait": -1}, {"max_wait": "1"}, {"max_batch": 0}, {"max_waiting": True}, {"threads": 1.5}]
 )
 def test_bad_settings(engine: fr.Engine, wrong: dict[str, Any]) -> None:
-    with pytest.raises(fr.ParameterError, match=next(iter(wrong))):
+    with pytest.raises(fr.errors.ParameterError, match=next(iter(wrong))):
         fr.Coalescer(engine, **wrong)
-    with pytest.raises(fr.ParameterError, match=next(iter(wrong))):
+    with pytest.raises(fr.errors.ParameterError, match=next(iter(wrong))):
         engine.coalescer.configure(**wrong)
 
 
@@ -489,14 +489,14 @@ def test_close_refuses_those_who_wait() -> None:
         while engine.coalescer.stats()["waiting"] != 2:
             await asyncio.sleep(0)
         engine.close()
-        with pytest.raises(fr.StorageError, match="the engine is closed"):
+        with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
             await task
 
     asyncio.run(awaited())
-    with pytest.raises(fr.StorageError, match="the engine is closed"):
+    with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
         waiting.result(PATIENCE)
     for ask in (engine.coalescer.search, engine.submit, lambda own: asyncio.run(engine.asearch(own))):
-        with pytest.raises(fr.StorageError, match="the engine is closed"):
+        with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
             ask(["tea"])
     gate.open()
     assert held.result(PATIENCE)[0] == engine.search(["tea"])[0]  # the launch that ran is answered
@@ -532,14 +532,17 @@ def test_a_tenant_sees_nothing_of_those_it_shares_a_launch_with() -> None:
         assert_same(asyncio.run(engine.namespace(name).asearch(["tea"])), engine.namespace(name).search(["tea"]))
     assert set(dict(own.result()[0])).isdisjoint(dict(other.result()[0]))
     assert engine.coalescer.stats()["launches"] == 4
-    with pytest.raises(fr.QueryError, match="another namespace"):
+    with pytest.raises(fr.errors.QueryError, match="another namespace"):
         engine.namespace("a").submit([fr.Query("tea", namespace="b")])
 
 
 def test_an_approximate_channel_is_asked_alone() -> None:
     """An HNSW graph is asked for as many as the largest k of a batch, so another's k could change the answer."""
     own = LaunchOptions.of({"strategy": "rrf"}, None)
-    for strategy in (fr.STRATEGIES["dense-hnsw"], fr.Cascade(escalate=fr.STRATEGIES["dense-hnsw"])):
+    for strategy in (
+        fr.strategies.STRATEGIES["dense-hnsw"],
+        fr.Cascade(escalate=fr.strategies.STRATEGIES["dense-hnsw"]),
+    ):
         approximate = dataclasses.replace(own, answerer=strategy)
         assert not approximate.joins(approximate)
     assert own.joins(dataclasses.replace(own))

@@ -60,7 +60,7 @@ def test_a_thread_that_dies_refuses_its_queue_and_is_replaced(monkeypatch: pytes
         raise MemoryError
 
     monkeypatch.setattr(engine.coalescer, "_take", broken)
-    with pytest.raises(fr.StorageError, match="ended by MemoryError"):
+    with pytest.raises(fr.errors.StorageError, match="ended by MemoryError"):
         engine.submit(["tea"]).result(PATIENCE)
     assert_same(engine.submit(["tea"]).result(PATIENCE), engine.search(["tea"]))
     assert engine.coalescer.stats()["waiting"] == 0
@@ -150,12 +150,12 @@ def test_a_failure_of_the_engine_costs_few_launches(monkeypatch: pytest.MonkeyPa
     def search(self: Searcher, *asked: Any) -> fr.Hits:
         nonlocal launches
         launches += 1
-        raise fr.EncoderError("the service is down")
+        raise fr.errors.EncoderError("the service is down")
 
     monkeypatch.setattr(Searcher, "answer", search)
     gate.open()
     for future in futures:
-        with pytest.raises(fr.EncoderError, match="the service is down"):
+        with pytest.raises(fr.errors.EncoderError, match="the service is down"):
             future.result(PATIENCE)
     assert launches < 20
     assert engine.health().failure_count == {"EncoderError": 200}
@@ -168,7 +168,7 @@ def test_many_guilty_callers_in_a_row_harm_no_good_one() -> None:
     good = engine.submit(["tea"])
     gate.open()
     for future in bad:
-        assert isinstance(future.exception(PATIENCE), fr.QueryError)
+        assert isinstance(future.exception(PATIENCE), fr.errors.QueryError)
     assert_same(good.result(PATIENCE), engine.search(["tea"]))
 
 
@@ -188,7 +188,7 @@ def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.
     monkeypatch.setattr(Searcher, "answer", search)
     gate.open()
     for future in futures:
-        with pytest.raises(fr.DeadlineError):
+        with pytest.raises(fr.errors.DeadlineError):
             future.result(PATIENCE)
     assert launches == 1
 
@@ -241,15 +241,15 @@ def test_a_callback_may_wait_for_what_it_asks() -> None:
     assert over.wait(PATIENCE)
     assert_same(found[0], engine.search(["milk"]))
     assert_same(found[1], engine.search(["key"]))
-    assert found[2][0] is fr.ParameterError
-    assert outcome(lambda: found[3].result(PATIENCE)) == (fr.StorageError, "the engine is closed")
-    assert found[4][0] is fr.QueryError
-    assert found[5] == (fr.StorageError, "the engine is closed")
+    assert found[2][0] is fr.errors.ParameterError
+    assert outcome(lambda: found[3].result(PATIENCE)) == (fr.errors.StorageError, "the engine is closed")
+    assert found[4][0] is fr.errors.QueryError
+    assert found[5] == (fr.errors.StorageError, "the engine is closed")
 
 
 def test_options_join_by_more_than_equality() -> None:
     """Shares are added up in the order of a table, which the equality of mappings passes over."""
-    bm25, rrf = fr.STRATEGIES["bm25"], fr.STRATEGIES["rrf"]
+    bm25, rrf = fr.strategies.STRATEGIES["bm25"], fr.strategies.STRATEGIES["rrf"]
     routers = [fr.Router({"a": bm25, "b": rrf}, bm25), fr.Router({"b": rrf, "a": bm25}, bm25)]
     assert routers[0] == routers[1]
     one, other = (LaunchOptions.of({"strategy": router}, None) for router in routers)
@@ -259,7 +259,7 @@ def test_options_join_by_more_than_equality() -> None:
 
 @pytest.mark.parametrize("depth", [True, 1.0])
 def test_a_depth_is_checked_for_each_caller(depth: Any, tmp_path: Path) -> None:
-    reranker = fr.CheckedReranker(lambda pairs: [float(len(text)) for _, text in pairs], unchecked=True)
+    reranker = fr.strategies.CheckedReranker(lambda pairs: [float(len(text)) for _, text in pairs], unchecked=True)
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         engine.add([fr.Record("1", "tea"), fr.Record("2", "tea milk")])
         gate = Gate(engine)
@@ -282,13 +282,13 @@ def test_a_launch_that_runs_while_the_engine_closes_may_read_records_no_more(tmp
     gate = Gate(engine)
     futures = [gate.hold()]
     engine.coalescer.configure(max_batch=1)  # the next runs beside it
-    reranker = fr.CheckedReranker(lambda pairs: [0.0] * len(pairs), unchecked=True)
+    reranker = fr.strategies.CheckedReranker(lambda pairs: [0.0] * len(pairs), unchecked=True)
     futures.append(engine.submit(["tea", "milk"], reranker=reranker))
     assert gate.began.acquire(timeout=PATIENCE)
     engine.close()
     gate.open()
     assert_same(futures[0].result(PATIENCE), engine.search(["tea"]))
-    with pytest.raises(fr.StorageError, match="the store is closed"):
+    with pytest.raises(fr.errors.StorageError, match="the store is closed"):
         futures[1].result(PATIENCE)
 
 
@@ -356,5 +356,5 @@ def test_an_engine_is_closed_whether_it_was_asked_before_or_not() -> None:
     assert "_coalescer" not in vars(unasked)
     for closed in (engine, unasked):
         closed.close()
-        with pytest.raises(fr.StorageError, match="the engine is closed"):
+        with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
             closed.submit(["tea"])

@@ -216,7 +216,7 @@ def test_errors_come_in_their_turn_and_end_the_stream() -> None:
     batches: list[Any] = [["a1"], "not a batch", ["b2"]]
     found = engine.search_stream(batches, 3)
     assert_same(next(found), engine.search(["a1"], 3))
-    with pytest.raises(fr.QueryError, match="pass a list of queries"):
+    with pytest.raises(fr.errors.QueryError, match="pass a list of queries"):
         next(found)
     assert list(found) == []
     assert engine.health().failure_count == {"QueryError": 1}
@@ -224,7 +224,7 @@ def test_errors_come_in_their_turn_and_end_the_stream() -> None:
 
 def test_arguments_are_checked_before_anything_is_read() -> None:
     engine = engine_of("numpy", 1, 50)
-    with pytest.raises(fr.QueryError, match="an iterable of lists"):
+    with pytest.raises(fr.errors.QueryError, match="an iterable of lists"):
         engine.search_stream("tea")
     for options in ({"ahead": -1}, {"ahead": True}, {"ahead": 65}, {"threads": 0}, {"execution": "x"}, {"k": -1}):
         with pytest.raises(fr.FanrankError):

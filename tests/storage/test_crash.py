@@ -140,7 +140,7 @@ def test_a_live_record_that_is_not_found_is_damage(tmp_path: Path) -> None:
         store = engine.index.memory.store
         assert store is not None
         store.drop("")  # Behind the engine's back.
-        with pytest.raises(fr.DamagedStoreError, match="the record with id 'b' is not found"):
+        with pytest.raises(fr.errors.DamagedStoreError, match="the record with id 'b' is not found"):
             engine.fetch(["x", "b"])
 
 

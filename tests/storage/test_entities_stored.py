@@ -208,17 +208,17 @@ def test_a_refused_batch_leaves_no_term(durable: bool, tmp_path: Path, monkeypat
                 engine.index.memory.snapshots,
             ) == before
 
-        with pytest.raises(fr.DuplicateIdError):
+        with pytest.raises(fr.errors.DuplicateIdError):
             engine.add(new)
         assert same()
         with monkeypatch.context() as patch:
             patch.setattr("fanrank.engine.storage.writes.BUILD_CHUNK", 1)
-            with pytest.raises(fr.DuplicateIdError):  # its first chunk is built by then
+            with pytest.raises(fr.errors.DuplicateIdError):  # its first chunk is built by then
                 engine.add(new)
         assert same()
         if durable:
             failpoints.arm("write.records", 1, lambda: (_ for _ in ()).throw(OSError(28, "full")))
-            with pytest.raises(fr.StorageError):
+            with pytest.raises(fr.errors.StorageError):
                 engine.add(new[:1])
             assert same()
             assert user_version(tmp_path) == 3
@@ -280,7 +280,7 @@ def test_entities_are_mapped_and_checked(tmp_path: Path) -> None:
         (file,) = tmp_path.glob(pattern)
         content = file.read_bytes()
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        with pytest.raises(fr.DamagedIndexError, match="altered since it was written"):
+        with pytest.raises(fr.errors.DamagedIndexError, match="altered since it was written"):
             fr.Engine.load(tmp_path)
         file.write_bytes(content)
     whole = manifest(tmp_path)
@@ -289,7 +289,7 @@ def test_entities_are_mapped_and_checked(tmp_path: Path) -> None:
         del changed["parts"][0]["arrays"][name]
         changed["checksum"] = files._manifest_checksum(changed)
         (tmp_path / files.MANIFEST).write_text(json.dumps(changed), encoding="utf-8")
-        with pytest.raises(fr.DamagedIndexError):
+        with pytest.raises(fr.errors.DamagedIndexError):
             fr.Engine.load(tmp_path)
 
 
@@ -347,7 +347,7 @@ def test_a_write_that_fails_leaves_the_version(tmp_path: Path) -> None:
     record = Record("a", "a", entities=["ana"])
     with RecordStore.open(tmp_path) as made:
         failpoints.arm("write.commit", 1, full)
-        with pytest.raises(fr.StorageError):
+        with pytest.raises(fr.errors.StorageError):
             put(made, record)
         assert user_version(tmp_path) == 2
         failpoints.disarm()

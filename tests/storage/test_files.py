@@ -128,7 +128,7 @@ def test_parameters_come_back(tmp_path: Path) -> None:
 
 def test_a_loaded_engine_grows_and_saves_again(saved: Path, tmp_path: Path) -> None:
     loaded, plain = fr.Engine.load(saved), engine()
-    with pytest.raises(fr.DuplicateIdError):
+    with pytest.raises(fr.errors.DuplicateIdError):
         loaded.add([fr.Record("d", "again")])
     for grown in (loaded, plain):
         grown.add([fr.Record("f", "tea error 4711 novelty", role="user"), fr.Record("a", "error", namespace="bob")])
@@ -247,7 +247,7 @@ def test_strings_are_never_objects(saved: Path) -> None:
         bytes=path.stat().st_size, crc32=files._file_checksum(path), dtype="|O", shape=[1]
     )
     rewrite(saved, changed)
-    with pytest.raises(fr.DamagedIndexError):
+    with pytest.raises(fr.errors.DamagedIndexError):
         fr.Engine.load(saved)
 
 
@@ -262,16 +262,16 @@ def test_every_file_truncated_flipped_or_missing(saved: Path) -> None:
         for damage in (content[:-1], content[: len(content) // 2], b"", content + b"\0"):
             path.write_bytes(damage)
             for verify in (True, False):
-                with pytest.raises(fr.DamagedIndexError, match=f"{path.name}.*bytes instead of.*build it again"):
+                with pytest.raises(fr.errors.DamagedIndexError, match=f"{path.name}.*bytes instead of.*build it again"):
                     fr.Engine.load(saved, verify=verify)
         for place in {0, 60, len(content) // 2, len(content) - 1}:
             flipped = bytearray(content)
             flipped[place] ^= 0x10
             path.write_bytes(flipped)
-            with pytest.raises(fr.DamagedIndexError, match=f"{path.name}.*altered"):
+            with pytest.raises(fr.errors.DamagedIndexError, match=f"{path.name}.*altered"):
                 fr.Engine.load(saved)
         path.unlink()
-        with pytest.raises(fr.DamagedIndexError, match=f"{path.name}: missing"):
+        with pytest.raises(fr.errors.DamagedIndexError, match=f"{path.name}: missing"):
             fr.Engine.load(saved)
         path.write_bytes(content)
     assert answers(fr.Engine.load(saved)) == answers(engine())
@@ -287,7 +287,7 @@ def test_every_file_swapped_with_another(saved: Path) -> None:
         tried += 1
         one.write_bytes(contents[1])
         other.write_bytes(contents[0])
-        with pytest.raises(fr.DamagedIndexError):
+        with pytest.raises(fr.errors.DamagedIndexError):
             fr.Engine.load(saved)
         one.write_bytes(contents[0])
         other.write_bytes(contents[1])
@@ -301,24 +301,24 @@ def test_an_array_of_another_type_is_noticed_without_its_checksum(saved: Path) -
     with path.open("wb") as handle:
         np.save(handle, other)
     assert path.stat().st_size == entry["bytes"]
-    with pytest.raises(fr.DamagedIndexError, match="not the array that the manifest names"):
+    with pytest.raises(fr.errors.DamagedIndexError, match="not the array that the manifest names"):
         fr.Engine.load(saved, verify=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": "fanrank index"', b"[" * 100_000])
 def test_manifest_that_is_not_json(saved: Path, content: bytes) -> None:
     (saved / files.MANIFEST).write_bytes(content)
-    with pytest.raises(fr.DamagedIndexError, match=r"manifest\.json: not valid JSON"):
+    with pytest.raises(fr.errors.DamagedIndexError, match=r"manifest\.json: not valid JSON"):
         fr.Engine.load(saved)
 
 
 @pytest.mark.parametrize("content", ["[]", "null", "{}", '"fanrank index"', '{"format": "other", "version": 1}'])
 def test_manifest_of_something_else(saved: Path, content: str) -> None:
     (saved / files.MANIFEST).write_text(content)
-    with pytest.raises(fr.ForeignIndexError):
+    with pytest.raises(fr.errors.ForeignIndexError):
         fr.Engine.load(saved)
     before = {path.name for path in saved.iterdir()}
-    with pytest.raises(fr.ForeignIndexError):
+    with pytest.raises(fr.errors.ForeignIndexError):
         engine().save(saved)
     assert {path.name for path in saved.iterdir()} == before
 
@@ -328,10 +328,10 @@ def test_newer_format(saved: Path) -> None:
     changed["version"] = files.VERSION + 1
     changed["something"] = "new"
     rewrite(saved, changed)
-    with pytest.raises(fr.NewerFormatError, match="format 5, and this fanrank reads up to 4; upgrade"):
+    with pytest.raises(fr.errors.NewerFormatError, match="format 5, and this fanrank reads up to 4; upgrade"):
         fr.Engine.load(saved)
     # An older fanrank does not destroy what a newer one wrote.
-    with pytest.raises(fr.NewerFormatError):
+    with pytest.raises(fr.errors.NewerFormatError):
         engine().save(saved)
     assert arrays(saved)
 
@@ -348,7 +348,7 @@ def test_altered_manifest(saved: Path, change: str) -> None:
     else:
         changed["checksum"] += 1
     (saved / files.MANIFEST).write_text(json.dumps(changed))
-    with pytest.raises(fr.DamagedIndexError, match="altered since it was written"):
+    with pytest.raises(fr.errors.DamagedIndexError, match="altered since it was written"):
         fr.Engine.load(saved)
 
 
@@ -357,7 +357,7 @@ def test_manifest_that_lacks_a_part(saved: Path, part: str) -> None:
     changed = manifest(saved)
     del changed[part]
     rewrite(saved, changed)
-    with pytest.raises(fr.DamagedIndexError, match="do not fit together"):
+    with pytest.raises(fr.errors.DamagedIndexError, match="do not fit together"):
         fr.Engine.load(saved)
 
 
@@ -379,7 +379,7 @@ def test_manifest_that_lacks_an_array_or_leaves_its_directory(saved: Path) -> No
             changed = json.loads(json.dumps(whole))
             del arrays_of(changed, group)[name]
             rewrite(saved, changed)
-            with pytest.raises(fr.DamagedIndexError):
+            with pytest.raises(fr.errors.DamagedIndexError):
                 fr.Engine.load(saved)
             tried += 1
     assert tried > 25
@@ -387,33 +387,33 @@ def test_manifest_that_lacks_an_array_or_leaves_its_directory(saved: Path) -> No
         changed = json.loads(json.dumps(whole))
         changed[group].pop()
         rewrite(saved, changed)
-        with pytest.raises(fr.DamagedIndexError):
+        with pytest.raises(fr.errors.DamagedIndexError):
             fr.Engine.load(saved)
     for name in ("../terms.npy", "/etc/passwd"):
         changed = json.loads(json.dumps(whole))
         entry_of(changed, "part_terms")["file"] = name
         rewrite(saved, changed)
-        with pytest.raises(fr.DamagedIndexError, match="leaves the directory"):
+        with pytest.raises(fr.errors.DamagedIndexError, match="leaves the directory"):
             fr.Engine.load(saved)
 
 
 def test_not_an_index(tmp_path: Path) -> None:
-    with pytest.raises(fr.ForeignIndexError, match="no such directory"):
+    with pytest.raises(fr.errors.ForeignIndexError, match="no such directory"):
         fr.Engine.load(tmp_path / "none")
     file = tmp_path / "file"
     file.write_text("x")
-    with pytest.raises(fr.ForeignIndexError, match="not a directory"):
+    with pytest.raises(fr.errors.ForeignIndexError, match="not a directory"):
         fr.Engine.load(file)
-    with pytest.raises(fr.ForeignIndexError, match=r"has no manifest\.json"):
+    with pytest.raises(fr.errors.ForeignIndexError, match=r"has no manifest\.json"):
         fr.Engine.load(tmp_path)
     (tmp_path / files.MANIFEST).mkdir()
-    with pytest.raises(fr.StorageError):
+    with pytest.raises(fr.errors.StorageError):
         fr.Engine.load(tmp_path)
 
 
 def test_foreign_directories_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not lose")
-    with pytest.raises(fr.ForeignIndexError, match="holds other files"):
+    with pytest.raises(fr.errors.ForeignIndexError, match="holds other files"):
         engine().save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -422,7 +422,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     for path in (file, file / "index", tmp_path / ("n" * 300)):
-        with pytest.raises(fr.StorageError, match="cannot be written") as caught:
+        with pytest.raises(fr.errors.StorageError, match="cannot be written") as caught:
             engine().save(path)
         assert isinstance(caught.value, OSError)
     assert file.read_text() == "x"
@@ -434,7 +434,7 @@ def test_read_only_directory(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     folder.mkdir()
     folder.chmod(0o500)
-    with pytest.raises(fr.StorageError, match="cannot be written: Permission denied"):
+    with pytest.raises(fr.errors.StorageError, match="cannot be written: Permission denied"):
         engine().save(folder)
 
 
@@ -454,7 +454,7 @@ def test_a_save_that_fails_leaves_the_old_index(saved: Path, monkeypatch: pytest
     else:
         plain, written = np.save, iter(range(1000))
         monkeypatch.setattr(np, "save", lambda *a, **o: full_disk() if next(written) == at else plain(*a, **o))
-    with pytest.raises(fr.StorageError, match="cannot be written: No space left on device"):
+    with pytest.raises(fr.errors.StorageError, match="cannot be written: No space left on device"):
         grown.save(saved)
     monkeypatch.undo()
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
@@ -517,8 +517,8 @@ def test_a_load_meets_the_old_index_or_the_new_one(tmp_path: Path) -> None:
 
 
 def test_an_analyzer_that_no_name_finds_cannot_be_saved(tmp_path: Path) -> None:
-    named = fr.Analyzer("nltk", str.split, str)
-    with pytest.raises(fr.ParameterError, match="'nltk' stands for another"):
+    named = fr.text.Analyzer("nltk", str.split, str)
+    with pytest.raises(fr.errors.ParameterError, match="'nltk' stands for another"):
         fr.Engine(analyzer=named).save(tmp_path)
 
 

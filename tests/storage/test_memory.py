@@ -188,14 +188,14 @@ class Memories(RuleBasedStateMachine):
         bad: dict[str, Any] = {"id": "bad", "text": 3}
         before = self.engine.stats()["vocabulary"]
         failures: list[tuple[type[Exception], Callable[[], int]]] = [
-            (fr.DuplicateIdError, lambda: self.engine.add([fresh, *new, taken])),
-            (fr.DuplicateIdError, lambda: self.engine.add([fresh, *new, fresh])),
-            (fr.DuplicateIdError, lambda: self.engine.update([taken, fresh, taken], insert=True)),
-            (fr.RecordError, lambda: self.engine.add([*new, fresh, bad])),
-            (fr.RecordError, lambda: self.engine.update([taken, bad])),
-            (fr.UnknownIdError, lambda: self.engine.update([taken, *new, fresh])),
-            (fr.UnknownIdError, lambda: self.engine.delete([taken.id, "fresh"], namespace=namespace)),
-            (fr.RecordError, lambda: self.engine.delete([taken.id, 3], namespace=namespace)),  # type: ignore[list-item]
+            (fr.errors.DuplicateIdError, lambda: self.engine.add([fresh, *new, taken])),
+            (fr.errors.DuplicateIdError, lambda: self.engine.add([fresh, *new, fresh])),
+            (fr.errors.DuplicateIdError, lambda: self.engine.update([taken, fresh, taken], insert=True)),
+            (fr.errors.RecordError, lambda: self.engine.add([*new, fresh, bad])),
+            (fr.errors.RecordError, lambda: self.engine.update([taken, bad])),
+            (fr.errors.UnknownIdError, lambda: self.engine.update([taken, *new, fresh])),
+            (fr.errors.UnknownIdError, lambda: self.engine.delete([taken.id, "fresh"], namespace=namespace)),
+            (fr.errors.RecordError, lambda: self.engine.delete([taken.id, 3], namespace=namespace)),  # type: ignore[list-item]
         ]
         error, failing = data.draw(st.sampled_from(failures))
         with pytest.raises(error):
@@ -447,7 +447,7 @@ def test_writes_that_wait_are_committed_together(tmp_path: Path) -> None:
         def fails() -> None:
             try:
                 engine.add([fr.Record("lost", "word-of-its-own"), fr.Record("twice", "a1")])
-            except fr.DuplicateIdError as error:
+            except fr.errors.DuplicateIdError as error:
                 failed.append(error)
 
         def upsert() -> None:
@@ -457,7 +457,7 @@ def test_writes_that_wait_are_committed_together(tmp_path: Path) -> None:
         queued(engine, *tasks, fails, upsert)
         stats = engine.stats()
         assert (stats["writes"], stats["commits"]) == (8, 2)
-        assert [type(error) for error in failed] == [fr.DuplicateIdError]
+        assert [type(error) for error in failed] == [fr.errors.DuplicateIdError]
         assert len(engine) == 8
         assert engine.search([["word-of-its-own"]]).counts.tolist() == [0]
         assert history.statistics(engine, "")[2] == {"a1": 7, "b2": 1, **{f"w{n}": 1 for n in range(6)}}
@@ -489,7 +489,7 @@ def test_a_commit_that_fails_changes_nothing(tmp_path: Path, point: str) -> None
             engine.add([fr.Record("1", "a1"), fr.Record("2", "a1 b2")])
             before = state(engine)
             failpoints.arm(point, action=disk_full)
-            with pytest.raises(fr.StorageError, match="no space left"):
+            with pytest.raises(fr.errors.StorageError, match="no space left"):
                 write(engine)
             assert state(engine) == before
             write(engine)
@@ -507,7 +507,7 @@ def test_a_commit_that_fails_fails_for_all_that_shared_it(tmp_path: Path) -> Non
         def write(number: int) -> None:
             try:
                 engine.add([fr.Record(f"r{number}", f"w{number}")])
-            except fr.StorageError as error:
+            except fr.errors.StorageError as error:
                 failures.append(str(error))
 
         tasks = [lambda n=n: write(n) for n in range(3)]  # type: ignore[misc]
@@ -691,7 +691,7 @@ def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPat
                 engine.add([fr.Record("x", "tea")])
             yield fr.Record(f"r{n}", "tea")
 
-    with pytest.raises(fr.StorageError, match="an iterable that itself writes"):
+    with pytest.raises(fr.errors.StorageError, match="an iterable that itself writes"):
         engine.add(source())
     assert len(engine) == 0
     assert engine.add([fr.Record("x", "tea")]) == 1

@@ -156,7 +156,7 @@ def deep() -> Any:
     ],
 )
 def test_an_extra_that_json_refuses_or_alters(extra: dict[Any, Any]) -> None:
-    with pytest.raises(fr.RecordError, match=r"^id 'm7': 'extra' cannot be stored as JSON: "):
+    with pytest.raises(fr.errors.RecordError, match=r"^id 'm7': 'extra' cannot be stored as JSON: "):
         encode(fr.Record("m7", "x", extra=extra))
 
 
@@ -164,7 +164,7 @@ def test_an_extra_that_json_refuses_or_alters(extra: dict[Any, Any]) -> None:
     "part", [{"text": "\ud800"}, {"text": "", "fields": {"a": "\udfff"}}, {"text": "", "extra": {"\ud800": 1}}]
 )
 def test_a_lone_surrogate_is_refused_by_name(part: dict[str, Any]) -> None:
-    with pytest.raises(fr.RecordError, match=r"id 'm7': .*lone surrogate"):
+    with pytest.raises(fr.errors.RecordError, match=r"id 'm7': .*lone surrogate"):
         encode(fr.Record("m7", **part))
 
 
@@ -435,10 +435,10 @@ def test_config_is_set_once(tmp_path: Path) -> None:
     with RecordStore.open(tmp_path) as made:
         assert made.config is None
         for bad in ({"a": math.nan}, {"a": {1}}, {1: 2}):
-            with pytest.raises(fr.ParameterError, match="cannot be stored as JSON"):
+            with pytest.raises(fr.errors.ParameterError, match="cannot be stored as JSON"):
                 made.set_config(bad)
         made.set_config({"k1": 1.2, "fields": {"ä": 1.0}})
-        with pytest.raises(fr.ParameterError, match="make another directory"):
+        with pytest.raises(fr.errors.ParameterError, match="make another directory"):
             made.set_config({"k1": 1.3})
     with RecordStore.open(tmp_path) as again:
         assert again.config == {"k1": 1.2, "fields": {"ä": 1.0}}

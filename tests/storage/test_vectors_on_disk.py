@@ -106,7 +106,7 @@ def test_vectors_are_mapped_and_checked(tmp_path: Path) -> None:
         (file,) = (tmp_path / "saved").glob(pattern)
         content = file.read_bytes()
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        with pytest.raises(fr.DamagedIndexError, match="altered since it was written"):
+        with pytest.raises(fr.errors.DamagedIndexError, match="altered since it was written"):
             fr.Engine.load(tmp_path / "saved")
         file.write_bytes(content)
     whole = manifest(tmp_path / "saved")
@@ -115,7 +115,7 @@ def test_vectors_are_mapped_and_checked(tmp_path: Path) -> None:
         del changed["parts"][0]["arrays"][name]
         changed["checksum"] = files._manifest_checksum(changed)
         (tmp_path / "saved" / files.MANIFEST).write_text(json.dumps(changed), encoding="utf-8")
-        with pytest.raises(fr.DamagedIndexError):
+        with pytest.raises(fr.errors.DamagedIndexError):
             fr.Engine.load(tmp_path / "saved")
 
 
@@ -181,7 +181,9 @@ def test_a_damaged_vector_is_named(change: str, tmp_path: Path) -> None:
     name = change[-3:-1]
     with RecordStore.open(tmp_path) as made:
         for use in (lambda: made.fetch("", [name]), lambda: list(made.changes_after(0))):
-            with pytest.raises(fr.DamagedStoreError, match=f"id '{name}' w.* altered.*restore the file from a copy"):
+            with pytest.raises(
+                fr.errors.DamagedStoreError, match=f"id '{name}' w.* altered.*restore the file from a copy"
+            ):
                 use()
         others = [other for other in ("m0", "m1", "m2", "m3") if other != name]
         assert None not in made.fetch("", others)
@@ -202,7 +204,7 @@ def test_one_flipped_bit_of_a_vector(tmp_path: Path) -> None:
         raw.commit()
         with (
             RecordStore.open(tmp_path, read_only=True) as made,
-            pytest.raises(fr.DamagedStoreError, match="the vectors of the record with id 'm1' were altered"),
+            pytest.raises(fr.errors.DamagedStoreError, match="the vectors of the record with id 'm1' were altered"),
         ):
             made.fetch("", ["m1"])
     raw.close()
@@ -213,7 +215,7 @@ def test_damage_is_found_when_the_index_is_rebuilt(tmp_path: Path) -> None:
         engine.add([Record("m1", "a", embedding=np.ones(D))])
     altered(tmp_path, "UPDATE records SET vectors = NULL")
     shutil.rmtree(tmp_path / "index")
-    with pytest.raises(fr.DamagedStoreError, match="'m1'"):
+    with pytest.raises(fr.errors.DamagedStoreError, match="'m1'"):
         fr.Engine.open(tmp_path)
 
 
@@ -300,7 +302,7 @@ def test_an_engine_over_a_store_of_version_1(tmp_path: Path) -> None:
         assert reader.search([fr.Query("old", namespace="n")]).ids[0, 0] == "a"
         assert reader.fetch(["a"], namespace="n") == OLD[:1]
         assert version(tmp_path / "old")[0] == 1
-    with pytest.raises(fr.ParameterError, match="was made without such an encoder"):
+    with pytest.raises(fr.errors.ParameterError, match="was made without such an encoder"):
         fr.Engine.open(tmp_path / "old", encoder=own())
     with fr.Engine.open(tmp_path / "old") as engine:
         assert engine.pin is None
@@ -315,7 +317,7 @@ def test_a_migration_that_fails_leaves_version_1(tmp_path: Path, monkeypatch: py
     old_store(tmp_path / "old", None)
     with monkeypatch.context() as patch:
         patch.setattr(sqlite, "_MIGRATION", (*_MIGRATION, "CREATE TABLE records(sequence)"))
-        with pytest.raises(fr.StorageError):
+        with pytest.raises(fr.errors.StorageError):
             RecordStore.open(tmp_path / "old")
     assert version(tmp_path / "old") == (1, ["sequence", "namespace", "id", "checksum", "data"])
     with RecordStore.open(tmp_path / "old") as made:

@@ -319,33 +319,35 @@ def test_vectors_that_do_not_fit(durable: bool, tmp_path: Path, monkeypatch: pyt
         zero = good.copy()
         zero[1] = 0
         for vectors_given, error, match in (
-            (good[:2], fr.RecordError, "id 'r2': 'vectors' has 2 rows, and there are more records"),
-            (np.ones((4, D)), fr.RecordError, "'vectors' has 4 rows, and there are 3 records"),
-            (np.ones((3, 4)), fr.RecordError, "id 'r0': 'embedding' has 4 dimensions, and .* 'own' has 5"),
-            (np.ones(D), fr.RecordError, r"'vectors' must be \[records, dimension\].* not of shape \(5,\)"),
-            ([[1.0], [1.0, 2.0]], fr.RecordError, "'vectors' must be numbers"),
-            (7, fr.RecordError, "'vectors' must be"),
-            (wrong, fr.RecordError, "id 'r2': 'vectors' holds a value that is not finite"),
-            (zero, fr.RecordError, "id 'r1': 'vectors' has length 0"),
-            ({"r1": np.ones(D), "r9": np.ones(D)}, fr.UnknownIdError, "'vectors' holds one for 'r9'"),
-            ({"held": np.ones(D)}, fr.UnknownIdError, "'held'"),
-            ({"r1": np.ones(4)}, fr.RecordError, "id 'r1': 'embedding' has 4 dimensions"),
-            ({"r1": np.zeros(D)}, fr.RecordError, "id 'r1': 'vectors' has length 0"),
-            ({"r1": np.ones((2, 2, 2))}, fr.RecordError, "id 'r1': 'vectors' must be rows"),
+            (good[:2], fr.errors.RecordError, "id 'r2': 'vectors' has 2 rows, and there are more records"),
+            (np.ones((4, D)), fr.errors.RecordError, "'vectors' has 4 rows, and there are 3 records"),
+            (np.ones((3, 4)), fr.errors.RecordError, "id 'r0': 'embedding' has 4 dimensions, and .* 'own' has 5"),
+            (np.ones(D), fr.errors.RecordError, r"'vectors' must be \[records, dimension\].* not of shape \(5,\)"),
+            ([[1.0], [1.0, 2.0]], fr.errors.RecordError, "'vectors' must be numbers"),
+            (7, fr.errors.RecordError, "'vectors' must be"),
+            (wrong, fr.errors.RecordError, "id 'r2': 'vectors' holds a value that is not finite"),
+            (zero, fr.errors.RecordError, "id 'r1': 'vectors' has length 0"),
+            ({"r1": np.ones(D), "r9": np.ones(D)}, fr.errors.UnknownIdError, "'vectors' holds one for 'r9'"),
+            ({"held": np.ones(D)}, fr.errors.UnknownIdError, "'held'"),
+            ({"r1": np.ones(4)}, fr.errors.RecordError, "id 'r1': 'embedding' has 4 dimensions"),
+            ({"r1": np.zeros(D)}, fr.errors.RecordError, "id 'r1': 'vectors' has length 0"),
+            ({"r1": np.ones((2, 2, 2))}, fr.errors.RecordError, "id 'r1': 'vectors' must be rows"),
         ):  # fmt: skip
             for records in (three, iter(three)):
                 refused(engine, error, match, lambda: engine.add(records, vectors=vectors_given))  # noqa: B023
             refused(engine, error, match, lambda: engine.update(three, vectors=vectors_given, insert=True))  # noqa: B023
         match = "id 'r1': has an embedding, and one in 'vectors'"
         both = [Record("r0", "a"), Record("r1", "a", embedding=np.ones(D)), Record("r2", "a")]
-        refused(engine, fr.RecordError, match, lambda: engine.add(both, vectors=good))
-        refused(engine, fr.RecordError, match, lambda: engine.add(both, vectors={"r1": np.ones(D)}))
+        refused(engine, fr.errors.RecordError, match, lambda: engine.add(both, vectors=good))
+        refused(engine, fr.errors.RecordError, match, lambda: engine.add(both, vectors={"r1": np.ones(D)}))
         match = "'r1': 'embedding' has 2 dimensions, and the engine's model 'own' has 5"
-        refused(engine, fr.RecordError, match, lambda: engine.add([both[0], Record("r1", "a", embedding=[1, 2])]))
+        refused(
+            engine, fr.errors.RecordError, match, lambda: engine.add([both[0], Record("r1", "a", embedding=[1, 2])])
+        )
         match = "id 'p': 'embedding' must have a row for each of 2 passages, not 1"
         pair = [Record("p", "a", passages=["x", "y"])]
-        refused(engine, fr.RecordError, match, lambda: engine.add(pair, vectors=np.ones((1, D))))
-        refused(engine, fr.RecordError, match, lambda: engine.add(pair, vectors={"p": np.ones(D)}))
+        refused(engine, fr.errors.RecordError, match, lambda: engine.add(pair, vectors=np.ones((1, D))))
+        refused(engine, fr.errors.RecordError, match, lambda: engine.add(pair, vectors={"p": np.ones(D)}))
         engine.add(pair, vectors={"p": np.ones((2, D))})
         engine.add([], vectors=np.ones((0, D)))
         engine.add([], vectors={})
@@ -358,9 +360,9 @@ def test_without_an_encoder_there_are_no_vectors(tmp_path: Path) -> None:
             assert (engine.encoder, engine.pin) == (None, None)
             engine.add([Record("held", "a", passages=["a", "b"], weights={"x": 1})])
             one = [Record("r0", "a"), Record("r1", "a", embedding=[1, 2])]
-            refused(engine, fr.RecordError, r"id 'r1': has an embedding.*OwnVectors", lambda: engine.add(one))  # noqa: B023
+            refused(engine, fr.errors.RecordError, r"id 'r1': has an embedding.*OwnVectors", lambda: engine.add(one))  # noqa: B023
             match = "'vectors' were given to an engine without an encoder"
-            refused(engine, fr.RecordError, match, lambda: engine.add(one[:1], vectors=[[1, 2]]))  # noqa: B023
+            refused(engine, fr.errors.RecordError, match, lambda: engine.add(one[:1], vectors=[[1, 2]]))  # noqa: B023
             assert engine.stats()["weights"] == 1
 
 
@@ -383,10 +385,10 @@ def test_an_encoder_that_fails_or_answers_wrongly() -> None:
         (lambda texts: np.ones((1, D)), EncoderError, r"shape \(1, 5\) of 2 texts, not \(2, 5\)"),
         (
             lambda texts: np.array([[1.0] * D, [np.nan] * D]),
-            fr.RecordError,
+            fr.errors.RecordError,
             "id 'r1': what 'letters' made of it holds a",
         ),
-        (lambda texts: np.zeros((2, D)), fr.RecordError, "id 'r0': what 'letters' made of it has length 0"),
+        (lambda texts: np.zeros((2, D)), fr.errors.RecordError, "id 'r0': what 'letters' made of it has length 0"),
         (failing, EncoderError, "out of breath"),
     ):
         encoder.answer = answer
@@ -408,9 +410,9 @@ def test_an_encoder_that_fails_or_answers_wrongly() -> None:
     ],
 )
 def test_what_is_no_encoder(change: dict[str, Any], match: str) -> None:
-    with pytest.raises(fr.ParameterError, match=match):
+    with pytest.raises(fr.errors.ParameterError, match=match):
         fr.Engine(encoder=Letters(**change))
-    with pytest.raises(fr.ParameterError, match="encoder must be a model's name, or an object"):
+    with pytest.raises(fr.errors.ParameterError, match="encoder must be a model's name, or an object"):
         fr.Engine(encoder=object())  # type: ignore[arg-type]
 
 
@@ -442,7 +444,7 @@ def test_the_pin_is_kept_and_another_model_refused(road: str, tmp_path: Path) ->
         match = rf"were encoded by 'letters', version '1', 5 dimensions, not by {other.name!r}, version .* dimensions"
         with pytest.raises(ModelMismatchError, match=match):
             opened(encoder=other)
-    assert issubclass(ModelMismatchError, fr.ParameterError)
+    assert issubclass(ModelMismatchError, fr.errors.ParameterError)
     with opened(encoder=Letters()) as engine:
         assert engine.encoder is not None
         engine.add([Record("b", "c")])
@@ -454,8 +456,10 @@ def test_the_pin_is_kept_and_another_model_refused(road: str, tmp_path: Path) ->
         assert engine.search(["b"]).ids[0, 0] == "a"
         engine.add([Record("c", "c", embedding=np.ones(D))])
         match = r"id 'd': has no embedding, and the engine was opened without its encoder, 'letters'.*encoder="
-        refused(engine, fr.RecordError, match, lambda: engine.add([Record("d", "d")]))
-        refused(engine, fr.RecordError, "6 dimensions", lambda: engine.add([Record("d", "d", embedding=np.ones(6))]))
+        refused(engine, fr.errors.RecordError, match, lambda: engine.add([Record("d", "d")]))
+        refused(
+            engine, fr.errors.RecordError, "6 dimensions", lambda: engine.add([Record("d", "d", embedding=np.ones(6))])
+        )
         engine.save(tmp_path / "again")
     assert fr.Engine.load(tmp_path / "again").pin == PINNED
 
@@ -464,9 +468,9 @@ def test_what_was_made_without_an_encoder_takes_none(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory") as engine:
         engine.add([Record("a", "a b")])
         engine.save(tmp_path / "saved")
-    with pytest.raises(fr.ParameterError, match=r"memory: was made without such an encoder.*new engine"):
+    with pytest.raises(fr.errors.ParameterError, match=r"memory: was made without such an encoder.*new engine"):
         fr.Engine.open(tmp_path / "memory", encoder=Letters())
-    with pytest.raises(fr.ParameterError, match="saved: was made without such an encoder"):
+    with pytest.raises(fr.errors.ParameterError, match="saved: was made without such an encoder"):
         fr.Engine.load(tmp_path / "saved", encoder=Letters())
     with fr.Engine.open(tmp_path / "memory") as engine:  # and its lock is free
         assert engine.pin is None
@@ -498,7 +502,7 @@ def test_a_commit_that_fails_leaves_no_weight_term(point: str, tmp_path: Path) -
 
         failpoints.arm(point, action=full)
         new = [Record("b", "b", embedding=np.ones(D), weights={"y": 1, "a": 2})]
-        refused(engine, fr.StorageError, "disk full", lambda: engine.add(new))
+        refused(engine, fr.errors.StorageError, "disk full", lambda: engine.add(new))
         failpoints.disarm()
         engine.add(new)
         assert engine.index.memory.weight_terms.strings == ["x", "a", "y"]
@@ -510,5 +514,5 @@ def test_a_batch_that_fails_late_leaves_no_weight_term(monkeypatch: pytest.Monke
     engine = fr.Engine(columns={"project": "category"})
     engine.add([Record("a", "a", weights={"x": 1})])
     late = [Record("b", "b", weights={"y": 1}), Record("c", "c", extra={"project": 7})]
-    refused(engine, fr.RecordError, "project", lambda: engine.add(late))
-    refused(engine, fr.DuplicateIdError, "already taken", lambda: engine.add([late[0], Record("a", "a")]))
+    refused(engine, fr.errors.RecordError, "project", lambda: engine.add(late))
+    refused(engine, fr.errors.DuplicateIdError, "already taken", lambda: engine.add([late[0], Record("a", "a")]))

@@ -310,7 +310,7 @@ class Child:
         self.say("closing")
         try:
             engine.close()
-        except fr.StorageError:
+        except fr.errors.StorageError:
             if not life.full:
                 raise
         self.say("closed")
@@ -338,7 +338,7 @@ class Child:
                 self.say("begin", own, number)
                 try:
                     batch.run(engine)
-                except fr.StorageError:
+                except fr.errors.StorageError:
                     if not (tight or self.life.full):
                         raise
                     # Refused: nothing of it is there, and it can be done once there is room.
@@ -632,7 +632,7 @@ def altered(path: Path, state: State, r: Round) -> str:
                         raise Broken(f"another record than was written: {one}")
             whole = same(found, state) and all(fetched[name] == list(held.values()) for name, held in state.items())
             agree(engine, state, r.number, r.namespaces)
-    except fr.DamagedStoreError:
+    except fr.errors.DamagedStoreError:
         return "named as damage"
     except fr.FanrankError as error:
         return f"refused ({type(error).__name__})"
@@ -670,7 +670,7 @@ def shared_round(r: Round, _: Sequence[str]) -> None:
         try:
             fr.Engine.open(r.path, backend="numpy").close()
             raise Broken("two writers have the directory open")
-        except fr.StoreLockedError:
+        except fr.errors.StoreLockedError:
             r.tally.faults["second writer refused"] += 1
         with fr.Engine.open(r.path, read_only=True, backend="numpy") as reader:
             for look in range(6):

@@ -667,7 +667,9 @@ def test_systems_that_count_ages_need_times(monkeypatch: pytest.MonkeyPatch, mix
     assert [point.name for point in found.systems] == ["bm25", "dense", "rrf", "agent_rrf", "fused"]
     assert found.about["left_out"] == {}
     # One that counts ages of some types alone needs a time of those.
-    never = fr.Strategy("calm", (fr.Lexical(), fr.Dense()), fr.AgentRRF(recency_types=["news"]))
+    never = fr.Strategy(
+        "calm", (fr.strategies.Lexical(), fr.strategies.Dense()), fr.strategies.AgentRRF(recency_types=["news"])
+    )
     monkeypatch.setattr(engine, "search", lambda *given, **how: pytest.fail("it searched"))
     for systems, asked, held_out in (
         (("bm25", "agent_rrf"), undated, ()),
