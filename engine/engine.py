@@ -72,7 +72,7 @@ from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
 if TYPE_CHECKING:
     import torch
 
-    from ..kernels.tensors import TensorHits
+    from .backends.choose import TensorHits
 
 INDEX = "index"
 """The folder of the index files in an engine's directory."""

@@ -12,17 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
-from fanrank.cpu_fallback import newest, prune, score, search, select
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
-from fanrank.engine.index import contributions, postings, segment
-from fanrank.engine.index import skip_tables as skips
-from fanrank.engine.index import snapshot as index
-from fanrank.engine.index import upper_bounds as peaks
 from fanrank.engine.index.bm25 import METHODS, SCALE
-from fanrank.engine.storage import memory, writes
 
 try:
     from fanrank.cpu_fallback import compiled
@@ -54,45 +49,7 @@ def parameters(draw: st.DrawFn) -> dict[str, object]:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink every tile, group, chunk and segment, so that small corpora cross all their borders."""
-    monkeypatch.setattr(contributions, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE", 4)
-    monkeypatch.setattr(prune, "MIN_TILES", 2)
-    monkeypatch.setattr(select, "MIN_GROUPS", 3)
-    monkeypatch.setattr(select, "GROUPS_PER_K", 2)
-    monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
-    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 4)
-    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 24)
-    monkeypatch.setattr(contributions, "DERIVE_CHUNK", 16)
-    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 16)
-    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 6)
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 24)
-    monkeypatch.setattr(postings, "MERGE_BLOCK", 5)
-    monkeypatch.setattr(postings, "FLAGS", 32)
-    monkeypatch.setattr(segment, "MASKS", 2)
-    monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
-    monkeypatch.setattr(segment, "DENSE_SHARE", 8)
-    monkeypatch.setattr(skips, "BLOCK_POSTINGS", 2)
-    monkeypatch.setattr(skips, "GROUPS", 2)
-    monkeypatch.setattr(skips, "LEAST_POSTINGS", 2)
-    monkeypatch.setattr(peaks, "RANKS", (1, 2, 3, 5))
-    for module in (segment, newest) if compiled is None else (segment, newest, compiled):
-        monkeypatch.setattr(module, "TIME_BLOCK", 2)
-    monkeypatch.setattr(newest, "FIRST_BLOCK", 2)
-    monkeypatch.setattr(newest, "LAST_BLOCK", 8)
-    monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
-    monkeypatch.setattr(search, "THREADS_PAY", True)
-    monkeypatch.setattr(search, "GROUP", 3)
-    monkeypatch.setattr(search, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(search, "MANY", 1)
-    monkeypatch.setattr(search, "MAX_PENDING", 5)
-    if compiled is not None:
-        monkeypatch.setattr(compiled, "TILE", 8)
-        monkeypatch.setattr(compiled, "NEWEST_TILE", 4)
-        monkeypatch.setattr(compiled, "DENSE_USES", 2)
-        monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 4)
-        monkeypatch.setattr(compiled, "ROOM", 2)
-        monkeypatch.setattr(compiled, "MIN_ROOM", 2)
+    borders.shrink_all(monkeypatch)
 
 
 def build(documents: list[list[str]], history: int | None = None, **options: object) -> fr.Engine:
@@ -433,7 +390,7 @@ def test_explanations_add_up_exactly(
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300])
 @pytest.mark.parametrize("k", [1, 10, 1024])
 def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
-    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 256)
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=256)
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
@@ -519,7 +476,7 @@ def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     batch = [rng.choices(TERMS, k=3) for _ in range(10)]
     expected = [oracle(documents).search(q, 10) for q in batch]
     for chunk in (1, 7, 64, 1000):
-        monkeypatch.setattr(writes, "BUILD_CHUNK", chunk)
+        borders.shrink(monkeypatch, BUILD_CHUNK=chunk)
         assert answer(build(documents).search(batch, 10)) == expected
 
 

@@ -29,7 +29,7 @@ from ..search.batch import AnyQuery, Batch, as_queries, prepare
 from ..search.lexical import check_how, spread
 from ..storage.memory import Memory
 from .evidence import Evidence, Gathering, Integers
-from .explain import _explain
+from .explain import explain_hits
 from .rerank import DEPTH, CheckedReranker, check_reranker, reranked
 from .sources import Sources
 from .strategy import Strategy
@@ -106,7 +106,7 @@ def answer(
         batch.queries,
         gathering.served,
         batch.resolver(),
-        partial(_explain, gathering, candidates, fused),
+        partial(explain_hits, gathering, candidates, fused),
         source=batch.source,
     )
     if reranker is not None:

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
-from fanrank.engine.encoders import cache
 from fanrank.engine.encoders.cache import CachedEncoder
 from fanrank.engine.encoders.encoder import OwnVectors, Rows
 from fanrank.engine.errors import CacheError, EncoderError, ParameterError, StorageError
@@ -51,7 +51,7 @@ class Hashing:
 def test_cached_is_fresh(calls: list[list[str]], chunk: int) -> None:
     fresh, counted = Hashing(), Hashing()
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "CHUNK", chunk)
+        borders.shrink(patch, {"cache.CHUNK": chunk})
         with CachedEncoder(counted, Path(folder) / "cache") as cached:
             for texts in calls:
                 wanted = fresh.documents(texts) if texts else np.zeros((0, 4), dtype=np.float32)
@@ -92,7 +92,7 @@ def test_models_and_kinds_share_a_file_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "CHUNK", 2)
+    borders.shrink(monkeypatch, {"cache.CHUNK": 2})
     dying = Hashing()
     make = dying._rows
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.index import postings
-from fanrank.engine.index import segment as segments
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Columns, Ids, Schema, Strings
 from fanrank.engine.index.segment import Segment, merge_segments, postings_of, select_documents
@@ -210,7 +210,7 @@ def test_times() -> None:
 
 
 def test_latest_times_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "TIME_BLOCK", 2)
+    borders.shrink(monkeypatch, TIME_BLOCK=2)
     times = [4, 1, 9, 2, 3, None, 5]
     own = of([fr.Record(str(n), "a", time=time) for n, time in enumerate(times)], Vocabulary())
     assert own.latest_before.tolist() == [4.0, 9.0, math.inf, math.inf]
@@ -240,8 +240,7 @@ def records(parts: list[tuple[str, str, str | None, float | None]]) -> list[fr.R
 @pytest.fixture(params=[(1, 1), (7, 40), (1 << 16, 1 << 24)])
 def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few postings moved at a time, and kinds told apart in every way."""
-    monkeypatch.setattr(postings, "MERGE_BLOCK", request.param[0])
-    monkeypatch.setattr(postings, "FLAGS", request.param[1])
+    borders.shrink(monkeypatch, {"postings.FLAGS": request.param[1]}, MERGE_BLOCK=request.param[0])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -281,7 +280,7 @@ def test_postings_of_some_documents(
     chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
     own = of(made, Vocabulary(TERMS), ("text", "predicate"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postings, "MERGE_BLOCK", 3)
+        borders.shrink(patch, MERGE_BLOCK=3)
         positions, counts = postings_of(own, chosen)
     found = Counter(
         term

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.text.analyzers import Analyzer, get_analyzer
 from fanrank.engine.text.vocabulary import Encoder, Vocabulary
@@ -182,7 +183,7 @@ def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Encoder, "MAX_CACHED_TOKENS", 3)
+    borders.shrink(monkeypatch, MAX_CACHED_TOKENS=3)
     one, plain = encoder(), get_analyzer("minimal")
     for text in ("ant bee cat dog", "ant eel", "dog fox bee", "ant"):
         terms, _ = one.encode_documents([text])
