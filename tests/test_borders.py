@@ -41,7 +41,7 @@ def test_a_border_is_set_wherever_it_is_held(monkeypatch: pytest.MonkeyPatch) ->
         assert (snapshot.MAX_SEGMENT_DOCUMENTS, memory.MAX_SEGMENT_DOCUMENTS) == (7, 7)
         assert (contributions.TILE_BITS, prune.TILE_BITS, prune.TILE) == (3, 3, 8)
         assert borders.value("TILE_BITS") == 3
-    assert (memory.MAX_SEGMENT_DOCUMENTS, prune.TILE_BITS, prune.TILE) == before
+    assert before == (memory.MAX_SEGMENT_DOCUMENTS, prune.TILE_BITS, prune.TILE)
     with borders.shrunken({"search.GROUP": 2}, BUILD_CHUNK=3):
         assert [borders.value(key) for key in ("search.GROUP", "BUILD_CHUNK")] == [2, 3]
     assert borders.value("BUILD_CHUNK") > 3
@@ -56,7 +56,8 @@ MADE_UP = {
     "borders": "READ = 1\nUNREAD = 2\nONLY_ONCE = 3\nIN_A_DEFAULT = 4\nCOMPILED = 5\nclass Cache:\n    SIZE = 6\n"
     "    def full(self):\n        return self.SIZE\n",
     "readers": "import numba\nfrom .borders import COMPILED, IN_A_DEFAULT, ONLY_ONCE, READ as HERE, UNREAD\n"
-    "from . import borders\nTWICE = 2 * ONLY_ONCE\ndef by_name():\n    return HERE\ndef by_module():\n    return borders.READ\n"
+    "from . import borders\nTWICE = 2 * ONLY_ONCE\ndef by_name():\n    return HERE\n"
+    "def by_module():\n    return borders.READ\n"
     "def shadowed(UNREAD):\n    return UNREAD\ndef late(size=IN_A_DEFAULT):\n    return IN_A_DEFAULT\n"
     "@numba.njit(cache=True)\ndef loop():\n    return COMPILED\n",
 }

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pytest
 
 import fanrank as fr
 from fanrank.engine.engine import INDEX
@@ -291,7 +292,8 @@ class Child:
 
     def _live(self) -> None:
         life = self.life
-        sqlite._PRAGMAS = (*(p for p in sqlite._PRAGMAS if "auto" not in p), f"wal_autocheckpoint={life.pages}")
+        pragmas = (*(one for one in sqlite._PRAGMAS if "auto" not in one), f"wal_autocheckpoint={life.pages}")
+        borders.shrink(pytest.MonkeyPatch(), _PRAGMAS=pragmas)  # For good: the process ends by `os._exit`.
         if life.point is not None:
             failpoints.arm(life.point, life.count, self._disk_is_full if life.full else None)
         self.say("opening")
@@ -738,6 +740,7 @@ def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
     logging.disable(logging.WARNING)  # What fails here shall.
     tally = Tally()
     started = time.monotonic()
+    borders.value("_PRAGMAS")  # Looked up once, here: each life is a fork that would do it again.
     with borders.shrunken(SMALL):
         for number in numbers:
             play(seed, number, tally, folder)
