@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from support import borders  # noqa: E402
-from test_one_answer import TERMS, answer, build, document, oracle, parameters, queries, records  # noqa: E402
+from support.answers import TERMS, answer, build, document, oracle, parameters, queries, records, remembered  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
@@ -520,47 +520,6 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
     fresh = torch.zeros(77, dtype=torch.int64, device="cuda")
     with pytest.raises(fr.QueryError, match="call once before the capture"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         engine.search_tensors(fresh, torch.tensor([0, 77], device="cuda"), k=3)
-
-
-def remembered(seed: int, count: int) -> tuple[fr.Engine, list[fr.Query]]:
-    """An engine whose records have times, sessions and dead neighbours, and queries of every kind in one batch."""
-    rng = random.Random(seed)
-    day = 86_400.0
-    moments = sorted(rng.choice([rng.uniform(0, 60 * day), 30 * day]) for _ in range(count))
-    if seed % 3 == 0:
-        rng.shuffle(moments)
-    engine = fr.Engine(analyzer="minimal", backend="numpy")
-    for start in range(0, count, 40):
-        engine.add(
-            fr.Record(
-                f"r{n}",
-                " ".join(rng.choices(TERMS, k=rng.randrange(6))),
-                time=None if rng.random() < 0.1 * (seed % 2) else moments[n],
-                session=f"s{n % 3}",
-                importance=rng.random(),
-            )
-            for n in range(start, min(start + 40, count))
-        )
-    engine.delete([f"r{n}" for n in range(0, count, 7)])
-    engine.update([fr.Record(f"r{n}", "a1 b2", time=moments[n]) for n in range(1, count, 19) if n % 7])
-    asked = []
-    for _ in range(24):
-        now = rng.uniform(20 * day, 70 * day)
-        since = rng.choice([None, rng.uniform(0, 50 * day)])
-        asked.append(
-            fr.Query(
-                " ".join(rng.choices([*TERMS, "unknown"], k=rng.randrange(1, 5))),
-                k=rng.choice([1, 3, 10, 200]),
-                now=now,
-                half_life=rng.choice([None, 1.0, day, 7 * day, 3650 * day]),
-                since=since,
-                until=rng.choice([None, 30 * day, rng.uniform(0, 60 * day)]),
-                windows=rng.choice([None, None, 1, 3, "auto"]),
-                filter=rng.choice([None, {"session": "s1"}, fr.col("importance") > 0.5]),
-                statistics=rng.choice(["namespace", "filtered"]),
-            )
-        )
-    return engine, asked
 
 
 @pytest.mark.parametrize("name", FAMILIES)

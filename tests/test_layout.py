@@ -216,6 +216,16 @@ def test_modules_named_in_strings_are_there() -> None:
     assert list(missing_modules(source.ROOT)) == []
 
 
+def test_tests_share_helpers_through_support_alone() -> None:
+    found = []
+    for path in sorted((source.ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [one.name for one in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            found += [f"{path.name} imports {name}" for name in names if name.split(".")[-1].startswith("test_")]
+    assert found == []
+
+
 def tree(folder: Path, **files: str) -> Path:
     """A small product: its files by their modules' names, with ``__`` for a dot."""
     for name, text in files.items():

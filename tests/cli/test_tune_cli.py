@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_cli import fails, run, run_json, write
 from support import borders, tiny_models
+from support.commands import fails, run, run_json, write
 
 import fanrank as fr
 from fanrank.engine.route import policy as policies

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import subprocess
@@ -18,32 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
+from support.hashing import Hashing
 
 from fanrank.engine.encoders.cache import CachedEncoder
 from fanrank.engine.encoders.encoder import OwnVectors, Rows
 from fanrank.engine.errors import CacheError, EncoderError, ParameterError, StorageError
 from fanrank.engine.vectors.vectors import normalized
-
-
-class Hashing:
-    """Vectors that look random and depend on nothing but the text; counts what it is asked."""
-
-    def __init__(self, name: str = "hashing", version: str = "1", dimension: int = 4) -> None:
-        self.name, self.version, self.dimension = name, version, dimension
-        self.asked: list[str] = []
-        self.calls = 0
-
-    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Rows:
-        return self._rows("d", texts)
-
-    def queries(self, texts: Sequence[str]) -> Rows:
-        return self._rows("q", texts)
-
-    def _rows(self, kind: str, texts: Sequence[str]) -> Rows:
-        self.asked.extend(texts)
-        self.calls += 1
-        rows = [hashlib.blake2b((kind + self.version + text).encode()).digest()[: self.dimension] for text in texts]
-        return np.array([[byte - 127.3 for byte in row] for row in rows], dtype=np.float32)
 
 
 @settings(max_examples=40, deadline=None)
@@ -137,8 +116,8 @@ def test_the_row_that_was_first_is_everyones(tmp_path: Path, monkeypatch: pytest
 
 _WRITER = """
 import sys
-from fanrank.engine.dense.cache import CachedEncoder
-from test_cache import Hashing
+from fanrank.engine.encoders.cache import CachedEncoder
+from support.hashing import Hashing
 path, start = sys.argv[1], int(sys.argv[2])
 for again in range(8):
     with CachedEncoder(Hashing(), path) as cached:

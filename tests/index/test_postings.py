@@ -67,8 +67,8 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @given(documents_of_terms, st.lists(st.integers(0, 12), max_size=4), st.sampled_from([1, 3, 1 << 20]))
 def test_every_road_is_the_definition(documents: list[list[int]], cuts: list[int], block: int) -> None:
     expected = plain(documents)
-    borders = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    pieces = [documents[a:b] for a, b in itertools.pairwise(borders)]
+    edges = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
+    pieces = [documents[a:b] for a, b in itertools.pairwise(edges)]
     for least in (0, 1 << 60):
         with pytest.MonkeyPatch.context() as patch:
             borders.shrink(patch, COMPILED_LEAST=least, COMPILED_BLOCK=block, MERGE_BLOCK=block)

@@ -11,28 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import borders
+from support.segments import build, of
 
 import fanrank as fr
 from fanrank.engine.index import postings
-from fanrank.engine.index.build import build_segment
-from fanrank.engine.index.columns import Columns, Ids, Schema, Strings
+from fanrank.engine.index.columns import Columns, Ids, Strings
 from fanrank.engine.index.segment import Segment, merge_segments, postings_of, select_documents
-from fanrank.engine.text.analyzers import get_analyzer
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
-
-ANALYZER = get_analyzer("minimal")
-SCHEMA = Schema.of(None)
-
-
-def build(texts: list[str], terms: tuple[str, ...] = ()) -> tuple[Segment, Vocabulary]:
-    vocabulary = Vocabulary(terms)
-    records = [fr.Record(f"r{number}", text) for number, text in enumerate(texts)]
-    return of(records, vocabulary), vocabulary
-
-
-def of(records: list[fr.Record], vocabulary: Vocabulary, fields: tuple[str, ...] = ("text",)) -> Segment:
-    values = {name: Vocabulary(["x", "y", "z"]) for name in SCHEMA.categories}
-    return build_segment(records, Encoder(ANALYZER, vocabulary), fields, SCHEMA, values)
+from fanrank.engine.text.vocabulary import Vocabulary
 
 
 def assert_equal(one: Segment, other: Segment) -> None:
@@ -255,8 +240,8 @@ def test_merging_equals_building_at_once(
     def segment(own: list[fr.Record]) -> Segment:
         return of(own, Vocabulary(TERMS), ("text", "predicate"))
 
-    borders = sorted({0, len(made), *(min(cut, len(made)) for cut in cuts)})
-    pieces = [segment(made[a:b]) for a, b in itertools.pairwise(borders)]
+    edges = sorted({0, len(made), *(min(cut, len(made)) for cut in cuts)})
+    pieces = [segment(made[a:b]) for a, b in itertools.pairwise(edges)]
     merged, whole = merge_segments(pieces), segment(made)
     assert_equal(merged, whole)
     # Kinds are numbered by what they are, not by how the segment came about.
@@ -265,7 +250,7 @@ def test_merging_equals_building_at_once(
     np.testing.assert_array_equal(merged.kind_lengths, whole.kind_lengths)
     assert (merged.times is None) == (whole.times is None)
 
-    gone = [dead[a:b] if dead[a:b].any() else None for a, b in itertools.pairwise(borders)]
+    gone = [dead[a:b] if dead[a:b].any() else None for a, b in itertools.pairwise(edges)]
     left = segment([record for record, lost in zip(made, dead, strict=True) if not lost])
     assert_equal(merge_segments(pieces, gone), left)
     assert_equal(select_documents(whole, ~dead), left)

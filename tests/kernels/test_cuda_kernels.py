@@ -518,7 +518,7 @@ def test_stale_slots_of_the_baseline_are_caught() -> None:
 RACES = """
 import sys
 sys.path.insert(0, {tests!r})
-import test_cuda_kernels
+from kernels import test_cuda_kernels
 test_cuda_kernels.{call}
 """
 

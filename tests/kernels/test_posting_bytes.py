@@ -9,9 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from serve.test_pipeline import assert_same  # noqa: E402
 from support import borders  # noqa: E402
-from test_devices import remembered  # noqa: E402
+from support.answers import assert_same, remembered  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
