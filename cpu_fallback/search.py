@@ -88,7 +88,7 @@ def search(
         for plan in plans if k else ():
             search_newest(plan, out, execution, phases)
     for plan in plans if counted else ():
-        phases.count_postings(plan, ~plan.newest_first)
+        plan.count_postings(phases, ~plan.newest_first)
     return out
 
 

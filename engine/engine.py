@@ -65,7 +65,7 @@ else:
 if TYPE_CHECKING:
     import torch
 
-    from ..kernels.tensors import TensorHits
+    from .backends.choose import TensorHits
 
 AnyRecord = Record | Mapping[str, Any]
 

@@ -5,13 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
-
-import numpy as np
-import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from .plan.plan import Plan
 
 Annotate = Callable[[str], AbstractContextManager[object]]
 
@@ -54,12 +47,6 @@ class Phases:
 
     def count(self, name: str, number: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + number
-
-    def count_postings(self, plan: Plan, queries: npt.NDArray[np.bool_]) -> None:
-        """Count all postings of these queries' lists as scored."""
-        chosen = plan.slots[np.repeat(queries, np.diff(plan.offsets))]
-        for part in plan.segments if len(chosen) else ():
-            self.count("postings", int((part.ends - part.starts)[chosen].sum()))
 
 
 class _Phase:

@@ -13,15 +13,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from test_one_answer import TERMS, answer, build, document, oracle, parameters, queries, records  # noqa: E402
+from support import borders  # noqa: E402
+from support.answers import TERMS, answer, build, document, oracle, parameters, queries, records, remembered  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
-from fanrank.engine.index import snapshot as index  # noqa: E402
 from fanrank.kernels import (  # noqa: E402
     device,
-    fanout,
-    tensors,
 )
 from fanrank.kernels import search as device_search  # noqa: E402
 
@@ -29,16 +27,24 @@ ON_A_GPU = [pytest.param(name, marks=pytest.mark.gpu, id=f"{name}-gpu") for name
 FAST = ["cuda-host", *ON_A_GPU]
 FAMILIES = ["cuda-host", pytest.param("triton", id="triton-interpreter"), *ON_A_GPU]
 
-corpus = st.lists(document, max_size=150)
+
+def repeated(rows: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """Lists of rows, two thirds of them repeated until they fill more than one segment: drawn lists are short."""
+    return st.builds(
+        lambda held, size: held * max(1, size // max(1, len(held))),
+        st.lists(rows, max_size=150),
+        st.sampled_from([0, 100, 170]),
+    )
+
+
+corpus = repeated(document)
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of two full tiles and a part, and fan-outs that leave their padded shapes."""
-    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 75)
-    monkeypatch.setattr(fanout, "QUERIES", (2, 4))
-    monkeypatch.setattr(fanout, "TERMS", (4, 16))
-    monkeypatch.setattr(fanout, "WIDTHS", (4, 64))
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=75, INLINE_DOCUMENTS=75, BUILD_CHUNK=75)
+    borders.shrink(monkeypatch, {"fanout.QUERIES": (2, 4)}, TERMS=(4, 16), WIDTHS=(4, 64))
 
 
 _chosen: dict[str, backend.Backend] = {}
@@ -46,6 +52,8 @@ _chosen: dict[str, backend.Backend] = {}
 
 def serve(engine: fr.Engine, name: str) -> fr.Engine:
     """The engine on a fresh device search of the family, in tiles of 32 documents."""
+    for snapshot in engine.index.memory.snapshots.values():
+        assert len(snapshot.segments) >= -(-snapshot.size // borders.value("MAX_SEGMENT_DOCUMENTS"))
     if name not in _chosen:
         status = next(status for status in backend.statuses() if status.name == name)
         if not status.usable:
@@ -70,7 +78,7 @@ def roads(
         return
     yield "auto again", answer(engine.search(batch, k))
     with monkeypatch.context() as patch:
-        patch.setattr(device_search, "MAX_CANDIDATES", 40)
+        borders.shrink(patch, {"search.MAX_CANDIDATES": 40})
         yield "small launches", answer(engine.search(batch, k, execution="exhaustive"))
     yield "other neighbours", answer(engine.search(batch[::-1], k))[::-1]
 
@@ -88,23 +96,26 @@ def device_of(engine: fr.Engine) -> device_search.DeviceSearch:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = name == "triton" and not torch.cuda.is_available()
+    segments: set[int] = set()
 
     @settings(max_examples=10 if few else 60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(corpus, queries, st.integers(0, 160), parameters())
     def check(documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]) -> None:
         expected = [oracle(documents, **options).search(q, k) for q in batch]
         engine = serve(build(documents, **options), name)
+        segments.add(len(engine.index.memory.snapshot("").segments))
         asked = [fr.Query(terms=tuple(q)) for q in batch]
         for road, got in roads(engine, asked, k, monkeypatch):
             assert got == expected, road
 
     check()
+    assert few or max(segments) > 1
 
 
 @pytest.mark.parametrize("name", FAST)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
-    documents=st.lists(st.tuples(document, st.sampled_from("st"), st.sampled_from("xy")), max_size=150),
+    documents=repeated(st.tuples(document, st.sampled_from("st"), st.sampled_from("xy"))),
     batch=st.lists(st.tuples(st.lists(st.sampled_from(TERMS), max_size=5), st.sampled_from("xyz")), max_size=8),
     k=st.integers(1, 40),
 )
@@ -129,7 +140,7 @@ def test_filters_and_namespaces_in_one_batch(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 65, 151])
 def test_sizes_around_every_border(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
@@ -236,7 +247,7 @@ def test_segments_are_uploaded_once_and_let_go(name: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", FAST)
 def test_bounded_memory(name: str) -> None:
     rng = random.Random(4)
-    documents = [rng.choices(TERMS, k=4) for _ in range(70)]
+    documents = [rng.choices(TERMS, k=4) for _ in range(170)]
     batch = [rng.choices(TERMS, k=3) for _ in range(40)]
     expected = [oracle(documents).search(q, 50) for q in batch]
     engine = serve(build(documents), name)
@@ -249,12 +260,14 @@ def test_bounded_memory(name: str) -> None:
         engine.backend = backend.Backend(name, "a test", fresh, fresh)
         return engine
 
-    # Room for the segment and the candidates of a few queries: three tiles of 32 places each, 12 bytes a place.
-    assert answer(limited(12 * 3 * 32 * 4).search(batch, 50)) == expected
+    # Room for the segments and the candidates of a few queries: seven tiles of 32 places each, 12 bytes a place.
+    assert answer(limited(12 * 7 * 32 * 4).search(batch, 50)) == expected
     with pytest.raises(fr.errors.DeviceMemoryError, match=r"ask in smaller batches"):
         limited(100).search(batch, 50)
+    last = device.Resident.bytes_of(engine.index.memory.snapshot("").segments[-1], False)
     with pytest.raises(
-        fr.errors.DeviceMemoryError, match=rf"{held:,} bytes are needed on .*, where {held - 1:,} are free and 0"
+        fr.errors.DeviceMemoryError,
+        match=rf"{last:,} bytes are needed on .*, where {last - 1:,} are free and {held - last:,} are held",
     ):
         limited(-1).search(batch, 50)
     assert answer(limited(1 << 20).search(batch, 50)) == expected
@@ -265,7 +278,7 @@ def test_bounded_memory(name: str) -> None:
 @pytest.mark.parametrize("name", FAST)
 def test_out_of_memory_is_answered_by_smaller_launches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(6)
-    documents = [rng.choices(TERMS, k=4) for _ in range(70)]
+    documents = [rng.choices(TERMS, k=4) for _ in range(170)]
     batch = [rng.choices(TERMS, k=3) for _ in range(40)]
     expected = [oracle(documents).search(q, 5) for q in batch]
     engine = serve(build(documents), name)
@@ -294,7 +307,7 @@ def test_out_of_memory_is_answered_by_smaller_launches(name: str, monkeypatch: p
 @pytest.mark.parametrize("deduplicated", [2, 1024])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_tensors_in_tensors_out(name: str, deduplicated: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "DEDUPLICATED", deduplicated)
+    borders.shrink(monkeypatch, DEDUPLICATED=deduplicated)
     rng = random.Random(8)
     for method in ("lucene", "robertson"):
         documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(100)]
@@ -408,7 +421,7 @@ def test_a_hundred_thousand_queries(name: str) -> None:
 @pytest.mark.parametrize("name", FAST)
 def test_a_failed_launch_holds_nothing_while_its_halves_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(11)
-    documents = [rng.choices(TERMS, k=4) for _ in range(70)]
+    documents = [rng.choices(TERMS, k=4) for _ in range(170)]
     batch = [[a, b] for a in TERMS for b in TERMS if a < b]
     expected = [oracle(documents).search(q, 5) for q in batch]
     engine = serve(build(documents), name)
@@ -430,7 +443,7 @@ def test_a_failed_launch_holds_nothing_while_its_halves_run(name: str, monkeypat
 @pytest.mark.parametrize("name", FAST)
 def test_epochs_on_both_sides_of_int64(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment keeps the contributions of both widths apart, so that no table points at what was let go."""
-    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 1 << 20)
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=1 << 20, INLINE_DOCUMENTS=1 << 20, BUILD_CHUNK=1 << 20)
     options = {"k1": 1000.0, "b": 0.0}
     engine = serve(build([["a1"], ["b2"], ["c3", "c3"]] * 560, **options), name)
     old = dict(engine.index.memory.snapshots)
@@ -510,47 +523,6 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
         torch.cuda.graph(torch.cuda.CUDAGraph()),
     ):
         engine.search_tensors(fresh, torch.tensor([0, 77], device="cuda"), k=3)
-
-
-def remembered(seed: int, count: int) -> tuple[fr.Engine, list[fr.Query]]:
-    """An engine whose records have times, sessions and dead neighbours, and queries of every kind in one batch."""
-    rng = random.Random(seed)
-    day = 86_400.0
-    moments = sorted(rng.choice([rng.uniform(0, 60 * day), 30 * day]) for _ in range(count))
-    if seed % 3 == 0:
-        rng.shuffle(moments)
-    engine = fr.Engine(analyzer="minimal", backend="numpy")
-    for start in range(0, count, 40):
-        engine.add(
-            fr.Record(
-                f"r{n}",
-                " ".join(rng.choices(TERMS, k=rng.randrange(6))),
-                time=None if rng.random() < 0.1 * (seed % 2) else moments[n],
-                session=f"s{n % 3}",
-                importance=rng.random(),
-            )
-            for n in range(start, min(start + 40, count))
-        )
-    engine.delete([f"r{n}" for n in range(0, count, 7)])
-    engine.update([fr.Record(f"r{n}", "a1 b2", time=moments[n]) for n in range(1, count, 19) if n % 7])
-    asked = []
-    for _ in range(24):
-        now = rng.uniform(20 * day, 70 * day)
-        since = rng.choice([None, rng.uniform(0, 50 * day)])
-        asked.append(
-            fr.Query(
-                " ".join(rng.choices([*TERMS, "unknown"], k=rng.randrange(1, 5))),
-                k=rng.choice([1, 3, 10, 200]),
-                now=now,
-                half_life=rng.choice([None, 1.0, day, 7 * day, 3650 * day]),
-                since=since,
-                until=rng.choice([None, 30 * day, rng.uniform(0, 60 * day)]),
-                windows=rng.choice([None, None, 1, 3, "auto"]),
-                filter=rng.choice([None, {"session": "s1"}, fr.col("importance") > 0.5]),
-                statistics=rng.choice(["namespace", "filtered"]),
-            )
-        )
-    return engine, asked
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,184 +8,43 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import borders
+from support.answers import (
+    TERMS,
+    answer,
+    build,
+    corpus,
+    document,
+    made,
+    oracle,
+    parameters,
+    queries,
+    query,
+    records,
+    terms,
+)
 
 import fanrank as fr
-from fanrank.cpu_fallback import newest, prune, score, search, select
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
-from fanrank.engine.index import contributions, postings, segment
-from fanrank.engine.index import skip_tables as skips
-from fanrank.engine.index import snapshot as index
-from fanrank.engine.index import upper_bounds as peaks
-from fanrank.engine.index.bm25 import METHODS, SCALE
-from fanrank.engine.storage import memory, writes
 
 try:
     from fanrank.cpu_fallback import compiled
 except ImportError:
     compiled = None  # type: ignore[assignment]
 
-TERMS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7"]
 
-terms = st.sampled_from(TERMS)
-# Few distinct terms and short documents: ties, empty documents and terms in every document are common.
-document = st.lists(terms, max_size=6)
-corpus = st.lists(document, max_size=40)
-query = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=6)
-queries = st.lists(query, min_size=1, max_size=6)
 # How the corpus came about: in one go, or by the history with this seed.
 histories = st.none() | st.integers(0, 1 << 16)
-
-
-@st.composite
-def parameters(draw: st.DrawFn) -> dict[str, object]:
-    return {
-        "method": draw(st.sampled_from(METHODS)),
-        "k1": draw(st.sampled_from([0.0, 0.9, 1.2, 1.5])),
-        "b": draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])),
-        "query_tf": draw(st.sampled_from(["count", "unique"])),
-    }
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink every tile, group, chunk and segment, so that small corpora cross all their borders."""
-    monkeypatch.setattr(contributions, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE", 4)
-    monkeypatch.setattr(prune, "MIN_TILES", 2)
-    monkeypatch.setattr(select, "MIN_GROUPS", 3)
-    monkeypatch.setattr(select, "GROUPS_PER_K", 2)
-    monkeypatch.setattr(select, "CONTIGUOUS_GROUP", 4)
-    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 4)
-    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 24)
-    monkeypatch.setattr(contributions, "DERIVE_CHUNK", 16)
-    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 16)
-    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 6)
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 24)
-    monkeypatch.setattr(postings, "MERGE_BLOCK", 5)
-    monkeypatch.setattr(postings, "FLAGS", 32)
-    monkeypatch.setattr(segment, "MASKS", 2)
-    monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
-    monkeypatch.setattr(segment, "DENSE_SHARE", 8)
-    monkeypatch.setattr(skips, "BLOCK_POSTINGS", 2)
-    monkeypatch.setattr(skips, "GROUPS", 2)
-    monkeypatch.setattr(skips, "LEAST_POSTINGS", 2)
-    monkeypatch.setattr(peaks, "RANKS", (1, 2, 3, 5))
-    for module in (segment, newest) if compiled is None else (segment, newest, compiled):
-        monkeypatch.setattr(module, "TIME_BLOCK", 2)
-    monkeypatch.setattr(newest, "FIRST_BLOCK", 2)
-    monkeypatch.setattr(newest, "LAST_BLOCK", 8)
-    monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
-    monkeypatch.setattr(search, "THREADS_PAY", True)
-    monkeypatch.setattr(search, "GROUP", 3)
-    monkeypatch.setattr(search, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(search, "MANY", 1)
-    monkeypatch.setattr(search, "MAX_PENDING", 5)
-    if compiled is not None:
-        monkeypatch.setattr(compiled, "TILE", 8)
-        monkeypatch.setattr(compiled, "NEWEST_TILE", 4)
-        monkeypatch.setattr(compiled, "DENSE_USES", 2)
-        monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 4)
-        monkeypatch.setattr(compiled, "ROOM", 2)
-        monkeypatch.setattr(compiled, "MIN_ROOM", 2)
-
-
-def build(documents: list[list[str]], history: int | None = None, **options: object) -> fr.Engine:
-    return made(records(documents), history, **options)
-
-
-def records(documents: list[list[str]], start: int = 0) -> list[fr.Record]:
-    """Records in no order of time, in several windows."""
-    return [
-        fr.Record(f"r{number}", " ".join(terms), time=number * 5 % 7 * 200_000.0)
-        for number, terms in enumerate(documents, start)
-    ]
-
-
-def made(wanted: list[fr.Record], history: int | None, **options: object) -> fr.Engine:
-    """An engine that holds these records in this order: built at once, or by the history with this seed.
-
-    That grows in pieces, between which some records stand for a while with the text of others, and others come that
-    are deleted later. Tombstones, merges that leave them out and documents numbered with gaps are what remains of it.
-    """
-    engine = fr.Engine(analyzer="minimal", **options)  # type: ignore[arg-type]
-    if history is None:
-        engine.add(wanted)
-        return engine
-    rng = random.Random(history)
-    early: set[str] = set()
-    doomed: list[tuple[str, str]] = []
-    start = 0
-    while start < len(wanted):
-        end = min(start + rng.randrange(1, 12), len(wanted))
-        piece: list[fr.Record] = []
-        for own in rng.choices(wanted, k=rng.randrange(4)):
-            gone = replace(own, id=f"gone{len(doomed)}-{start}-{len(piece)}")
-            piece.append(gone)
-            doomed.append((gone.namespace, gone.id))
-        for own in rng.sample(wanted[end:], k=min(rng.randrange(3), len(wanted) - end)):
-            if own.id not in early:
-                other = rng.choice(wanted)
-                evidence = {"text": other.text, "embedding": other.embedding, "weights": other.weights}
-                piece.append(replace(own, session="early", **evidence))
-                early.add(own.id)
-        piece += wanted[start:end]
-        if early.isdisjoint(own.id for own in wanted[start:end]):
-            engine.add(piece)
-        else:
-            engine.update(piece, insert=True)
-        if rng.random() < 0.5:
-            engine.search([[own] for own in TERMS], 3)  # contributions and rows of an epoch that the next write ends
-        rng.shuffle(doomed)
-        delete(engine, [doomed.pop() for _ in range(rng.randrange(len(doomed) + 1))])
-        start = end
-    delete(engine, doomed)
-    return engine
-
-
-def delete(engine: fr.Engine, doomed: list[tuple[str, str]]) -> None:
-    for namespace in sorted({namespace for namespace, _ in doomed}):
-        engine.delete([record_id for own, record_id in doomed if own == namespace], namespace=namespace)
-
-
-def oracle(documents: list[list[str]], **options: object) -> Oracle:
-    delta = fr.BM25(method=str(options.get("method", "lucene"))).delta
-    return Oracle([[terms] for terms in documents], **{"delta": delta, **options})  # type: ignore[arg-type]
-
-
-def answer(hits: fr.Hits, dense: bool = True) -> list[list[tuple[int, int]]]:
-    """The hits as the oracle's (document, quanta) pairs, after checking shapes, dtypes, padding and ids.
-
-    Documents are numbered in the order of the records, without gaps where the engine holds no dead ones (`dense`).
-    """
-    b, k = hits.scores.shape
-    assert hits.scores.dtype == np.float64
-    assert hits.documents.dtype == np.int64
-    assert hits.counts.dtype == np.int32
-    assert hits.documents.shape == hits.ids.shape == (b, k)
-    assert hits.counts.shape == (b,)
-    rows = []
-    for row in range(b):
-        count = int(hits.counts[row])
-        assert (hits.documents[row, count:] == -1).all()
-        assert (hits.scores[row, count:] == -np.inf).all()
-        assert all(i is None for i in hits.ids[row, count:])
-        quanta = hits.scores[row, :count] * SCALE
-        assert (quanta == np.rint(quanta)).all()
-        numbers = hits.documents[row, :count].tolist()
-        names = [int(name.removeprefix("r")) for name in hits.ids[row, :count]]
-        assert numbers == names or (not dense and order(numbers) == order(names))
-        rows.append(list(zip(names, quanta.astype(int).tolist(), strict=True)))
-    return rows
-
-
-def order(numbers: list[int]) -> list[int]:
-    return sorted(range(len(numbers)), key=numbers.__getitem__)
+    borders.shrink_all(monkeypatch)
 
 
 def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
@@ -240,10 +99,10 @@ def test_growing_equals_built_at_once(
     options: dict[str, object],
 ) -> None:
     expected = [oracle(documents, **options).search(q, 7) for q in batch]
-    borders = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    engine = build(documents[: borders[-1] // 2], history, **options)
-    for start, end in itertools.pairwise(sorted({borders[-1] // 2, *borders})):
-        if start >= borders[-1] // 2:
+    edges = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
+    engine = build(documents[: edges[-1] // 2], history, **options)
+    for start, end in itertools.pairwise(sorted({edges[-1] // 2, *edges})):
+        if start >= edges[-1] // 2:
             engine.add(records(documents[start:end], start))
             engine.search(batch, 3)  # contributions derived for an epoch that the next add ends
     engine.index.memory.join()
@@ -433,7 +292,7 @@ def test_explanations_add_up_exactly(
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300])
 @pytest.mark.parametrize("k", [1, 10, 1024])
 def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
-    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 256)
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=256)
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
@@ -519,7 +378,7 @@ def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     batch = [rng.choices(TERMS, k=3) for _ in range(10)]
     expected = [oracle(documents).search(q, 10) for q in batch]
     for chunk in (1, 7, 64, 1000):
-        monkeypatch.setattr(writes, "BUILD_CHUNK", chunk)
+        borders.shrink(monkeypatch, BUILD_CHUNK=chunk)
         assert answer(build(documents).search(batch, 10)) == expected
 
 

@@ -23,6 +23,7 @@ from .crossover import Crossover, work_of
 
 if TYPE_CHECKING:
     from ...kernels.search import DeviceSearch
+    from ...kernels.tensors import TensorHits as TensorHits
 
 
 # A block of older devices has too little shared memory for a tile.

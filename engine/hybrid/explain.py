@@ -13,7 +13,7 @@ from .evidence import Gathering
 from .strategy import Lexical
 
 
-def _explain(
+def explain_hits(
     gathering: Gathering, candidates: Candidates, fused: Fused, position: int, record_id: str
 ) -> FusedExplanation:
     batch = gathering.batch

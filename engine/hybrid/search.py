@@ -28,7 +28,7 @@ from ..search.batch import Batch
 from ..search.lexical import spread
 from ..search.options import SearchOptions
 from .evidence import Evidence, Gathering, Integers
-from .explain import _explain
+from .explain import explain_hits
 from .rerank import reranked
 from .sources import Sources
 from .strategy import Strategy
@@ -61,7 +61,7 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         batch.queries,
         gathering.served,
         batch.resolver(),
-        partial(_explain, gathering, candidates, fused),
+        partial(explain_hits, gathering, candidates, fused),
         source=batch.source,
     )
     if options.reranker is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QueryError
-from ..records.filters import ORDERINGS, And, Comparison, Filter, Not, Scalar, _Junction
+from ..records.filters import ORDERINGS, And, Comparison, Filter, Junction, Not, Scalar
 
 if TYPE_CHECKING:
     from ..text.vocabulary import Vocabulary
@@ -136,7 +136,7 @@ def _compile(filter: Filter, inside: bool, schema: Schema, values: Mapping[str, 
     """`filter`, or its negation where not `inside`: negations end in the comparisons (De Morgan)."""
     if isinstance(filter, Not):
         return _compile(filter.filter, not inside, schema, values)
-    if isinstance(filter, _Junction):
+    if isinstance(filter, Junction):
         parts = [_compile(part, inside, schema, values) for part in filter.filters]
         return _joined(isinstance(filter, And) == inside, parts)
     assert isinstance(filter, Comparison)

@@ -375,9 +375,10 @@ class Snapshot:
             tuple(self.tombstones[number].dead if number in self.tombstones else None for number in group),
         )
 
-    def compacted(self, limit: int = MAX_SEGMENT_DOCUMENTS, window: float = WEEK) -> Snapshot:
-        """The snapshot after all its merges up to `limit`, done here and now."""
+    def compacted(self, limit: int | None = None, window: float = WEEK) -> Snapshot:
+        """The snapshot after all its merges up to `limit` (by default `MAX_SEGMENT_DOCUMENTS`), done here and now."""
         snapshot = self
+        limit = MAX_SEGMENT_DOCUMENTS if limit is None else limit
         while merges := list(snapshot.merges(limit, window)):
             for merge in merges:
                 following = snapshot.replaced(merge, merge.run())

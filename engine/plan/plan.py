@@ -22,6 +22,7 @@ from ..index.decay import decayed, decayed_bits, ticks_of
 from ..index.masks import EVERYTHING
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
+from ..timing import Phases
 from .requests import Request, Requests
 
 Integers = npt.NDArray[np.int64]
@@ -146,6 +147,12 @@ class Plan:
         for part in self.segments if used.any() else ():
             present = used & (part.positions >= 0)
             part.contributions.derive(part.positions[present], self.idf[present])
+
+    def count_postings(self, phases: Phases, queries: npt.NDArray[np.bool_]) -> None:
+        """Count all postings of these queries' lists as scored."""
+        chosen = self.slots[np.repeat(queries, np.diff(self.offsets))]
+        for part in self.segments if len(chosen) else ():
+            phases.count("postings", int((part.ends - part.starts)[chosen].sum()))
 
 
 def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:

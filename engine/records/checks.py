@@ -21,24 +21,24 @@ def checked_weights(weights: object) -> dict[str, float]:
         raise ValueError(f"must map terms to numbers, not {type(weights).__name__}")
     for term, weight in weights.items():
         if not isinstance(term, str):
-            raise ValueError(f"must have strings as terms, not {_shown(term)}")
+            raise ValueError(f"must have strings as terms, not {shorten(term)}")
         if not term.isascii() and term.encode("utf-8", "replace").decode() != term:
             raise ValueError(f"must have terms without lone surrogates, which no file can store, not {term!r}")
         if isinstance(weight, bool) or not isinstance(weight, (int, float, np.integer, np.floating)):
-            raise ValueError(f"must map terms to numbers, not {term!r} to {_shown(weight)}")
-        if not _finite(weight) or weight < 0:
-            raise ValueError(f"must be finite and 0 or more, not {_shown(weight)} as that of {term!r}")
+            raise ValueError(f"must map terms to numbers, not {term!r} to {shorten(weight)}")
+        if not is_finite(weight) or weight < 0:
+            raise ValueError(f"must be finite and 0 or more, not {shorten(weight)} as that of {term!r}")
     return {term: float(weight) for term, weight in weights.items()}
 
 
-def _finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer beyond float64
         return False
 
 
-def _shown(value: object) -> str:
+def shorten(value: object) -> str:
     """`repr`, cut: an integer can be any length."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "an integer beyond float64"
     return text if len(text) <= 80 else text[:79] + "…"

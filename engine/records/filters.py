@@ -63,7 +63,7 @@ class Filter:
             raise _too_deep()
 
 
-def _parts(kind: type[_Junction], value: Filter) -> tuple[Filter, ...]:
+def _parts(kind: type[Junction], value: Filter) -> tuple[Filter, ...]:
     """So that a chain of ``&`` stays flat, however long."""
     return value.filters if type(value) is kind else (value,)
 
@@ -115,7 +115,7 @@ class Comparison(Filter):
 
 
 @dataclass(frozen=True, repr=False)
-class _Junction(Filter):
+class Junction(Filter):
     filters: tuple[Filter, ...]
 
     def __post_init__(self) -> None:
@@ -134,11 +134,11 @@ class _Junction(Filter):
         return (" & " if isinstance(self, And) else " | ").join(map(_in_brackets, self.filters))
 
 
-class And(_Junction):
+class And(Junction):
     """What passes all of `filters`; everything where there are none."""
 
 
-class Or(_Junction):
+class Or(Junction):
     """What passes one of `filters` or more; nothing where there are none."""
 
 
@@ -161,7 +161,7 @@ class Not(Filter):
 def _in_brackets(filter: Filter) -> str:
     shown = repr(filter)
     plain = isinstance(filter, Not) or (isinstance(filter, Comparison) and isinstance(filter.value, tuple))
-    return shown if plain or (isinstance(filter, _Junction) and len(filter.filters) < 2) else f"({shown})"
+    return shown if plain or (isinstance(filter, Junction) and len(filter.filters) < 2) else f"({shown})"
 
 
 class Column:

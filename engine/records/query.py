@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import QueryError
 from ..vectors.unit_rows import unit_rows
-from .checks import _finite, _shown, checked_weights
+from .checks import checked_weights, is_finite, shorten
 from .filters import Filter, parse_filter
 
 DEFAULT_K = 10
@@ -126,13 +126,13 @@ class Query:
             if value is not None and (
                 isinstance(value, bool)
                 or not isinstance(value, (int, float, np.integer, np.floating))
-                or not _finite(value)
+                or not is_finite(value)
             ):
                 unit = "seconds" if name == "half_life" else "seconds since 1970-01-01 UTC"
-                raise QueryError(f"a query's {name!r} must be finite {unit}, not {_shown(value)}")
+                raise QueryError(f"a query's {name!r} must be finite {unit}, not {shorten(value)}")
         if self.half_life is not None:
             if not self.half_life > 1e-300:
-                raise QueryError(f"a query's 'half_life' must be above 0 seconds, not {_shown(self.half_life)}")
+                raise QueryError(f"a query's 'half_life' must be above 0 seconds, not {shorten(self.half_life)}")
             if self.now is None:
                 raise QueryError(
                     "a query with a half_life needs its own 'now' in seconds; pass time.time() for the wall clock"
@@ -190,7 +190,7 @@ def zone_of(name: str | None) -> tzinfo:
         return zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # of no zone, of what is no name, of a folder of zones
         raise QueryError(
-            f"unknown time zone {_shown(name)}: give an IANA name such as 'Europe/Berlin' (where the system has no "
+            f"unknown time zone {shorten(name)}: give an IANA name such as 'Europe/Berlin' (where the system has no "
             "database of zones, install tzdata)"
         ) from None
 

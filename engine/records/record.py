@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import RecordError
 from ..vectors.unit_rows import unit_rows
-from .checks import MAX_TIME, _finite, _shown, checked_weights, parse_time
+from .checks import MAX_TIME, checked_weights, is_finite, parse_time, shorten
 from .entities import Relation, checked_entities, checked_relations
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class Record:
     def _check_number(self, name: str, value: object, unit: str) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise RecordError(f"{name!r} must be {unit}, not {value!r}", record_id=self.id)
-        if not _finite(value):
-            raise RecordError(f"{name!r} must be finite, not {_shown(value)}", record_id=self.id)
+        if not is_finite(value):
+            raise RecordError(f"{name!r} must be finite, not {shorten(value)}", record_id=self.id)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:

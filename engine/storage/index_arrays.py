@@ -40,7 +40,7 @@ class SavedIndex:
     """What records say of entities."""
 
 
-def _snapshot(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
+def snapshot_from(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
     tombstones = {}
     for number, documents in dead.items():
         mask = np.zeros(segments[number].size, dtype=np.bool_)
@@ -49,7 +49,7 @@ def _snapshot(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm
     return Snapshot((), bm25).extended(segments, tombstones)
 
 
-def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
+def part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     """The arrays of all these segments, one after another; those of vectors and of nested segments, whose names begin
     with theirs, only where some are.
     """
@@ -72,7 +72,7 @@ def _part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     for inner in NESTED:
         if any(s.held(inner) is not None for s in segments):
             arrays |= {f"{inner}_{name}": a for name, a in _posting_arrays([s.nested(inner) for s in segments]).items()}
-    return arrays | _string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
+    return arrays | string_arrays({"ids": Strings.concatenate([i.strings for i in ids])})
 
 
 def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
@@ -88,12 +88,12 @@ def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     }
 
 
-def _segments(arrays: Mapping[str, Array]) -> list[Segment]:
+def segments_from(arrays: Mapping[str, Array]) -> list[Segment]:
     segments = []
     document = 0
     categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
     numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
-    ids = _string_columns(arrays)["ids"]
+    ids = string_columns(arrays)["ids"]
     sizes = arrays["shapes"][:, 0].tolist()
     held = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
     vectors = _vectors(arrays, sizes) if "vector" in held else repeat(None)
@@ -151,7 +151,7 @@ def _vectors(arrays: Mapping[str, Array], sizes: Sequence[int]) -> Iterator[Vect
         first, row = first + size + 1, row + rows
 
 
-def _head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:
+def head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:
     """What of the parts is in use."""
     numbers = {tag: number for number, tag in enumerate(tags)}
     rows: list[tuple[int, int, int]] = []
@@ -166,17 +166,17 @@ def _head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], t
     return {
         "segments": np.array(rows, dtype=np.int64).reshape(-1, 3),
         "deleted": np.concatenate(deleted),
-        **_string_arrays({"namespaces": Strings.of(index.namespaces)}),
+        **string_arrays({"namespaces": Strings.of(index.namespaces)}),
     }
 
 
-def _string_arrays(columns: Mapping[str, Strings]) -> dict[str, Array]:
+def string_arrays(columns: Mapping[str, Strings]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for name, column in columns.items():
         arrays[f"{name}_block"], arrays[f"{name}_offsets"] = column.block, column.offsets
     return arrays
 
 
-def _string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
+def string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
     names = [name.removesuffix("_block") for name in arrays if name.endswith("_block")]
     return {name: Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]) for name in names}

@@ -30,12 +30,12 @@ from .failpoints import reach
 from .index_arrays import (
     Array,
     SavedIndex,
-    _head_arrays,
-    _part_arrays,
-    _segments,
-    _snapshot,
-    _string_arrays,
-    _string_columns,
+    head_arrays,
+    part_arrays,
+    segments_from,
+    snapshot_from,
+    string_arrays,
+    string_columns,
 )
 
 FORMAT = "fanrank index"
@@ -123,16 +123,16 @@ class IndexDirectory:
         )
         try:
             if new:
-                entries = _write_arrays(root, f"part.{tag}", _part_arrays(new))
+                entries = _write_arrays(root, f"part.{tag}", part_arrays(new))
                 weight, postings = sum(map(_weight, new)), sum(segment.postings for segment in new)
                 parts.append({"tag": tag, "postings": postings, "weight": weight, "arrays": entries})
                 reach("checkpoint.part")
             grown = {name: column[self._saved.get(name, 0) :] for name, column in columns.items()}
             if any(grown.values()):
                 written = {name: Strings.of(column) for name, column in grown.items() if column}
-                strings.append(_write_arrays(root, f"strings.{tag}", _string_arrays(written)))
+                strings.append(_write_arrays(root, f"strings.{tag}", string_arrays(written)))
             places = {**self._known, **{segment: (tag, row) for row, segment in enumerate(new)}}
-            entries = _write_arrays(root, f"head.{tag}", _head_arrays(index, places, [part["tag"] for part in parts]))
+            entries = _write_arrays(root, f"head.{tag}", head_arrays(index, places, [part["tag"] for part in parts]))
             manifest = {
                 "format": FORMAT,
                 "version": VERSION if index.entity_terms else EVIDENCE_VERSION if beyond else PLAIN_VERSION,
@@ -210,12 +210,12 @@ class IndexDirectory:
 
         strings: dict[str, list[str]] = {}
         for entries in manifest["strings"]:
-            for name, column in _string_columns(read(entries)).items():
+            for name, column in string_columns(read(entries)).items():
                 strings.setdefault(name, []).extend(column.tolist())
         held = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
         if held != manifest["lengths"]:
             _damaged(self.root, "not the strings that the manifest counts")
-        parts = [_segments(read(part["arrays"])) for part in manifest["parts"]]
+        parts = [segments_from(read(part["arrays"])) for part in manifest["parts"]]
         head = read(manifest["head"])
         segments: dict[int, list[Segment]] = {}
         dead: dict[tuple[int, int], list[int]] = {}
@@ -228,7 +228,7 @@ class IndexDirectory:
         for segment, document in head["deleted"].tolist():
             dead.setdefault(rows[segment], []).append(document)
         bm25 = BM25(**manifest["parameters"])
-        names = _string_columns(head)["namespaces"].tolist()
+        names = string_columns(head)["namespaces"].tolist()
         self._parts, self._strings = list(manifest["parts"]), list(manifest["strings"])
         self._saved = {name: len(column) for name, column in strings.items()}
         return SavedIndex(
@@ -240,7 +240,7 @@ class IndexDirectory:
                 name.removeprefix("values_"): column for name, column in strings.items() if name.startswith("values_")
             },
             namespaces={
-                name: _snapshot(
+                name: snapshot_from(
                     segments.get(number, []), {s: d for (n, s), d in dead.items() if n == number} if dead else {}, bm25
                 )
                 for number, name in enumerate(names)

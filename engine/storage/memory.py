@@ -40,7 +40,7 @@ from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
 from .record_store import Change, RecordStore, Run
 from .row_codec import EncodedRecord, encode
-from .writes import Counters, Sizes, State, Write, _let_others_run, by_namespace, chunks_of
+from .writes import Counters, Sizes, State, Write, by_namespace, chunks_of, let_others_run
 
 logger = logging.getLogger("fanrank")
 
@@ -255,7 +255,7 @@ class Memory:
         for chunk in request.added:
             for namespace, group in by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
-                _let_others_run()
+                let_others_run()
                 if request.bulk:
                     if namespace not in builds:
                         builds[namespace] = self._bulk(namespace, before, request.threads)
@@ -264,7 +264,7 @@ class Memory:
                     new[namespace] = [self.build(group, check_new(namespace, group, before))]
                 if self.store is not None:
                     added.setdefault(namespace, []).extend(map(encode, group))
-                _let_others_run()
+                let_others_run()
             analysed += len(chunk)
             del chunk, group
         for namespace, build in builds.items():

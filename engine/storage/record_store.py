@@ -30,17 +30,17 @@ from .lock import LOCK, let_go, make_folder, take_lock
 from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
 from .sqlite import (
     VERSION,
-    _damaged,
-    _is_blank,
-    _last_sequence,
-    _log_of,
-    _named,
-    _open_reader,
-    _open_writer,
-    _pruned,
-    _storable,
-    _vectors_in,
-    _version,
+    damaged,
+    is_blank,
+    last_sequence,
+    log_of,
+    named,
+    open_reader,
+    open_writer,
+    pruned_sequence,
+    storable,
+    vectors_in,
+    version_of,
 )
 
 # Rows of a replay held at a time.
@@ -117,13 +117,13 @@ class RecordStore:
         """
         root = Path(root)
         path = root / RECORDS
-        with _named(path):
+        with named(path):
             if read_only:
                 if not path.is_file():
                     raise ForeignIndexError(f"{root}: no fanrank records here (it has no {RECORDS})")
-                reader = _open_reader(path)
+                reader = open_reader(path)
                 try:
-                    if _is_blank(reader, path):
+                    if is_blank(reader, path):
                         raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
                     return cls(path, reader, None, None)
                 except BaseException:
@@ -133,8 +133,8 @@ class RecordStore:
             lock = take_lock(root / LOCK)
             writer = None
             try:
-                writer = _open_writer(path)
-                return cls(path, _open_reader(path), writer, lock)
+                writer = open_writer(path)
+                return cls(path, open_reader(path), writer, lock)
             except BaseException:
                 if writer is not None:
                     writer.close()
@@ -151,7 +151,7 @@ class RecordStore:
         """Fold the log into the file and let go of the lock; a second call does nothing, nor does a forked child's."""
         if os.getpid() != self._process:
             return
-        with self._writing, self._reading, _named(self.path):
+        with self._writing, self._reading, named(self.path):
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None
@@ -174,7 +174,7 @@ class RecordStore:
     @property
     def bytes(self) -> int:
         """Bytes on disk: the database and its log."""
-        return sum(file.stat().st_size for file in (self.path, _log_of(self.path)) if file.exists())
+        return sum(file.stat().st_size for file in (self.path, log_of(self.path)) if file.exists())
 
     @property
     def sequence(self) -> int:
@@ -182,13 +182,13 @@ class RecordStore:
         if not self._read_only:
             return self._last
         with self._reads() as reader:
-            return _last_sequence(reader)
+            return last_sequence(reader)
 
     @property
     def pruned(self) -> int:
         """Deletions up to this sequence are no longer known."""
         with self._reads() as reader:
-            return _pruned(reader)
+            return pruned_sequence(reader)
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -199,7 +199,7 @@ class RecordStore:
             return None
         value = rows.get(b"config")
         if not isinstance(value, bytes) or zlib.crc32(value) != rows.get(b"checksum"):
-            raise _damaged(self.path, "the engine's parameters were altered since they were written (checksum differs)")
+            raise damaged(self.path, "the engine's parameters were altered since they were written (checksum differs)")
         found: dict[str, Any] = json.loads(value)
         return found
 
@@ -283,7 +283,7 @@ class RecordStore:
     def prune(self, sequence: int) -> None:
         """Forget the deletions up to `sequence`, which no index needs to replay any more."""
         with self._transaction() as writer:
-            upto = max(_pruned(writer), min(sequence, self._last))
+            upto = max(pruned_sequence(writer), min(sequence, self._last))
             writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
 
@@ -297,13 +297,13 @@ class RecordStore:
         The first step raises `StaleIndexError` if the deletions since `sequence` are no longer known, or if the store
         has not come so far (an older copy was restored): replay from 0 then.
         """
-        with _named(self.path), closing(self._open_snapshot()) as reader:
+        with named(self.path), closing(self._open_snapshot()) as reader:
             reader.execute("BEGIN")
-            last = _last_sequence(reader)
-            if sequence and not _pruned(reader) <= sequence <= last:
+            last = last_sequence(reader)
+            if sequence and not pruned_sequence(reader) <= sequence <= last:
                 raise StaleIndexError(
-                    f"{self.path}: knows the changes from {_pruned(reader)} to {last}, and the index covers those up "
-                    f"to {sequence}; build it from all records"
+                    f"{self.path}: knows the changes from {pruned_sequence(reader)} to {last}, and the index covers "
+                    f"those up to {sequence}; build it from all records"
                 )
             names = {number: name_of(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
             if sequence:
@@ -322,7 +322,7 @@ class RecordStore:
                         runs.setdefault(number, Run(names[number], last)).removed.append(name_of(record_id))
                     yield from runs.values()
             rows = reader.execute(
-                f"SELECT namespace, id, checksum, data, {_vectors_in(reader)} FROM records"
+                f"SELECT namespace, id, checksum, data, {vectors_in(reader)} FROM records"
                 " WHERE sequence > ? ORDER BY sequence",
                 (sequence,),
             )
@@ -344,7 +344,7 @@ class RecordStore:
 
     def ids(self) -> Iterator[tuple[str, list[str]]]:
         """All live ids as (namespace, up to 10,000 ids), as of one moment."""
-        with _named(self.path), closing(self._open_snapshot()) as reader:
+        with named(self.path), closing(self._open_snapshot()) as reader:
             rows = reader.execute(
                 "SELECT name, id FROM records JOIN namespaces ON number = namespace ORDER BY sequence"
             )
@@ -358,7 +358,7 @@ class RecordStore:
         """The number of live records in a namespace."""
         with self._reads() as reader:
             found: int = reader.execute(
-                f"SELECT count(*) FROM records WHERE namespace = {_NUMBER}", (_storable(namespace),)
+                f"SELECT count(*) FROM records WHERE namespace = {_NUMBER}", (storable(namespace),)
             ).fetchone()[0]
         return found
 
@@ -370,14 +370,14 @@ class RecordStore:
         ids = list(ids)
         found: dict[str, Record] = {}
         with self._reads() as reader:
-            vectors = _vectors_in(reader)
+            vectors = vectors_in(reader)
             for start in range(0, len(ids), FETCH_CHUNK):
-                wanted = [_storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
+                wanted = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
                 marks = ",".join("?" * len(wanted))
                 rows = reader.execute(
                     f"SELECT id, checksum, data, {vectors} FROM records"
                     f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
-                    (_storable(namespace), *wanted),
+                    (storable(namespace), *wanted),
                 ).fetchall()
                 found.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
         return [found.get(record_id) for record_id in ids]
@@ -386,7 +386,7 @@ class RecordStore:
         """Raise `DamagedStoreError` unless `fetch` finds all these ids; for ids that are live beyond doubt."""
         for record_id, record in zip(ids, self.fetch(namespace, ids), strict=True):
             if record is None:
-                raise _damaged(self.path, f"the record with id {record_id!r} is not found, and the index holds it")
+                raise damaged(self.path, f"the record with id {record_id!r} is not found, and the index holds it")
 
     # Sources: C009.
     def keyword_scan(
@@ -403,12 +403,12 @@ class RecordStore:
             return hits
         # Case folding goes character by character and leaves JSON's escapes alone, so what a text holds its row holds.
         written = [JSON.encode(word)[1:-1] for word in folded]
-        with _named(self.path), closing(self._open_snapshot()) as reader:
+        with named(self.path), closing(self._open_snapshot()) as reader:
             # The inner query walks the id index alone; sorting whole rows instead would hold the namespace in memory.
             rows = reader.execute(
                 "SELECT id, checksum, data FROM records WHERE sequence IN"
                 f" (SELECT sequence FROM records WHERE namespace = {_NUMBER}) ORDER BY sequence DESC",
-                (_storable(namespace),),
+                (storable(namespace),),
             )
             for record_id, checksum, data in rows:
                 row = str(data, errors="replace").casefold()
@@ -425,7 +425,7 @@ class RecordStore:
 
     @contextmanager
     def _reads(self) -> Iterator[sqlite3.Connection]:
-        with self._reading, _named(self.path):
+        with self._reading, named(self.path):
             if self._reader is None:
                 raise StorageError(f"{self.path}: the store is closed")
             yield self._reader
@@ -434,11 +434,11 @@ class RecordStore:
         """A connection of its own: its transaction may last as long as the caller takes, and others read meanwhile."""
         if self._reader is None:
             raise StorageError(f"{self.path}: the store is closed")
-        return _open_reader(self.path)
+        return open_reader(self.path)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._writing, _named(self.path):
+        with self._writing, named(self.path):
             writer = self._writer
             if writer is None or os.getpid() != self._process:
                 why = "was opened with read_only=True" if self._read_only else "is closed"
@@ -460,7 +460,7 @@ class RecordStore:
 
     def _remember(self, writer: sqlite3.Connection) -> None:
         """Take the counter, the format and the numbers of the namespaces from the database."""
-        self._last, self._version = _last_sequence(writer), _version(writer)
+        self._last, self._version = last_sequence(writer), version_of(writer)
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")

@@ -48,31 +48,31 @@ _SCHEMA = (
 _MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={PLAIN_VERSION}")
 
 
-def _last_sequence(connection: sqlite3.Connection) -> int:
+def last_sequence(connection: sqlite3.Connection) -> int:
     # A removed record's number is smaller than its deletion's, and a pruned deletion's at most `pruned`.
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM"
         " (SELECT max(sequence) AS last FROM records UNION ALL SELECT max(sequence) FROM deletions)"
     ).fetchone()
-    return max(int(last), _pruned(connection))
+    return max(int(last), pruned_sequence(connection))
 
 
-def _pruned(connection: sqlite3.Connection) -> int:
+def pruned_sequence(connection: sqlite3.Connection) -> int:
     row = connection.execute("SELECT value FROM meta WHERE key = 'pruned'").fetchone()
     return row[0] if row else 0
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def version_of(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
-def _vectors_in(connection: sqlite3.Connection) -> str:
+def vectors_in(connection: sqlite3.Connection) -> str:
     """The column of vectors; version 1, which only readers meet, has none."""
-    return "vectors" if _version(connection) > 1 else "NULL"
+    return "vectors" if version_of(connection) > 1 else "NULL"
 
 
-def _storable(text: str) -> str | None:
+def storable(text: str) -> str | None:
     """The string, or None, which equals nothing, where it holds a lone surrogate, as nothing stored does."""
     try:
         text.encode()
@@ -81,7 +81,7 @@ def _storable(text: str) -> str | None:
     return text
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
@@ -104,18 +104,18 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _open_writer(path: Path) -> sqlite3.Connection:
+def open_writer(path: Path) -> sqlite3.Connection:
     writer = _connect(path, "mode=rwc")
     try:
-        blank = _is_blank(writer, path)
+        blank = is_blank(writer, path)
         if blank and any(not file.name.startswith(RECORDS) and file.name != LOCK for file in path.parent.iterdir()):
-            raise _damaged(path, "empty, beside an index of its records")
+            raise damaged(path, "empty, beside an index of its records")
         (journal,) = writer.execute("PRAGMA journal_mode=WAL").fetchone()
         if journal != b"wal":
             raise StorageError(f"{path}: this file system cannot hold a write-ahead log; choose a local directory")
         for pragma in _PRAGMAS:
             writer.execute(f"PRAGMA {pragma}")
-        statements = _SCHEMA if blank else _MIGRATION if _version(writer) < PLAIN_VERSION else ()
+        statements = _SCHEMA if blank else _MIGRATION if version_of(writer) < PLAIN_VERSION else ()
         if statements:
             writer.execute("BEGIN IMMEDIATE")
             for statement in statements:
@@ -127,7 +127,7 @@ def _open_writer(path: Path) -> sqlite3.Connection:
     return writer
 
 
-def _open_reader(path: Path) -> sqlite3.Connection:
+def open_reader(path: Path) -> sqlite3.Connection:
     try:
         reader = _connect(path, "mode=ro")
         try:
@@ -141,7 +141,7 @@ def _open_reader(path: Path) -> sqlite3.Connection:
             raise
     # To read beside a writer SQLite keeps a small file in the directory, and here it may not. A store that nobody has
     # open is one plain file and needs none.
-    log = _log_of(path)
+    log = log_of(path)
     if log.exists() and log.stat().st_size:
         raise StorageError(
             f"{path}: its log holds changes that cannot be read without write permission to the directory; "
@@ -150,17 +150,17 @@ def _open_reader(path: Path) -> sqlite3.Connection:
     return _connect(path, "mode=ro&immutable=1")
 
 
-def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
+def is_blank(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether nothing was ever stored. Raises `ForeignIndexError`, `NewerFormatError` for what is not ours to use."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    version = _version(connection)
+    version = version_of(connection)
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION:
         if application or tables:
             raise ForeignIndexError(f"{path}: a database of another program; choose an empty or new directory")
         # SQLite takes a file too short for its header as empty, and would overwrite it.
         if 0 < path.stat().st_size < 512:
-            raise _damaged(path, "damaged (file is not a database)")
+            raise damaged(path, "damaged (file is not a database)")
         return True
     if version > VERSION:
         raise NewerFormatError(
@@ -169,12 +169,12 @@ def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def _damaged(path: Path, what: str) -> DamagedStoreError:
+def damaged(path: Path, what: str) -> DamagedStoreError:
     return DamagedStoreError(f"{path}: {what}; restore the file from a copy, as records cannot be rebuilt")
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def named(path: Path) -> Iterator[None]:
     """Every failure of SQLite or of the system, as the error that names the file and says what to do."""
     try:
         yield
@@ -185,12 +185,12 @@ def _named(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: {_FULL if full else error.strerror or error}") from error
     except UnicodeDecodeError as error:
         # SQLite quotes what it stumbled over, and Python cannot read that.
-        raise _damaged(path, "damaged (file is malformed)") from error
+        raise damaged(path, "damaged (file is malformed)") from error
     except sqlite3.Error as error:
         # Python 3.10 gives no error code; SQLite's messages are the same in all versions.
         text = str(error)
         if "malformed" in text or "not a database" in text:
-            raise _damaged(path, f"damaged ({text})") from error
+            raise damaged(path, f"damaged ({text})") from error
         if "disk is full" in text:
             text = _FULL
         elif isinstance(error, sqlite3.IntegrityError):

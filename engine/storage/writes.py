@@ -76,7 +76,7 @@ class Counters:
     """The last failure in the background, None once it succeeds again."""
 
 
-def _let_others_run() -> None:
+def let_others_run() -> None:
     """Let go of the interpreter's lock: a search that waits for it would else wait for up to 5 ms."""
     time.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Which road takes many texts to term ids: the compiled loops of `text_blocks.py`, or the analyzer token by token."""
+"""Which road takes many texts to term ids: the compiled loops of `blocks.py`, or the analyzer token by token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOADING_CHARACTERS = 1 << 22
 """The same while the loops are not loaded: importing numba and loading what it compiled earlier takes .3 to .8 s, in
 which the plain road analyses this much. (Compiling them, once a machine, takes some 10 s.)"""
 
-LOOPS = f"{__package__}.text_blocks"
+LOOPS = f"{__package__}.blocks"
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class _TokenIds(dict[str, int]):
 class Encoder:
     """Texts to term ids, for one analyzer and one vocabulary. One writer at a time; queries need no lock.
 
-    Calls with much text take the compiled road where there is one (`text_road.py`), the others go token by token: the
+    Calls with much text take the compiled road where there is one (`dispatch.py`), the others go token by token: the
     same ids either way.
     """
 

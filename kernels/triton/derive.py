@@ -36,7 +36,7 @@ def launch(postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torc
         postings.lengths,
         idf,
         quanta,
-        _halves(*numbers, *formula.weights, *formula.average_lengths),
+        halves(*numbers, *formula.weights, *formula.average_lengths),
         count,
         terms,
         postings.lengths.shape[1],
@@ -53,7 +53,7 @@ def launch(postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torc
     )
 
 
-def _halves(*numbers: float) -> tuple[int, ...]:
+def halves(*numbers: float) -> tuple[int, ...]:
     """The two 32-bit halves of each float64, as odd integers of 41 bits.
 
     Triton hands a Python float over in float32, and compiles a kernel anew for an integer in a tuple that is 1, fits
@@ -64,7 +64,7 @@ def _halves(*numbers: float) -> tuple[int, ...]:
 
 
 @triton.jit
-def _number(numbers, PLACE: tl.constexpr):
+def float64_of(numbers, PLACE: tl.constexpr):
     high = (numbers[2 * PLACE] >> 1) & 0xFFFFFFFF
     low = (numbers[2 * PLACE + 1] >> 1) & 0xFFFFFFFF
     return ((high << 32) | low).to(tl.float64, bitcast=True)
@@ -72,9 +72,9 @@ def _number(numbers, PLACE: tl.constexpr):
 
 @triton.jit
 def _norm(lengths, document, size, live, numbers, FIELD: tl.constexpr, ALL_FIELDS: tl.constexpr):
-    b = _number(numbers, 1)
+    b = float64_of(numbers, 1)
     length = tl.load(lengths + FIELD * size.to(tl.int64) + document, mask=live, other=1).to(tl.float64)
-    return (1.0 - b) + b * (length / _number(numbers, 4 + ALL_FIELDS + FIELD))
+    return (1.0 - b) + b * (length / float64_of(numbers, 4 + ALL_FIELDS + FIELD))
 
 
 @triton.jit
@@ -126,8 +126,8 @@ def _derive(
         span = span // 2
     weight = tl.load(idf + low)
 
-    k1 = _number(numbers, 0)
-    delta = _number(numbers, 2)
+    k1 = float64_of(numbers, 0)
+    delta = float64_of(numbers, 2)
     if FIELDED:
         c = tl.zeros((BLOCK,), tl.float64)
         for field in tl.static_range(FIELDS):
@@ -135,7 +135,7 @@ def _derive(
             norm = _norm(lengths, document, size, live, numbers, field, ALL_FIELDS)
             # A field that lacks the term may have norm 0; it adds nothing.
             present = tf > 0.0
-            part = (_number(numbers, 4 + field) * tf) / tl.where(present, norm, 1.0)
+            part = (float64_of(numbers, 4 + field) * tf) / tl.where(present, norm, 1.0)
             c = c + tl.where(present, part, 0.0)
         saturated = c
         if SHAPE != 1:
@@ -143,7 +143,7 @@ def _derive(
     else:
         tf = tl.where(live, _frequency(words, frequencies, posting, count, live, 0, STORED), 1.0)
         if SHAPE == 3:
-            saturated = tf / _number(numbers, 3)
+            saturated = tf / float64_of(numbers, 3)
         else:
             norm = _norm(lengths, document, size, live, numbers, 0, ALL_FIELDS)
             saturated = tf / tl.where(live, norm, 1.0) if SHAPE == 1 else (tf * (k1 + 1.0)) / (tf + k1 * norm)
@@ -152,7 +152,7 @@ def _derive(
         saturated = ((k1 + 1.0) * shifted) / tl.where(live, k1 + shifted, 1.0)
     elif SHAPE == 2:
         saturated = delta + saturated
-    exact = (weight * saturated) * _number(numbers, 3)
+    exact = (weight * saturated) * float64_of(numbers, 3)
     rounded = ((exact + _ROUNDER) - _ROUNDER).to(tl.int64)
     if not SIGNED:
         rounded = tl.maximum(rounded, 1)

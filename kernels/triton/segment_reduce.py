@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from ...engine.vectors.interaction import Interaction
-from .derive import _halves, _number
+from .derive import float64_of, halves
 
 _KINDS = {"late": 0, "top": 1, "lse": 2, "lme": 3}
 _LATE = tl.constexpr(0)
@@ -53,7 +53,7 @@ def segment_reduce(
         segments,
         cosines.shape[1],
         interaction.rows,
-        _halves(interaction.beta),
+        halves(interaction.beta),
         KIND=_KINDS[interaction.kind],
         SEGMENTS=block,
         ROWS=settings.rows,
@@ -118,7 +118,7 @@ def _segment_reduce(
             value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
             result = tl.maximum(result, tl.max(value, axis=1))
         if KIND != _LATE:
-            beta = _number(numbers, 0)
+            beta = float64_of(numbers, 0)
             # Of an empty segment, too, a number can be taken from.
             shift = tl.where(length > 0, result, 0.0)
             total = tl.zeros((SEGMENTS,), tl.float64)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.storage import writes
 
 BATCH = ["tea", "milk tea", fr.Query("milk", filter={"role": "user"}), fr.Query("tea", namespace="bob")]
 
@@ -122,7 +122,7 @@ def test_duplicate_ids(engine: fr.Engine, chunk: int, position: int, taken: str)
     records = [fr.Record(f"n{n}", f"fresh{n}") for n in range(5)]
     records.insert(position + (taken == "n0"), fr.Record(taken, "again"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writes, "BUILD_CHUNK", chunk)
+        borders.shrink(patch, BUILD_CHUNK=chunk)
         with pytest.raises(fr.errors.DuplicateIdError, match="already taken") as caught:
             engine.add(records)
     assert caught.value.record_id == taken
@@ -155,7 +155,7 @@ def test_changes_that_fail(
 ) -> None:
     before = state(engine)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writes, "BUILD_CHUNK", chunk)
+        borders.shrink(patch, BUILD_CHUNK=chunk)
         with pytest.raises(error, match=message):
             change(engine)
     assert_unharmed(engine, before)
@@ -175,7 +175,7 @@ def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: in
         raise error
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writes, "BUILD_CHUNK", chunk)
+        borders.shrink(patch, BUILD_CHUNK=chunk)
         with pytest.raises(type(error)):
             engine.add(source())
     assert_unharmed(engine, before)

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from support import history
+from support import borders, history
 from support.history import WORDS
 
 import fanrank as fr
 from fanrank.engine.opening import OpenIndex
-from fanrank.engine.storage import failpoints, memory, writes
+from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
 
 DAY = 86_400.0
@@ -102,7 +102,7 @@ def test_writes_that_no_checkpoint_holds_are_replayed(tmp_path: Path) -> None:
 
 def test_a_large_batch_is_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Analysed in chunks, applied as one; from a generator, and all or nothing."""
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 7)
+    borders.shrink(monkeypatch, BUILD_CHUNK=7)
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         assert engine.add(record for record in records(30)) == 30
         assert (engine.stats()["writes"], engine.stats()["commits"]) == (1, 1)
@@ -517,7 +517,7 @@ def disk_full() -> None:
 
 @pytest.mark.parametrize("point", ["checkpoint.part", "checkpoint.manifest", "checkpoint.replaced", "checkpoint.swept"])
 def test_a_checkpoint_that_fails_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    monkeypatch.setattr(memory, "CHECKPOINT_CHANGES", 10)
+    borders.shrink(monkeypatch, CHECKPOINT_CHANGES=10)
     engine = fr.Engine.open(tmp_path, analyzer="minimal")
     engine.add(records(4))
     failpoints.arm(point, action=disk_full)
@@ -568,7 +568,7 @@ def test_a_close_that_cannot_save_still_lets_go(tmp_path: Path) -> None:
 
 
 def test_a_merge_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 4)
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=4)
     monkeypatch.setattr(Memory, "wake", lambda self: None)
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         for start in range(0, 40, 4):

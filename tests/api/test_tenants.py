@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import history
+from support import borders, history
 from support.history import WORDS
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.search.keyword_scan import scan
-from fanrank.engine.storage import writes
 from fanrank.engine.storage.memory import Memory
 
 NOW = 1_700_000_000.0
@@ -80,7 +79,7 @@ def of_others(rng: random.Random, number: int) -> Iterator[Callable[[fr.Engine],
 def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fr.Engine]]:
     """Tenant A alone, and the same tenant among others, in batches of its own and in shared ones."""
     history.shrink(monkeypatch)
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 64)
+    borders.shrink(monkeypatch, BUILD_CHUNK=64)
     # How far the background has come is no secret, and would show in sizes.
     monkeypatch.setattr(Memory, "wake", lambda self: None)
     options: dict[str, Any] = {"analyzer": "minimal", "columns": {"project": "category"}}

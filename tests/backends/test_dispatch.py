@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.cpu_fallback import search as vectorised
@@ -111,6 +112,6 @@ def test_numpy_keeps_to_one_thread_where_python_has_its_lock(monkeypatch: pytest
 
     monkeypatch.setattr(vectorised, "in_threads", counted)
     for pays, threads in ((False, 1), (True, 2)):
-        monkeypatch.setattr(vectorised, "THREADS_PAY", pays)
+        borders.shrink(monkeypatch, THREADS_PAY=pays)
         engine.search(["tea milk"] * 2, threads=2)
         assert started.pop() == threads

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_cli import fails, run, run_json, write
-from support import tiny_models
+from support import borders, tiny_models
+from support.commands import fails, run, run_json, write
 
 import fanrank as fr
 from fanrank.engine.route import policy as policies
 from fanrank.engine.route.cascade import Cascade
-from fanrank.engine.tune import command, tuner
+from fanrank.engine.tune import command
 
 pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
 
@@ -219,7 +219,7 @@ def test_a_damaged_reference_is_one_line(tmp_path: Path, index: Path, questions:
 def test_without_times_the_default_systems_count_no_ages(
     tmp_path: Path, index: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuner, "SYSTEMS", ("bm25", "decay", "sparse"))
+    borders.shrink(monkeypatch, SYSTEMS=("bm25", "decay", "sparse"))
     found = run_json("tune", index, "--questions", questions, "--metric", "hit@1", "--types-given")
     assert list(found["systems"]) == ["bm25", "sparse"]
     assert list(found["left_out"]) == ["decay"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.cpu_fallback.loop_arguments import SkipTable
@@ -52,9 +53,7 @@ def answers(engine: fr.Engine, asked: list[fr.Query], name: str, **how: object) 
 @pytest.mark.parametrize("scan_percent", [0, 25, 1000])
 @pytest.mark.parametrize("tile", [64, 1 << 15])
 def test_unread_postings_change_nothing(monkeypatch: pytest.MonkeyPatch, tile: int, scan_percent: int) -> None:
-    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
-    monkeypatch.setattr(compiled, "TILE", tile)
-    monkeypatch.setattr(compiled, "SCAN_PERCENT", scan_percent)
+    borders.shrink(monkeypatch, {"compiled.TILE": tile}, PRUNED_DOCUMENTS=1, SCAN_PERCENT=scan_percent)
     engine = fr.Engine.from_records(corpus(1, 3_000), analyzer="minimal")
     for round_ in range(4):
         asked = queries(round_, 120)
@@ -69,7 +68,7 @@ def test_unread_postings_change_nothing(monkeypatch: pytest.MonkeyPatch, tile: i
 
 @pytest.mark.parametrize("method", ["lucene", "bm25l", "bm25+", "robertson_floor0"])
 def test_every_method(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
+    borders.shrink(monkeypatch, PRUNED_DOCUMENTS=1)
     engine = fr.Engine.from_records(corpus(2, 1_500), analyzer="minimal", method=method)
     asked = queries(3, 100)
     expected = answers(engine, asked, "numpy")
@@ -79,7 +78,7 @@ def test_every_method(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
 
 def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     # One word, and as many hits as a rank of the survey: the score that hits need is that of the last of them.
-    monkeypatch.setattr(compiled, "PRUNED_DOCUMENTS", 1)
+    borders.shrink(monkeypatch, PRUNED_DOCUMENTS=1)
     engine = fr.Engine.from_records(corpus(4, 3_000), analyzer="minimal")
     for dead in ([], [str(number) for number in range(0, 3_000, 400)]):
         engine.delete(dead)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.cpu_fallback import prune
 from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.index import contributions
-from fanrank.engine.index import snapshot as index
 
 TERMS = ["a1", "b2", "c3", "d4", "e5"]
 
@@ -41,10 +40,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Scored:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of four documents, two of them scored first."""
-    monkeypatch.setattr(contributions, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE", 4)
-    monkeypatch.setattr(prune, "MIN_TILES", 2)
+    borders.shrink(monkeypatch, TILE_BITS=2, MIN_TILES=2)
 
 
 def build(documents: list[list[str]], **options: Any) -> fr.Engine:
@@ -121,13 +117,14 @@ def test_pruned_alone_equals_the_oracle(
     held: list[list[str]], query: list[str], k: int, method: str, largest: int, filtered: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "MAX_SEGMENT_DOCUMENTS", largest)
+        borders.shrink(patch, MAX_SEGMENT_DOCUMENTS=largest, INLINE_DOCUMENTS=largest)
         engine = fr.Engine(analyzer="minimal", method=method)
         for number in range(0, len(held), 7):
             engine.add(
                 fr.Record(str(n), " ".join(terms), role="user" if n % 3 else None)
                 for n, terms in enumerate(held[number : number + 7], number)
             )
+    assert len(engine.index.memory.snapshot("").segments) >= -(-len(held) // largest)
     plain = Oracle([[terms] for terms in held], method=method, delta=engine.bm25.delta or 0.0)
     passing = [bool(n % 3) for n in range(len(held))] if filtered else None
     asked = fr.Query(terms=tuple(query), filter={"role": "user"} if filtered else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import subprocess
@@ -17,33 +16,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
+from support.hashing import Hashing
 
-from fanrank.engine.encoders import cache
 from fanrank.engine.encoders.cache import CachedEncoder
 from fanrank.engine.encoders.encoder import OwnVectors, Rows
 from fanrank.engine.errors import CacheError, EncoderError, ParameterError, StorageError
 from fanrank.engine.vectors.vectors import normalized
-
-
-class Hashing:
-    """Vectors that look random and depend on nothing but the text; counts what it is asked."""
-
-    def __init__(self, name: str = "hashing", version: str = "1", dimension: int = 4) -> None:
-        self.name, self.version, self.dimension = name, version, dimension
-        self.asked: list[str] = []
-        self.calls = 0
-
-    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Rows:
-        return self._rows("d", texts)
-
-    def queries(self, texts: Sequence[str]) -> Rows:
-        return self._rows("q", texts)
-
-    def _rows(self, kind: str, texts: Sequence[str]) -> Rows:
-        self.asked.extend(texts)
-        self.calls += 1
-        rows = [hashlib.blake2b((kind + self.version + text).encode()).digest()[: self.dimension] for text in texts]
-        return np.array([[byte - 127.3 for byte in row] for row in rows], dtype=np.float32)
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,7 +30,7 @@ class Hashing:
 def test_cached_is_fresh(calls: list[list[str]], chunk: int) -> None:
     fresh, counted = Hashing(), Hashing()
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "CHUNK", chunk)
+        borders.shrink(patch, {"cache.CHUNK": chunk})
         with CachedEncoder(counted, Path(folder) / "cache") as cached:
             for texts in calls:
                 wanted = fresh.documents(texts) if texts else np.zeros((0, 4), dtype=np.float32)
@@ -92,7 +71,7 @@ def test_models_and_kinds_share_a_file_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "CHUNK", 2)
+    borders.shrink(monkeypatch, {"cache.CHUNK": 2})
     dying = Hashing()
     make = dying._rows
 
@@ -137,8 +116,8 @@ def test_the_row_that_was_first_is_everyones(tmp_path: Path, monkeypatch: pytest
 
 _WRITER = """
 import sys
-from fanrank.engine.dense.cache import CachedEncoder
-from test_cache import Hashing
+from fanrank.engine.encoders.cache import CachedEncoder
+from support.hashing import Hashing
 path, start = sys.argv[1], int(sys.argv[2])
 for again in range(8):
     with CachedEncoder(Hashing(), path) as cached:

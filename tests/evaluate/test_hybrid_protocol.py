@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.check.oracle import Oracle
 from fanrank.engine.encoders.cache import CachedEncoder
@@ -24,7 +25,6 @@ from fanrank.engine.evaluate import (
     Dataset,
     Evaluation,
     cluster_bootstrap,
-    encoders,
     evaluate,
     load_locomo,
     paired_bootstrap,
@@ -385,7 +385,7 @@ def test_strategies_that_cannot_be_compared() -> None:
 
 def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "no.json"
-    monkeypatch.setattr(encoders, "DEFAULT_ENCODER", "no-distribution-of-this-name")
+    borders.shrink(monkeypatch, DEFAULT_ENCODER="no-distribution-of-this-name")
     with pytest.raises(ParameterError, match="'fused' has a dense channel: give an encoder"):
         evaluate("locomo", missing, strategy="fused")
     with pytest.raises(ParameterError, match="give both"):

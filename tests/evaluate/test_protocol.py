@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 from fanrank.engine.errors import DatasetError, MissingExtraError, ParameterError
 from fanrank.engine.evaluate import PRESETS, Dataset, compare, encoders, evaluate, find_preset, load_locomo, rank, run
@@ -364,7 +365,7 @@ def test_queries_are_encoded_each_time_and_records_once(tmp_path: Path) -> None:
 def test_the_encoder_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_locomo(tmp_path / "locomo.json")
     with monkeypatch.context() as patch:
-        patch.setattr(encoders, "DEFAULT_ENCODER", "no-distribution-of-this-name")
+        borders.shrink(patch, DEFAULT_ENCODER="no-distribution-of-this-name")
         for strategy in ("fused", "cascade"):
             with pytest.raises(
                 ParameterError, match=f"'{strategy}' has a dense channel: give an encoder .*not installed"

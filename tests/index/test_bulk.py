@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.index import postings
-from fanrank.engine.index import snapshot as index
 from fanrank.engine.index.segment import Segment, merge_segments
 from fanrank.engine.index.snapshot import Snapshot
-from fanrank.engine.storage import memory, writes
+from fanrank.engine.storage import memory
 from fanrank.engine.storage.writes import chunks_of
 from fanrank.engine.text.vocabulary import Encoder
 
@@ -81,9 +81,7 @@ def built(count: int, threads: int | None, rich: bool) -> fr.Engine:
 @pytest.mark.parametrize("rich", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7, 16])
 def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int, rich: bool) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", chunk)
-    monkeypatch.setattr(memory, "MAX_SEGMENT_DOCUMENTS", 32)
-    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
+    borders.shrink(monkeypatch, BUILD_CHUNK=chunk, MAX_SEGMENT_DOCUMENTS=32, WINDOW_DOCUMENTS=8)
     with monkeypatch.context() as patch:
         patch.setattr(postings, "_compiled", lambda: None)
         plain = built(90, 1, rich)
@@ -95,8 +93,7 @@ def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk
 @pytest.mark.parametrize("rich", [False, True])
 def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
     """The same chunks added one by one and merged by the other road."""
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 16)
-    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 0)
+    borders.shrink(monkeypatch, BUILD_CHUNK=16, INLINE_DOCUMENTS=0)
     whole = built(100, 2, rich)
     monkeypatch.setattr(memory.Memory, "wake", lambda self: None)
     single = built(0, 1, rich)
@@ -113,16 +110,14 @@ def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_segment_closes_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 4)
-    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 8)
+    borders.shrink(monkeypatch, BUILD_CHUNK=4, WINDOW_DOCUMENTS=8)
     source = (fr.Record(f"r{n}", "tea", time=float(n)) for n in range(40))
     engine = fr.Engine.from_records(source, window=12.0)
     assert [segment.size for segment in engine.index.memory.snapshot("").segments] == [12, 12, 12, 4]
 
 
 def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHARACTERS", 10)
-    monkeypatch.setattr(writes, "READ", 2)
+    borders.shrink(monkeypatch, BUILD_CHARACTERS=10, READ=2)
     texts = ["12345", "12345", "1", "1", "1", "12345678901", "1"]
     made = (fr.Record(str(n), text) for n, text in enumerate(texts))
     assert [[own.id for own in chunk] for chunk in chunks_of(made)] == [
@@ -135,7 +130,7 @@ def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """An analysis that fails behind the caller is of an earlier chunk than a record that is refused meanwhile."""
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 2)
+    borders.shrink(monkeypatch, BUILD_CHUNK=2)
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("first", "tea")])
     refused = threading.Event()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index.test_segment import build
+from support.segments import build
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.index.decay import (

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.arrays import ranges
-from fanrank.engine.index import contributions as postings_derived
-from fanrank.engine.index import snapshot as index
 from fanrank.engine.index.bm25 import Statistics
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Ids, Schema
@@ -128,7 +127,7 @@ def test_compacting_goes_as_far_as_the_largest_segment() -> None:
 
 
 def test_closed_windows_are_not_merged_with_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "WINDOW_DOCUMENTS", 4)
+    borders.shrink(monkeypatch, WINDOW_DOCUMENTS=4)
 
     def timed(first: int, times: list[float]) -> Segment:
         return segment([["t0"]] * len(times), first, times)
@@ -155,7 +154,7 @@ def test_statistics_after_any_history_are_those_of_what_remains(
     monkeypatch: pytest.MonkeyPatch, counted: int, method: str
 ) -> None:
     """Deletes, merges and growth in any order; document frequencies kept in an array or looked up."""
-    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", counted)
+    borders.shrink(monkeypatch, COUNTED_DOCUMENTS=counted)
     rng = random.Random(counted)
     texts = some_texts(80)
     bm25 = fr.BM25(method)
@@ -286,7 +285,7 @@ def derived(texts: list[list[str]], terms: list[int], bm25: fr.BM25) -> Contribu
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
 @pytest.mark.parametrize("method", ["lucene", "robertson", "bm25+"])
 def test_contributions_are_the_formulas(monkeypatch: pytest.MonkeyPatch, chunk: int, method: str) -> None:
-    monkeypatch.setattr(postings_derived, "DERIVE_CHUNK", chunk)
+    borders.shrink(monkeypatch, DERIVE_CHUNK=chunk)
     texts, bm25 = some_texts(80), fr.BM25(method)
     own, contributions = segment(texts), derived(texts, [0, 1, 4], bm25)
     average = sum(map(len, texts)) / 80
@@ -340,7 +339,7 @@ def test_contributions_take_int64_where_int32_might_not_hold_them(k1: float, dty
 
 
 def test_tile_bounds_are_the_largest_contributions_of_each_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postings_derived, "TILE_BITS", 2)
+    borders.shrink(monkeypatch, TILE_BITS=2)
     texts = some_texts(50)
     own, contributions = segment(texts), derived(texts, [0, 5], fr.BM25("robertson"))
     for term in (0, 5):
@@ -366,7 +365,7 @@ def test_ids_survive_merging() -> None:
 
 def test_a_large_namespace_without_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its counts are an empty array, and a term of another namespace may be asked for."""
-    monkeypatch.setattr(index, "COUNTED_DOCUMENTS", 1)
+    borders.shrink(monkeypatch, COUNTED_DOCUMENTS=1)
     snapshot = grown([[], []], [0, 2])
     assert snapshot.counts is not None
     assert snapshot.document_frequencies(np.array([0, 7], dtype=np.int32)).tolist() == [0, 0]

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 sparse = pytest.importorskip("scipy.sparse", reason="scipy is not installed")
 
+from support import borders  # noqa: E402
+
 import fanrank as fr  # noqa: E402
-from fanrank.cpu_fallback import newest, prune, score, search  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.evaluate.beir import load_beir  # noqa: E402
 from fanrank.engine.index import (  # noqa: E402
-    contributions,
     learned,
-    segment,
 )
 from fanrank.engine.index.bm25 import DOT, MAX_IMPACT, SCALE, Statistics  # noqa: E402
 from fanrank.engine.index.columns import Columns, Ids, Schema  # noqa: E402
@@ -160,16 +159,17 @@ def roads(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Ite
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles, groups, chunks and rows so small that a few documents cross all their borders."""
-    monkeypatch.setattr(contributions, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE_BITS", 2)
-    monkeypatch.setattr(prune, "TILE", 4)
-    monkeypatch.setattr(prune, "MIN_TILES", 2)
-    monkeypatch.setattr(segment, "DENSE_POSTINGS", 2)
-    monkeypatch.setattr(newest, "FIRST_BLOCK", 2)
-    monkeypatch.setattr(newest, "LAST_BLOCK", 8)
-    monkeypatch.setattr(score, "SCATTER_BLOCK", 8)
-    monkeypatch.setattr(search, "GROUP", 3)
-    monkeypatch.setattr(search, "CHUNK_BYTES", 64)
+    borders.shrink(
+        monkeypatch,
+        {"search.GROUP": 3},
+        TILE_BITS=2,
+        MIN_TILES=2,
+        DENSE_POSTINGS=2,
+        FIRST_BLOCK=2,
+        LAST_BLOCK=8,
+        SCATTER_BLOCK=8,
+        CHUNK_BYTES=64,
+    )
 
 
 # The formula and its integers.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.index import postings
 from fanrank.engine.index.postings import Part, Postings, join_postings, sort_tokens
@@ -56,7 +57,7 @@ def assert_same(one: Postings, other: Postings) -> None:
 
 @pytest.fixture(params=["compiled", "numpy"])
 def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(postings, "COMPILED_LEAST", 0 if request.param == "compiled" else 1 << 60)
+    borders.shrink(monkeypatch, COMPILED_LEAST=0 if request.param == "compiled" else 1 << 60)
     if request.param == "numpy":
         monkeypatch.setattr(postings, "_compiled", lambda: None)
     return str(request.param)
@@ -66,13 +67,11 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @given(documents_of_terms, st.lists(st.integers(0, 12), max_size=4), st.sampled_from([1, 3, 1 << 20]))
 def test_every_road_is_the_definition(documents: list[list[int]], cuts: list[int], block: int) -> None:
     expected = plain(documents)
-    borders = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    pieces = [documents[a:b] for a, b in itertools.pairwise(borders)]
+    edges = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
+    pieces = [documents[a:b] for a, b in itertools.pairwise(edges)]
     for least in (0, 1 << 60):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(postings, "COMPILED_LEAST", least)
-            patch.setattr(postings, "COMPILED_BLOCK", block)
-            patch.setattr(postings, "MERGE_BLOCK", block)
+            borders.shrink(patch, COMPILED_LEAST=least, COMPILED_BLOCK=block, MERGE_BLOCK=block)
             if least:
                 patch.setattr(postings, "_compiled", lambda: None)
             whole = sort_tokens([tokens_of(documents)], len(documents))
@@ -117,7 +116,7 @@ def test_the_loops_serve_where_they_are_worth_it(monkeypatch: pytest.MonkeyPatch
     assert not called
     assert_same(sort_tokens([tokens], 2, bulk=True), few)
     assert called == [1]
-    monkeypatch.setattr(postings, "COMPILED_LEAST", 3)
+    borders.shrink(monkeypatch, COMPILED_LEAST=3)
     assert_same(sort_tokens([tokens], 2), few)
     assert called == [1, 1]
 

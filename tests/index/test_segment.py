@@ -10,29 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import borders
+from support.segments import build, of
 
 import fanrank as fr
 from fanrank.engine.index import postings
-from fanrank.engine.index import segment as segments
-from fanrank.engine.index.build import build_segment
-from fanrank.engine.index.columns import Columns, Ids, Schema, Strings
+from fanrank.engine.index.columns import Columns, Ids, Strings
 from fanrank.engine.index.segment import Segment, merge_segments, postings_of, select_documents
-from fanrank.engine.text.analyzers import get_analyzer
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
-
-ANALYZER = get_analyzer("minimal")
-SCHEMA = Schema.of(None)
-
-
-def build(texts: list[str], terms: tuple[str, ...] = ()) -> tuple[Segment, Vocabulary]:
-    vocabulary = Vocabulary(terms)
-    records = [fr.Record(f"r{number}", text) for number, text in enumerate(texts)]
-    return of(records, vocabulary), vocabulary
-
-
-def of(records: list[fr.Record], vocabulary: Vocabulary, fields: tuple[str, ...] = ("text",)) -> Segment:
-    values = {name: Vocabulary(["x", "y", "z"]) for name in SCHEMA.categories}
-    return build_segment(records, Encoder(ANALYZER, vocabulary), fields, SCHEMA, values)
+from fanrank.engine.text.vocabulary import Vocabulary
 
 
 def assert_equal(one: Segment, other: Segment) -> None:
@@ -210,7 +195,7 @@ def test_times() -> None:
 
 
 def test_latest_times_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "TIME_BLOCK", 2)
+    borders.shrink(monkeypatch, TIME_BLOCK=2)
     times = [4, 1, 9, 2, 3, None, 5]
     own = of([fr.Record(str(n), "a", time=time) for n, time in enumerate(times)], Vocabulary())
     assert own.latest_before.tolist() == [4.0, 9.0, math.inf, math.inf]
@@ -240,8 +225,7 @@ def records(parts: list[tuple[str, str, str | None, float | None]]) -> list[fr.R
 @pytest.fixture(params=[(1, 1), (7, 40), (1 << 16, 1 << 24)])
 def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few postings moved at a time, and kinds told apart in every way."""
-    monkeypatch.setattr(postings, "MERGE_BLOCK", request.param[0])
-    monkeypatch.setattr(postings, "FLAGS", request.param[1])
+    borders.shrink(monkeypatch, {"postings.FLAGS": request.param[1]}, MERGE_BLOCK=request.param[0])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -256,8 +240,8 @@ def test_merging_equals_building_at_once(
     def segment(own: list[fr.Record]) -> Segment:
         return of(own, Vocabulary(TERMS), ("text", "predicate"))
 
-    borders = sorted({0, len(made), *(min(cut, len(made)) for cut in cuts)})
-    pieces = [segment(made[a:b]) for a, b in itertools.pairwise(borders)]
+    edges = sorted({0, len(made), *(min(cut, len(made)) for cut in cuts)})
+    pieces = [segment(made[a:b]) for a, b in itertools.pairwise(edges)]
     merged, whole = merge_segments(pieces), segment(made)
     assert_equal(merged, whole)
     # Kinds are numbered by what they are, not by how the segment came about.
@@ -266,7 +250,7 @@ def test_merging_equals_building_at_once(
     np.testing.assert_array_equal(merged.kind_lengths, whole.kind_lengths)
     assert (merged.times is None) == (whole.times is None)
 
-    gone = [dead[a:b] if dead[a:b].any() else None for a, b in itertools.pairwise(borders)]
+    gone = [dead[a:b] if dead[a:b].any() else None for a, b in itertools.pairwise(edges)]
     left = segment([record for record, lost in zip(made, dead, strict=True) if not lost])
     assert_equal(merge_segments(pieces, gone), left)
     assert_equal(select_documents(whole, ~dead), left)
@@ -281,7 +265,7 @@ def test_postings_of_some_documents(
     chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
     own = of(made, Vocabulary(TERMS), ("text", "predicate"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postings, "MERGE_BLOCK", 3)
+        borders.shrink(patch, MERGE_BLOCK=3)
         positions, counts = postings_of(own, chosen)
     found = Counter(
         term

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from support import borders  # noqa: E402
 
 from fanrank.engine.errors import BackendUnavailableError, ParameterError  # noqa: E402
 from fanrank.engine.index.bm25 import BM25, METHODS, SCALE, Statistics  # noqa: E402
@@ -341,7 +342,7 @@ def test_rows_do_not_depend_on_what_the_buffers_held() -> None:
 
 
 def test_a_launch_of_too_many_blocks_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs_module, "MAX_GRID", 3)
+    borders.shrink(monkeypatch, MAX_GRID=3)
     for case in itertools.islice(kc.cases(), 6):
         kc.check_family(family(), case)
 
@@ -402,7 +403,7 @@ def test_baseline_merges_agree_and_follow_float64(k: int, monkeypatch: pytest.Mo
     corpus = Corpus(k)
     launcher = Launchers()
     scores, documents = corpus.search(launcher, k, "naive")
-    monkeypatch.setattr(verbs_module, "BASELINE_MATRIX_BYTES", 2 * 4 * 300)
+    borders.shrink(monkeypatch, BASELINE_MATRIX_BYTES=2 * 4 * 300)
     for merged, own in zip((scores, documents), corpus.search(launcher, k, "warp"), strict=True):
         np.testing.assert_array_equal(merged, own)
     for row, (found, numbers) in enumerate(zip(scores, documents, strict=True)):
@@ -523,7 +524,7 @@ def test_stale_slots_of_the_baseline_are_caught() -> None:
 RACES = """
 import sys
 sys.path.insert(0, {tests!r})
-import test_cuda_kernels
+from kernels import test_cuda_kernels
 test_cuda_kernels.{call}
 """
 

@@ -9,13 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from serve.test_pipeline import assert_same  # noqa: E402
-from test_devices import remembered  # noqa: E402
+from support import borders  # noqa: E402
+from support.answers import assert_same, remembered  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.index import bm25  # noqa: E402
-from fanrank.engine.index import snapshot as index  # noqa: E402
 from fanrank.kernels import device, search  # noqa: E402
 from fanrank.kernels.cuda.verbs import CudaVerbs  # noqa: E402
 from fanrank.kernels.families import device_search  # noqa: E402
@@ -30,7 +29,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "MAX_SEGMENT_DOCUMENTS", 75)
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=75, INLINE_DOCUMENTS=75, BUILD_CHUNK=75)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +115,7 @@ def test_tensors_from_kinds(posting_bytes: int, launcher: Any) -> None:
 def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = remembered(1, 160)
     kinds = engine.index.memory.snapshot("").segments[0].kind_frequencies.shape[1]
-    monkeypatch.setattr(device, "MAX_KINDS", {4: kinds - 1, 6: 1 << 16})
+    borders.shrink(monkeypatch, MAX_KINDS={4: kinds - 1, 6: 1 << 16})
     serve(engine, launcher, 4)
     with pytest.raises(fr.errors.ParameterError, match="kinds of postings"):
         engine.search(asked[:2], 3)

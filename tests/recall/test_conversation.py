@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import Snapshot
@@ -138,8 +139,7 @@ def test_any_conversation(turns: list[Turn], how: PageRank, asked: list[set[int]
 @pytest.mark.parametrize("group", [1, 3, 64])
 def test_many_edges_into_one_turn(monkeypatch: pytest.MonkeyPatch, group: int, compat: bool) -> None:
     """Sums of groups, and of rows of very different lengths."""
-    monkeypatch.setattr(conversation, "GROUP", group)
-    monkeypatch.setattr(conversation, "PAIRS", 1000)  # some 8 turns at a time
+    borders.shrink(monkeypatch, {"conversation.GROUP": group}, PAIRS=1000)  # some 8 turns at a time
     turns, how = random_turns(130, 3), PageRank(window=120, iterations=4, compat=compat)
     graph = built(turns, how)
     assert np.bincount(graph.targets).max() > 64

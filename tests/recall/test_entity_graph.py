@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.index.columns import Columns, Ids, Schema
@@ -158,8 +159,7 @@ def test_all_walks(chunk: int, share: int, data: st.DataObject) -> None:
     memory = Memory(parts, dead)
     roots, now, hops = (list(column) for column in zip(*data.draw(ROWS), strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entity_graph, "CHUNK", chunk)
-        patch.setattr(entity_graph, "DENSE_SHARE", share)
+        borders.shrink(patch, {"entity_graph.CHUNK": chunk, "entity_graph.DENSE_SHARE": share})
         graph = memory.graph
         whole = expanded(graph, roots, now, hops)
         assert whole == memory.walks(roots, now, hops)

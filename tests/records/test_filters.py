@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
-from fanrank.engine.index import masks
 from fanrank.engine.index.columns import ABSENT, Columns, Schema
 from fanrank.engine.index.masks import EVERYTHING, NOTHING, CompiledFilter, compile_filter
 from fanrank.engine.records.filters import MAX_DEPTH, And, Comparison, Filter, Not, Or, col, parse_filter
@@ -276,7 +276,7 @@ def test_other_meanings_have_other_forms() -> None:
 
 
 def test_large_columns_are_looked_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masks, "_CHUNK", 7)
+    borders.shrink(monkeypatch, {"masks._CHUNK": 7})
     values = vocabularies()
     for number in range(10):
         values["session"].add(str(number))

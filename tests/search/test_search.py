@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine import engine as engine_module
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.storage import memory, writes
+from fanrank.engine.storage import memory
 
 
 def tea(count: int, start: int = 0, **more: Any) -> list[fr.Record]:
@@ -196,7 +197,7 @@ def test_to_cuda_says_why_not() -> None:
 
 
 def test_a_long_build_is_compact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 10)
+    borders.shrink(monkeypatch, BUILD_CHUNK=10)
     engine = fr.Engine.from_records(tea(95))
     sizes = [segment.size for segment in engine.index.memory.snapshots[""].segments]
     assert (len(engine), sum(sizes)) == (95, 95)
@@ -206,7 +207,7 @@ def test_a_long_build_is_compact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_are_read_as_they_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 10)
+    borders.shrink(monkeypatch, BUILD_CHUNK=10)
     alive: list[int] = []
     held = 0
 
@@ -253,7 +254,7 @@ def test_hits_of_an_older_epoch_stay_what_they_were() -> None:
 
 def test_an_add_is_seen_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches from within the source of the records, and whenever the engine publishes a state."""
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 3)
+    borders.shrink(monkeypatch, BUILD_CHUNK=3)
     seen: list[list[int]] = []
 
     class Watched(memory.Memory):

@@ -67,8 +67,8 @@ def filled(
     """An engine that was given the documents in these pieces and then lost some, and the records that remain."""
     records = [fr.Record(f"r{n}", text, time=time, session=s) for n, (text, time, s) in enumerate(documents)]
     engine = fr.Engine(analyzer="minimal", window=WINDOW)
-    borders = sorted({0, len(records), *(min(cut, len(records)) for cut in cuts)})
-    for start, end in itertools.pairwise(borders):
+    edges = sorted({0, len(records), *(min(cut, len(records)) for cut in cuts)})
+    for start, end in itertools.pairwise(edges):
         engine.add(records[start:end])
     gone = {f"r{number}" for number in dead if number < len(records)}
     engine.delete(sorted(gone))

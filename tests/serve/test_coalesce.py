@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 from support.coalesce_cases import (
     DAY,
     DEADLINE,
@@ -36,7 +37,7 @@ from support.coalesce_cases import (
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher
-from fanrank.engine.serve import calls, coalesce
+from fanrank.engine.serve import calls
 from fanrank.engine.serve.calls import LaunchOptions
 
 
@@ -550,7 +551,7 @@ def test_an_approximate_channel_is_asked_alone() -> None:
 
 
 def test_threads_end_and_the_engine_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce, "LINGER", 0.0)
+    borders.shrink(monkeypatch, LINGER=0.0)
     before = set(threading.enumerate())
     engine = fr.Engine.from_records([fr.Record("1", "tea")], analyzer="minimal")
     assert engine.submit(["tea"]).result(PATIENCE)

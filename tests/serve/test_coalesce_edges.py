@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import borders
 from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, outcome, small, until
 
 import fanrank as fr
@@ -103,7 +104,7 @@ def test_seconds_beyond_what_locks_take() -> None:
 
 
 def test_a_deep_caller_does_not_widen_everybodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce, "SMALL", 0)
+    borders.shrink(monkeypatch, {"coalesce.SMALL": 0})
     engine, gate = small()
     gate.hold()
     ks = [1, 1, 1, 1, 1, 200, 1, 2]
@@ -336,7 +337,7 @@ def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
 
 
 def test_a_launch_looks_past_so_many_other_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce, "LOOK_PAST", 1)
+    borders.shrink(monkeypatch, LOOK_PAST=1)
     engine, gate = small()
     gate.hold()
     ends: list[str] = []

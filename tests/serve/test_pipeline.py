@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.answers import assert_same
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -50,15 +51,6 @@ def some_query(rng: random.Random) -> str | fr.Query:
             fr.Query(text, since=50.0, statistics="filtered", filter={"session": "s2"}),
         ]
     )
-
-
-def assert_same(found: fr.Hits, wanted: fr.Hits) -> None:
-    for name in ("scores", "documents", "counts"):
-        own, other = getattr(found, name), getattr(wanted, name)
-        assert (own.dtype, own.shape, own.tobytes()) == (other.dtype, other.shape, other.tobytes()), name
-    assert found.ids.tolist() == wanted.ids.tolist()
-    assert found.queries == wanted.queries
-    assert found.backend == wanted.backend
 
 
 def stream_threads() -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import history
+from support import borders, history
 from support.entity_cases import check, plain_statements, record_parts, stated
 
 import fanrank as fr
@@ -212,7 +212,7 @@ def test_a_refused_batch_leaves_no_term(durable: bool, tmp_path: Path, monkeypat
             engine.add(new)
         assert same()
         with monkeypatch.context() as patch:
-            patch.setattr("fanrank.engine.storage.writes.BUILD_CHUNK", 1)
+            borders.shrink(patch, BUILD_CHUNK=1)
             with pytest.raises(fr.errors.DuplicateIdError):  # its first chunk is built by then
                 engine.add(new)
         assert same()

@@ -66,7 +66,7 @@ def test_a_typo_cannot_hide() -> None:
 
 def test_the_environment_arms_and_the_process_dies_as_by_kill_9() -> None:
     script = (
-        "from fanrank.engine import failpoints\n"
+        "from fanrank.engine.storage import failpoints\n"
         "for time in range(3):\n"
         "    failpoints.reach('write.begin')\n"
         "    failpoints.reach('write.commit')\n"

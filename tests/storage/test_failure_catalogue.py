@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.fuse.agent_rrf import AgentRRF
 from fanrank.engine.hybrid.strategy import STRATEGIES
-from fanrank.engine.storage import writes
 from fanrank.engine.text.keywords import keywords
 
 DAY = 86_400.0
@@ -110,8 +110,8 @@ def test_f3_stale_slots(backend: str, k: int) -> None:
 
 
 def test_f4_a_build_holds_a_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC A129, A126: records of a stream are let go once their chunk is analysed, and the index is the same."""
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 50)
+    """SPEC F4, A126: records of a stream are let go once their chunk is analysed, and the index is the same."""
+    borders.shrink(monkeypatch, BUILD_CHUNK=50)
     made: list[weakref.ref[fr.Record]] = []
     most = 0
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.storage import index_files as files
@@ -198,7 +199,7 @@ def test_a_second_save_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
     made.drop("n62")
     assert save() == (1, 0)
     # More parts than are wanted: the smaller half becomes one.
-    monkeypatch.setattr(files, "MAX_PARTS", 3)
+    borders.shrink(monkeypatch, MAX_PARTS=3)
     found = []
     for n in range(6):
         made.add([fr.Record("one", "tea", namespace=f"n{n}")])

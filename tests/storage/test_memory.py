@@ -24,15 +24,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support import history
+from support import borders, history
 from support.history import WORDS, Kept
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.index import snapshot as index_module
 from fanrank.engine.index.bm25 import METHODS
 from fanrank.engine.index.snapshot import WEEK
-from fanrank.engine.storage import failpoints, memory, writes
+from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
 
 NAMESPACES = ("", "n")
@@ -357,8 +356,7 @@ def test_searches_see_whole_batches_in_their_order(
 ) -> None:
     """Each answer is the oracle's of one state between what was acknowledged before it and what had begun after it."""
     history.shrink(monkeypatch)
-    monkeypatch.setattr(memory, "MAX_SEGMENTS", 64)
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 64)
+    borders.shrink(monkeypatch, MAX_SEGMENTS=64, BUILD_CHUNK=64)
     scripts = [Script(writer, 32) for writer in range(2)]
     engine = fr.Engine.open(tmp_path, analyzer="minimal") if durable else fr.Engine(analyzer="minimal")
     asked = [
@@ -536,8 +534,7 @@ def test_what_dies_during_a_merge_stays_dead(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, durable: bool
 ) -> None:
     history.shrink(monkeypatch)
-    monkeypatch.setattr(memory, "INLINE_DOCUMENTS", 0)
-    monkeypatch.setattr(memory, "MAX_SEGMENTS", 64)
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=0, MAX_SEGMENTS=64)
     monkeypatch.setattr(Memory, "wake", lambda self: None)
 
     def filled(engine: fr.Engine) -> fr.Engine:
@@ -586,7 +583,7 @@ def test_segments_stay_few() -> None:
 
 
 def test_a_full_segment_and_an_ended_window_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "WINDOW_DOCUMENTS", 8)
+    borders.shrink(monkeypatch, WINDOW_DOCUMENTS=8)
     engine = fr.Engine(analyzer="minimal", window=80.0)
     for number in range(64):
         engine.add([fr.Record(f"r{number}", "a1", time=10.0 * number)])
@@ -682,7 +679,7 @@ def test_an_interrupted_leader_leaves_no_batch_undone(monkeypatch: pytest.Monkey
 
 
 def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 2)
+    borders.shrink(monkeypatch, BUILD_CHUNK=2)
     engine = fr.Engine()
 
     def source() -> Any:

@@ -22,6 +22,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.errors import (
@@ -34,7 +35,6 @@ from fanrank.engine.errors import (
 )
 from fanrank.engine.records.record import CATEGORIES
 from fanrank.engine.storage import failpoints
-from fanrank.engine.storage import record_store as store
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, EncodedRecord, decode, encode
 from fanrank.engine.storage.sqlite import VERSION
@@ -215,8 +215,7 @@ def test_replay_from_every_earlier_state_gives_the_state_now(
         RecordStore.open(folder) as made,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(store, "REPLAY_CHUNK", 3)
-        patch.setattr(store, "MAX_ROWS", 4)
+        borders.shrink(patch, REPLAY_CHUNK=3, MAX_ROWS=4)
         for number, write in enumerate(history):
             seen.append((made.sequence, {name: dict(held) for name, held in state.items()}))
             batch = []
@@ -366,7 +365,7 @@ def test_reads_see_the_last_commit_while_a_write_is_under_way(opened: RecordStor
 
 
 def test_a_replay_is_of_one_moment(opened: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "REPLAY_CHUNK", 3)
+    borders.shrink(monkeypatch, REPLAY_CHUNK=3)
     put(opened, *"abcdefgh", text="old")
     replay = opened.changes_after(0)
     first = next(replay)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 from support.vector_cases import D, bits, own, segments_of, weights
 
 import fanrank as fr
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage import index_files as files
-from fanrank.engine.storage import sqlite
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, encode
 from fanrank.engine.storage.sqlite import _MIGRATION
@@ -316,7 +316,7 @@ def test_an_engine_over_a_store_of_version_1(tmp_path: Path) -> None:
 def test_a_migration_that_fails_leaves_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old_store(tmp_path / "old", None)
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "_MIGRATION", (*_MIGRATION, "CREATE TABLE records(sequence)"))
+        borders.shrink(patch, _MIGRATION=(*_MIGRATION, "CREATE TABLE records(sequence)"))
         with pytest.raises(fr.errors.StorageError):
             RecordStore.open(tmp_path / "old")
     assert version(tmp_path / "old") == (1, ["sequence", "namespace", "id", "checksum", "data"])

@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import history
+from support import borders, history
 from support.vector_cases import D, Kept, Letters, bits, check, own, weights
 
 import fanrank as fr
-from fanrank.engine.encoders import embed
 from fanrank.engine.encoders.embed import embedded
 from fanrank.engine.errors import EncoderError, ModelMismatchError
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
 from fanrank.engine.records.record import Record
-from fanrank.engine.storage import failpoints, writes
+from fanrank.engine.storage import failpoints
 from fanrank.engine.vectors.unit_rows import unit_rows
 from fanrank.engine.vectors.vectors import Vectors
 
@@ -208,8 +207,7 @@ def given_by(road: str, records: Sequence[Record], engine: fr.Engine) -> None:
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
 @pytest.mark.parametrize("road", ["own", "array", "mapping"])
 def test_vectors_come_by_three_roads(road: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "CHUNK", chunk)
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 4)
+    borders.shrink(monkeypatch, {"embed.CHUNK": chunk}, BUILD_CHUNK=4)
     rng = np.random.default_rng(3)
     records = [Record(f"r{n}", "a", "n" if n % 3 else "", embedding=rng.normal(size=D)) for n in range(11)]
     engine = fr.Engine(encoder=own())
@@ -219,7 +217,7 @@ def test_vectors_come_by_three_roads(road: str, chunk: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
 def test_what_has_no_vector_is_encoded(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "CHUNK", chunk)
+    borders.shrink(monkeypatch, {"embed.CHUNK": chunk})
     encoder = Letters()
     engine = fr.Engine(encoder=encoder)
     records = [
@@ -255,8 +253,7 @@ def test_what_has_no_vector_is_encoded(chunk: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_large_add_is_read_and_encoded_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "CHUNK", 8)
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 20)
+    borders.shrink(monkeypatch, {"embed.CHUNK": 8}, BUILD_CHUNK=20)
     encoder = Letters()
     read = 0
 
@@ -308,7 +305,7 @@ def refused(engine: fr.Engine, error: type[Exception], match: str, act: Callable
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_vectors_that_do_not_fit(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "CHUNK", 2)
+    borders.shrink(monkeypatch, {"embed.CHUNK": 2})
     engine = fr.Engine.open(tmp_path, encoder=own()) if durable else fr.Engine(encoder=own())
     with engine:
         engine.add([Record("held", "a", embedding=np.ones(D), weights={"x": 1})])
@@ -510,7 +507,7 @@ def test_a_commit_that_fails_leaves_no_weight_term(point: str, tmp_path: Path) -
 
 
 def test_a_batch_that_fails_late_leaves_no_weight_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 1)
+    borders.shrink(monkeypatch, BUILD_CHUNK=1)
     engine = fr.Engine(columns={"project": "category"})
     engine.add([Record("a", "a", weights={"x": 1})])
     late = [Record("b", "b", weights={"y": 1}), Record("c", "c", extra={"project": 7})]

@@ -28,38 +28,38 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pytest
 
 import fanrank as fr
 from fanrank.engine.engine import INDEX
-from fanrank.engine.index import snapshot as index
 from fanrank.engine.records.entities import Relation, Said, said
-from fanrank.engine.storage import failpoints, memory, sqlite, writes
+from fanrank.engine.storage import failpoints, sqlite
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage import record_store as store
 
+from . import borders
+
 OPTIONS: dict[str, Any] = {"columns": {"project": "category", "priority": "number"}, "window": 100.0}
 # So small that merges, counted namespaces, closed windows, given-up parts and checkpoints happen every few batches.
-SMALL: dict[tuple[Any, str], Any] = {
-    (index, "MAX_SEGMENT_DOCUMENTS"): 64,
-    (memory, "MAX_SEGMENT_DOCUMENTS"): 64,
-    (index, "WINDOW_DOCUMENTS"): 16,
-    (index, "COUNTED_DOCUMENTS"): 40,
-    (memory, "INLINE_DOCUMENTS"): 4,
-    (memory, "MAX_SEGMENTS"): 24,
-    (writes, "BUILD_CHUNK"): 16,
-    (memory, "CHECKPOINT_CHANGES"): 50,
-    (memory, "PAUSE"): 0.0,
-    (files, "MAX_PARTS"): 4,
-    (store, "REPLAY_CHUNK"): 7,
-    (store, "FETCH_CHUNK"): 50,
-    (store, "MAX_ROWS"): 8,
+SMALL: dict[str, Any] = {
+    "MAX_SEGMENT_DOCUMENTS": 64,
+    "WINDOW_DOCUMENTS": 16,
+    "COUNTED_DOCUMENTS": 40,
+    "INLINE_DOCUMENTS": 4,
+    "MAX_SEGMENTS": 24,
+    "BUILD_CHUNK": 16,
+    "CHECKPOINT_CHANGES": 50,
+    "PAUSE": 0.0,
+    "MAX_PARTS": 4,
+    "REPLAY_CHUNK": 7,
+    "FETCH_CHUNK": 50,
+    "MAX_ROWS": 8,
 }
 # Pages of the log before it is folded into the database: all the time, or not within a life.
 FOLDED, UNFOLDED = 40, 1 << 20
@@ -292,7 +292,8 @@ class Child:
 
     def _live(self) -> None:
         life = self.life
-        sqlite._PRAGMAS = (*(p for p in sqlite._PRAGMAS if "auto" not in p), f"wal_autocheckpoint={life.pages}")
+        pragmas = (*(one for one in sqlite._PRAGMAS if "auto" not in one), f"wal_autocheckpoint={life.pages}")
+        borders.shrink(pytest.MonkeyPatch(), _PRAGMAS=pragmas)  # For good: the process ends by `os._exit`.
         if life.point is not None:
             failpoints.arm(life.point, life.count, self._disk_is_full if life.full else None)
         self.say("opening")
@@ -734,24 +735,12 @@ def play(seed: int, number: int, tally: Tally, folder: Path) -> None:
     tally.rounds += 1
 
 
-@contextmanager
-def small() -> Iterator[None]:
-    """Thresholds a thousand times smaller than they are."""
-    before = {place: getattr(*place) for place in SMALL}
-    try:
-        for (module, name), value in SMALL.items():
-            setattr(module, name, value)
-        yield
-    finally:
-        for (module, name), value in before.items():
-            setattr(module, name, value)
-
-
 def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
     logging.disable(logging.WARNING)  # What fails here shall.
     tally = Tally()
     started = time.monotonic()
-    with small():
+    borders.value("_PRAGMAS")  # Looked up once, here: each life is a fork that would do it again.
+    with borders.shrunken(SMALL):
         for number in numbers:
             play(seed, number, tally, folder)
             if sys.stderr.isatty():

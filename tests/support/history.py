@@ -14,20 +14,11 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.cpu_fallback import newest, prune, score, search, select
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.index import contributions, postings, segment
-from fanrank.engine.index import skip_tables as skips
-from fanrank.engine.index import snapshot as index
-from fanrank.engine.index import upper_bounds as peaks
 from fanrank.engine.index.snapshot import WEEK
-from fanrank.engine.storage import memory, writes
 
-try:
-    from fanrank.cpu_fallback import compiled
-except ImportError:
-    compiled = None  # type: ignore[assignment]
+from . import borders
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
 EXECUTIONS = ("exhaustive", "pruned", "auto")
@@ -37,53 +28,34 @@ Kept = dict[str, dict[str, fr.Record]]
 """Namespace -> id -> record, in order of last write."""
 
 
+# Other sizes than `borders.SMALL` has, where the histories need less to cross a border.
+SIZES = {
+    "COUNTED_DOCUMENTS": 6,
+    "FILTERED": 2,
+    "MAX_SEGMENT_DOCUMENTS": 12,
+    "INLINE_DOCUMENTS": 3,
+    "MAX_SEGMENTS": 8,
+    "BUILD_CHUNK": 5,
+    "CHECKPOINT_CHANGES": 12,
+    "MERGE_BLOCK": 3,
+    "postings.FLAGS": 8,
+    "RANKS": (1, 2, 4),
+    "DENSE_USES": 1,
+    "PRUNED_DOCUMENTS": 2,
+}
+
+
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments, windows, tiles, blocks, merges and checkpoints of a few documents."""
-    for module, name, value in (
-        (contributions, "TILE_BITS", 2),
-        (index, "WINDOW_DOCUMENTS", 4),
-        (index, "COUNTED_DOCUMENTS", 6),
-        (index, "FILTERED", 2),
-        (memory, "MAX_SEGMENT_DOCUMENTS", 12),
-        (memory, "INLINE_DOCUMENTS", 3),
-        (memory, "MAX_SEGMENTS", 8),
-        (writes, "BUILD_CHUNK", 5),
-        (memory, "CHECKPOINT_CHANGES", 12),
-        (postings, "MERGE_BLOCK", 3),
-        (segment, "DENSE_POSTINGS", 2),
-        (postings, "FLAGS", 8),
-        (skips, "BLOCK_POSTINGS", 2),
-        (skips, "LEAST_POSTINGS", 2),
-        (peaks, "RANKS", (1, 2, 4)),
-        (segment, "MASKS", 2),
-        (prune, "TILE_BITS", 2),
-        (prune, "TILE", 4),
-        (prune, "MIN_TILES", 2),
-        (select, "MIN_GROUPS", 3),
-        (select, "GROUPS_PER_K", 2),
-        (select, "CONTIGUOUS_GROUP", 4),
-        (score, "SCATTER_BLOCK", 8),
-        (search, "GROUP", 3),
-        (search, "CHUNK_BYTES", 64),
-        (search, "MANY", 1),
-        (search, "MAX_PENDING", 5),
-    ):
-        monkeypatch.setattr(module, name, value)
+    borders.shrink_all(monkeypatch, SIZES)
     small_blocks(monkeypatch)
-    if compiled is not None:
-        for name, value in (("TILE", 8), ("ROOM", 2), ("MIN_ROOM", 2), ("DENSE_USES", 1), ("PRUNED_DOCUMENTS", 2)):
-            monkeypatch.setattr(compiled, name, value)
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
     """Blocks of so many documents for searches from the newest to the oldest."""
-    modules = (segment, newest) if compiled is None else (segment, newest, compiled)
-    for module in modules:
-        monkeypatch.setattr(module, "TIME_BLOCK", documents)
-    monkeypatch.setattr(newest, "FIRST_BLOCK", documents)
-    monkeypatch.setattr(newest, "LAST_BLOCK", 2 * documents)
-    if compiled is not None:
-        monkeypatch.setattr(compiled, "NEWEST_TILE", documents)
+    borders.shrink(
+        monkeypatch, TIME_BLOCK=documents, FIRST_BLOCK=documents, LAST_BLOCK=2 * documents, NEWEST_TILE=documents
+    )
 
 
 def backends() -> list[str]:

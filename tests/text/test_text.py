@@ -17,6 +17,7 @@ import pytest
 import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.text import analyzers as module
@@ -251,11 +252,8 @@ def test_encode_is_a_call_text_by_text(name: str, texts: list[str]) -> None:
             self[token] = DROPPED if term is None else terms.index(term)
             return self[token]
 
-    block, module._BLOCK = module._BLOCK, 3
-    try:
+    with borders.shrunken({"analyzers._BLOCK": 3}):
         ids, offsets = analyzer.encode(iter(texts), Ids())
-    finally:
-        module._BLOCK = block
     assert (ids.dtype, offsets.dtype, offsets.shape) == (np.int32, np.int64, (len(texts) + 1,))
     assert (offsets[0], offsets[-1]) == (0, len(ids))
     found = [[terms[i] for i in ids[offsets[n] : offsets[n + 1]]] for n in range(len(texts))]
@@ -263,7 +261,7 @@ def test_encode_is_a_call_text_by_text(name: str, texts: list[str]) -> None:
 
 
 def test_the_cache_is_bounded_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_LIMIT", 8)
+    borders.shrink(monkeypatch, CACHE_LIMIT=8)
     reference = get_analyzer("full")
     analyzer = Analyzer("full", reference.tokenize, reference.normalize)
     texts = [f"the runs {i} ponies {i % 7} flies {i * i}" for i in range(100)]
@@ -278,7 +276,7 @@ def test_the_cache_is_bounded_and_changes_no_answer(monkeypatch: pytest.MonkeyPa
 
 
 def test_threads_share_an_analyzer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_LIMIT", 16)
+    borders.shrink(monkeypatch, CACHE_LIMIT=16)
     reference = get_analyzer("full")
     analyzer = Analyzer("full", reference.tokenize, reference.normalize)
     texts = [" ".join(f"word{i * j % 97}s" for j in range(50)) for i in range(400)]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.text import analyzers
 from fanrank.engine.text import dispatch as text_road
@@ -46,8 +47,7 @@ CALLS = st.lists(st.lists(TEXTS, max_size=5), min_size=1, max_size=4)
 @pytest.fixture(autouse=True)
 def every_call_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FANRANK_BACKEND", raising=False)
-    monkeypatch.setattr(text_road, "LEAST_CHARACTERS", 0)
-    monkeypatch.setattr(text_road, "LOADING_CHARACTERS", 0)
+    borders.shrink(monkeypatch, LEAST_CHARACTERS=0, LOADING_CHARACTERS=0)
 
 
 def compiled(name: str, strings: tuple[str, ...] = ()) -> Encoder:
@@ -87,14 +87,11 @@ def queries_hold_equal(one: Encoder, other: Encoder, texts: list[str]) -> None:
 def test_blocks_are_the_plain_road(
     name: str, calls: list[list[str]], queries: list[str], threads: int, block: int
 ) -> None:
-    size, blocks.BLOCK = blocks.BLOCK, block
-    try:
+    with borders.shrunken({"blocks.BLOCK": block}):
         one, other = compiled(name, ("kept", "run")), plain(name, ("kept", "run"))
         for texts in calls:
             hold_equal(one, other, texts, threads)
             queries_hold_equal(one, other, queries + texts)
-    finally:
-        blocks.BLOCK = size
 
 
 @given(st.lists(TEXTS, max_size=5))
@@ -120,7 +117,7 @@ def test_many_words_grow_the_tables(threads: int) -> None:
 
 
 def test_a_table_beyond_its_bound_starts_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Encoder, "MAX_CACHED_TOKENS", 3)
+    borders.shrink(monkeypatch, MAX_CACHED_TOKENS=3)
     one, other = compiled("minimal"), plain("minimal")
     sizes = []
     for text in ("ant bee cat dog", "ant eel", "dog fox bee", "ant", "a b c d e f", "a"):
@@ -131,7 +128,7 @@ def test_a_table_beyond_its_bound_starts_afresh(monkeypatch: pytest.MonkeyPatch)
 
 def test_stop_words_of_several_tokens_drop_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     words = frozenset(["the", "don't", "über"])
-    monkeypatch.setattr(analyzers, "LUCENE_ENGLISH", words)
+    borders.shrink(monkeypatch, LUCENE_ENGLISH=words)
     monkeypatch.setitem(analyzers._STOP_WORDS, "stopword", words)
     one, other = compiled("stopword"), plain("stopword")
     hold_equal(one, other, ["Don't the T-shirts über, über alles; don"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.text.analyzers import Analyzer, get_analyzer
 from fanrank.engine.text.vocabulary import Encoder, Vocabulary
@@ -167,9 +168,9 @@ def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
 def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
     (tmp_path / "numba.py").write_text("raise ImportError('numba is older than numpy')")
     code = (
-        "from fanrank.engine import text_road; from fanrank.engine.text.vocabulary import Encoder, Vocabulary; "
+        "from fanrank.engine.text import dispatch; from fanrank.engine.text.vocabulary import Encoder, Vocabulary; "
         "from fanrank.engine.text.analyzers import get_analyzer; "
-        "text_road.LEAST_CHARACTERS = text_road.LOADING_CHARACTERS = 0; "
+        "dispatch.LEAST_CHARACTERS = dispatch.LOADING_CHARACTERS = 0; "
         "write, read = (Encoder(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
         "print(write.road.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
         "print(write.road); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.road)"
@@ -182,7 +183,7 @@ def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Encoder, "MAX_CACHED_TOKENS", 3)
+    borders.shrink(monkeypatch, MAX_CACHED_TOKENS=3)
     one, plain = encoder(), get_analyzer("minimal")
     for text in ("ant bee cat dog", "ant eel", "dog fox bee", "ant"):
         terms, _ = one.encode_documents([text])

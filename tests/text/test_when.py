@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.text.time_expressions import parse as when
@@ -399,7 +400,7 @@ def test_any_text(text: str, now: float, last_session_end: float | None, timezon
     # Words decide only whether a rule is tried.
     with pytest.MonkeyPatch.context() as patch:
         every = frozenset(word for rule in (*when.RULES, *when.SPECULATIVE) for word in rule.words)
-        patch.setattr(when, "WORD", Everything(every))
+        borders.shrink(patch, {"grammar.WORD": Everything(every)})
         assert parse_when(text, now, last_session_end=last_session_end, timezone=timezone) == found
 
 

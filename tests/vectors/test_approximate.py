@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 from fanrank.cpu_fallback.dense import verbs
 from fanrank.engine.arrays import offsets_of
@@ -118,7 +119,7 @@ def test_rows_of_few_documents_make_a_query_ask_for_more(monkeypatch: pytest.Mon
     monkeypatch.setattr(approximate.Index, "nearest", nearest)
     queries = np.concatenate([near, clustered(7, 1)])
     for instead, expected in ((1, [(2, 20), (1, 80), (1, 320)]), (16, [(2, 20), (1, 80)]), (100, [(2, 20)])):
-        monkeypatch.setattr(approximate, "EXACT_INSTEAD", instead)
+        borders.shrink(monkeypatch, EXACT_INSTEAD=instead)
         asked.clear()
         found = best(verbs, queries, [stretch], 5, Interaction(), parameters=SMALL)
         exact = verbs.best(queries, [stretch], 5, Interaction(), "exact")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.cpu_fallback import dense as numpy_dense
 from fanrank.engine.arrays import offsets_of
@@ -35,14 +36,15 @@ finally:
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Blocks of a few rows, and none of the short cuts but where a test means it.
-SMALL = {"BLOCK_VALUES": 7, "SCORES": 12, "COPIED_SCORES": 10, "PENDING": 5, "MIN_GROUPS": 2, "QUERIES": 2}
+SMALL = {
+    **{"vectors.BLOCK_VALUES": 7, "cpu_dense.SCORES": 12, "COPIED_SCORES": 10, "PENDING": 5},
+    **{"cpu_dense.MIN_GROUPS": 2, "cpu_dense.QUERIES": 2},
+}
 
 
 @contextmanager
-def numpy_with(**constants: int) -> Iterator[DenseVerbs]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in constants.items():
-            patch.setattr(numpy_dense, name, value)
+def numpy_with(values: dict[str, int] | None = None) -> Iterator[DenseVerbs]:
+    with borders.shrunken(values):
         yield numpy_dense.verbs
 
 
@@ -57,18 +59,16 @@ def on_device(name: str, small: bool) -> Iterator[DenseVerbs]:
             pytest.skip("triton was imported without TRITON_INTERPRET=1")
     from fanrank.kernels import dense
 
-    with pytest.MonkeyPatch.context() as patch:
-        for constant, value in {"CPU_SCORES": 12, "CPU_BLOCK_VALUES": 7, "QUERIES": 2}.items() if small else ():
-            patch.setattr(dense, constant, value)
+    with borders.shrunken({"CPU_SCORES": 12, "CPU_BLOCK_VALUES": 7, "device_dense.QUERIES": 2} if small else None):
         yield dense.dense_verbs(name)
 
 
 ROADS: dict[str, Callable[[], Any]] = {
     "numpy": lambda: numpy_with(),
-    "numpy, small blocks, float64 at once": lambda: numpy_with(**SMALL, DENSE=1 << 30),
-    "numpy, small blocks, float32 first": lambda: numpy_with(**SMALL, DENSE=0),
-    "numpy, masked": lambda: numpy_with(DENSE=0, GATHER=1 << 30),
-    "numpy, gathered": lambda: numpy_with(**SMALL, DENSE=0, GATHER=0),
+    "numpy, small blocks, float64 at once": lambda: numpy_with({**SMALL, "cpu_dense.DENSE": 1 << 30}),
+    "numpy, small blocks, float32 first": lambda: numpy_with({**SMALL, "cpu_dense.DENSE": 0}),
+    "numpy, masked": lambda: numpy_with({"cpu_dense.DENSE": 0, "GATHER": 1 << 30}),
+    "numpy, gathered": lambda: numpy_with({**SMALL, "cpu_dense.DENSE": 0, "GATHER": 0}),
     "torch": lambda: on_device("cuda-host", False),
     "torch, small blocks": lambda: on_device("cuda-host", True),
     "triton": lambda: on_device("triton", False),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 from fanrank.engine.arrays import offsets_of
-from fanrank.engine.vectors import vectors as module
 from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, as_rows, blocks_of, normalized, quantized, widened
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 7, 64, 384])
@@ -106,8 +106,7 @@ def test_widened_is_exact_for_every_number_below_two() -> None:
 
 def test_widened_where_subnormal_numbers_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = np.array([[2.0**-24, -(2.0**-15), 1.0]], dtype=np.float16)
-    monkeypatch.setattr(module, "_SUBNORMAL", np.zeros(1, dtype=np.float32))
-    monkeypatch.setattr(module, "_EXPONENTS", np.float32(0))
+    borders.shrink(monkeypatch, _SUBNORMAL=np.zeros(1, dtype=np.float32), _EXPONENTS=np.float32(0))
     assert widened(halves).tolist() == [[2.0**-24, -(2.0**-15), 1.0]]
 
 
@@ -116,7 +115,7 @@ def test_widened_where_subnormal_numbers_are_zero(monkeypatch: pytest.MonkeyPatc
 def test_quantized(seed: int, rows: int, dimension: int, block: int) -> None:
     halves = rows_of(seed, rows, dimension)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK_VALUES", block)
+        borders.shrink(patch, {"vectors.BLOCK_VALUES": block})
         codes, steps = quantized(halves)
     assert (codes.dtype, steps.dtype) == (np.int8, np.float64)
     for row, own, step in zip(halves.tolist(), codes.tolist(), steps.tolist(), strict=True):
@@ -145,7 +144,7 @@ def plain_mean(rows: np.ndarray) -> list[float]:
 def test_centroids(seed: int, counts: list[int], dimension: int, block: int) -> None:
     vectors = Vectors(rows_of(seed, sum(counts), dimension), offsets_of(counts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK_VALUES", block)
+        borders.shrink(patch, {"vectors.BLOCK_VALUES": block})
         means = vectors.centroids
     assert means.matrix.dtype == np.float16
     assert np.diff(means.offsets).tolist() == [int(count > 0) for count in counts]

@@ -138,12 +138,12 @@ def _fits(match: re.Match[str], date: dt.date) -> bool:
     return not said or date.weekday() == WEEKDAY_NUMBERS[said[:3]]
 
 
-def _full_date(match: re.Match[str], asked: Asked) -> Interval:
+def full_date(match: re.Match[str], asked: Asked) -> Interval:
     date = dt.date(int(match["year"]), int(match["number"]), int(match["day"]))
     return _around(match, asked, date) if _fits(match, date) else EMPTY
 
 
-def _numbers(match: re.Match[str], asked: Asked) -> Interval | None:
+def numbered_date(match: re.Match[str], asked: Asked) -> Interval | None:
     """15.03.2025 and 03/15/2025 can be read one way only; 03/04/2025 is doubtful."""
     year, first, second = int(match["year"]), int(match["first"]), int(match["second"])
     if first <= 12 and second <= 12 and first != second:
@@ -153,7 +153,7 @@ def _numbers(match: re.Match[str], asked: Asked) -> Interval | None:
     return asked.day(date) if _fits(match, date) else EMPTY
 
 
-def _date(match: re.Match[str], asked: Asked) -> Interval | None:
+def month_and_day(match: re.Match[str], asked: Asked) -> Interval | None:
     month, day = MONTH_NUMBERS[match["month"][:3]], int(match["day"])
     year = asked.year(match)
     if year is not None:
@@ -173,47 +173,47 @@ def _date(match: re.Match[str], asked: Asked) -> Interval | None:
     return None
 
 
-def _month(match: re.Match[str], asked: Asked) -> Interval:
+def named_month(match: re.Match[str], asked: Asked) -> Interval:
     month = MONTH_NUMBERS[match["month"][:3]]
     return asked.months(asked.begun(match, month), month, 1)
 
 
-def _numbered_month(match: re.Match[str], asked: Asked) -> Interval | None:
+def numbered_month(match: re.Match[str], asked: Asked) -> Interval | None:
     """2025-03 is a month; 2003-04 may be two years."""
     year, month = int(match["year"]), int(match["number"])
     return asked.months(year, month, 1) if month <= year % 100 else None
 
 
-def _last_month_named(match: re.Match[str], asked: Asked) -> Interval | None:
+def last_month_named(match: re.Match[str], asked: Asked) -> Interval | None:
     if match["month"] in VERBS and not asked.capital(match, "month"):
         return None
     month = MONTH_NUMBERS[match["month"][:3]]
     return asked.months(asked.today.year - (month >= asked.today.month), month, 1)
 
 
-def _quarter(match: re.Match[str], asked: Asked) -> Interval:
+def quarter_of_year(match: re.Match[str], asked: Asked) -> Interval:
     quarter = ORDINALS.get(match["quarter"]) or int(match["quarter"])
     month = 3 * quarter - 2
     return asked.months(asked.begun(match, month), month, 3)
 
 
-def _half(match: re.Match[str], asked: Asked) -> Interval:
+def half_year(match: re.Match[str], asked: Asked) -> Interval:
     half = ORDINALS.get(match["half"]) or int(match["half"])
     return asked.months(asked.begun(match, 1), 6 * half - 5, 6)
 
 
-def _year(match: re.Match[str], asked: Asked) -> Interval | None:
+def calendar_year(match: re.Match[str], asked: Asked) -> Interval | None:
     # In the text's own letters: "in 2019 James moved" counts no James.
     if compiled(_THINGS).match(asked.text, match.end()):
         return None
     return asked.months(int(match["year"]), 1, 12)
 
 
-def _decade(match: re.Match[str], asked: Asked) -> Interval:
+def decade(match: re.Match[str], asked: Asked) -> Interval:
     return asked.months(int(match["year"]), 1, 120)
 
 
-def _iso_week(match: re.Match[str], asked: Asked) -> Interval:
+def iso_week(match: re.Match[str], asked: Asked) -> Interval:
     year, week = asked.year(match), int(match["week"])
     assert year is not None
     day = match.groupdict().get("day")
@@ -221,35 +221,35 @@ def _iso_week(match: re.Match[str], asked: Asked) -> Interval:
     return asked.day(first, 1 if day else 7)
 
 
-def _weekday(match: re.Match[str], asked: Asked) -> Interval:
+def latest_weekday(match: re.Match[str], asked: Asked) -> Interval:
     back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
     return asked.day(asked.today - dt.timedelta(days=back))
 
 
-def _last_weekday(match: re.Match[str], asked: Asked) -> Interval:
+def last_weekday(match: re.Match[str], asked: Asked) -> Interval:
     back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
     return asked.day(asked.today - dt.timedelta(days=back or 7))
 
 
-def _weekday_of_week(match: re.Match[str], asked: Asked) -> Interval:
+def weekday_of_week(match: re.Match[str], asked: Asked) -> Interval:
     days = WEEKDAY_NUMBERS[match["weekday"][:3]] - 7 * (match["week"] == "last")
     return asked.day(asked.monday + dt.timedelta(days=days))
 
 
-def _last_weekend(match: re.Match[str], asked: Asked) -> Interval:
+def last_weekend(match: re.Match[str], asked: Asked) -> Interval:
     return asked.day(asked.monday - dt.timedelta(days=2), 2)
 
 
-def _this_weekend(match: re.Match[str], asked: Asked) -> Interval:
+def this_weekend(match: re.Match[str], asked: Asked) -> Interval:
     """Before it begins, "this weekend" may be the one to come or the one gone by."""
     return EMPTY if asked.today.weekday() < 5 else (asked.midnight(asked.monday + dt.timedelta(days=5)), asked.now)
 
 
-def _day_at(days: int) -> Resolve:
+def day_at(days: int) -> Resolve:
     return lambda match, asked: asked.day(asked.today + dt.timedelta(days=days))
 
 
-def _this(match: re.Match[str], asked: Asked) -> Interval:
+def this_period(match: re.Match[str], asked: Asked) -> Interval:
     today = asked.today
     first = {
         "week": asked.monday,
@@ -266,12 +266,12 @@ def _count(match: re.Match[str]) -> int:
     return int(said) if said.isdigit() else sum(NUMBERS[word] for word in re.split(r"[\s-]+", said))
 
 
-def _last_units(match: re.Match[str], asked: Asked) -> Interval | None:
+def last_units(match: re.Match[str], asked: Asked) -> Interval | None:
     count = _count(match)
     return (asked.now - count * UNITS[match["unit"]], asked.now) if count else None
 
 
-def _units_ago(match: re.Match[str], asked: Asked) -> Interval | None:
+def units_ago(match: re.Match[str], asked: Asked) -> Interval | None:
     count, unit = _count(match), match["unit"]
     if not count:
         return None
@@ -280,24 +280,24 @@ def _units_ago(match: re.Match[str], asked: Asked) -> Interval | None:
     return asked.now - (count + 0.5) * UNITS[unit], asked.now - (count - 0.5) * UNITS[unit]
 
 
-def _few_ago(match: re.Match[str], asked: Asked) -> Interval:
+def few_ago(match: re.Match[str], asked: Asked) -> Interval:
     oldest, newest = FEW[match["unit"]]
     return asked.now - oldest, asked.now - newest
 
 
-def _recent(match: re.Match[str], asked: Asked) -> Interval:
+def recently(match: re.Match[str], asked: Asked) -> Interval:
     return asked.now - asked.recent, asked.now
 
 
-def _last_few(match: re.Match[str], asked: Asked) -> Interval:
+def last_few(match: re.Match[str], asked: Asked) -> Interval:
     return asked.now - FEW[match["unit"]][0], asked.now
 
 
-def _session(match: re.Match[str], asked: Asked) -> Interval:
+def since_last_session(match: re.Match[str], asked: Asked) -> Interval:
     return EMPTY if asked.last_session_end is None else (asked.last_session_end, asked.now)
 
 
-def _untold(match: re.Match[str], asked: Asked) -> Interval:
+def no_interval(match: re.Match[str], asked: Asked) -> Interval:
     return EMPTY
 
 

@@ -1,0 +1,256 @@
+"""The borders: constants at which the product goes on another way, and how a test makes them small.
+
+A test names a constant, never the file that defines it. `shrink` sets it where it is defined and in every module that
+imported it by name, so that no module goes on with the old value.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+
+from . import source
+
+
+class Border(NamedTuple):
+    module: str
+    """That defines it, without "fanrank."; a class of it after a colon."""
+    changes: str
+    """What is different on its two sides, or what a test puts in its place."""
+    frozen: tuple[str, ...] = ()
+    """Modules that read it once, when they are imported, and where the old value does no harm."""
+
+
+# By name; where several modules define one of this name, the last part of the module's name stands before it.
+BORDERS: dict[str, Border] = {
+    # Writes and segments.
+    "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
+    "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),
+    "READ": Border("engine.storage.writes", "Records read before their characters are counted."),
+    "MAX_SEGMENT_DOCUMENTS": Border("engine.index.snapshot", "A segment of so many documents is closed."),
+    "WINDOW_DOCUMENTS": Border("engine.index.snapshot", "From here on a segment also closes at a time window's end."),
+    "COUNTED_DOCUMENTS": Border("engine.index.snapshot", "From here on a namespace counts frequencies in one array."),
+    "FILTERED": Border("engine.index.snapshot", "Filtered corpora kept; the oldest is let go."),
+    "INLINE_DOCUMENTS": Border("engine.storage.memory", "A larger merge waits for the background."),
+    "MAX_SEGMENTS": Border("engine.storage.memory", "With more segments a writer merges them all."),
+    "CHECKPOINT_CHANGES": Border("engine.storage.memory", "Changes after which the index files are written."),
+    "PAUSE": Border("engine.storage.memory", "Seconds before the background tries again after a failure."),
+    "MAX_PARTS": Border("engine.storage.index_files", "With more parts the smaller half is written as one."),
+    "REPLAY_CHUNK": Border("engine.storage.record_store", "Rows of a replay held at a time."),
+    "FETCH_CHUNK": Border("engine.storage.record_store", "Ids of one look-up."),
+    "MAX_ROWS": Border("engine.storage.record_store", "Rows of one statement."),
+    "_PRAGMAS": Border("engine.storage.sqlite", "Settings of a connection that writes."),
+    "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
+    # Postings and what is derived from them.
+    "MERGE_BLOCK": Border("engine.index.postings", "Postings that numpy moves at a time in a merge."),
+    "COMPILED_BLOCK": Border("engine.index.postings", "Postings that compiled loops move at a time in a merge."),
+    "COMPILED_LEAST": Border("engine.index.postings", "From so many postings on loops are compiled."),
+    "postings.FLAGS": Border("engine.index.postings", "With more places, sorting instead of a table of flags."),
+    "TIME_BLOCK": Border("engine.index.segment", "Documents whose latest time is kept together."),
+    "MASKS": Border("engine.index.segment", "Filter masks kept by a segment; the oldest is let go."),
+    "segment.DENSE_SHARE": Border("engine.index.segment", "A list with one in so many documents may get a dense row."),
+    "DENSE_POSTINGS": Border("engine.index.segment", "The shortest list that may get a dense row."),
+    "BLOCK_POSTINGS": Border("engine.index.skip_tables", "Postings of a block of a skip table."),
+    "GROUPS": Border("engine.index.skip_tables", "Groups of a skip table for each posting."),
+    "LEAST_POSTINGS": Border("engine.index.skip_tables", "The shortest list with a skip table."),
+    "RANKS": Border("engine.index.upper_bounds", "Ranks of a list whose contributions bound a search."),
+    "TILE_BITS": Border("engine.index.contributions", "Documents of a tile with a bound of its own, as a power of 2."),
+    "DERIVE_CHUNK": Border("engine.index.contributions", "Postings derived at a time."),
+    "masks._CHUNK": Border("engine.index.masks", "Documents of a filter looked at at a time."),
+    # The search in numpy.
+    "MIN_TILES": Border("cpu_fallback.prune", "Tiles scored before any is left out."),
+    "select.MIN_GROUPS": Border("cpu_fallback.select", "Least number of groups whose maxima bound the k-th score."),
+    "select.GROUPS_PER_K": Border("cpu_fallback.select", "Groups for each hit wanted."),
+    "CONTIGUOUS_GROUP": Border("cpu_fallback.select", "Longer rows are grouped by neighbours, others by stride."),
+    "FIRST_BLOCK": Border("cpu_fallback.newest", "Documents of the first block from the newest on."),
+    "LAST_BLOCK": Border("cpu_fallback.newest", "Documents at which blocks no longer double."),
+    "SCATTER_BLOCK": Border("cpu_fallback.score", "Postings added in one go."),
+    "THREADS_PAY": Border("cpu_fallback.search", "Whether numpy uses more than one thread."),
+    "search.GROUP": Border("cpu_fallback.search", "Queries ranked together."),
+    "CHUNK_BYTES": Border("cpu_fallback.search", "Score rows of one chunk."),
+    "search.MANY": Border("cpu_fallback.search", "Candidates for each hit from which on a row is ranked alone."),
+    "MAX_PENDING": Border("cpu_fallback.search", "Candidates kept before they are ranked."),
+    # The search in compiled loops, which take these as arguments.
+    "compiled.TILE": Border("cpu_fallback.compiled", "Documents of a tile."),
+    "NEWEST_TILE": Border("cpu_fallback.compiled", "Documents of a tile from the newest on."),
+    "SCAN_PERCENT": Border("cpu_fallback.compiled", "With more postings a tile is looked through by document."),
+    "PRUNED_DOCUMENTS": Border("cpu_fallback.compiled", "A smaller segment is read in full."),
+    "ROOM": Border("cpu_fallback.compiled", "Candidates for each hit before the best are picked out."),
+    "MIN_ROOM": Border("cpu_fallback.compiled", "Least number of candidates before the best are picked out."),
+    "DENSE_USES": Border("cpu_fallback.compiled", "Uses of a list after which it gets a dense row."),
+    # Vectors.
+    "vectors.BLOCK_VALUES": Border("engine.vectors.vectors", "Numbers of vectors worked on at a time."),
+    "_SUBNORMAL": Border("engine.vectors.vectors", "A number that a processor may flush to zero."),
+    "_EXPONENTS": Border("engine.vectors.vectors", "What makes a half-precision number of its bits."),
+    "EXACT_INSTEAD": Border("engine.vectors.approximate", "An index asked for one in so many rows is given up."),
+    "cpu_dense.QUERIES": Border("cpu_fallback.dense", "Queries scored together."),
+    "cpu_dense.SCORES": Border("cpu_fallback.dense", "Scores held at once."),
+    "COPIED_SCORES": Border("cpu_fallback.dense", "The same where an interaction copies them."),
+    "PENDING": Border("cpu_fallback.dense", "Rows that wait to be scored exactly."),
+    "GATHER": Border("cpu_fallback.dense", "Fewer than one in so many rows are gathered, not masked."),
+    "cpu_dense.DENSE": Border("cpu_fallback.dense", "A search for more documents is answered in float64 at once."),
+    "cpu_dense.MIN_GROUPS": Border("cpu_fallback.dense", "Least number of groups that bound the k-th score."),
+    "EXACT_CODES": Border("cpu_fallback.dense", "Dimensions from which on int8 products are added in parts."),
+    "device_dense.QUERIES": Border("kernels.dense", "Queries scored together on a device."),
+    "CPU_SCORES": Border("kernels.dense", "Scores of a block where torch runs on a CPU."),
+    "CPU_BLOCK_VALUES": Border("kernels.dense", "Numbers of a block where torch runs on a CPU."),
+    # The device search.
+    "search.MAX_CANDIDATES": Border("kernels.search", "Candidates of one launch; a larger batch takes several."),
+    "fanout.QUERIES": Border("kernels.fanout", "Padded numbers of queries of a fan-out."),
+    "TERMS": Border("kernels.fanout", "Padded numbers of terms of a fan-out."),
+    "WIDTHS": Border("kernels.fanout", "Padded numbers of hits of a fan-out."),
+    "DEDUPLICATED": Border("kernels.tensors", "A batch of more terms is deduplicated."),
+    "MAX_KINDS": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),
+    "MAX_GRID": Border("kernels.cuda.verbs", "Blocks of one launch; more take several."),
+    "BASELINE_MATRIX_BYTES": Border(
+        "kernels.cuda.verbs", "Score matrix of the baseline; a larger one is made in parts."
+    ),
+    "_MAX_TICKS": Border("kernels.triton.score", "Ages are cut off here."),
+    "score._PART_BITS": Border("kernels.triton.score", "Bits of an age below a whole half-life."),
+    "_EXPONENT": Border("kernels.triton.score", "Exponent of a decay factor."),
+    # Texts.
+    "analyzers._BLOCK": Border("engine.text.analyzers", "Ids gathered in a list before they go to an array."),
+    "CACHE_LIMIT": Border("engine.text.analyzers", "Words kept by a cache before it is emptied."),
+    "LUCENE_ENGLISH": Border("engine.text.stopwords", "Stop words of Lucene.", frozen=("engine.text.analyzers",)),
+    "MAX_CACHED_TOKENS": Border("engine.text.vocabulary:Encoder", "Tokens kept before the cache begins anew."),
+    "LEAST_CHARACTERS": Border("engine.text.dispatch", "A call of fewer characters goes token by token."),
+    "LOADING_CHARACTERS": Border("engine.text.dispatch", "Characters after which the compiled loops are loaded."),
+    "blocks.BLOCK": Border("engine.text.blocks", "Characters that compiled loops take at a time."),
+    "grammar.WORD": Border("engine.text.time_expressions.grammar", "What finds the words that rules begin with."),
+    # Evidence, encoders and callers.
+    "conversation.GROUP": Border("engine.recall.conversation", "Edges into a turn that are added one by one."),
+    "PAIRS": Border("engine.recall.conversation", "Pairs of turns counted at a time."),
+    "entity_graph.CHUNK": Border("engine.recall.entity_graph", "Products worked on at a time."),
+    "entity_graph.DENSE_SHARE": Border("engine.recall.entity_graph", "With fewer keys, sorting instead of a table."),
+    "cache.CHUNK": Border("engine.encoders.cache", "Texts encoded before they are written to the cache."),
+    "embed.CHUNK": Border("engine.encoders.embed", "Texts encoded at a time while records are read."),
+    "LINGER": Border("engine.serve.coalesce", "Seconds after which an idle launching thread ends."),
+    "coalesce.SMALL": Border("engine.serve.coalesce", "A larger launch must not be much wider than its callers ask."),
+    "LOOK_PAST": Border("engine.serve.coalesce", "Callers with other options that a launch looks past."),
+    "DEFAULT_ENCODER": Border("engine.evaluate.encoders", "The encoder where none is named."),
+    "SYSTEMS": Border(
+        "engine.tune.tuner", "Strategies that are tuned where none are named.", frozen=("engine.cli.main",)
+    ),
+}
+
+# Module-level values that are worked out from a border when their module is imported.
+DERIVED: dict[str, tuple[tuple[str, str, Callable[[Any], Any]], ...]] = {
+    "TILE_BITS": (("cpu_fallback.prune", "TILE", lambda bits: 1 << bits),),
+}
+
+# So small that a few dozen records cross every border of a search.
+SMALL: dict[str, Any] = {
+    "TILE_BITS": 2,
+    "MIN_TILES": 2,
+    "select.MIN_GROUPS": 3,
+    "select.GROUPS_PER_K": 2,
+    "CONTIGUOUS_GROUP": 4,
+    "WINDOW_DOCUMENTS": 4,
+    "COUNTED_DOCUMENTS": 24,
+    "DERIVE_CHUNK": 16,
+    "MAX_SEGMENT_DOCUMENTS": 16,
+    "INLINE_DOCUMENTS": 6,
+    "BUILD_CHUNK": 24,
+    "MERGE_BLOCK": 5,
+    "postings.FLAGS": 32,
+    "MASKS": 2,
+    "DENSE_POSTINGS": 2,
+    "segment.DENSE_SHARE": 8,
+    "BLOCK_POSTINGS": 2,
+    "GROUPS": 2,
+    "LEAST_POSTINGS": 2,
+    "RANKS": (1, 2, 3, 5),
+    "TIME_BLOCK": 2,
+    "FIRST_BLOCK": 2,
+    "LAST_BLOCK": 8,
+    "SCATTER_BLOCK": 8,
+    "THREADS_PAY": True,
+    "search.GROUP": 3,
+    "CHUNK_BYTES": 64,
+    "search.MANY": 1,
+    "MAX_PENDING": 5,
+    "compiled.TILE": 8,
+    "NEWEST_TILE": 4,
+    "DENSE_USES": 2,
+    "PRUNED_DOCUMENTS": 4,
+    "ROOM": 2,
+    "MIN_ROOM": 2,
+}
+
+
+def shrink(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+    """Sets borders, by their keys in `BORDERS`. Raises where that would change nothing.
+
+    All that hold a border are imported first: a module imported later would keep the small value after the test. A
+    module whose optional package is missing is left out, as nothing can read it.
+    """
+    for key, value in {**(values or {}), **named}.items():
+        for owner, name, derive in list(_places(key)):
+            monkeypatch.setattr(owner, name, value if derive is None else derive(value))
+
+
+@contextmanager
+def shrunken(values: Mapping[str, Any] | None = None, /, **named: Any) -> Iterator[None]:
+    """`shrink` for a block of code."""
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch, values, **named)
+        yield
+
+
+def shrink_all(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+    """All borders of a search as small as `SMALL`, some of them as given."""
+    shrink(monkeypatch, {**SMALL, **(values or {}), **named})
+
+
+def value(key: str) -> Any:
+    """What the border is now."""
+    owner, name, _ = next(_places(key))
+    return getattr(owner, name)
+
+
+@cache
+def fault(key: str) -> str | None:
+    """Why setting this border would do nothing, or not everything; None where it does."""
+    if key not in BORDERS:
+        return f"{key!r} is not in the table of tests/support/borders.py"
+    module, _, owner = BORDERS[key].module.partition(":")
+    name = key.rpartition(".")[2]
+    if not source.defines(module, name, owner):
+        return f"{BORDERS[key].module} does not define {name}"
+    read = source.reads(module, name, owner)
+    if not any(not one.frozen for one in read):
+        return f"no code reads {key!r} when it runs"
+    known = {*BORDERS[key].frozen, *(place for place, _, _ in DERIVED.get(key, ()))}
+    for one in read:
+        if one.frozen and one.module not in known:
+            return f"{one.module}:{one.line} reads {key!r} once, when it is imported or compiled"
+    return None
+
+
+def _places(key: str) -> Iterator[tuple[Any, str, Callable[[Any], Any] | None]]:
+    """(object, attribute, how its value follows from the border's) of all that hold the border."""
+    if reason := fault(key):
+        raise LookupError(reason)
+    _, _, owner = BORDERS[key].module.partition(":")
+    for place, local, derive in _held(key):
+        try:
+            target = importlib.import_module(f"{source.PACKAGE}.{place}")
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] == source.PACKAGE:
+                raise
+            continue
+        yield getattr(target, owner) if owner else target, local, derive
+
+
+@cache
+def _held(key: str) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
+    module, _, owner = BORDERS[key].module.partition(":")
+    name = key.rpartition(".")[2]
+    if owner:
+        return ((module, name, None),)
+    return (*((*one, None) for one in source.holders(module, name)), *DERIVED.get(key, ()))

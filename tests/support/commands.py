@@ -1,0 +1,44 @@
+"""Runs the command line in this process, and writes what it reads."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+
+from fanrank.engine.cli import main as cli
+
+RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
+
+
+def run(*arguments: object, code: int = 0) -> click.testing.Result:
+    apart: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in RUNNER_OPTIONS else {}  # click before 8.2
+    runner = click.testing.CliRunner(**apart)
+    result = runner.invoke(cli.main, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def run_json(*arguments: object, code: int = 0) -> Any:
+    result = run(*arguments, "--json", code=code)
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+def fails(*arguments: object) -> str:
+    """The one line that a failing command prints."""
+    result = run(*arguments, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("fanrank: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.removeprefix("fanrank: ").rstrip("\n")
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
