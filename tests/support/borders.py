@@ -134,7 +134,7 @@ BORDERS: dict[str, Border] = {
     "LOOK_PAST": Border("engine.serve.coalesce", "Callers with other options that a launch looks past."),
     "DEFAULT_ENCODER": Border("engine.evaluate.encoders", "The encoder where none is named."),
     "SYSTEMS": Border(
-        "engine.tune.tuner", "Strategies that are tuned where none are named.", frozen=("engine.cli.main",)
+        "engine.tune.tuner", "Strategies that are tuned where none are named.", frozen=("engine.cli.tune",)
     ),
 }
 
