@@ -82,6 +82,7 @@ struct Shared {
 
 std::string kind_of(char kind, unsigned size) {
     if (kind == 'p') return "a pointer";
+    if (kind == 's') return "a structure of " + std::to_string(size) + " bytes";
     const char *what = kind == 'f' ? "a floating-point number of " : "an integer of ";
     return what + std::to_string(size) + " bytes";
 }
