@@ -21,9 +21,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fanrank.engine.errors import ParameterError
-from fanrank.kernels.cuda.arguments import HEADER, LAYOUTS, Layout, read_layouts
-from fanrank.kernels.cuda.launcher import FOLDER, OPERATIONS, OPTIONS, SOURCES, source_of
+from fanrank.engine.errors import ParameterError  # noqa: E402
+from fanrank.kernels.cuda.arguments import HEADER, LAYOUTS, Layout, read_layouts  # noqa: E402
+from fanrank.kernels.cuda.launcher import FOLDER, OPERATIONS, OPTIONS, SOURCES, source_of  # noqa: E402
 
 ARCHITECTURES = ("sm_80", "sm_90", "newest")
 STATIC_SHARED = 48 * 1024

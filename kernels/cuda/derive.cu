@@ -67,9 +67,9 @@ __device__ __forceinline__ i64 contribution(const DeriveArguments& a, u32 word, 
     return quanta_of(a, saturated, idf);
 }
 
+// `block_terms` is int64 [2] in shared memory.
 template <typename Quantum>
-__device__ __forceinline__ void derive(const DeriveArguments& a) {
-    __shared__ i64 block_terms[2];
+__device__ __forceinline__ void derive(const DeriveArguments& a, i64* block_terms) {
     Quantum* const quanta = static_cast<Quantum*>(a.quanta);
     const i64 block_first = static_cast<i64>(blockIdx.x) * BLOCK_POSTINGS;
     const i64 block_end = smaller(block_first + BLOCK_POSTINGS, a.postings);
@@ -130,9 +130,11 @@ __device__ __forceinline__ void derive(const DeriveArguments& a) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) derive_int32(const __grid_constant__ DeriveArguments a) {
-    derive<i32>(a);
+    __shared__ i64 block_terms[2];
+    derive<i32>(a, block_terms);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) derive_int64(const __grid_constant__ DeriveArguments a) {
-    derive<i64>(a);
+    __shared__ i64 block_terms[2];
+    derive<i64>(a, block_terms);
 }

@@ -6,15 +6,21 @@
 // (6 bytes) or in it (4 bytes).
 #include "score_candidates.cuh"
 
-// Shared memory for a T where the kernel needs one; else null, which takes none.
-template <typename T, bool NEEDED>
-__device__ __forceinline__ T* shared_if() {
-    if constexpr (NEEDED) {
-        __shared__ T object;
-        return &object;
-    } else {
-        return nullptr;
-    }
+// The shared memory of a block. A kernel that does not call one of these has no such memory. They are no templates: the
+// host build could not poison what a template declares.
+__device__ __forceinline__ Shared& block_shared() {
+    __shared__ Shared shared;
+    return shared;
+}
+
+__device__ __forceinline__ TileDecay* block_decay() {
+    __shared__ TileDecay tile_decay;
+    return &tile_decay;
+}
+
+__device__ __forceinline__ KindFactors* block_factors() {
+    __shared__ KindFactors factors;
+    return &factors;
 }
 
 // `tile_memory` holds the sums of the tile and the bitmaps behind them: dynamic shared memory, or the block's part of
@@ -25,9 +31,15 @@ __device__ __forceinline__ void score(const ScoreArguments a, unsigned char* til
     static_assert(BYTES == 8 || !SIGNED, "a contribution computed from a kind is at least one quantum");
     constexpr bool WIDE = sizeof(Sum) == 8;
     constexpr i32 PER_VECTOR = 16 / static_cast<i32>(sizeof(Sum));
-    __shared__ Shared shared;
-    TileDecay* const tile_decay = shared_if<TileDecay, DECAYS>();
-    KindFactors* const factors = shared_if<KindFactors, (BYTES < 8)>();
+    Shared& shared = block_shared();
+    TileDecay* tile_decay = nullptr;
+    KindFactors* factors = nullptr;
+    if constexpr (DECAYS) {
+        tile_decay = block_decay();
+    }
+    if constexpr (BYTES < 8) {
+        factors = block_factors();
+    }
     const i32 thread = static_cast<i32>(threadIdx.x);
     const i32 lane = thread % WARP;
     const i32 warp = thread / WARP;

@@ -291,57 +291,65 @@ __device__ __forceinline__ void select_warp(const SelectArguments& a, Key* queue
 }
 
 template <typename Key>
-__device__ __forceinline__ void select_bitonic_in_shared(const SelectArguments& a) {
+__device__ __forceinline__ void select_bitonic_in_shared(const SelectArguments& a, i32& waiting) {
     FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ i32 waiting;
     select_bitonic(a, reinterpret_cast<Key*>(dynamic), waiting);
 }
 
 // `a` is a copy: through a reference select_warp_wide_512 takes 138 registers on sm_90 instead of 128, and three blocks fit
 // where four did.
 template <typename Key, i32 ITEMS>
-__device__ __forceinline__ void select_warp_in_shared(const SelectArguments a) {
+__device__ __forceinline__ void select_warp_in_shared(const SelectArguments a, Key* queue) {
     FANRANK_DYNAMIC_SHARED(dynamic);
-    __shared__ Key queue[WARPS * QUEUE];
     select_warp<Key, ITEMS>(a, queue, reinterpret_cast<Key*>(dynamic));
 }
 
 extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(const __grid_constant__ SelectArguments a) {
-    select_bitonic_in_shared<NarrowKey>(a);
+    __shared__ i32 waiting;
+    select_bitonic_in_shared<NarrowKey>(a, waiting);
 }
 
 extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(const __grid_constant__ SelectArguments a) {
-    select_bitonic_in_shared<WideKey>(a);
+    __shared__ i32 waiting;
+    select_bitonic_in_shared<WideKey>(a, waiting);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<NarrowKey, 1>(a);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 1>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<NarrowKey, 4>(a);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 4>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<NarrowKey, 16>(a);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 16>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<NarrowKey, 32>(a);
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 32>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<WideKey, 1>(a);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 1>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<WideKey, 4>(a);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 4>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<WideKey, 16>(a);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 16>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(const __grid_constant__ SelectArguments a) {
-    select_warp_in_shared<WideKey, 32>(a);
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 32>(a, queue);
 }

@@ -74,9 +74,9 @@ class HostLauncher:
         """Run the kernel ``extern "C"`` `name` to its end, on `grid` blocks of `block` threads (x, y, z).
 
         `shared_bytes` is the dynamic shared memory of a block. `args`: CPU tensors (contiguous; passed as data
-        pointers), None (a null pointer), ctypes scalars and ctypes structures (passed by value); their number, kinds and
-        sizes must be those of the kernel's parameters. A tensor's elements must be as large as what the parameter points
-        to, unless either is a byte, a vector or a structure.
+        pointers), None (a null pointer), ctypes scalars and ctypes structures (passed by value). Their number, kinds
+        and sizes must be those of the kernel's parameters. A tensor's elements must be as large as what the parameter
+        points to, unless either is a byte, a vector or a structure.
         """
         if self.order not in ORDERS:
             raise ParameterError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
