@@ -197,14 +197,14 @@ class Columns:
         return scored
 
     def _add_addresses(self, part: SegmentPlan, long: bool, residency: Residency, tile_bits: int) -> None:
-        resident = residency.held(part.segment, long)
+        resident = residency.resident_of(part.segment, long)
         self.words.append(resident.words.data_ptr())
         self.quanta.append(resident.values.data_ptr())
         self.saturated.append(resident.saturated.data_ptr())
         self.sizes.append(part.segment.size)
         self.firsts.append(part.first)
         if self.with_times:
-            times, latest = residency.timed(part.segment, long, tile_bits)
+            times, latest = residency.times_of(part.segment, long, tile_bits)
             self.times.append(times.data_ptr())
             self.latest.append(latest.data_ptr())
 

@@ -50,10 +50,9 @@ class CudaVerbs:
     `select_method`: "bitonic" sorts in shared memory, "warp" keeps lists in registers, "auto" chooses by width; the
     rows are the same. `tile_bits` overrides the preferred tile size.
 
-    The others leave out, for measurements, what makes scoring fast; the answer is the same. `sums` "global" keeps a
-    narrow tile's sums in global memory, without `raises_floors` no tile is passed over because others were better, and
-    without `tile_major` the queries of a tile are not scored side by side. Decay, signed methods and wide sums know
-    "shared" alone.
+    The other options leave out an optimisation, to measure it; the answer is the same. `sums` "global" keeps a narrow
+    tile's sums in global memory; decay, signed methods and wide sums always take "shared". Without `raises_floors` no
+    tile raises its query's threshold. Without `tile_major` the queries of a tile are not scored side by side.
     """
 
     posting_bytes = POSTING_BYTES

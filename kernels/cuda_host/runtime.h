@@ -180,7 +180,7 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
                           " bytes of dynamic shared memory, at byte " + std::to_string(*trespass);
         }
         if (block.failed) {
-            message = who + ", block " + place(blockIdx) + ": " + block.error;
+            message = who + ", block " + text_of(blockIdx) + ": " + block.error;
 #ifndef FANRANK_CUDA_THREADS
             for (unsigned f = 0; f < fibers; ++f) make_fiber(f);
 #endif

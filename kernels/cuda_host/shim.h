@@ -165,7 +165,7 @@ Entry entry(const char *name, void (*kernel)(A...)) {
 
 struct Registration {
     Entry entry;
-    explicit Registration(Entry own) : entry(own) { add(&entry); }
+    explicit Registration(Entry kernel) : entry(kernel) { add(&entry); }
 };
 
 }  // namespace fanrank_host
