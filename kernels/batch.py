@@ -1,4 +1,4 @@
-"""Plans made ready for a launch: one `Work` over every namespace and segment of a chunk of the batch.
+"""Makes a launch from plans: one `Work` over every namespace and segment of a chunk of the batch.
 
 A chunk is as many queries as the buffers may hold; each is answered by one pass of the four verbs.
 """
@@ -6,15 +6,15 @@ A chunk is as many queries as the buffers may hold; each is answered by one pass
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..engine.arrays import offsets_of, ranges
-from ..engine.plan.plan import Plan
+from ..engine.plan.plan import Plan, SegmentPlan
 from .device import Residency, bitmap
 from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, no_decay, tiles_of
 
@@ -30,12 +30,12 @@ class Share:
 
 
 def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) -> Iterator[list[Share]]:
-    """The batch's queries that can have hits, in shares that need at most so many candidates and cuts together.
+    """The batch's queries that can have hits, in chunks that need at most this many candidates and cuts each.
 
-    A single query that needs more is a chunk of its own. Plans whose contributions need int64 stand apart.
+    A single query that needs more is a chunk of its own. Plans whose contributions need int64 form chunks of their own.
     """
     for long in (False, True):
-        chosen: list[Share] = []
+        chunk: list[Share] = []
         free_candidates, free_cuts = candidates, cuts
         for plan in plans:
             if plan.snapshot.long != long:
@@ -48,23 +48,23 @@ def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) ->
                     int(np.searchsorted(np.cumsum(need_candidates[start:]), free_candidates, side="right")),
                     int(np.searchsorted(np.cumsum(need_cuts[start:]), free_cuts, side="right")),
                 )
-                if not fits and not chosen:
+                if not fits and not chunk:
                     fits = 1
                 if fits:
                     end = start + fits
-                    chosen.append(Share(plan, queries[start:end]))
+                    chunk.append(Share(plan, queries[start:end]))
                     free_candidates -= int(need_candidates[start:end].sum())
                     free_cuts -= int(need_cuts[start:end].sum())
                     start = end
                 if start < len(queries):
-                    yield chosen
-                    chosen, free_candidates, free_cuts = [], candidates, cuts
-        if chosen:
-            yield chosen
+                    yield chunk
+                    chunk, free_candidates, free_cuts = [], candidates, cuts
+        if chunk:
+            yield chunk
 
 
 def _needs(plan: Plan, queries: Integers, tile_bits: int) -> tuple[Integers, Integers]:
-    """(candidates, cuts) that each of these queries may need, at most."""
+    """int64 [queries] twice: the candidates and the cuts that each of these queries may need, at most."""
     tiles = sum(tiles_of(part.segment.size, tile_bits) for part in plan.segments)
     terms = plan.offsets[queries + 1] - plan.offsets[queries]
     return tiles * np.minimum(plan.k[queries], 1 << tile_bits), terms * (tiles + len(plan.segments))
@@ -95,133 +95,216 @@ class Launch:
     kept: tuple[torch.Tensor, ...]
 
 
+class QueryTerms(NamedTuple):
+    """The N (query, term) pairs of a share."""
+
+    query: Integers  # [N] int64, position in `Share.queries`
+    term: Integers  # [N] int64, position in `Plan.terms`
+    weight: Integers  # [N] int64
+    occurs: npt.NDArray[np.bool_]  # [terms of the plan] bool, whether a pair has the term
+
+
+@dataclass(eq=False)
+class Columns:
+    """The arrays of a launch while they grow on the host, under the names that `Work` gives them.
+
+    S segments, L lists and U units so far; an array a segment is joined with the others at the end.
+    """
+
+    with_times: bool  # whether a query decays
+    first_query: int = 0  # queries of the shares before this one
+    lists: int = 0  # L
+    cuts: int = 0  # entries of `Buffers.cuts`
+    mask_words: int = 0  # words of `masks`
+
+    words: list[int] = field(default_factory=list)  # [S] address
+    quanta: list[int] = field(default_factory=list)  # [S] address
+    saturated: list[int] = field(default_factory=list)  # [S] address
+    times: list[int] = field(default_factory=list)  # [S] address, if with_times
+    latest: list[int] = field(default_factory=list)  # [S] address, if with_times
+    sizes: list[int] = field(default_factory=list)  # [S] documents
+    firsts: list[int] = field(default_factory=list)  # [S] number of the first document
+    tiles: list[int] = field(default_factory=list)  # [S]
+    units: list[int] = field(default_factory=list)  # [S]
+
+    list_segment: list[Integers] = field(default_factory=list)  # [L] int64
+    list_start: list[Integers] = field(default_factory=list)  # [L] int64, first posting
+    list_length: list[Integers] = field(default_factory=list)  # [L] int64
+    list_cuts: list[Integers] = field(default_factory=list)  # [L] int64
+    list_idf: list[npt.NDArray[np.float64]] = field(default_factory=list)  # [L] float64
+
+    unit_query: list[Integers] = field(default_factory=list)  # [U] int64
+    unit_terms: list[Integers] = field(default_factory=list)  # [U] int64, slots of the unit
+    unit_mask: list[Integers] = field(default_factory=list)  # [U] int64, first word of its filter in `masks`, or -1
+    unit_low: list[Integers] = field(default_factory=list)  # [U] int64
+    unit_high: list[Integers] = field(default_factory=list)  # [U] int64
+    slot_list: list[Integers] = field(default_factory=list)  # [slots] int64
+    slot_weight: list[Integers] = field(default_factory=list)  # [slots] int64
+    masks: list[npt.NDArray[np.uint32]] = field(default_factory=list)  # [mask_words] uint32
+
+    def add_share(self, share: Share, residency: Residency, tile_bits: int) -> Integers:
+        """Add all segments for the queries of a share. Returns int64 [queries]: tiles that score each of them."""
+        plan = share.plan
+        terms = plan.offsets[share.queries + 1] - plan.offsets[share.queries]
+        pairs = ranges(plan.offsets[share.queries], terms)
+        occurs = np.zeros(len(plan.terms), dtype=np.bool_)
+        occurs[plan.slots[pairs]] = True
+        query = np.repeat(np.arange(len(share.queries)), terms)
+        query_terms = QueryTerms(query, plan.slots[pairs], plan.multiplicities[pairs], occurs)
+        tiles = np.zeros(len(share.queries), dtype=np.int64)
+        for part in plan.segments:
+            scored = self._add_segment(share, part, query_terms, residency, tile_bits)
+            tiles[scored] += tiles_of(part.segment.size, tile_bits)
+        self.first_query += len(share.queries)
+        return tiles
+
+    def _add_segment(
+        self, share: Share, part: SegmentPlan, terms: QueryTerms, residency: Residency, tile_bits: int
+    ) -> Integers:
+        """Add one segment, unless no query can have a hit there. Returns int64 [units]: the queries that can."""
+        plan = share.plan
+        present = terms.occurs & (part.positions >= 0)
+        low, high = part.low[share.queries], part.high[share.queries]
+        matched = present[terms.term] & (low < high)[terms.query]
+        counts = np.bincount(terms.query[matched], minlength=len(share.queries))
+        scored = np.flatnonzero(counts)
+        if not len(scored):
+            return scored
+        tiles = tiles_of(part.segment.size, tile_bits)
+        self._add_addresses(part, plan.snapshot.long, residency, tile_bits)
+        self.tiles.append(tiles)
+        self.units.append(len(scored))
+
+        listed_terms = np.flatnonzero(present)
+        list_of_term = np.cumsum(present) - 1 + self.lists
+        self.list_segment.append(np.full(len(listed_terms), len(self.words) - 1))
+        self.list_start.append(part.starts[listed_terms])
+        self.list_length.append(part.ends[listed_terms] - part.starts[listed_terms])
+        self.list_idf.append(plan.idf[listed_terms])
+        # A list takes an entry a tile and one for the last border.
+        self.list_cuts.append(self.cuts + np.arange(len(listed_terms)) * (tiles + 1))
+        self.lists += len(listed_terms)
+        self.cuts += len(listed_terms) * (tiles + 1)
+
+        filters = part.filters[share.queries][scored]
+        self.unit_query.append(self.first_query + scored)
+        self.unit_terms.append(counts[scored])
+        self.unit_mask.append(self._add_masks(part, filters))
+        self.unit_low.append(low[scored])
+        self.unit_high.append(high[scored])
+        self.slot_list.append(list_of_term[terms.term[matched]])
+        self.slot_weight.append(terms.weight[matched])
+        return scored
+
+    def _add_addresses(self, part: SegmentPlan, long: bool, residency: Residency, tile_bits: int) -> None:
+        resident = residency.resident_of(part.segment, long)
+        self.words.append(resident.words.data_ptr())
+        self.quanta.append(resident.values.data_ptr())
+        self.saturated.append(resident.saturated.data_ptr())
+        self.sizes.append(part.segment.size)
+        self.firsts.append(part.first)
+        if self.with_times:
+            times, latest = residency.times_of(part.segment, long, tile_bits)
+            self.times.append(times.data_ptr())
+            self.latest.append(latest.data_ptr())
+
+    def _add_masks(self, part: SegmentPlan, filters: Integers) -> Integers:
+        """Add the masks that units with these filters need. Returns int64 [units]: the first word of each, or -1."""
+        first_word = np.full(len(part.passing) + 1, -1, dtype=np.int64)
+        for number in np.unique(filters).tolist():
+            if number >= 0:
+                bits = bitmap(part.passing[number])
+                first_word[number] = self.mask_words
+                self.mask_words += len(bits)
+                self.masks.append(bits)
+        # A filter of -1 reads the last entry, which stays -1.
+        return first_word[filters]
+
+    def arrays(self, mask_address: int) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of segments, lists, units and slots, by their names in `Work`; masks lie at this address."""
+        tiles, units = np.array(self.tiles, dtype=np.int64), np.array(self.units, dtype=np.int64)
+        unit_mask = _join(self.unit_mask)
+        return {
+            "words": np.array(self.words, dtype=np.int64),
+            "quanta": np.array(self.quanta, dtype=np.int64),
+            "sizes": np.array(self.sizes, dtype=np.int32),
+            "firsts": np.array(self.firsts, dtype=np.int64),
+            "block_offset": offsets_of(units * tiles),
+            "unit_offset": offsets_of(units).astype(np.int32),
+            "list_segment": _join(self.list_segment).astype(np.int32),
+            "list_start": _join(self.list_start),
+            "list_length": _join(self.list_length).astype(np.int32),
+            "list_cuts": _join(self.list_cuts),
+            "unit_query": _join(self.unit_query).astype(np.int32),
+            "unit_slots": offsets_of(_join(self.unit_terms)),
+            "unit_filter": np.where(unit_mask < 0, 0, mask_address + 4 * unit_mask),
+            "unit_low": _join(self.unit_low).astype(np.int32),
+            "unit_high": _join(self.unit_high).astype(np.int32),
+            "slot_list": _join(self.slot_list).astype(np.int32),
+            "slot_weight": _join(self.slot_weight).astype(np.int32),
+        }
+
+
 def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -> Launch:
     """The launch for a chunk; its segments are resident and derived. Raises `DeviceMemoryError` if it cannot fit."""
-    tile = 1 << tile_bits
-    long = shares[0].plan.snapshot.long
-    decays = any(bool((share.plan.rates[share.queries] > 0).any()) for share in shares)
-    segments: list[tuple[int, ...]] = []  # words, quanta, saturated, size, first, times, latest
-    lists: list[tuple[Integers, Integers, Integers, npt.NDArray[np.float64]]] = []  # segment, start, length, idf
-    cut_rows: list[Integers] = []
-    units: list[tuple[Integers, Integers, Integers, Integers, Integers]] = []  # query, slots of it, filter, low, high
-    slots: list[tuple[Integers, Integers]] = []  # list, weight
-    masks: list[npt.NDArray[np.uint32]] = []
-    unit_counts: list[int] = []
-    tile_counts: list[int] = []
-    room: list[Integers] = []
-    first_query = cut_count = list_count = mask_words = 0
-    for share in shares:
-        plan = share.plan
-        starts = plan.offsets[share.queries]
-        terms = plan.offsets[share.queries + 1] - starts
-        own = ranges(starts, terms)
-        owners, own_slots = np.repeat(np.arange(len(share.queries)), terms), plan.slots[own]
-        weights = plan.multiplicities[own]
-        needed = np.zeros(len(share.queries), dtype=np.int64)
-        used = np.zeros(len(plan.terms), dtype=np.bool_)
-        used[own_slots] = True
-        for part in plan.segments:
-            present = used & (part.positions >= 0)
-            low, high = part.low[share.queries], part.high[share.queries]
-            filters = part.filters[share.queries]
-            kept = present[own_slots] & (low < high)[owners]
-            counts = np.bincount(owners[kept], minlength=len(share.queries))
-            held = np.flatnonzero(counts)
-            if not len(held):
-                continue
-            resident = residency.held(part.segment, long)
-            number, tiles = len(segments), tiles_of(part.segment.size, tile_bits)
-            times = residency.timed(part.segment, long, tile_bits) if decays else ()
-            held_at = (resident.words, resident.values, resident.saturated, *times)
-            addresses = [tensor.data_ptr() for tensor in held_at]
-            segments.append((*addresses[:3], part.segment.size, part.first, *addresses[3:]))
-            found = np.flatnonzero(present)
-            renumbered = np.cumsum(present) - 1 + list_count
-            own_lengths = part.ends[found] - part.starts[found]
-            lists.append((np.full(len(found), number), part.starts[found], own_lengths, plan.idf[found]))
-            cut_rows.append(cut_count + np.arange(len(found)) * (tiles + 1))
-            list_count += len(found)
-            cut_count += len(found) * (tiles + 1)
-            slots.append((renumbered[own_slots[kept]], weights[kept]))
-            # Filters become offsets into one block of words, and addresses once it lies on the device.
-            offsets = np.full(len(part.passing) + 1, -1, dtype=np.int64)
-            for accepted in np.unique(filters[held]).tolist():
-                if accepted >= 0:
-                    bits = bitmap(part.passing[accepted])
-                    offsets[accepted] = mask_words
-                    mask_words += len(bits)
-                    masks.append(bits)
-            units.append((first_query + held, counts[held], offsets[filters[held]], low[held], high[held]))
-            unit_counts.append(len(held))
-            tile_counts.append(tiles)
-            needed[held] += tiles
-        room.append(needed * np.minimum(plan.k[share.queries], tile))
-        first_query += len(share.queries)
-
-    def joined(parts: Sequence[Integers]) -> Integers:
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-    table = np.array(segments, dtype=np.int64).reshape(-1, 7 if decays else 5)
-    unit_filter = joined([u[2] for u in units])
-    wide = np.concatenate([s.plan.wide[s.queries] for s in shares]) | long
-    k = np.concatenate([s.plan.k[s.queries] for s in shares])
-    candidate_offset = offsets_of(joined(room))
-    signed = shares[0].plan.signed
-    (mask_block,) = residency.upload([np.concatenate(masks)]) if masks else (None,)
-    if mask_block is not None:
-        unit_filter = np.where(unit_filter < 0, 0, mask_block.data_ptr() + 4 * unit_filter)
-    else:
-        unit_filter = np.zeros_like(unit_filter)
-    int32, int64 = np.int32, np.int64
-    arrays: list[npt.NDArray[Any]] = [
-        table[:, 0], table[:, 1], table[:, 3].astype(int32), table[:, 4],
-        offsets_of(np.array(unit_counts, dtype=int64) * np.array(tile_counts, dtype=int64)),
-        offsets_of(unit_counts).astype(int32),
-        joined([x[0] for x in lists]).astype(int32), joined([x[1] for x in lists]),
-        joined([x[2] for x in lists]).astype(int32), joined(cut_rows),
-        joined([u[0] for u in units]).astype(int32), offsets_of(joined([u[1] for u in units])), unit_filter,
-        joined([u[3] for u in units]).astype(int32), joined([u[4] for u in units]).astype(int32),
-        joined([s[0] for s in slots]).astype(int32), joined([s[1] for s in slots]).astype(int32),
-        k.astype(int32), wide.astype(np.uint8), candidate_offset,
-    ]  # fmt: skip
-    floors = np.full(len(k), UNBOUNDED if signed else 1, dtype=int64)
-    *tensors, floor_tensor, count_tensor = residency.upload([*arrays, floors, np.zeros(len(k), dtype=int32)])
-    device = floor_tensor.device
-    fading = no_decay(device)
+    plan = shares[0].plan
+    long, posting_bytes = plan.snapshot.long, residency.bytes_for(plan.snapshot)
+    rates = _of_queries(shares, lambda plan: plan.rates)
+    decays = bool((rates > 0).any())
+    columns = Columns(with_times=decays)
+    tiles = np.concatenate([columns.add_share(share, residency, tile_bits) for share in shares])
+    k = _of_queries(shares, lambda plan: plan.k)
+    wide = _of_queries(shares, lambda plan: plan.wide) | long
+    candidate_offset = offsets_of(tiles * np.minimum(k, 1 << tile_bits))
+    candidates = int(candidate_offset[-1])
+    # Uploaded first: the address of the masks is part of the other arrays.
+    kept = residency.upload([np.concatenate(columns.masks)]) if columns.masks else []
+    arrays = columns.arrays(kept[0].data_ptr() if kept else 0)
+    blocks = int(arrays["block_offset"][-1])
+    arrays["query_k"] = k.astype(np.int32)
+    arrays["query_wide"] = wide.astype(np.uint8)
+    arrays["candidate_offset"] = candidate_offset
     if decays:
-        now = np.concatenate([share.plan.now[share.queries] for share in shares])
-        rates = np.concatenate([share.plan.rates[share.queries] for share in shares])
-        moved = residency.upload([table[:, 5], table[:, 6], now, rates])
-        fading = dict(zip(fading, [*moved, residency.decay_table()], strict=True))
-    posting_bytes = residency.bytes_for(shares[0].plan.snapshot)
-    work = Work(
-        tile_bits,
-        max(tile_counts, default=0),
-        int(arrays[4][-1]),
-        int(k.max(initial=0)),
-        signed,
-        long,
-        bool(not wide.all()),
-        bool(wide.any()),
-        decays,
-        *tensors,
-        **fading,
-        posting_bytes=posting_bytes,
-    )
+        arrays["times"] = np.array(columns.times, dtype=np.int64)
+        arrays["latest"] = np.array(columns.latest, dtype=np.int64)
+        arrays["query_now"] = _of_queries(shares, lambda plan: plan.now)
+        arrays["query_rate"] = rates
     if posting_bytes < 8:
-        idf = np.concatenate([x[3] for x in lists]) if lists else np.zeros(0)
-        saturated, list_idf = residency.upload([table[:, 2], idf])
-        work = replace(work, saturated=saturated, list_idf=list_idf)
-    residency.reserve(CUT_BYTES * cut_count + CANDIDATE_BYTES * int(candidate_offset[-1]))
-    buffers = make_buffers(cut_count, int(candidate_offset[-1]), work.any_wide, floor_tensor, count_tensor)
-    rows = np.concatenate([s.plan.rows[s.queries] for s in shares])
-    return Launch(
-        work,
-        buffers,
-        make_answer(len(k), work.width, device),
-        rows,
-        () if mask_block is None else (mask_block,),
+        arrays["saturated"] = np.array(columns.saturated, dtype=np.int64)
+        arrays["list_idf"] = np.concatenate(columns.list_idf) if columns.list_idf else np.zeros(0)
+    floors = np.full(len(k), UNBOUNDED if plan.signed else 1, dtype=np.int64)
+    *moved, floor_tensor, count_tensor = residency.upload([*arrays.values(), floors, np.zeros(len(k), dtype=np.int32)])
+    device = floor_tensor.device
+    tensors = no_decay(device) | dict(zip(arrays, moved, strict=True))
+    if decays:
+        tensors["decay_table"] = residency.decay_table()
+    work = Work(
+        tile_bits=tile_bits,
+        max_tiles=max(columns.tiles, default=0),
+        blocks=blocks,
+        width=int(k.max(initial=0)),
+        signed=plan.signed,
+        long_quanta=long,
+        any_narrow=bool(not wide.all()),
+        any_wide=bool(wide.any()),
+        any_decay=decays,
+        posting_bytes=posting_bytes,
+        **tensors,
     )
+    residency.reserve(CUT_BYTES * columns.cuts + CANDIDATE_BYTES * candidates)
+    buffers = make_buffers(columns.cuts, candidates, work.any_wide, floor_tensor, count_tensor)
+    answer = make_answer(len(k), work.width, device)
+    rows = _of_queries(shares, lambda plan: plan.rows)
+    return Launch(work, buffers, answer, rows, tuple(kept))
+
+
+def _of_queries(shares: Sequence[Share], column: Callable[[Plan], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """[Q] what a column of the plans holds for the queries of the shares."""
+    return np.concatenate([column(share.plan)[share.queries] for share in shares])
+
+
+def _join(parts: Sequence[Integers]) -> Integers:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def make_buffers(cuts: int, candidates: int, any_wide: bool, floors: torch.Tensor, counts: torch.Tensor) -> Buffers:
@@ -275,7 +358,7 @@ class Download:
     padded: tuple[int, int]  # queries and width of the block
     queries: int
     width: int
-    release: Callable[[], None] | None = None  # who writes into `block` again, told that it was read
+    release: Callable[[], None] | None = None  # called once `block` was read and may be written again
 
     @classmethod
     def of(cls, answer: Answer) -> Download:
@@ -292,10 +375,10 @@ class Download:
         if self.event is not None:
             self.event.synchronize()
         scores, documents, counts = from_block(self.block.numpy(), *self.padded)
-        own = slice(self.queries), slice(self.width)
-        counts = np.minimum(counts[own[0]], self.width).astype(np.int32)
+        hits = slice(self.queries), slice(self.width)
+        counts = np.minimum(counts[: self.queries], self.width).astype(np.int32)
         # The pinned memory goes back to the allocator, or to the next fan-out, as soon as nothing refers to it.
-        answer = scores[own].copy(), documents[own].copy(), counts
+        answer = scores[hits].copy(), documents[hits].copy(), counts
         if self.release is not None:
             self.release()
         return answer

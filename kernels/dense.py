@@ -111,11 +111,11 @@ class TorchDense:
         with self._lock, self._serving(len(queries)):
             for start in range(0, len(queries) if k else 0, QUERIES):
                 part = slice(start, start + QUERIES)
-                asked = _Asked(queries[part], mode, self.device)
-                found = asked.nothing(k)
+                device_queries = _DeviceQueries(queries[part], mode, self.device)
+                hits = device_queries.no_hits(k)
                 for stretch in stretches:
-                    found = self._search(asked, stretch, k, interaction, found)
-                scores[part], documents[part] = (each.cpu().numpy() for each in found)
+                    hits = self._search(device_queries, stretch, k, interaction, hits)
+                scores[part], documents[part] = (each.cpu().numpy() for each in hits)
         return scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
 
     def scores_of(
@@ -131,65 +131,67 @@ class TorchDense:
         query = np.repeat(np.arange(len(queries)), np.diff(offsets))
         scores = np.full(len(documents), -np.inf)
         with self._lock, self._serving(len(queries)):
-            asked = _Asked(queries, mode, self.device)
+            device_queries = _DeviceQueries(queries, mode, self.device)
             for stretch in stretches:
                 vectors, reduction = compared(stretch.vectors, interaction)
-                place, own = places_in(stretch, documents)
-                counts = np.diff(vectors.offsets)[own]
+                pair, local = places_in(stretch, documents)
+                counts = np.diff(vectors.offsets)[local]
                 for part in blocks_of(offsets_of(counts), max(1, self._values // vectors.dimension)):
-                    rows = self._move(ranges(vectors.offsets[own[part]], counts[part]))
-                    asking = self._move(np.repeat(query[place[part]], counts[part]))
-                    cosines = self._cosines(asked, vectors, asking, rows)[None]
+                    rows = self._move(ranges(vectors.offsets[local[part]], counts[part]))
+                    asking = self._move(np.repeat(query[pair[part]], counts[part]))
+                    cosines = self._cosines(device_queries, vectors, asking, rows)[None]
                     bounds = self._move(offsets_of(counts[part]))
-                    scores[place[part]] = (self._reduce(cosines, bounds, reduction)[0] + 0.0).cpu().numpy()
+                    scores[pair[part]] = (self._reduce(cosines, bounds, reduction)[0] + 0.0).cpu().numpy()
         return scores
 
     def _search(
         self,
-        asked: _Asked,
+        device_queries: _DeviceQueries,
         stretch: Stretch,
         k: int,
         interaction: Interaction,
-        found: tuple[torch.Tensor, torch.Tensor],
+        hits: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         vectors, reduction = compared(stretch.vectors, interaction)
         wanted = vectors.held if stretch.passing is None else vectors.held & stretch.passing
         if not wanted.any():
-            return found
+            return hits
         documents = np.flatnonzero(vectors.held)
         offsets = offsets_of(np.diff(vectors.offsets)[documents])
-        rows = max(1, min(self._scores // asked.queries, self._values // vectors.dimension))
+        rows = max(1, min(self._scores // device_queries.queries, self._values // vectors.dimension))
         for part in blocks_of(offsets, rows):
-            own, bounds = documents[part], offsets[part.start : part.stop + 1]
-            if not wanted[own].any():
+            block, bounds = documents[part], offsets[part.start : part.stop + 1]
+            if not wanted[block].any():
                 continue
-            values = self._products(asked, vectors, slice(int(bounds[0]), int(bounds[-1])))
-            if int(bounds[-1] - bounds[0]) > len(own):
+            values = self._products(device_queries, vectors, slice(int(bounds[0]), int(bounds[-1])))
+            if int(bounds[-1] - bounds[0]) > len(block):
                 values = self._reduce(values, self._move(bounds - bounds[0]), reduction)
-            if not wanted[own].all():
-                values = values.masked_fill(~self._move(wanted[own]), -torch.inf)
-            found = _joined(found, values, self._move(own + stretch.first), k)
-        return found
+            if not wanted[block].all():
+                values = values.masked_fill(~self._move(wanted[block]), -torch.inf)
+            hits = _merge_hits(hits, values, self._move(block + stretch.first), k)
+        return hits
 
-    def _products(self, asked: _Asked, vectors: Vectors, rows: slice) -> torch.Tensor:
+    def _products(self, device_queries: _DeviceQueries, vectors: Vectors, rows: slice) -> torch.Tensor:
         """Cosines [queries, rows]."""
-        resident = self._resident(vectors, asked.mode)
-        if asked.mode != "int8":
-            return asked.doubles @ resident.matrix[rows].to(torch.float64).T
+        resident = self._resident(vectors, device_queries.mode)
+        if device_queries.mode != "int8":
+            return device_queries.doubles @ resident.matrix[rows].to(torch.float64).T
         assert resident.codes is not None
         assert resident.steps is not None
-        sums = code_products(asked.codes, resident.codes[rows]).to(torch.float64)
-        return (sums * asked.steps[:, None]) * resident.steps[rows]
+        sums = code_products(device_queries.codes, resident.codes[rows]).to(torch.float64)
+        return (sums * device_queries.steps[:, None]) * resident.steps[rows]
 
-    def _cosines(self, asked: _Asked, vectors: Vectors, asking: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def _cosines(
+        self, device_queries: _DeviceQueries, vectors: Vectors, asking: torch.Tensor, rows: torch.Tensor
+    ) -> torch.Tensor:
         """The cosine of each pair [pairs]."""
-        resident = self._resident(vectors, asked.mode)
-        if asked.mode != "int8":
-            return (resident.matrix[rows].to(torch.float64) * asked.doubles[asking]).sum(dim=1)
+        resident = self._resident(vectors, device_queries.mode)
+        if device_queries.mode != "int8":
+            return (resident.matrix[rows].to(torch.float64) * device_queries.doubles[asking]).sum(dim=1)
         assert resident.codes is not None
         assert resident.steps is not None
-        sums = (resident.codes[rows].to(torch.float64) * asked.codes[asking]).sum(dim=1)
-        return (sums * asked.steps[asking]) * resident.steps[rows]
+        sums = (resident.codes[rows].to(torch.float64) * device_queries.codes[asking]).sum(dim=1)
+        return (sums * device_queries.steps[asking]) * resident.steps[rows]
 
     def _resident(self, vectors: Vectors, mode: Mode) -> _Resident:
         resident = self._held.get(vectors)
@@ -216,7 +218,7 @@ class TorchDense:
 
     @contextlib.contextmanager
     def _serving(self, queries: int) -> Any:
-        """Makes the device the thread's own, and tells of its memory in our words."""
+        """Makes the device current, and turns its out of memory into `DeviceMemoryError`."""
         current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         try:
             with current:
@@ -235,7 +237,7 @@ class TorchDense:
         return torch.from_numpy(contiguous).to(self.device)
 
 
-class _Asked:
+class _DeviceQueries:
     """Queries on the device, in the form that the mode takes."""
 
     def __init__(self, halves: Halves, mode: Mode, device: torch.device) -> None:
@@ -249,7 +251,7 @@ class _Asked:
         else:
             self.doubles = torch.from_numpy(np.array(halves)).to(device).to(torch.float64)
 
-    def nothing(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def no_hits(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(scores, documents) of no hit."""
         scores = torch.full((self.queries, k), -torch.inf, dtype=torch.float64, device=self.device)
         return scores, torch.full((self.queries, k), -1, dtype=torch.int64, device=self.device)
@@ -263,26 +265,26 @@ def code_products(queries: torch.Tensor, rows: torch.Tensor, *, padded: bool | N
     """
     if not (queries.device.type == "cuda" if padded is None else padded):
         return queries.to(torch.float64) @ rows.to(torch.float64).T
-    own, others = len(queries), len(rows)
+    query_count, row_count = len(queries), len(rows)
     short = -queries.shape[1] % CODE_MULTIPLE
-    queries = torch.nn.functional.pad(queries, (0, short, 0, max(0, CODE_QUERIES - own)))
-    rows = torch.nn.functional.pad(rows, (0, short, 0, -others % CODE_MULTIPLE))
-    return torch._int_mm(queries, rows.T)[:own, :others]
+    queries = torch.nn.functional.pad(queries, (0, short, 0, max(0, CODE_QUERIES - query_count)))
+    rows = torch.nn.functional.pad(rows, (0, short, 0, -row_count % CODE_MULTIPLE))
+    return torch._int_mm(queries, rows.T)[:query_count, :row_count]
 
 
-def _joined(
-    found: tuple[torch.Tensor, torch.Tensor], values: torch.Tensor, documents: torch.Tensor, k: int
+def _merge_hits(
+    hits: tuple[torch.Tensor, torch.Tensor], values: torch.Tensor, documents: torch.Tensor, k: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k best of what was found so far and of values [B, n] of documents [n], ascending."""
+    """The k best of `hits` and of values [B, n] of documents [n], ascending."""
     width = min(k, values.shape[1])
-    # Which of equal values topk takes is its own affair: only the least of them counts, then documents decide.
+    # topk may take any of equal values. Only the smallest value is used; then documents decide.
     least = values.topk(width, dim=1).values[:, -1:]
     above = values > least
     ties = values == least
     chosen = above | (ties & (ties.cumsum(dim=1) <= width - above.sum(dim=1, keepdim=True)))
-    place = chosen.nonzero()[:, 1].view(-1, width)
-    scores = torch.cat([found[0], values.gather(1, place) + 0.0], dim=1)
-    numbers = torch.cat([found[1], documents[place].masked_fill(scores[:, k:] == -torch.inf, -1)], dim=1)
+    column = chosen.nonzero()[:, 1].view(-1, width)
+    scores = torch.cat([hits[0], values.gather(1, column) + 0.0], dim=1)
+    numbers = torch.cat([hits[1], documents[column].masked_fill(scores[:, k:] == -torch.inf, -1)], dim=1)
     by_number = numbers.argsort(dim=1)
     order = by_number.gather(1, scores.gather(1, by_number).argsort(dim=1, descending=True, stable=True))[:, :k]
     return scores.gather(1, order), numbers.gather(1, order)

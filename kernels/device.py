@@ -39,8 +39,8 @@ class Resident:
     Where a frequency does not fit the word, or there are several fields, frequencies take 4 more bytes a posting and
     field. Once a query decays, times take 8 a document.
 
-    With fewer bytes a posting, contributions are not kept but made of the posting's kind: of 6, its number lies beside
-    the word, of 4 in the word in place of the frequency. Terms take 20 bytes then, a kind 8.
+    With fewer bytes a posting, contributions are not kept but computed from the posting's kind. At 6 bytes the kind's
+    number lies beside the word, at 4 in the word in place of the frequency. Terms then take 20 bytes, a kind 8.
     """
 
     def __init__(self, segment: Segment, device: torch.device, long: bool, posting_bytes: int = 8) -> None:
@@ -83,11 +83,11 @@ class Resident:
 
     @property
     def bytes(self) -> int:
-        held = [self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths]
-        held += [self.kinds, self.saturated, self.idf]
-        held += [tensor for tensor in (self.postings.frequencies, self._times) if tensor is not None]
-        held += list(self._latest.values())
-        return sum(tensor.nbytes for tensor in held)
+        tensors = [self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths]
+        tensors += [self.kinds, self.saturated, self.idf]
+        tensors += [tensor for tensor in (self.postings.frequencies, self._times) if tensor is not None]
+        tensors += list(self._latest.values())
+        return sum(tensor.nbytes for tensor in tensors)
 
     def has_times(self, tile_bits: int) -> bool:
         return self._times is not None and tile_bits in self._latest
@@ -118,8 +118,8 @@ class Resident:
     def bytes_of(segment: Segment, long: bool, posting_bytes: int = 8) -> int:
         """What the segment will take."""
         if posting_bytes < 8:
-            own = posting_bytes * segment.postings + 8 * (segment.kind_frequencies.shape[1] + len(segment.terms))
-            return int(own) + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
+            varying = posting_bytes * segment.postings + 8 * (segment.kind_frequencies.shape[1] + len(segment.terms))
+            return int(varying) + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
         a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.kind_frequencies))
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
@@ -174,7 +174,7 @@ class Residency:
 
     @property
     def bytes(self) -> int:
-        return sum(resident.bytes for held in list(self._held.values()) for resident in list(held.values()))
+        return sum(resident.bytes for widths in list(self._held.values()) for resident in list(widths.values()))
 
     @property
     def free(self) -> int | None:
@@ -192,20 +192,20 @@ class Residency:
         with clock("upload"):
             for snapshot in snapshots:
                 for segment in snapshot.segments:
-                    self._hold(segment, snapshot)
+                    self._upload_segment(segment, snapshot)
         with clock("derive"):
             stale = [
                 (snapshot, number)
                 for snapshot in snapshots
                 for number, segment in enumerate(snapshot.segments)
-                if not self.held(segment, snapshot.long).is_of(snapshot)
+                if not self.resident_of(segment, snapshot.long).is_of(snapshot)
             ]
             if not stale:
                 return
             # Launches on other streams may still read the last epoch's, or soon the new one's.
             self.settle()
             for snapshot, number in stale:
-                self.held(snapshot.segments[number], snapshot.long).derive(snapshot, number, verbs)
+                self.resident_of(snapshot.segments[number], snapshot.long).derive(snapshot, number, verbs)
             self.settle()
 
     def settle(self) -> None:
@@ -218,10 +218,10 @@ class Residency:
         known = self._tables.setdefault(snapshot, {})
         if tile_bits not in known:
             tiles = tuple(tiles_of(segment.size, tile_bits) for segment in snapshot.segments)
-            residents = [self.held(segment, snapshot.long) for segment in snapshot.segments]
+            residents = [self.resident_of(segment, snapshot.long) for segment in snapshot.segments]
             alive = [0] * len(residents)
-            for number, own in snapshot.tombstones.items():
-                alive[number] = self._alive_bitmap(own).data_ptr()
+            for number, tombstones in snapshot.tombstones.items():
+                alive[number] = self._alive_bitmap(tombstones).data_ptr()
             words, quanta, saturated, sizes, firsts, alive_at, offsets = self.upload(
                 [
                     np.array([resident.words.data_ptr() for resident in residents], dtype=np.int64),
@@ -243,20 +243,20 @@ class Residency:
             self._alive[tombstones] = _move(bitmap(tombstones.alive).view(np.int32), self.device)
         return self._alive[tombstones]
 
-    def held(self, segment: Segment, long: bool) -> Resident:
+    def resident_of(self, segment: Segment, long: bool) -> Resident:
         """The arrays of a segment that was made ready, with contributions of this width."""
         return self._held[segment][long]
 
-    def timed(self, segment: Segment, long: bool, tile_bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def times_of(self, segment: Segment, long: bool, tile_bits: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(times, latest) of a segment that was made ready, as `Resident` has them. Raises `DeviceMemoryError`."""
-        resident = self.held(segment, long)
+        resident = self.resident_of(segment, long)
         before = resident.bytes
         if not resident.has_times(tile_bits):
             self.reserve(8 * (segment.size + tiles_of(segment.size, tile_bits)))
-        found = resident.times, resident.latest(tile_bits)
+        arrays = resident.times, resident.latest(tile_bits)
         if resident.bytes > before:
             self.settle()
-        return found
+        return arrays
 
     def decay_table(self) -> torch.Tensor:
         """`decay.TABLE`, uploaded when first asked for."""
@@ -269,10 +269,10 @@ class Residency:
         """Bytes of a posting of the snapshot's segments."""
         return 8 if snapshot.long or snapshot.bm25.signed else self.posting_bytes
 
-    def _hold(self, segment: Segment, snapshot: Snapshot) -> None:
+    def _upload_segment(self, segment: Segment, snapshot: Snapshot) -> None:
         long, posting_bytes = snapshot.long, self.bytes_for(snapshot)
-        held = self._held.setdefault(segment, {})
-        if long not in held:
+        widths = self._held.setdefault(segment, {})
+        if long not in widths:
             kinds, most = segment.kind_frequencies.shape[1], MAX_KINDS.get(posting_bytes)
             if most is not None and kinds > most:
                 raise ParameterError(
@@ -280,7 +280,7 @@ class Residency:
                     f"posting hold {most:,}; use more of {POSTING_BYTES}"
                 )
             self.reserve(Resident.bytes_of(segment, long, posting_bytes))
-            held[long] = Resident(segment, self.device, long, posting_bytes)
+            widths[long] = Resident(segment, self.device, long, posting_bytes)
 
     def reserve(self, need: int) -> None:
         """Raise `DeviceMemoryError` if so many more bytes cannot be had."""
@@ -293,7 +293,7 @@ class Residency:
                 "held; raise max_device_bytes, ask in smaller batches, or serve from the CPU"
             )
 
-    def places(self, candidates: int, cuts: int) -> tuple[int, int]:
+    def room_for(self, candidates: int, cuts: int) -> tuple[int, int]:
         """How many candidates and cuts a launch may have: these many, or what three quarters of the free bytes hold."""
         free = self.free
         if free is None:

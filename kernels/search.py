@@ -40,19 +40,19 @@ Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int3
 
 
 class Downloads:
-    """The answers of one call's launches on their way into the batch's, the oldest first."""
+    """The downloads of one call's launches that the batch's answer waits for, oldest first."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
         self._waiting: deque[tuple[npt.NDArray[np.int64], Download]] = deque()
 
     def add(self, rows: npt.NDArray[np.int64], download: Download) -> None:
-        """One more, of these rows; waits for those before it, whose pinned memory is let go."""
+        """Add the download of these rows. Waits for those before it, and releases their pinned memory."""
         self._waiting.append((rows, download))
-        self.place(1)
+        self.write_answers(1)
 
-    def place(self, waiting: int = 0) -> None:
-        """Wait for all but so many, and write them into the batch's answer."""
+    def write_answers(self, waiting: int = 0) -> None:
+        """Wait for all downloads but the last `waiting`, and write them into the batch's answer."""
         while len(self._waiting) > waiting:
             rows, download = self._waiting.popleft()
             scores, documents, counts = download.wait()
@@ -121,7 +121,7 @@ class DeviceSearch:
                 with self._stream():
                     self._begin(plans, execution, clock, downloads)
                     clock.finish()
-            downloads.place()
+            downloads.write_answers()
         return out
 
     def _begin(
@@ -138,7 +138,7 @@ class DeviceSearch:
                 downloads.add(plans[0].rows, small)
                 return
         tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))
-        candidates, cuts = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
+        candidates, cuts = self.residency.room_for(MAX_CANDIDATES, MAX_CUTS)
         for shares in chunks(plans, tile_bits, candidates, cuts):
             self._answer(shares, tile_bits, clock, downloads)
 

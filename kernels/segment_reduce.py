@@ -20,13 +20,13 @@ def segment_reduce(cosines: torch.Tensor, offsets: torch.Tensor, interaction: In
     longest = int(counts.max()) if len(counts) else 0
     width = 1
     while width < 2 * longest:
-        own = torch.nonzero((counts > width // 2) & (counts <= width)).flatten()
-        if len(own):
-            length = counts[own, None]
-            place = torch.arange(width, device=cosines.device)
-            row = offsets[own, None] + torch.minimum(place, length - 1)
-            padded = cosines[:, row].masked_fill(place >= length, -torch.inf)
-            reduced[:, own] = _of_padded(padded, counts[own], interaction)
+        members = torch.nonzero((counts > width // 2) & (counts <= width)).flatten()
+        if len(members):
+            length = counts[members, None]
+            column = torch.arange(width, device=cosines.device)
+            row = offsets[members, None] + torch.minimum(column, length - 1)
+            padded = cosines[:, row].masked_fill(column >= length, -torch.inf)
+            reduced[:, members] = _of_padded(padded, counts[members], interaction)
         width *= 2
     return reduced
 

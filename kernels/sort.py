@@ -12,20 +12,20 @@ _LEAST = torch.iinfo(torch.int64).min
 
 def select_sorted(work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
     """As `Verbs.select`, for any k. Takes about 40 bytes for each place of the roomiest query, times the queries."""
-    offsets, found = work.candidate_offset, buffers.counts.to(torch.int64)
+    offsets, emitted = work.candidate_offset, buffers.counts.to(torch.int64)
     queries, width = answer.scores.shape
     room = int((offsets[1:] - offsets[:-1]).max()) if queries else 0
-    places = torch.arange(max(room, width), device=offsets.device)
-    held = places < found[:, None]
-    where = torch.where(held, offsets[:-1, None] + places, 0)
+    columns = torch.arange(max(room, width), device=offsets.device)
+    present = columns < emitted[:, None]
+    where = torch.where(present, offsets[:-1, None] + columns, 0)
     if buffers.keys.numel():
-        keys = torch.where(held, buffers.keys[where], _LEAST)
+        keys = torch.where(present, buffers.keys[where], _LEAST)
     else:
-        keys = torch.full(held.shape, _LEAST, dtype=torch.int64, device=offsets.device)
+        keys = torch.full(present.shape, _LEAST, dtype=torch.int64, device=offsets.device)
     if wide:
         documents = torch.zeros_like(keys)
         if buffers.documents.numel():
-            documents = torch.where(held, buffers.documents[where].to(torch.int64) & _LOW, -1)
+            documents = torch.where(present, buffers.documents[where].to(torch.int64) & _LOW, -1)
         order = torch.sort(documents, dim=1, descending=True).indices
         keys, documents = keys.gather(1, order), documents.gather(1, order)
         keys, order = torch.sort(keys, dim=1, descending=True, stable=True)
@@ -34,9 +34,9 @@ def select_sorted(work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -
     else:
         keys = torch.sort(keys, dim=1, descending=True).values
         scores, documents = keys >> 32, keys & _LOW
-    counts = torch.minimum(found, work.query_k.to(torch.int64))
-    kept = places[:width] < counts[:, None]
-    own = work.query_wide.bool() == wide
-    answer.scores[own] = torch.where(kept, scores[:, :width], 0)[own]
-    answer.documents[own] = torch.where(kept, _LOW - documents[:, :width], -1)[own]
-    answer.counts[own] = counts.to(torch.int32)[own]
+    counts = torch.minimum(emitted, work.query_k.to(torch.int64))
+    kept = columns[:width] < counts[:, None]
+    rows = work.query_wide.bool() == wide
+    answer.scores[rows] = torch.where(kept, scores[:, :width], 0)[rows]
+    answer.documents[rows] = torch.where(kept, _LOW - documents[:, :width], -1)[rows]
+    answer.counts[rows] = counts.to(torch.int32)[rows]

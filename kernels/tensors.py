@@ -207,28 +207,30 @@ def plan_on_device(
     segments = len(table.tiles)
     distinct, slot_list = terms.to(torch.int64), frame.slot_list
     if count > DEDUPLICATED:
-        # The distinct terms, in the first places of `distinct`; the rest hold -1.
+        # The distinct terms, at the front of `distinct`; the rest hold -1.
         ordered, order = torch.sort(distinct)
-        place = torch.zeros_like(ordered)
-        torch.cumsum(ordered[1:] != ordered[:-1], 0, out=place[1:])
-        distinct = torch.full_like(ordered, -1).scatter_(0, place, ordered)
-        slots = torch.empty_like(place).scatter_(0, order, place)
+        rank = torch.zeros_like(ordered)
+        torch.cumsum(ordered[1:] != ordered[:-1], 0, out=rank[1:])
+        distinct = torch.full_like(ordered, -1).scatter_(0, rank, ordered)
+        slots = torch.empty_like(rank).scatter_(0, order, rank)
         slot_list = (slots + frame.slot_base).to(torch.int32).view(-1)
 
     starts, lengths, idfs = [], [], []
     posting_bytes = residency.bytes_for(snapshot)
     for segment in snapshot.segments:
-        resident = residency.held(segment, long)
-        held, ends = resident.terms, resident.postings.offsets
-        if not len(held):
+        resident = residency.resident_of(segment, long)
+        segment_terms, ends = resident.terms, resident.postings.offsets
+        if not len(segment_terms):
             starts.append(torch.zeros_like(distinct))
             lengths.append(torch.zeros_like(distinct))
             idfs.append(torch.zeros_like(distinct, dtype=torch.float64))
             continue
-        position = torch.searchsorted(held, distinct.to(held.dtype)).clamp_(max=len(held) - 1)
+        position = torch.searchsorted(segment_terms, distinct.to(segment_terms.dtype)).clamp_(
+            max=len(segment_terms) - 1
+        )
         start = ends[position]
         starts.append(start)
-        lengths.append((ends[position + 1] - start) * (held[position] == distinct))
+        lengths.append((ends[position + 1] - start) * (segment_terms[position] == distinct))
         if posting_bytes < 8:
             idfs.append(resident.idf[position])
     slot_weight, query_wide = frame.slot_weight, frame.query_wide

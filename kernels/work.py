@@ -28,7 +28,7 @@ MIN_TILE_BITS = 5
 MAX_SELECTED = 1024
 """The largest k that `Verbs.select` takes."""
 UNBOUNDED = -(1 << 62)
-"""A floor below every score."""
+"""A threshold below every score."""
 
 
 CANDIDATE_BYTES = 12
@@ -116,7 +116,7 @@ class Work:
     query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/index/decay.py`), or 0.0: the query does not decay
     decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`
 
-    # One of `POSTING_BYTES`. Below 8, contributions are made of kinds; of 6, `quanta` are the addresses of those.
+    # One of `POSTING_BYTES`. Below 8, contributions are computed from kinds. At 6, `quanta` are the kinds' addresses.
     posting_bytes: int = field(default=8, kw_only=True)
     # Below 8: int64 [S] address of the segment's `Resident.saturated`, and float64 [L].
     saturated: torch.Tensor | None = field(default=None, kw_only=True)
@@ -137,13 +137,13 @@ def no_decay(device: torch.device) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """What the verbs pass on. All but floors and counts may hold anything at first: poison, an earlier launch."""
+    """What one verb hands to the next. All but floors and counts may hold anything at first."""
 
     cuts: torch.Tensor  # int32 [cuts] postings of the list before each tile border
     maxima: (
         torch.Tensor
     )  # int64 [cuts] largest absolute contribution of the list in each tile (the last of a row unused)
-    floors: torch.Tensor  # int64 [Q] no key below it can be among the k best; starts at 1, or UNBOUNDED if signed
+    floors: torch.Tensor  # int64 [Q] thresholds: no lower key is among the k best; at first 1, or UNBOUNDED if signed
     counts: torch.Tensor  # int32 [Q] candidates emitted so far; starts at 0
     keys: torch.Tensor  # int64 [candidates] narrow: score << 32 | (2**32 - 1 - document); wide: score, or its bits
     documents: torch.Tensor  # int32 [candidates if any_wide else 0] wide: bits of 2**32 - 1 - document, as uint32
@@ -180,12 +180,12 @@ class Verbs(Protocol):
         """Score every block of the narrow (or wide) queries and emit candidates into `buffers.keys`.
 
         A block emits at most min(k, tile size) candidates: its own k best among the documents that match, pass the
-        filter, lie in [low, high) and reach the query's floor; among equal scores the smaller documents. It may raise
-        the floor (atomic max) to its k-th score, and skips all work where no posting of the query lies in the tile, no
-        document passes, or the sum of weight * maximum is below the floor.
+        filter, lie in [low, high) and reach the query's threshold; among equal scores the smaller documents. It may
+        raise the threshold (atomic max) to its k-th score. It skips all work where no posting of the query lies in the
+        tile, no document passes, or the sum of weight * maximum is below the threshold.
 
-        For a query that decays, "score" is ``engine.decay.decayed_bits`` of the sum: floors and keys are such bits, and
-        a tile's bound is that of its latest document. Blocks are then taken from the last to the first.
+        For a query that decays, "score" is ``engine.decay.decayed_bits`` of the sum: thresholds and keys are such
+        bits, and a tile's bound is that of its latest document. Blocks are then taken from the last to the first.
         """
 
     def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:

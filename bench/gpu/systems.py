@@ -150,7 +150,8 @@ class DeviceRoad:
     def rederive(self) -> Callable[[int], object]:
         """What derives the contributions of a whole epoch anew."""
         residents = [
-            self.residency.held(segment, self.problem.snapshot.long) for segment in self.problem.snapshot.segments
+            self.residency.resident_of(segment, self.problem.snapshot.long)
+            for segment in self.problem.snapshot.segments
         ]
 
         def work(_: int) -> None:
@@ -215,7 +216,7 @@ class DeviceRoad:
         for variant in variants:
             plan = variant.plan()
             tile_bits = self.verbs.tile_bits(bool(plan.wide.any()) or plan.snapshot.long)
-            places = self.residency.places(MAX_CANDIDATES, MAX_CUTS)
+            places = self.residency.room_for(MAX_CANDIDATES, MAX_CUTS)
             own = []
             for part in chunks([plan], tile_bits, *places):
                 launch = make_launch(part, self.residency, tile_bits)

@@ -117,7 +117,7 @@ def edited_score(source: str, threads: int, blocks: int) -> str:
 
 
 def _edited(threads: int, blocks: int) -> Any:
-    from fanrank.kernels.cuda.launcher import FOLDER, OPTIONS, CupyLauncher
+    from fanrank.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_of
 
     class Edited(CupyLauncher):
         """With a score.cu of its own."""
@@ -129,7 +129,7 @@ def _edited(threads: int, blocks: int) -> Any:
             if operation != "score":
                 return super()._module(operation)
             if self._own is None:
-                source = edited_score((FOLDER / "score.cu").read_text(), threads, blocks)
+                source = edited_score(source_of("score"), threads, blocks)
                 self._own = self._cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
             return self._own
 

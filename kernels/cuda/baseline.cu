@@ -1,37 +1,24 @@
 // The pipeline of the AgentIR paper (SPEC A045 to A051), for comparison only: float32 atomics into a matrix of batch x
 // documents, then one block a query that selects from its row. Sums depend on the order of the atomics.
-#include "common.cuh"
+#include "arguments.cuh"
 
 constexpr i32 SCORE_THREADS = 128;
 
-extern "C" __global__ void __launch_bounds__(128) baseline_score(
-    i32 max_terms,
-    double k1_value,
-    double b_value,
-    double average_length,
-    i64 document_count,
-    const i32* terms,           // [batch, max_terms], -1 where a query has fewer
-    const i32* multiplicities,  // [batch, max_terms]
-    const i64* offsets,         // [terms + 1]
-    const i32* documents,       // [postings]
-    const i32* frequencies,     // [postings]
-    const i32* lengths,         // [documents]
-    const float* idf,           // [terms]
-    float* scores) {            // [batch, documents], zero
-    const i64 place = static_cast<i64>(blockIdx.x) * max_terms + blockIdx.y;
-    const i32 term = terms[place];
+extern "C" __global__ void __launch_bounds__(128) baseline_score(const __grid_constant__ BaselineArguments a) {
+    const i64 cell = static_cast<i64>(blockIdx.x) * a.max_terms + blockIdx.y;
+    const i32 term = a.terms[cell];
     if (term < 0) {
         return;
     }
-    const float k1 = static_cast<float>(k1_value);
-    const float b = static_cast<float>(b_value);
-    const float scale = static_cast<float>(multiplicities[place]) * idf[term] * (k1 + 1.0f);
-    const float per_length = b / static_cast<float>(average_length);
-    float* const row = scores + blockIdx.x * document_count;
-    for (i64 posting = offsets[term] + threadIdx.x; posting < offsets[term + 1]; posting += SCORE_THREADS) {
-        const i32 document = documents[posting];
-        const float tf = static_cast<float>(frequencies[posting]);
-        const float norm = 1.0f - b + per_length * static_cast<float>(lengths[document]);
+    const float k1 = static_cast<float>(a.k1);
+    const float b = static_cast<float>(a.b);
+    const float scale = static_cast<float>(a.multiplicities[cell]) * a.idf[term] * (k1 + 1.0f);
+    const float per_length = b / static_cast<float>(a.average_length);
+    float* const row = a.scores + blockIdx.x * a.document_count;
+    for (i64 posting = a.offsets[term] + threadIdx.x; posting < a.offsets[term + 1]; posting += SCORE_THREADS) {
+        const i32 document = a.documents[posting];
+        const float tf = static_cast<float>(a.frequencies[posting]);
+        const float norm = 1.0f - b + per_length * static_cast<float>(a.lengths[document]);
         atomicAdd(&row[document], scale * tf / (tf + k1 * norm));
     }
 }
@@ -59,20 +46,20 @@ __device__ __forceinline__ void scan_row(Candidate* slots, i32 k, i64 document_c
     for (i64 document = thread; document < document_count; document += THREADS) {
         const Candidate fresh = {row[document], static_cast<i32>(document)};
         if (fresh.score > 0.0f && above(fresh, slots[(k - 1) * THREADS + thread])) {
-            i32 place = k - 1;
-            while (place > 0 && above(fresh, slots[(place - 1) * THREADS + thread])) {
-                slots[place * THREADS + thread] = slots[(place - 1) * THREADS + thread];
-                --place;
+            i32 rank = k - 1;
+            while (rank > 0 && above(fresh, slots[(rank - 1) * THREADS + thread])) {
+                slots[rank * THREADS + thread] = slots[(rank - 1) * THREADS + thread];
+                --rank;
             }
-            slots[place * THREADS + thread] = fresh;
+            slots[rank * THREADS + thread] = fresh;
         }
     }
     __syncthreads();
 }
 
-__device__ __forceinline__ void write_best(const Candidate& best, i64 place, float* out_scores, i64* out_documents) {
-    out_scores[place] = best.document < 0 ? 0.0f : best.score;
-    out_documents[place] = best.document;
+__device__ __forceinline__ void write_best(const Candidate& best, i64 cell, float* out_scores, i64* out_documents) {
+    out_scores[cell] = best.document < 0 ? 0.0f : best.score;
+    out_documents[cell] = best.document;
 }
 
 // Merge A: thread 0 looks through all slots k times.

@@ -1,6 +1,6 @@
 // Contributions of every posting of a segment, bit for bit as BM25.norms and BM25.quanta (engine/index/bm25.py) give them:
 // the same IEEE operations in the same order, never contracted.
-#include "common.cuh"
+#include "arguments.cuh"
 
 constexpr i32 THREADS = 256;
 constexpr i32 VECTOR = 4;                            // consecutive postings of a thread: one 16-byte load of words
@@ -9,109 +9,79 @@ constexpr i32 BLOCK_POSTINGS = THREADS * VECTOR * ROUNDS;
 
 enum Shape { BM25 = 0, BM25L = 1, BM25_PLUS = 2, DOT = 3 };
 
-struct Formula {
-    i32 shape;
-    i32 fielded;
-    i32 is_signed;
-    i32 fields;
-    double k1;
-    double b;
-    double delta;
-    double scale;
-    const double* weights;          // [fields]
-    const double* average_lengths;  // [fields]
-};
-
-struct alignas(16) Words {
+struct alignas(16) WordVector {
     u32 value[VECTOR];
 };
 
 template <typename Quantum>
-struct alignas(16) Quanta {
+struct alignas(16) QuantumVector {
     Quantum value[VECTOR];
 };
 
-__device__ __forceinline__ double norm_of(const Formula& formula, i32 length, double average_length) {
+__device__ __forceinline__ double norm_of(const DeriveArguments& a, i32 length, double average_length) {
     const double relative = __ddiv_rn(static_cast<double>(length), average_length);
-    return __dadd_rn(__dadd_rn(1.0, -formula.b), __dmul_rn(formula.b, relative));
+    return __dadd_rn(__dadd_rn(1.0, -a.b), __dmul_rn(a.b, relative));
 }
 
-__device__ __forceinline__ i64 quanta_of(const Formula& formula, double saturated, double idf) {
-    const double k1_plus_1 = __dadd_rn(formula.k1, 1.0);
-    if (formula.shape == BM25L) {
-        const double shifted = __dadd_rn(saturated, formula.delta);
-        saturated = __ddiv_rn(__dmul_rn(k1_plus_1, shifted), __dadd_rn(formula.k1, shifted));
-    } else if (formula.shape == BM25_PLUS) {
-        saturated = __dadd_rn(formula.delta, saturated);
+__device__ __forceinline__ i64 quanta_of(const DeriveArguments& a, double saturated, double idf) {
+    const double k1_plus_1 = __dadd_rn(a.k1, 1.0);
+    if (a.shape == BM25L) {
+        const double shifted = __dadd_rn(saturated, a.delta);
+        saturated = __ddiv_rn(__dmul_rn(k1_plus_1, shifted), __dadd_rn(a.k1, shifted));
+    } else if (a.shape == BM25_PLUS) {
+        saturated = __dadd_rn(a.delta, saturated);
     }
-    const i64 quanta = __double2ll_rn(__dmul_rn(__dmul_rn(idf, saturated), formula.scale));
-    return formula.is_signed ? quanta : larger(quanta, i64(1));
+    const i64 quanta = __double2ll_rn(__dmul_rn(__dmul_rn(idf, saturated), a.scale));
+    return a.is_signed ? quanta : larger(quanta, i64(1));
 }
 
-__device__ __forceinline__ i64 contribution(
-    const Formula& formula,
-    u32 word,
-    const i32* frequencies,  // [fields, postings] or null
-    const i32* lengths,      // [fields, documents]
-    i64 posting,
-    i64 postings,
-    i64 documents,
-    double idf) {
+__device__ __forceinline__ i64 contribution(const DeriveArguments& a, u32 word, i64 posting, double idf) {
     const u32 document = word & DOCUMENT_MASK;
-    const double k1_plus_1 = __dadd_rn(formula.k1, 1.0);
+    const double k1_plus_1 = __dadd_rn(a.k1, 1.0);
     double saturated;
-    if (formula.fielded) {
+    if (a.fielded) {
         double c = 0.0;
-        for (i32 field = 0; field < formula.fields; ++field) {
+        for (i32 field = 0; field < a.fields; ++field) {
             const i32 frequency =
-                frequencies ? frequencies[field * postings + posting] : static_cast<i32>(word >> DOCUMENT_BITS);
+                a.frequencies ? a.frequencies[field * a.postings + posting] : static_cast<i32>(word >> DOCUMENT_BITS);
             // A field that lacks the term may have norm 0; it adds nothing.
             if (frequency > 0) {
                 const double norm =
-                    norm_of(formula, lengths[field * documents + document], formula.average_lengths[field]);
-                c = __dadd_rn(c, __ddiv_rn(__dmul_rn(formula.weights[field], static_cast<double>(frequency)), norm));
+                    norm_of(a, a.lengths[field * a.documents + document], a.average_lengths[field]);
+                c = __dadd_rn(c, __ddiv_rn(__dmul_rn(a.weights[field], static_cast<double>(frequency)), norm));
             }
         }
         saturated =
-            formula.shape == BM25L ? c : __ddiv_rn(__dmul_rn(c, k1_plus_1), __dadd_rn(formula.k1, c));
+            a.shape == BM25L ? c : __ddiv_rn(__dmul_rn(c, k1_plus_1), __dadd_rn(a.k1, c));
     } else {
-        const double tf = static_cast<double>(frequencies ? frequencies[posting] : static_cast<i32>(word >> DOCUMENT_BITS));
-        if (formula.shape == DOT) {
-            saturated = __ddiv_rn(tf, formula.scale);
+        const double tf = static_cast<double>(a.frequencies ? a.frequencies[posting] : static_cast<i32>(word >> DOCUMENT_BITS));
+        if (a.shape == DOT) {
+            saturated = __ddiv_rn(tf, a.scale);
         } else {
-            const double norm = norm_of(formula, lengths[document], formula.average_lengths[0]);
-            saturated = formula.shape == BM25L
+            const double norm = norm_of(a, a.lengths[document], a.average_lengths[0]);
+            saturated = a.shape == BM25L
                             ? __ddiv_rn(tf, norm)
-                            : __ddiv_rn(__dmul_rn(tf, k1_plus_1), __dadd_rn(tf, __dmul_rn(formula.k1, norm)));
+                            : __ddiv_rn(__dmul_rn(tf, k1_plus_1), __dadd_rn(tf, __dmul_rn(a.k1, norm)));
         }
     }
-    return quanta_of(formula, saturated, idf);
+    return quanta_of(a, saturated, idf);
 }
 
+// `block_terms` is int64 [2] in shared memory.
 template <typename Quantum>
-__device__ void derive(
-    const Formula& formula,
-    i64* block_terms,  // shared [2]
-    const u32* words,
-    const i32* frequencies,
-    const i64* offsets,
-    const i32* lengths,
-    const double* idf,
-    i64 postings,
-    i64 terms,
-    i64 documents,
-    Quantum* quanta) {
+__device__ __forceinline__ void derive(const DeriveArguments& a, i64* block_terms) {
+    Quantum* const quanta = static_cast<Quantum*>(a.quanta);
     const i64 block_first = static_cast<i64>(blockIdx.x) * BLOCK_POSTINGS;
-    const i64 block_end = smaller(block_first + BLOCK_POSTINGS, postings);
-    // The block's terms are bounded once; its threads then search among these few alone.
+    const i64 block_end = smaller(block_first + BLOCK_POSTINGS, a.postings);
+    // The terms of the block's first and last posting bound the search of every thread.
     if (threadIdx.x < 2) {
         const i64 posting = threadIdx.x == 0 ? block_first : block_end - 1;
-        block_terms[threadIdx.x] = upper_bound(offsets, i64(0), terms + 1, posting) - 1;
+        block_terms[threadIdx.x] = upper_bound(a.offsets, i64(0), a.terms + 1, posting) - 1;
     }
     __syncthreads();
     const i64 first_term = block_terms[0];
     const i64 last_term = block_terms[1];
-    const bool aligned = ((reinterpret_cast<u64>(words) | reinterpret_cast<u64>(quanta)) & 15) == 0;
+    const bool aligned = ((reinterpret_cast<u64>(a.words) | reinterpret_cast<u64>(quanta)) & 15) == 0;
     for (i32 round = 0; round < ROUNDS; ++round) {
         const i64 first = block_first + static_cast<i64>(round * THREADS + static_cast<i32>(threadIdx.x)) * VECTOR;
         if (first >= block_end) {
@@ -119,20 +89,20 @@ __device__ void derive(
         }
         const bool whole = aligned && first + VECTOR <= block_end;
         const i32 count = static_cast<i32>(smaller(block_end - first, i64(VECTOR)));
-        Words own = {};
+        WordVector words = {};
         if (whole) {
-            own = *reinterpret_cast<const Words*>(words + first);
+            words = *reinterpret_cast<const WordVector*>(a.words + first);
         } else {
             for (i32 i = 0; i < VECTOR; ++i) {
                 if (i < count) {
-                    own.value[i] = words[first + i];
+                    words.value[i] = a.words[first + i];
                 }
             }
         }
-        i64 term = upper_bound(offsets, first_term + 1, last_term + 1, first) - 1;
-        i64 term_end = offsets[term + 1];
-        double term_idf = idf[term];
-        Quanta<Quantum> result = {};
+        i64 term = upper_bound(a.offsets, first_term + 1, last_term + 1, first) - 1;
+        i64 term_end = a.offsets[term + 1];
+        double idf = a.idf[term];
+        QuantumVector<Quantum> result = {};
 #pragma unroll
         for (i32 i = 0; i < VECTOR; ++i) {
             if (i < count) {
@@ -140,16 +110,15 @@ __device__ void derive(
                 if (posting >= term_end) {
                     do {
                         ++term;
-                        term_end = offsets[term + 1];
+                        term_end = a.offsets[term + 1];
                     } while (posting >= term_end);
-                    term_idf = idf[term];
+                    idf = a.idf[term];
                 }
-                result.value[i] = static_cast<Quantum>(contribution(
-                    formula, own.value[i], frequencies, lengths, posting, postings, documents, term_idf));
+                result.value[i] = static_cast<Quantum>(contribution(a, words.value[i], posting, idf));
             }
         }
         if (whole) {
-            *reinterpret_cast<Quanta<Quantum>*>(quanta + first) = result;
+            *reinterpret_cast<QuantumVector<Quantum>*>(quanta + first) = result;
         } else {
             for (i32 i = 0; i < VECTOR; ++i) {
                 if (i < count) {
@@ -160,52 +129,12 @@ __device__ void derive(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) derive_int32(
-    i32 shape,
-    i32 fielded,
-    i32 is_signed,
-    i32 fields,
-    double k1,
-    double b,
-    double delta,
-    double scale,
-    const double* weights,
-    const double* average_lengths,
-    const u32* words,
-    const i32* frequencies,
-    const i64* offsets,
-    const i32* lengths,
-    const double* idf,
-    i64 postings,
-    i64 terms,
-    i64 documents,
-    i32* quanta) {
+extern "C" __global__ void __launch_bounds__(256, 1) derive_int32(const __grid_constant__ DeriveArguments a) {
     __shared__ i64 block_terms[2];
-    const Formula formula = {shape, fielded, is_signed, fields, k1, b, delta, scale, weights, average_lengths};
-    derive<i32>(formula, block_terms, words, frequencies, offsets, lengths, idf, postings, terms, documents, quanta);
+    derive<i32>(a, block_terms);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) derive_int64(
-    i32 shape,
-    i32 fielded,
-    i32 is_signed,
-    i32 fields,
-    double k1,
-    double b,
-    double delta,
-    double scale,
-    const double* weights,
-    const double* average_lengths,
-    const u32* words,
-    const i32* frequencies,
-    const i64* offsets,
-    const i32* lengths,
-    const double* idf,
-    i64 postings,
-    i64 terms,
-    i64 documents,
-    i64* quanta) {
+extern "C" __global__ void __launch_bounds__(256, 1) derive_int64(const __grid_constant__ DeriveArguments a) {
     __shared__ i64 block_terms[2];
-    const Formula formula = {shape, fielded, is_signed, fields, k1, b, delta, scale, weights, average_lengths};
-    derive<i64>(formula, block_terms, words, frequencies, offsets, lengths, idf, postings, terms, documents, quanta);
+    derive<i64>(a, block_terms);
 }

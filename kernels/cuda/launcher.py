@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ...engine.errors import BackendUnavailableError, ParameterError
@@ -43,7 +45,8 @@ class Launcher(Protocol):
     ) -> None:
         """Launch a kernel by its ``extern "C"`` name.
 
-        `args`: contiguous tensors (passed as data pointers), None (a null pointer) and ctypes scalars.
+        `args`: contiguous tensors (passed as data pointers), None (a null pointer), ctypes scalars, and ctypes
+        structures (passed by value).
         """
 
 
@@ -111,21 +114,41 @@ class CupyLauncher:
         if module is None:
             if operation not in OPERATIONS:
                 raise ParameterError(f"no CUDA source {operation}.cu; there are: {', '.join(OPERATIONS)}")
-            # CuPy's cache of compiled modules knows the source's text alone, so the header is made part of it.
-            source = (FOLDER / f"{operation}.cu").read_text()
-            source = source.replace('#include "common.cuh"', (FOLDER / "common.cuh").read_text())
+            source = source_of(operation)
             module = self._modules[operation] = self._cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
         return module
 
 
-def _value(argument: Any, name: str) -> np.generic:
+def source_of(operation: str) -> str:
+    """A source with its headers in place of the ``#include`` lines.
+
+    CuPy's cache of compiled modules compares the source's text alone, so the headers must be part of that text.
+    """
+    included: set[str] = set()
+
+    def text_of(name: str) -> str:
+        if name in included:
+            return ""
+        included.add(name)
+        text = (FOLDER / name).read_text().replace("#pragma once\n", "")
+        return re.sub(r'^#include "(.+)"$', lambda match: text_of(match[1]), text, flags=re.MULTILINE)
+
+    return text_of(f"{operation}.cu")
+
+
+def _value(argument: Any, name: str) -> np.generic | npt.NDArray[np.void]:
     if argument is None:
         return np.uint64(0)
     if isinstance(argument, torch.Tensor):
         if not argument.is_contiguous():
             raise ParameterError(f"kernel {name}: a tensor is not contiguous")
         return np.uint64(argument.data_ptr())
+    if isinstance(argument, ctypes.Structure):
+        # CuPy passes a numpy array of size one by value.
+        return np.frombuffer(bytes(argument), dtype=np.dtype((np.void, ctypes.sizeof(argument))))
     scalar = SCALARS.get(type(argument))
     if scalar is None:
-        raise ParameterError(f"kernel {name}: an argument must be a tensor, None or a ctypes scalar, not {argument!r}")
+        raise ParameterError(
+            f"kernel {name}: an argument must be a tensor, None, a ctypes scalar or structure, not {argument!r}"
+        )
     return scalar(argument.value)

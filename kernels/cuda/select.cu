@@ -1,25 +1,12 @@
-// The k best of each query's candidates, best first. Two ways to the same rows: sorting in shared memory, and running
-// best lists in the registers of each warp. Every slot begins as the sentinel, so a stale key never wins (SPEC A050).
-#include "common.cuh"
+// The k best of each query's candidates, best first. Two methods give the same rows: blocks sort in shared memory, or
+// warps keep sorted lists in registers. Every slot begins as the sentinel, so a stale key never wins (SPEC A050).
+#include "arguments.cuh"
 
 constexpr i32 BITONIC_THREADS = 256;
 constexpr i32 WARP_THREADS = 128;
 constexpr i32 WARPS = WARP_THREADS / WARP;
-constexpr i32 QUEUE = 2 * WARP;  // survivors of a warp that wait to be merged
+constexpr i32 QUEUE = 2 * WARP;  // keys above the threshold that wait to be merged, a warp
 constexpr i32 UNROLL = 4;        // candidates of a lane in flight
-
-struct Arguments {
-    i32 width;
-    const i32* query_k;
-    const u8* query_wide;
-    const i64* candidate_offset;
-    const i32* counts;
-    const i64* keys;
-    const u32* documents;
-    i64* answer_scores;
-    i64* answer_documents;
-    i32* answer_counts;
-};
 
 // score << 32 | (2**32 - 1 - document)
 struct NarrowKey {
@@ -27,7 +14,7 @@ struct NarrowKey {
     i64 key;
 
     static __device__ __forceinline__ NarrowKey sentinel() { return {LOWEST_I64}; }
-    static __device__ __forceinline__ NarrowKey load(const Arguments& a, i64 index) { return {a.keys[index]}; }
+    static __device__ __forceinline__ NarrowKey load(const SelectArguments& a, i64 index) { return {a.keys[index]}; }
     __device__ __forceinline__ bool above(const NarrowKey& other) const { return key > other.key; }
     // This key if `chosen`, else the other.
     __device__ __forceinline__ NarrowKey or_else(const NarrowKey& other, bool chosen) const {
@@ -47,7 +34,7 @@ struct WideKey {
     u32 descending;  // 2**32 - 1 - document
 
     static __device__ __forceinline__ WideKey sentinel() { return {LOWEST_I64, 0}; }
-    static __device__ __forceinline__ WideKey load(const Arguments& a, i64 index) {
+    static __device__ __forceinline__ WideKey load(const SelectArguments& a, i64 index) {
         return {a.keys[index], a.documents[index]};
     }
     __device__ __forceinline__ bool above(const WideKey& other) const {
@@ -67,9 +54,9 @@ struct WideKey {
 };
 
 template <typename Key>
-__device__ __forceinline__ void write_place(const Arguments& a, i64 query, i32 place, bool real, const Key& key) {
-    a.answer_scores[query * a.width + place] = real ? key.score() : 0;
-    a.answer_documents[query * a.width + place] = real ? key.document() : -1;
+__device__ __forceinline__ void write_row(const SelectArguments& a, i64 query, i32 column, bool real, const Key& key) {
+    a.answer_scores[query * a.width + column] = real ? key.score() : 0;
+    a.answer_documents[query * a.width + column] = real ? key.document() : -1;
 }
 
 // Sorts `size` (a power of two) keys in shared memory, best first. All threads of the block call it.
@@ -91,15 +78,16 @@ __device__ __forceinline__ void sort_shared(Key* slots, i32 size) {
     }
 }
 
-// `slots` holds the best so far, sorted, in its first power of two at or above k; behind them the survivors that wait.
+// `slots` holds the best keys so far, sorted, in as many slots as the power of two at or above k. Behind them lie the
+// survivors: `waiting` keys above the threshold that are not sorted yet.
 template <typename Key>
-__device__ __forceinline__ void select_bitonic(const Arguments& a, Key* slots, i32 capacity, i32& waiting) {
+__device__ __forceinline__ void select_bitonic(const SelectArguments& a, Key* slots, i32& waiting) {
     const i32 thread = static_cast<i32>(threadIdx.x);
     const i64 query = blockIdx.x;
     if ((a.query_wide[query] != 0) != Key::WIDE) {
         return;
     }
-    const i32 k = smaller(a.query_k[query], capacity / 2);
+    const i32 k = smaller(a.query_k[query], a.slots / 2);
     const i32 count = k > 0 ? a.counts[query] : 0;
     const i64 first = a.candidate_offset[query];
     i32 best = 1;
@@ -126,7 +114,7 @@ __device__ __forceinline__ void select_bitonic(const Arguments& a, Key* slots, i
         }
         survivors += __syncthreads_count(survives);
         const bool finished = count - start <= BITONIC_THREADS;
-        if (survivors > 0 && (finished || best + survivors > capacity - BITONIC_THREADS)) {
+        if (survivors > 0 && (finished || best + survivors > a.slots - BITONIC_THREADS)) {
             i32 size = best;
             while (size < best + survivors) {
                 size *= 2;
@@ -143,17 +131,17 @@ __device__ __forceinline__ void select_bitonic(const Arguments& a, Key* slots, i
             survivors = 0;
         }
     }
-    const i32 found = smaller(k, count);
-    for (i32 place = thread; place < a.width; place += BITONIC_THREADS) {
-        const bool real = place < found;
-        write_place(a, query, place, real, real ? slots[place] : Key::sentinel());
+    const i32 hits = smaller(k, count);
+    for (i32 column = thread; column < a.width; column += BITONIC_THREADS) {
+        const bool real = column < hits;
+        write_row(a, query, column, real, real ? slots[column] : Key::sentinel());
     }
     if (thread == 0) {
-        a.answer_counts[query] = found;
+        a.answer_counts[query] = hits;
     }
 }
 
-// A list of ITEMS * 32 keys in the registers of a warp, best first: place i * 32 + lane is `items[i]` of that lane.
+// A list of ITEMS * 32 keys in the registers of a warp, best first. Key i * 32 + lane is `items[i]` of that lane.
 template <typename Key, i32 ITEMS>
 struct WarpList {
     static constexpr i32 SIZE = ITEMS * WARP;
@@ -167,7 +155,7 @@ struct WarpList {
     }
 
     // Sorts a bitonic list.
-    __device__ __forceinline__ void settle() {
+    __device__ __forceinline__ void sort_bitonic() {
 #pragma unroll
         for (i32 distance = ITEMS / 2; distance > 0; distance /= 2) {
 #pragma unroll
@@ -192,10 +180,10 @@ struct WarpList {
         }
     }
 
-    // Takes in one key a lane; the worst 32 of all drop out.
+    // Merges one key a lane; the worst 32 of all are dropped.
     __device__ __forceinline__ void merge(Key key) {
         const i32 lane = static_cast<i32>(threadIdx.x % WARP);
-        // Worst first: then the larger of each pair with the list's end leaves a bitonic list of the best.
+        // The keys are sorted worst first. The better of each pair with the list's end then leaves a bitonic list.
 #pragma unroll 1
         for (i32 length = 2; length <= WARP; length *= 2) {
 #pragma unroll 1
@@ -207,13 +195,13 @@ struct WarpList {
             }
         }
         items[ITEMS - 1] = key.or_else(items[ITEMS - 1], key.above(items[ITEMS - 1]));
-        settle();
+        sort_bitonic();
     }
 };
 
 // `queue` is [WARPS][QUEUE]; `lists` is [WARPS / 2][ITEMS * 32].
 template <typename Key, i32 ITEMS>
-__device__ __forceinline__ void select_warp(const Arguments& a, Key* queue, Key* lists) {
+__device__ __forceinline__ void select_warp(const SelectArguments& a, Key* queue, Key* lists) {
     const i32 thread = static_cast<i32>(threadIdx.x);
     const i32 lane = thread % WARP;
     const i32 warp = thread / WARP;
@@ -224,7 +212,7 @@ __device__ __forceinline__ void select_warp(const Arguments& a, Key* queue, Key*
     const i32 k = smaller(a.query_k[query], ITEMS * WARP);
     const i32 count = k > 0 ? a.counts[query] : 0;
     const i64 first = a.candidate_offset[query];
-    Key* const own_queue = queue + warp * QUEUE;
+    Key* const warp_queue = queue + warp * QUEUE;
     WarpList<Key, ITEMS> best;
     best.clear();
     Key threshold = Key::sentinel();
@@ -242,28 +230,28 @@ __device__ __forceinline__ void select_warp(const Arguments& a, Key* queue, Key*
             const bool survives = fresh[0].above(threshold);
             const u32 ballot = __ballot_sync(ALL_LANES, survives);
             if (survives) {
-                own_queue[queued + __popc(ballot & ((1u << lane) - 1))] = fresh[0];
+                warp_queue[queued + __popc(ballot & ((1u << lane) - 1))] = fresh[0];
             }
             queued += __popc(ballot);
             __syncwarp();
             if (queued >= WARP) {
-                const Key key = own_queue[lane];
-                const Key later = own_queue[WARP + lane];
+                const Key key = warp_queue[lane];
+                const Key later = warp_queue[WARP + lane];
                 __syncwarp();
-                own_queue[lane] = later;
+                warp_queue[lane] = later;
                 queued -= WARP;
                 __syncwarp();
                 best.merge(key);
                 threshold = best.items[ITEMS - 1].from_lane(WARP - 1);
             }
-            // Keeps the merge, which is long, in the code once.
+            // Shifted, not indexed by i: an unrolled loop would hold the long code of the merge four times.
             fresh[0] = fresh[1];
             fresh[1] = fresh[2];
             fresh[2] = fresh[3];
         }
     }
     if (queued > 0) {
-        best.merge(lane < queued ? own_queue[lane] : Key::sentinel());
+        best.merge(lane < queued ? warp_queue[lane] : Key::sentinel());
     }
 #pragma unroll 1
     for (i32 half = WARPS / 2; half > 0; half /= 2) {
@@ -280,82 +268,88 @@ __device__ __forceinline__ void select_warp(const Arguments& a, Key* queue, Key*
                 const Key other = lists[(warp + 1) * best.SIZE - 1 - (i * WARP + lane)];
                 best.items[i] = other.or_else(best.items[i], other.above(best.items[i]));
             }
-            best.settle();
+            best.sort_bitonic();
         }
         __syncthreads();
     }
-    const i32 found = smaller(k, count);
+    const i32 hits = smaller(k, count);
     if (warp == 0) {
 #pragma unroll
         for (i32 i = 0; i < ITEMS; ++i) {
-            const i32 place = i * WARP + lane;
-            if (place < a.width) {
-                write_place(a, query, place, place < found, best.items[i]);
+            const i32 column = i * WARP + lane;
+            if (column < a.width) {
+                write_row(a, query, column, column < hits, best.items[i]);
             }
         }
     }
-    for (i32 place = best.SIZE + thread; place < a.width; place += WARP_THREADS) {
-        write_place(a, query, place, false, Key::sentinel());
+    for (i32 column = best.SIZE + thread; column < a.width; column += WARP_THREADS) {
+        write_row(a, query, column, false, Key::sentinel());
     }
     if (thread == 0) {
-        a.answer_counts[query] = found;
+        a.answer_counts[query] = hits;
     }
 }
 
-#define FANRANK_SELECT_PARAMETERS                                                                                      \
-    i32 width, const i32* query_k, const u8* query_wide, const i64* candidate_offset, const i32* counts,               \
-        const i64* keys, const u32* documents, i64* answer_scores, i64* answer_documents, i32* answer_counts
-#define FANRANK_SELECT_ARGUMENTS                                                                                       \
-    {width,     query_k,       query_wide,       candidate_offset, counts, keys,                                       \
-     documents, answer_scores, answer_documents, answer_counts}
-#define FANRANK_SELECT_BITONIC(Key)                                                                                    \
-    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                   \
-    __shared__ i32 waiting;                                                                                            \
-    const Arguments arguments = FANRANK_SELECT_ARGUMENTS;                                                              \
-    select_bitonic(arguments, reinterpret_cast<Key*>(dynamic), capacity, waiting)
-#define FANRANK_SELECT_WARP(Key, ITEMS)                                                                                \
-    FANRANK_DYNAMIC_SHARED(dynamic);                                                                                   \
-    __shared__ Key queue[WARPS * QUEUE];                                                                               \
-    const Arguments arguments = FANRANK_SELECT_ARGUMENTS;                                                              \
-    select_warp<Key, ITEMS>(arguments, queue, reinterpret_cast<Key*>(dynamic))
-
-// `capacity` is the slots of dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(i32 capacity, FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_BITONIC(NarrowKey);
+template <typename Key>
+__device__ __forceinline__ void select_bitonic_in_shared(const SelectArguments& a, i32& waiting) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    select_bitonic(a, reinterpret_cast<Key*>(dynamic), waiting);
 }
 
-extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(i32 capacity, FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_BITONIC(WideKey);
+// `a` is a copy: through a reference select_warp_wide_512 takes 138 registers on sm_90 instead of 128, and three blocks fit
+// where four did.
+template <typename Key, i32 ITEMS>
+__device__ __forceinline__ void select_warp_in_shared(const SelectArguments a, Key* queue) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    select_warp<Key, ITEMS>(a, queue, reinterpret_cast<Key*>(dynamic));
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(NarrowKey, 1);
+extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(const __grid_constant__ SelectArguments a) {
+    __shared__ i32 waiting;
+    select_bitonic_in_shared<NarrowKey>(a, waiting);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(NarrowKey, 4);
+extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(const __grid_constant__ SelectArguments a) {
+    __shared__ i32 waiting;
+    select_bitonic_in_shared<WideKey>(a, waiting);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(NarrowKey, 16);
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(const __grid_constant__ SelectArguments a) {
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 1>(a, queue);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(NarrowKey, 32);
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(const __grid_constant__ SelectArguments a) {
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 4>(a, queue);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(WideKey, 1);
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(const __grid_constant__ SelectArguments a) {
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 16>(a, queue);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(WideKey, 4);
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(const __grid_constant__ SelectArguments a) {
+    __shared__ NarrowKey queue[WARPS * QUEUE];
+    select_warp_in_shared<NarrowKey, 32>(a, queue);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(WideKey, 16);
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(const __grid_constant__ SelectArguments a) {
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 1>(a, queue);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(FANRANK_SELECT_PARAMETERS) {
-    FANRANK_SELECT_WARP(WideKey, 32);
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(const __grid_constant__ SelectArguments a) {
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 4>(a, queue);
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(const __grid_constant__ SelectArguments a) {
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 16>(a, queue);
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(const __grid_constant__ SelectArguments a) {
+    __shared__ WideKey queue[WARPS * QUEUE];
+    select_warp_in_shared<WideKey, 32>(a, queue);
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ctypes import c_double, c_int32, c_int64
-from typing import Any
+import ctypes
+from ctypes import c_int32, c_int64
 
 import torch
 
 from ...engine.errors import ParameterError
 from ..work import MAX_SELECTED, MIN_TILE_BITS, POSTING_BYTES, Answer, Buffers, Formula, Postings, Work
+from .arguments import BASELINE, CUT, DERIVE, SCORE, SELECT
 from .launcher import Launcher
 
 NARROW_TILE_BITS = 14
@@ -35,8 +36,8 @@ SELECT_METHODS = ("auto", "bitonic", "warp")
 SUMS = ("shared", "global")
 # Blocks of a launch whose sums lie in global memory: 64 MiB of narrow tiles, about what the second-level cache holds.
 GLOBAL_BLOCKS = 1024
-# As score.cu has them.
-FLOORS_STAY, UNIT_MAJOR = 1, 2
+# As score_tile.cuh has them.
+KEEP_THRESHOLDS, UNIT_MAJOR = 1, 2
 
 BASELINE_SCORE_THREADS = 128
 BASELINE_SLOTS = {32: 128, 128: 32}  # slots of a thread: threads (A049)
@@ -49,10 +50,9 @@ class CudaVerbs:
     `select_method`: "bitonic" sorts in shared memory, "warp" keeps lists in registers, "auto" chooses by width; the
     rows are the same. `tile_bits` overrides the preferred tile size.
 
-    The others leave out, for measurements, what makes scoring fast; the answer is the same. `sums` "global" keeps a
-    narrow tile's sums in global memory, without `raises_floors` no tile is passed over because others were better, and
-    without `tile_major` the queries of a tile are not scored side by side. Decay, signed methods and wide sums know
-    "shared" alone.
+    The other options leave out an optimisation, to measure it; the answer is the same. `sums` "global" keeps a narrow
+    tile's sums in global memory; decay, signed methods and wide sums always take "shared". Without `raises_floors` no
+    tile raises its query's threshold. Without `tile_major` the queries of a tile are not scored side by side.
     """
 
     posting_bytes = POSTING_BYTES
@@ -76,7 +76,7 @@ class CudaVerbs:
             raise ParameterError(f"sums must be one of {', '.join(SUMS)}, not {sums!r}")
         self.name = name
         self._sums = sums
-        self._options = (0 if raises_floors else FLOORS_STAY) | (0 if tile_major else UNIT_MAJOR)
+        self._options = (0 if raises_floors else KEEP_THRESHOLDS) | (0 if tile_major else UNIT_MAJOR)
         self._launcher = launcher
         self._select_method = select_method
         self._tile_bits = tile_bits
@@ -97,83 +97,57 @@ class CudaVerbs:
         for field in range(fields):
             constants[0, field].fill_(float(formula.weights[field]))
             constants[1, field].fill_(float(formula.average_lengths[field]))
-        self._launch(
-            "derive_int64" if quanta.dtype == torch.int64 else "derive_int32",
-            -(-count // DERIVE_POSTINGS),
-            DERIVE_THREADS,
-            0,
-            c_int32(formula.shape),
-            c_int32(formula.fielded),
-            c_int32(formula.signed),
-            c_int32(fields),
-            c_double(formula.k1),
-            c_double(formula.b),
-            c_double(formula.delta),
-            c_double(formula.scale),
-            constants[0],
-            constants[1],
-            postings.words,
-            postings.frequencies,
-            postings.offsets,
-            postings.lengths,
-            idf,
-            c_int64(count),
-            c_int64(postings.offsets.numel() - 1),
-            c_int64(documents),
-            quanta,
+        arguments = DERIVE.fill(
+            shape=formula.shape,
+            fielded=formula.fielded,
+            is_signed=formula.signed,
+            fields=fields,
+            k1=formula.k1,
+            b=formula.b,
+            delta=formula.delta,
+            scale=formula.scale,
+            weights=constants[0],
+            average_lengths=constants[1],
+            words=postings.words,
+            frequencies=postings.frequencies,
+            offsets=postings.offsets,
+            lengths=postings.lengths,
+            idf=idf,
+            postings=count,
+            terms=postings.offsets.numel() - 1,
+            documents=documents,
+            quanta=quanta,
         )
+        kernel = "derive_int64" if quanta.dtype == torch.int64 else "derive_int32"
+        self._launch(kernel, -(-count // DERIVE_POSTINGS), DERIVE_THREADS, 0, arguments)
 
     def cut(self, work: Work, buffers: Buffers) -> None:
         lists = work.list_segment.numel()
         if lists == 0 or work.max_tiles == 0:
             return
         groups = -(-(work.max_tiles + 1) // WARP)
-        lookup = (work.sizes, work.list_segment, work.list_start, work.list_length, work.list_cuts)
-        self._launch(
-            "cut_borders",
-            -(-lists * groups * WARP // CUT_THREADS),
-            CUT_THREADS,
-            0,
-            c_int32(work.tile_bits),
-            c_int32(groups),
-            c_int64(lists),
-            work.words,
-            *lookup,
-            buffers.cuts,
+        arguments = CUT.fill(
+            tile_bits=work.tile_bits,
+            max_tiles=work.max_tiles,
+            border_groups=groups,
+            long_quanta=work.long_quanta,
+            posting_bytes=work.posting_bytes,
+            lists=lists,
+            words_of=work.words,
+            quanta_of=work.quanta,
+            saturated_of=work.saturated,
+            list_idf=work.list_idf,
+            sizes=work.sizes,
+            list_segment=work.list_segment,
+            list_start=work.list_start,
+            list_length=work.list_length,
+            list_cuts=work.list_cuts,
+            cuts=buffers.cuts,
+            maxima=buffers.maxima,
         )
-        if work.posting_bytes < 8:
-            self._launch(
-                "cut_maxima_kinds",
-                -(-lists * work.max_tiles * WARP // CUT_THREADS),
-                CUT_THREADS,
-                0,
-                c_int32(work.tile_bits),
-                c_int32(work.max_tiles),
-                c_int32(work.posting_bytes),
-                c_int64(lists),
-                work.words,
-                work.quanta,
-                work.saturated,
-                work.list_idf,
-                *lookup,
-                buffers.cuts,
-                buffers.maxima,
-            )
-            return
-        self._launch(
-            "cut_maxima",
-            -(-lists * work.max_tiles * WARP // CUT_THREADS),
-            CUT_THREADS,
-            0,
-            c_int32(work.tile_bits),
-            c_int32(work.max_tiles),
-            c_int32(work.long_quanta),
-            c_int64(lists),
-            work.quanta,
-            *lookup,
-            buffers.cuts,
-            buffers.maxima,
-        )
+        self._launch("cut_borders", -(-lists * groups * WARP // CUT_THREADS), CUT_THREADS, 0, arguments)
+        kernel = "cut_maxima_kinds" if work.posting_bytes < 8 else "cut_maxima"
+        self._launch(kernel, -(-lists * work.max_tiles * WARP // CUT_THREADS), CUT_THREADS, 0, arguments)
 
     def score(self, work: Work, buffers: Buffers, *, wide: bool) -> None:
         if not (work.any_wide if wide else work.any_narrow):
@@ -183,79 +157,84 @@ class CudaVerbs:
         tile = 1 << work.tile_bits
         shared_bytes = tile * (8 if wide else 4) + tile // 8 * (2 if work.signed else 1)
         kernel = ("score_long" if work.long_quanta else "score_wide") if wide else "score_narrow"
-        decay: tuple[torch.Tensor, ...] = ()
+        decays = wide and work.any_decay and not work.signed
         if work.signed:
             kernel += "_signed"
-        elif wide and work.any_decay:
+        elif decays:
             kernel += "_decayed"
-            decay = (work.times, work.latest, work.query_now, work.query_rate, work.decay_table)
-        more: tuple[Any, ...] = decay
-        grid = MAX_GRID
+        grid, global_sums, stride = MAX_GRID, None, 0
         if work.posting_bytes < 8:
             kernel += f"_{work.posting_bytes}"
-            more = (*decay, work.saturated, work.list_idf)
         elif self._sums == "global" and kernel == "score_narrow":
             kernel, grid = "score_narrow_global", GLOBAL_BLOCKS
             stride = -(-shared_bytes // 16) * 16
             device = buffers.keys.device
-            more = (torch.empty(min(grid, work.blocks) * stride, dtype=torch.uint8, device=device), c_int64(stride))
+            global_sums = torch.empty(min(grid, work.blocks) * stride, dtype=torch.uint8, device=device)
             shared_bytes = 0
-        for base in range(0, work.blocks, grid):
-            self._launch(
-                kernel,
-                min(work.blocks - base, grid),
-                SCORE_THREADS,
-                shared_bytes,
-                # Where scores decay, blocks are counted down from the last.
-                c_int64(work.blocks - 1 - base if decay else base),
-                c_int32(work.tile_bits),
-                c_int32(self._options),
-                c_int32(work.sizes.numel()),
-                work.words,
-                work.quanta,
-                work.sizes,
-                work.firsts,
-                work.block_offset,
-                work.unit_offset,
-                work.list_start,
-                work.list_length,
-                work.list_cuts,
-                work.unit_query,
-                work.unit_slots,
-                work.unit_filter,
-                work.unit_low,
-                work.unit_high,
-                work.slot_list,
-                work.slot_weight,
-                work.query_k,
-                work.query_wide,
-                work.candidate_offset,
-                buffers.cuts,
-                buffers.maxima,
-                buffers.floors,
-                buffers.counts,
-                buffers.keys,
-                buffers.documents if wide else None,
-                *more,
-            )
+        arguments = SCORE.fill(
+            block_base=0,
+            tile_bits=work.tile_bits,
+            options=self._options,
+            segments=work.sizes.numel(),
+            words_of=work.words,
+            quanta_of=work.quanta,
+            sizes=work.sizes,
+            firsts=work.firsts,
+            block_offset=work.block_offset,
+            unit_offset=work.unit_offset,
+            list_start=work.list_start,
+            list_length=work.list_length,
+            list_cuts=work.list_cuts,
+            unit_query=work.unit_query,
+            unit_slots=work.unit_slots,
+            unit_filter=work.unit_filter,
+            unit_low=work.unit_low,
+            unit_high=work.unit_high,
+            slot_list=work.slot_list,
+            slot_weight=work.slot_weight,
+            query_k=work.query_k,
+            query_wide=work.query_wide,
+            candidate_offset=work.candidate_offset,
+            cuts=buffers.cuts,
+            maxima=buffers.maxima,
+            thresholds=buffers.floors,
+            counts=buffers.counts,
+            keys=buffers.keys,
+            documents=buffers.documents if wide else None,
+            times_of=work.times if decays else None,
+            latest_of=work.latest if decays else None,
+            query_now=work.query_now if decays else None,
+            query_rate=work.query_rate if decays else None,
+            decay_table=work.decay_table if decays else None,
+            saturated_of=work.saturated,
+            list_idf=work.list_idf,
+            global_sums=global_sums,
+            stride=stride,
+        )
+        for first in range(0, work.blocks, grid):
+            # Where scores decay, blocks are counted down from the last.
+            arguments.block_base = work.blocks - 1 - first if decays else first
+            self._launch(kernel, min(work.blocks - first, grid), SCORE_THREADS, shared_bytes, arguments)
 
     def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
         queries = work.query_k.numel()
         if queries == 0 or not (work.any_wide if wide else work.any_narrow):
             return
         largest = min(work.width, MAX_SELECTED)
-        kind, key_bytes = ("wide", 16) if wide else ("narrow", 8)
-        arguments = (
-            c_int32(answer.scores.shape[1]),
-            work.query_k,
-            work.query_wide,
-            work.candidate_offset,
-            buffers.counts,
-            buffers.keys,
-            buffers.documents if wide else None,
-            answer.scores,
-            answer.documents,
-            answer.counts,
+        width, key_bytes = ("wide", 16) if wide else ("narrow", 8)
+        slots = max(BITONIC_SLOTS, 2 << max(largest - 1, 0).bit_length())
+        arguments = SELECT.fill(
+            slots=slots,
+            width=answer.scores.shape[1],
+            query_k=work.query_k,
+            query_wide=work.query_wide,
+            candidate_offset=work.candidate_offset,
+            counts=buffers.counts,
+            keys=buffers.keys,
+            documents=buffers.documents if wide else None,
+            answer_scores=answer.scores,
+            answer_documents=answer.documents,
+            answer_counts=answer.counts,
         )
         method = self._select_method
         if method == "auto":
@@ -263,17 +242,13 @@ class CudaVerbs:
         if method == "warp":
             size = next(size for size in WARP_SELECT_SIZES if size >= largest)
             lists = WARP_SELECT_THREADS // WARP // 2
-            self._launch(
-                f"select_warp_{kind}_{size}", queries, WARP_SELECT_THREADS, lists * size * key_bytes, *arguments
-            )
+            kernel, threads, shared_bytes = f"select_warp_{width}_{size}", WARP_SELECT_THREADS, lists * size * key_bytes
         else:
-            slots = max(BITONIC_SLOTS, 2 << max(largest - 1, 0).bit_length())
-            self._launch(
-                f"select_bitonic_{kind}", queries, BITONIC_THREADS, slots * key_bytes, c_int32(slots), *arguments
-            )
+            kernel, threads, shared_bytes = f"select_bitonic_{width}", BITONIC_THREADS, slots * key_bytes
+        self._launch(kernel, queries, threads, shared_bytes, arguments)
 
-    def _launch(self, name: str, blocks: int, threads: int, shared_bytes: int, *args: Any) -> None:
-        self._launcher.launch(name, (blocks, 1, 1), (threads, 1, 1), shared_bytes, args)
+    def _launch(self, name: str, blocks: int, threads: int, shared_bytes: int, arguments: ctypes.Structure) -> None:
+        self._launcher.launch(name, (blocks, 1, 1), (threads, 1, 1), shared_bytes, (arguments,))
 
 
 # Sources: A045 to A051.
@@ -320,33 +295,30 @@ class Baseline:
         chunk = max(1, BASELINE_MATRIX_BYTES // max(1, 4 * count))
         for start in range(0, batch, chunk):
             rows = slice(start, min(start + chunk, batch))
-            own = rows.stop - rows.start
-            matrix = torch.zeros((own, count), dtype=torch.float32, device=terms.device)
+            queries = rows.stop - rows.start
+            matrix = torch.zeros((queries, count), dtype=torch.float32, device=terms.device)
             if max_terms:
+                arguments = BASELINE.fill(
+                    max_terms=max_terms,
+                    k1=k1,
+                    b=b,
+                    average_length=average_length,
+                    document_count=count,
+                    terms=terms[rows],
+                    multiplicities=multiplicities[rows],
+                    offsets=offsets,
+                    documents=documents,
+                    frequencies=frequencies,
+                    lengths=lengths,
+                    idf=idf,
+                    scores=matrix,
+                )
                 self._launcher.launch(
-                    "baseline_score",
-                    (own, max_terms, 1),
-                    (BASELINE_SCORE_THREADS, 1, 1),
-                    0,
-                    (
-                        c_int32(max_terms),
-                        c_double(k1),
-                        c_double(b),
-                        c_double(average_length),
-                        c_int64(count),
-                        terms[rows],
-                        multiplicities[rows],
-                        offsets,
-                        documents,
-                        frequencies,
-                        lengths,
-                        idf,
-                        matrix,
-                    ),
+                    "baseline_score", (queries, max_terms, 1), (BASELINE_SCORE_THREADS, 1, 1), 0, (arguments,)
                 )
             self._launcher.launch(
                 f"baseline_select_{merge}_{slots}",
-                (own, 1, 1),
+                (queries, 1, 1),
                 (BASELINE_SLOTS[slots], 1, 1),
                 0,
                 (c_int32(k), c_int64(count), matrix, scores[rows], best[rows]),

@@ -87,7 +87,7 @@ Warp warps[MAX_WARPS];
 Block block;
 Launch current;
 
-std::string place(const uint3 &at) {
+std::string text_of(const uint3 &at) {
     return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
 }
 
@@ -99,8 +99,8 @@ std::string hex(unsigned mask) {
 
 Thread &thread_at(const Warp &warp, unsigned lane) { return threads[(&warp - warps) * LANES + lane]; }
 
-FANRANK_PER_THREAD Thread *own;
-Thread &self() { return *own; }
+FANRANK_PER_THREAD Thread *running;
+Thread &self() { return *running; }
 
 // What `fibers.h` and `os_threads.h` define: how a thread is woken, how it waits, how it is stopped for good.
 void wake(Warp &warp, unsigned lanes);
@@ -114,17 +114,17 @@ void suspend(Guard &guard);
 std::atomic<std::uint32_t> lock_word;
 
 struct Guard {
-    bool held = true;
+    bool locked = true;
     Guard() {
         while (lock_word.exchange(1, std::memory_order_acquire)) lock_word.wait(1);
     }
     void release() {
-        held = false;
+        locked = false;
         lock_word.store(0, std::memory_order_release);
         lock_word.notify_one();
     }
     ~Guard() {
-        if (held) release();
+        if (locked) release();
     }
 };
 
@@ -166,7 +166,7 @@ void set_deadlock() {
                 unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
                 if (thread_at(warps[w], lane).mask == thread.mask) present |= 1u << lane;
             }
-            example = "; thread " + place(thread.index) + " waits at " +
+            example = "; thread " + text_of(thread.index) + " waits at " +
                       EXCHANGE_NAMES[static_cast<int>(thread.kind)] + " with mask " + hex(thread.mask) +
                       " for the lanes " + hex(thread.mask & warps[w].live & ~present);
         }
@@ -178,7 +178,7 @@ void set_deadlock() {
 }
 
 [[noreturn]] void fail(Guard &guard, const std::string &message) {
-    set_error("thread " + place(self().index) + ": " + message);
+    set_error("thread " + text_of(self().index) + ": " + message);
     static_cast<void>(guard);
     stop();
 }

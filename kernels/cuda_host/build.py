@@ -104,9 +104,9 @@ def build(
             # Never instrumented: the runtime tells ThreadSanitizer itself what orders what.
             unit = folder / "runtime.cpp"
             unit.write_text(f'#include "{RUNTIME}"\n')
-            made = folder / "runtime.o"
-            _run([cxx, *flags, "-c", str(unit), "-o", str(made)])
-            made.replace(runtime)
+            output = folder / "runtime.o"
+            _run([cxx, *flags, "-c", str(unit), "-o", str(output)])
+            output.replace(runtime)
 
         units = []
         for i, (path, text) in enumerate(zip(paths, texts, strict=True)):
@@ -119,10 +119,10 @@ def build(
                 + "}\n"
             )
             units.append(str(unit))
-        made = folder / library.name
+        output = folder / library.name
         instrument = ["-fsanitize=thread"] if sanitize else []
-        _run([cxx, *flags, *search, *instrument, "-shared", *units, str(runtime), "-o", str(made)])
-        made.replace(library)
+        _run([cxx, *flags, *search, *instrument, "-shared", *units, str(runtime), "-o", str(output)])
+        output.replace(library)
     return library
 
 
@@ -177,10 +177,10 @@ def sanitizer_library() -> Path:
     done = subprocess.run(
         [cxx, "-print-file-name=libtsan.so"], capture_output=True, text=True, env=_environment(), check=False
     )
-    found = Path(done.stdout.strip())
-    if not found.is_absolute() or not found.exists():
+    library = Path(done.stdout.strip())
+    if not library.is_absolute() or not library.exists():
         raise BackendUnavailableError(f"{cxx} has no ThreadSanitizer; install libtsan (Debian: apt install libtsan2)")
-    return found.resolve()
+    return library.resolve()
 
 
 def _fixed_addresses() -> list[str]:
@@ -215,7 +215,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _preprocess(cxx: str, path: Path, flags: Sequence[str]) -> str:
-    """The source with its headers, without comments and macros, kernels marked: what the cache's key is made of."""
+    """The source with its headers, without comments and macros, kernels marked: what the cache's key is output of."""
     marks = [f"-D__global__={MARKER}", "-D__launch_bounds__(...)="]
     return _run([cxx, "-E", "-x", "c++", "-std=c++20", *marks, *flags, str(path)])
 
@@ -233,21 +233,21 @@ def _edited(
 ) -> tuple[list[Path], list[Path]]:
     """Copies of the sources, their folders' headers and the include folders, with the edits applied."""
     folders = dict.fromkeys([path.parent for path in paths] + list(includes))
-    places = {folder: root / str(i) for i, folder in enumerate(folders)}
-    for folder, place in places.items():
+    copies = {folder: root / str(i) for i, folder in enumerate(folders)}
+    for folder, copy in copies.items():
         for file in folder.rglob("*"):
             if file.suffix in (".cu", ".cuh", ".h", ".hpp") and file.is_file():
-                target = place / file.relative_to(folder)
+                target = copy / file.relative_to(folder)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
     for path in paths:
-        shutil.copyfile(path, places[path.parent] / path.name)
+        shutil.copyfile(path, copies[path.parent] / path.name)
     for name, old, new in edits:
-        found = [file for file in root.rglob(name) if file.is_file()]
-        if len(found) != 1:
-            raise ParameterError(f"an edit names {name}, of which the sources have {len(found)}")
-        text = found[0].read_text()
+        files = [file for file in root.rglob(name) if file.is_file()]
+        if len(files) != 1:
+            raise ParameterError(f"an edit names {name}, of which the sources have {len(files)}")
+        text = files[0].read_text()
         if text.count(old) != 1:
             raise ParameterError(f"an edit's text must stand once in {name}, not {text.count(old)} times: {old!r}")
-        found[0].write_text(text.replace(old, new))
-    return [places[path.parent] / path.name for path in paths], [places[path] for path in includes]
+        files[0].write_text(text.replace(old, new))
+    return [copies[path.parent] / path.name for path in paths], [copies[path] for path in includes]

@@ -159,9 +159,9 @@ unsigned draw(unsigned bound) {
 }
 
 void run_lane(Warp &warp, unsigned lane) {
-    own = &thread_at(warp, lane);
-    threadIdx = own->index;
-    resume(*own);
+    running = &thread_at(warp, lane);
+    threadIdx = running->index;
+    resume(*running);
 }
 
 // Resumes each lane that is runnable now, once.

@@ -35,8 +35,10 @@ class KernelFault(FanrankError, RuntimeError):
     """A kernel broke a rule of its device: a deadlock, a bad mask, a write outside its shared memory."""
 
 
-class _Given(ctypes.Structure):
-    _fields_ = (("kind", ctypes.c_char), ("size", ctypes.c_uint8), ("element", ctypes.c_uint8))
+class _Passed(ctypes.Structure):
+    """`Parameter` of shim.h: what an argument is."""
+
+    _fields_ = (("kind", ctypes.c_char), ("size", ctypes.c_uint16), ("element", ctypes.c_uint8))
 
 
 class HostLauncher:
@@ -72,18 +74,18 @@ class HostLauncher:
         """Run the kernel ``extern "C"`` `name` to its end, on `grid` blocks of `block` threads (x, y, z).
 
         `shared_bytes` is the dynamic shared memory of a block. `args`: CPU tensors (contiguous; passed as data
-        pointers), None (a null pointer) and ctypes scalars; their number, kinds and sizes must be those of the kernel's
-        parameters. A tensor's elements must be as large as what the parameter points to, unless either is a byte, a
-        vector or a structure.
+        pointers), None (a null pointer), ctypes scalars and ctypes structures (passed by value). Their number, kinds
+        and sizes must be those of the kernel's parameters. A tensor's elements must be as large as what the parameter
+        points to, unless either is a byte, a vector or a structure.
         """
         if self.order not in ORDERS:
             raise ParameterError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if shared_bytes < 0:
             raise ParameterError(f"shared_bytes must not be negative, got {shared_bytes}")
-        given = (_Given * max(1, len(args)))()
+        passed = (_Passed * max(1, len(args)))()
         slots: list[Any] = []
         for i, argument in enumerate(args):
-            value, given[i] = _slot(argument, f"kernel {name}: argument {i}")
+            value, passed[i] = _slot(argument, f"kernel {name}: argument {i}")
             slots.append(value)
         pointers = (ctypes.c_void_p * max(1, len(args)))(*(ctypes.addressof(slot) for slot in slots))
         message = ctypes.create_string_buffer(4096)
@@ -94,7 +96,7 @@ class HostLauncher:
             ctypes.c_uint64(shared_bytes),
             ctypes.c_uint32(len(args)),
             pointers,
-            given,
+            passed,
             ctypes.c_int32(ORDERS[self.order]),
             ctypes.c_uint64(self.seed),
             message,
@@ -110,18 +112,20 @@ def _triple(values: tuple[int, int, int], what: str) -> ctypes.Array[ctypes.c_ui
     return (ctypes.c_uint32 * 3)(*values)
 
 
-def _slot(argument: Any, where: str) -> tuple[Any, _Given]:
+def _slot(argument: Any, where: str) -> tuple[Any, _Passed]:
     """(a ctypes object that holds the argument, what it is)."""
     if argument is None:
-        return ctypes.c_void_p(), _Given(b"p", 8, 0)
+        return ctypes.c_void_p(), _Passed(b"p", 8, 0)
     if isinstance(argument, torch.Tensor):
         if argument.device.type != "cpu":
             raise ParameterError(f"{where}: the tensor is on {argument.device}, not on the CPU")
         if not argument.is_contiguous():
             raise ParameterError(f"{where}: the tensor is not contiguous")
-        return ctypes.c_void_p(argument.data_ptr()), _Given(b"p", 8, argument.element_size())
+        return ctypes.c_void_p(argument.data_ptr()), _Passed(b"p", 8, argument.element_size())
     if isinstance(argument, INTEGERS):
-        return argument, _Given(b"i", ctypes.sizeof(argument), 0)
+        return argument, _Passed(b"i", ctypes.sizeof(argument), 0)
     if isinstance(argument, FLOATS):
-        return argument, _Given(b"f", ctypes.sizeof(argument), 0)
+        return argument, _Passed(b"f", ctypes.sizeof(argument), 0)
+    if isinstance(argument, ctypes.Structure):
+        return argument, _Passed(b"s", ctypes.sizeof(argument), 0)
     raise ParameterError(f"{where}: must be a tensor, None or a ctypes scalar, got {type(argument).__name__}")

@@ -52,7 +52,7 @@ struct Team {
     explicit Team(unsigned count) {
         for (unsigned i = 0; i < count; ++i)
             members.emplace_back([this, i] {
-                own = &threads[i];
+                running = &threads[i];
                 threadIdx = threads[i].index;
                 for (std::uint32_t seen = 0;;) {
                     generation.wait(seen, std::memory_order_acquire);

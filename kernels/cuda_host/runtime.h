@@ -82,6 +82,7 @@ struct Shared {
 
 std::string kind_of(char kind, unsigned size) {
     if (kind == 'p') return "a pointer";
+    if (kind == 's') return "a structure of " + std::to_string(size) + " bytes";
     const char *what = kind == 'f' ? "a floating-point number of " : "an integer of ";
     return what + std::to_string(size) + " bytes";
 }
@@ -179,7 +180,7 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
                           " bytes of dynamic shared memory, at byte " + std::to_string(*trespass);
         }
         if (block.failed) {
-            message = who + ", block " + place(blockIdx) + ": " + block.error;
+            message = who + ", block " + text_of(blockIdx) + ": " + block.error;
 #ifndef FANRANK_CUDA_THREADS
             for (unsigned f = 0; f < fibers; ++f) make_fiber(f);
 #endif

@@ -22,6 +22,8 @@
 #define __device__
 #define __host__
 #define __constant__
+#define __grid_constant__
+// In a template g++ ignores the section, and the array is neither poisoned nor watched: declare none there.
 #define __shared__ static __attribute__((section("fanrank_shared")))
 #define __forceinline__ inline __attribute__((always_inline))
 #ifndef FANRANK_CUDA_RUNTIME  // libstdc++ spells an attribute so
@@ -110,8 +112,8 @@ inline T update(T *address, F next) {
 
 // What a kernel parameter takes; `element` is the size of what a pointer points to, 0 where any will do.
 struct Parameter {
-    char kind;  // 'p' pointer, 'i' integer, 'f' floating point
-    std::uint8_t size;
+    char kind;  // 'p' pointer, 'i' integer, 'f' floating point, 's' structure by value
+    std::uint16_t size;
     std::uint8_t element;
 };
 
@@ -134,8 +136,12 @@ constexpr Parameter describe() {
             return {'p', sizeof(T), sizeof(Element)};
         else
             return {'p', sizeof(T), 0};
+    } else if constexpr (std::is_class_v<T>) {
+        static_assert(std::is_trivially_copyable_v<T>, "a structure is passed as its bytes");
+        static_assert(sizeof(T) <= 4096, "the parameters of a kernel take 4,096 bytes at most");
+        return {'s', sizeof(T), 0};
     } else {
-        static_assert(std::is_arithmetic_v<T>, "a kernel takes pointers, integers, float and double");
+        static_assert(std::is_arithmetic_v<T>, "a kernel takes pointers, integers, float, double and structures");
         return {std::is_floating_point_v<T> ? 'f' : 'i', sizeof(T), 0};
     }
 }
@@ -159,7 +165,7 @@ Entry entry(const char *name, void (*kernel)(A...)) {
 
 struct Registration {
     Entry entry;
-    explicit Registration(Entry own) : entry(own) { add(&entry); }
+    explicit Registration(Entry kernel) : entry(kernel) { add(&entry); }
 };
 
 }  // namespace fanrank_host

@@ -26,13 +26,13 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     if not lists:
         return
     _borders[(lists, triton.cdiv(work.max_tiles + 1, settings.borders))](
-        work.words,
-        work.sizes,
-        work.list_segment,
-        work.list_start,
-        work.list_length,
-        work.list_cuts,
-        buffers.cuts,
+        words=work.words,
+        sizes=work.sizes,
+        list_segment=work.list_segment,
+        list_start=work.list_start,
+        list_length=work.list_length,
+        list_cuts=work.list_cuts,
+        cuts=buffers.cuts,
         TILE_BITS=work.tile_bits,
         BORDERS=settings.borders,
         num_warps=settings.border_warps,
@@ -40,13 +40,13 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     if not work.max_tiles:
         return
     _maxima[(lists, triton.cdiv(work.max_tiles, settings.tiles))](
-        work.quanta,
-        work.sizes,
-        work.list_segment,
-        work.list_start,
-        work.list_cuts,
-        buffers.cuts,
-        buffers.maxima,
+        quanta=work.quanta,
+        sizes=work.sizes,
+        list_segment=work.list_segment,
+        list_start=work.list_start,
+        list_cuts=work.list_cuts,
+        cuts=buffers.cuts,
+        maxima=buffers.maxima,
         TILE_BITS=work.tile_bits,
         LONG=work.long_quanta,
         TILES=settings.tiles,
@@ -67,35 +67,35 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     ]
 )
 def _borders(
-    words,
-    sizes,
-    list_segment,
-    list_start,
-    list_length,
-    list_cuts,
-    cuts,
+    words,  # [S] int64, address of int32 [postings] (bits of uint32)
+    sizes,  # [S] int32, documents
+    list_segment,  # [L] int32
+    list_start,  # [L] int64, first posting
+    list_length,  # [L] int32
+    list_cuts,  # [L] int64, the list's row in `cuts`
+    cuts,  # [cuts] int32, written
     TILE_BITS: tl.constexpr,
     BORDERS: tl.constexpr,
 ):
-    number = tl.program_id(0)
-    segment = tl.load(list_segment + number)
+    list_number = tl.program_id(0)
+    segment = tl.load(list_segment + list_number)
     tiles = (tl.load(sizes + segment) + ((1 << TILE_BITS) - 1)) >> TILE_BITS
     begin = tl.program_id(1) * BORDERS
     if begin <= tiles:
         border = begin + tl.arange(0, BORDERS)
-        length = tl.load(list_length + number)
-        own = tl.load(words + segment).to(tl.pointer_type(tl.int32)) + tl.load(list_start + number)
+        length = tl.load(list_length + list_number)
+        list_words = tl.load(words + segment).to(tl.pointer_type(tl.int32)) + tl.load(list_start + list_number)
         low = tl.zeros((BORDERS,), tl.int32)
         high = tl.zeros((BORDERS,), tl.int32) + length
         span = length
         while span > 0:
             middle = (low + high) // 2
-            document = tl.load(own + middle, mask=low < high, other=0) & _DOCUMENT
+            document = tl.load(list_words + middle, mask=low < high, other=0) & _DOCUMENT
             before = (low < high) & ((document >> TILE_BITS) < border)
             low = tl.where(before, middle + 1, low)
             high = tl.where(before, high, middle)
             span = span // 2
-        tl.store(cuts + tl.load(list_cuts + number) + border, low, mask=border <= tiles)
+        tl.store(cuts + tl.load(list_cuts + list_number) + border, low, mask=border <= tiles)
 
 
 @triton.jit(
@@ -110,33 +110,33 @@ def _borders(
     ]
 )
 def _maxima(
-    quanta,
-    sizes,
-    list_segment,
-    list_start,
-    list_cuts,
-    cuts,
-    maxima,
+    quanta,  # [S] int64, address of int32 [postings], or int64 if LONG
+    sizes,  # [S] int32, documents
+    list_segment,  # [L] int32
+    list_start,  # [L] int64, first posting
+    list_cuts,  # [L] int64, the list's row in `cuts` and `maxima`
+    cuts,  # [cuts] int32
+    maxima,  # [cuts] int64, written
     TILE_BITS: tl.constexpr,
     LONG: tl.constexpr,
     TILES: tl.constexpr,
     POSTINGS: tl.constexpr,
 ):
-    number = tl.program_id(0)
-    segment = tl.load(list_segment + number)
+    list_number = tl.program_id(0)
+    segment = tl.load(list_segment + list_number)
     tiles = (tl.load(sizes + segment) + ((1 << TILE_BITS) - 1)) >> TILE_BITS
     first = tl.program_id(1) * TILES
     if first < tiles:
         tile = first + tl.arange(0, TILES)
         live = tile < tiles
-        row = tl.load(list_cuts + number) + tile
+        row = tl.load(list_cuts + list_number) + tile
         begin = tl.load(cuts + row, mask=live, other=0)
         length = tl.load(cuts + row + 1, mask=live, other=0) - begin
-        own = tl.load(quanta + segment).to(tl.pointer_type(tl.int64 if LONG else tl.int32))
-        own += tl.load(list_start + number)
+        list_quanta = tl.load(quanta + segment).to(tl.pointer_type(tl.int64 if LONG else tl.int32))
+        list_quanta += tl.load(list_start + list_number)
         largest = tl.zeros((TILES,), tl.int64)
         for start in range(0, tl.max(length), POSTINGS):
-            place = start + tl.arange(0, POSTINGS)[None, :]
-            value = tl.load(own + begin[:, None] + place, mask=place < length[:, None], other=0)
+            column = start + tl.arange(0, POSTINGS)[None, :]
+            value = tl.load(list_quanta + begin[:, None] + column, mask=column < length[:, None], other=0)
             largest = tl.maximum(largest, tl.max(tl.abs(value.to(tl.int64)), axis=1))
         tl.store(maxima + row, largest, mask=live)

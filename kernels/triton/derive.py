@@ -30,16 +30,16 @@ def launch(postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torc
         return
     numbers = (formula.k1, formula.b, formula.delta, formula.scale)
     _derive[(triton.cdiv(count, settings.block),)](
-        postings.words,
-        postings.words if postings.frequencies is None else postings.frequencies,
-        postings.offsets,
-        postings.lengths,
-        idf,
-        quanta,
-        halves(*numbers, *formula.weights, *formula.average_lengths),
-        count,
-        terms,
-        postings.lengths.shape[1],
+        words=postings.words,
+        frequencies=postings.words if postings.frequencies is None else postings.frequencies,
+        offsets=postings.offsets,
+        lengths=postings.lengths,
+        idf=idf,
+        quanta=quanta,
+        numbers=halves(*numbers, *formula.weights, *formula.average_lengths),
+        count=count,
+        terms=terms,
+        size=postings.lengths.shape[1],
         FIELDS=len(formula.weights) if formula.fielded else 1,
         ALL_FIELDS=len(formula.weights),
         STORED=postings.frequencies is not None,
@@ -89,16 +89,16 @@ def _frequency(words, frequencies, posting, count, live, FIELD: tl.constexpr, ST
 
 @triton.jit(do_not_specialize=["count", "terms", "size"])
 def _derive(
-    words,
-    frequencies,
-    offsets,
-    lengths,
-    idf,
-    quanta,
-    numbers,
-    count,
-    terms,
-    size,
+    words,  # [postings] int32 (bits of uint32): document | frequency << DOCUMENT_BITS
+    frequencies,  # [fields, postings] int32 if STORED
+    offsets,  # [terms + 1] int64
+    lengths,  # [fields, documents] int32
+    idf,  # [terms] float64
+    quanta,  # [postings] int32 or int64, written
+    numbers,  # `_halves` of k1, b, delta, scale, weights, average lengths
+    count,  # int32, postings
+    terms,  # int32
+    size,  # int32, documents
     FIELDS: tl.constexpr,
     ALL_FIELDS: tl.constexpr,
     STORED: tl.constexpr,

@@ -1,9 +1,14 @@
 """Score blocks and emit their candidates.
 
-Triton cannot scatter into shared memory. So each of a fixed number of programs owns one tile of sums in global memory
-(the slab, small enough for the L2 cache), and takes block after block: it adds the postings by integer atomics, reads
-the tile back, clears it for the next block and selects in registers. No sum leaves the cache, and a batch is one
-launch. Where a query decays, sums turn into the bits of positive doubles as the tile is read back.
+Triton cannot scatter into shared memory. Instead, each of a fixed number of programs owns one tile of sums in global
+memory. These tiles are the slab; it is small enough for the L2 cache. A program takes block after block: it adds the
+postings by integer atomics, reads the tile back, clears it for the next block, and selects in registers. No sum leaves
+the cache, and a batch is one launch. Where a query decays, the sums become the bits of positive doubles as the tile is
+read back.
+
+Arguments of kernels are written one a line, and not bundled in NamedTuples. Triton specialises what lies in a tuple by
+value and by alignment whatever `do_not_specialize` says (3.4 and 3.9 do), so bundled arguments would compile the kernel
+anew for tensors that are aligned in another way, and change its registers.
 """
 
 from __future__ import annotations
@@ -54,39 +59,38 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
     sums = torch.zeros(programs * tile, dtype=dtype, device=device)
     matched = torch.zeros(programs * tile if work.signed else 0, dtype=torch.uint8, device=device)
     _score[(programs,)](
-        work.blocks,
-        len(work.sizes),
-        work.words,
-        work.quanta,
-        work.sizes,
-        work.firsts,
-        work.block_offset,
-        work.unit_offset,
-        work.list_start,
-        work.list_cuts,
-        work.unit_query,
-        work.unit_slots,
-        work.unit_filter,
-        work.unit_low,
-        work.unit_high,
-        work.slot_list,
-        work.slot_weight,
-        work.query_k,
-        work.query_wide,
-        work.candidate_offset,
-        work.times,
-        work.latest,
-        work.query_now,
-        work.query_rate,
-        work.decay_table,
-        buffers.cuts,
-        buffers.maxima,
-        buffers.floors,
-        buffers.counts,
-        buffers.keys,
-        buffers.documents,
-        sums,
-        matched,
+        blocks=work.blocks,
+        segments=len(work.sizes),
+        words=work.words,
+        quanta=work.quanta,
+        firsts=work.firsts,
+        block_offset=work.block_offset,
+        unit_offset=work.unit_offset,
+        list_start=work.list_start,
+        list_cuts=work.list_cuts,
+        unit_query=work.unit_query,
+        unit_slots=work.unit_slots,
+        unit_filter=work.unit_filter,
+        unit_low=work.unit_low,
+        unit_high=work.unit_high,
+        slot_list=work.slot_list,
+        slot_weight=work.slot_weight,
+        query_k=work.query_k,
+        query_wide=work.query_wide,
+        candidate_offset=work.candidate_offset,
+        times=work.times,
+        latest=work.latest,
+        query_now=work.query_now,
+        query_rate=work.query_rate,
+        decay_table=work.decay_table,
+        cuts=buffers.cuts,
+        maxima=buffers.maxima,
+        floors=buffers.floors,
+        counts=buffers.counts,
+        keys=buffers.keys,
+        documents=buffers.documents,
+        sums=sums,
+        matched=matched,
         TILE_BITS=work.tile_bits,
         WIDE=wide,
         SIGNED=work.signed,
@@ -109,7 +113,6 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
     do_not_specialize_on_alignment=[
         "words",
         "quanta",
-        "sizes",
         "firsts",
         "block_offset",
         "unit_offset",
@@ -142,39 +145,46 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
     ],
 )
 def _score(
-    blocks,
-    segments,
-    words,
-    quanta,
-    sizes,
-    firsts,
-    block_offset,
-    unit_offset,
-    list_start,
-    list_cuts,
-    unit_query,
-    unit_slots,
-    unit_filter,
-    unit_low,
-    unit_high,
-    slot_list,
-    slot_weight,
-    query_k,
-    query_wide,
-    candidate_offset,
-    times,
-    latest,
-    query_now,
-    query_rate,
-    decay_table,
-    cuts,
-    maxima,
-    floors,
-    counts,
-    keys,
-    documents,
-    sums,
-    matched,
+    blocks,  # int32
+    segments,  # int32, S
+    # Segments.
+    words,  # [S] int64, address of int32 [postings] (bits of uint32): document | frequency << DOCUMENT_BITS
+    quanta,  # [S] int64, address of int32 [postings], or int64 if LONG
+    firsts,  # [S] int64, number of the first document
+    block_offset,  # [S + 1] int64
+    unit_offset,  # [S + 1] int32
+    # Lists.
+    list_start,  # [L] int64, first posting
+    list_cuts,  # [L] int64, the list's row in `cuts` and `maxima`
+    # Units and their slots.
+    unit_query,  # [U] int32
+    unit_slots,  # [U + 1] int64
+    unit_filter,  # [U] int64, address of int32 [ceil(documents / 32)], or 0
+    unit_low,  # [U] int32, first document of the segment that counts
+    unit_high,  # [U] int32, the document after the last that counts
+    slot_list,  # [slots] int32
+    slot_weight,  # [slots] int32
+    # Queries.
+    query_k,  # [Q] int32
+    query_wide,  # [Q] uint8
+    candidate_offset,  # [Q + 1] int64
+    # Decay. Read where DECAYS alone.
+    times,  # [S] int64, address of float64 [documents]
+    latest,  # [S] int64, address of float64 [tiles]
+    query_now,  # [Q] float64
+    query_rate,  # [Q] float64, 0 for a query that does not decay
+    decay_table,  # [1 << PART_BITS] int32
+    # Buffers.
+    cuts,  # [cuts] int32
+    maxima,  # [cuts] int64
+    floors,  # [Q] int64, raised
+    counts,  # [Q] int32, raised
+    keys,  # [candidates] int64, written
+    documents,  # [candidates] int32 if WIDE, written
+    # The slab.
+    sums,  # [programs, TILE] int64 if WIDE, else int32; zero before and after
+    matched,  # [programs, TILE] uint8 if SIGNED; zero before and after
+    # Constants of the launch.
     TILE_BITS: tl.constexpr,
     WIDE: tl.constexpr,
     SIGNED: tl.constexpr,
@@ -191,7 +201,7 @@ def _score(
     sums += tl.program_id(0).to(tl.int64) * TILE
     matched += tl.program_id(0).to(tl.int64) * TILE
     for turn in range(tl.program_id(0), blocks, tl.num_programs(0)):
-        # Where scores decay the youngest documents come first: they raise the floors that old tiles must reach.
+        # Where scores decay the youngest documents come first: they raise the thresholds that old tiles must reach.
         block = blocks - 1 - turn if DECAYS else turn
         segment = _segment_of(block_offset, block, segments)
         unit_begin = tl.load(unit_offset + segment)
@@ -214,17 +224,17 @@ def _score(
             postings, bound = _bound(
                 slot_begin, slot_end, tile, list_cuts, slot_list, slot_weight, cuts, maxima, BOUNDED
             )
-            # Other programs raise the floor meanwhile: past the first-level cache, which would keep an old one.
-            floor = tl.load(floors + query, cache_modifier=".cg")
+            # Other programs raise the threshold meanwhile. The first-level cache would keep an old one.
+            threshold = tl.load(floors + query, cache_modifier=".cg")
             if DECAYS:
                 now = tl.load(query_now + query)
                 rate = tl.load(query_rate + query)
-                own_times = tl.load(times + segment).to(tl.pointer_type(tl.float64))
+                segment_times = tl.load(times + segment).to(tl.pointer_type(tl.float64))
                 if rate != 0.0:
-                    own_latest = tl.load(latest + segment).to(tl.pointer_type(tl.float64))
-                    bound = _decayed(bound, tl.load(own_latest + tile), now, rate, decay_table)
+                    segment_latest = tl.load(latest + segment).to(tl.pointer_type(tl.float64))
+                    bound = _decayed(bound, tl.load(segment_latest + tile), now, rate, decay_table)
             bitmap = tl.load(unit_filter + unit)
-            if (postings > 0) & (bound >= floor):
+            if (postings > 0) & (bound >= threshold):
                 passes = _any_passes(bitmap, low, high, TILE_BITS)
                 if passes:
                     _accumulate(
@@ -252,7 +262,7 @@ def _score(
                         low,
                         high,
                         bitmap,
-                        floor,
+                        threshold,
                         k,
                         tl.load(firsts + segment),
                         tl.load(candidate_offset + query),
@@ -260,7 +270,7 @@ def _score(
                         counts + query,
                         keys,
                         documents,
-                        own_times if DECAYS else None,
+                        segment_times if DECAYS else None,
                         now if DECAYS else None,
                         rate if DECAYS else None,
                         decay_table,
@@ -290,7 +300,17 @@ def _segment_of(block_offset, block, segments):
 
 
 @triton.jit
-def _bound(slot_begin, slot_end, tile, list_cuts, slot_list, slot_weight, cuts, maxima, BOUNDED: tl.constexpr):
+def _bound(
+    slot_begin,  # int64, the unit's first slot
+    slot_end,  # int64, the slot after its last
+    tile,  # int32
+    list_cuts,  # [L] int64
+    slot_list,  # [slots] int32
+    slot_weight,  # [slots] int32
+    cuts,  # [cuts] int32
+    maxima,  # [cuts] int64
+    BOUNDED: tl.constexpr,
+):
     """How many postings the unit has in the tile, and the most that they can add up to."""
     postings = tl.full((), 0, tl.int32)
     bound = tl.full((), 0, tl.int64)
@@ -329,30 +349,30 @@ def _decay_tile(score, eligible, times, now, rate, table):
 @triton.jit
 def _any_passes(bitmap, low, high, TILE_BITS: tl.constexpr):
     """Whether the filter's words of the tile hold any bit; a bit outside [low, high) may say so too."""
-    found = bitmap == 0
+    passes = bitmap == 0
     if bitmap != 0:
         WORDS: tl.constexpr = 1 << (TILE_BITS - 5)
         word = (low >> TILE_BITS) * WORDS + tl.arange(0, WORDS)
         live = (word >= (low >> 5)) & (word < ((high + 31) >> 5))
         bits = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + word, mask=live, other=0)
-        found = tl.max((bits != 0).to(tl.int32)) > 0
-    return found
+        passes = tl.max((bits != 0).to(tl.int32)) > 0
+    return passes
 
 
 @triton.jit
 def _accumulate(
-    slot_begin,
-    slot_end,
-    tile,
-    words,
-    quanta,
-    list_start,
-    list_cuts,
-    slot_list,
-    slot_weight,
-    cuts,
-    sums,
-    matched,
+    slot_begin,  # int64, the unit's first slot
+    slot_end,  # int64, the slot after its last
+    tile,  # int32
+    words,  # [postings] int32
+    quanta,  # [postings] int64 if LONG, else int32
+    list_start,  # [L] int64
+    list_cuts,  # [L] int64
+    slot_list,  # [slots] int32
+    slot_weight,  # [slots] int32
+    cuts,  # [cuts] int32
+    sums,  # [TILE] int64 if WIDE, else int32; raised
+    matched,  # [TILE] uint8 if SIGNED; set to 1
     TILE_BITS: tl.constexpr,
     WIDE: tl.constexpr,
     SIGNED: tl.constexpr,
@@ -362,16 +382,16 @@ def _accumulate(
     for start in range(slot_begin, slot_end, SLOTS):
         slot = start + tl.arange(0, SLOTS)
         live = slot < slot_end
-        number = tl.load(slot_list + slot, mask=live, other=0)
-        row = tl.load(list_cuts + number, mask=live, other=0) + tile
+        list_number = tl.load(slot_list + slot, mask=live, other=0)
+        row = tl.load(list_cuts + list_number, mask=live, other=0) + tile
         begin = tl.load(cuts + row, mask=live, other=0)
         length = tl.load(cuts + row + 1, mask=live, other=0) - begin
-        first = tl.load(list_start + number, mask=live, other=0) + begin
+        first = tl.load(list_start + list_number, mask=live, other=0) + begin
         weight = tl.load(slot_weight + slot, mask=live, other=0).to(tl.int64 if WIDE else tl.int32)
         for offset in range(0, tl.max(length), POSTINGS):
-            place = offset + tl.arange(0, POSTINGS)[None, :]
-            present = place < length[:, None]
-            posting = first[:, None] + place
+            column = offset + tl.arange(0, POSTINGS)[None, :]
+            present = column < length[:, None]
+            posting = first[:, None] + column
             document = tl.load(words + posting, mask=present, other=0) & _DOCUMENT
             value = tl.load(quanta + posting, mask=present, other=0).to(weight.dtype) * weight[:, None]
             local = document & ((1 << TILE_BITS) - 1)
@@ -382,24 +402,24 @@ def _accumulate(
 
 @triton.jit
 def _emit(
-    tile,
-    low,
-    high,
-    bitmap,
-    floor,
-    k,
-    first,
-    room,
-    query_floor,
-    query_count,
-    keys,
-    documents,
-    times,
-    now,
-    rate,
-    decay_table,
-    sums,
-    matched,
+    tile,  # int32
+    low,  # int32, first document of the segment that counts
+    high,  # int32, the document after the last that counts
+    bitmap,  # int64, address of int32 [ceil(documents / 32)], or 0
+    threshold,  # int64
+    k,  # int32
+    first,  # int64, number of the segment's first document
+    room,  # int64, where the query's candidates begin
+    query_threshold,  # [1] int64, raised
+    query_count,  # [1] int32, raised
+    keys,  # [candidates] int64, written
+    documents,  # [candidates] int32 if WIDE, written
+    times,  # [documents of the segment] float64 if DECAYS
+    now,  # float64 if DECAYS, seconds
+    rate,  # float64 if DECAYS, ticks a second
+    decay_table,  # [1 << PART_BITS] int32
+    sums,  # [TILE] int64 if WIDE, else int32; cleared
+    matched,  # [TILE] uint8 if SIGNED; cleared
     TILE_BITS: tl.constexpr,
     WIDE: tl.constexpr,
     SIGNED: tl.constexpr,
@@ -407,7 +427,7 @@ def _emit(
     CHUNK: tl.constexpr,
     RAISES: tl.constexpr,
 ):
-    """Emit the k best of the tile and raise the floor to the k-th; leaves the slab cleared."""
+    """Emit the k best of the tile and raise the threshold to the k-th; leaves the slab cleared."""
     TILE: tl.constexpr = 1 << TILE_BITS
     local = tl.arange(0, TILE)
     # The atomics were done in the second-level cache.
@@ -423,32 +443,32 @@ def _emit(
         eligible = eligible & (((word >> (document & 31)) & 1) != 0)
     if DECAYS:
         score = _decay_tile(score, eligible, times + document, now, rate, decay_table)
-    least = floor if WIDE else tl.minimum(tl.maximum(floor, _INT32_MIN), _INT32_MAX).to(tl.int32)
-    score = tl.where(eligible & (score >= least), score, ABSENT)
-    found = tl.sum((score != ABSENT).to(tl.int32))
-    # Where the tile is smaller than the program, several threads hold one place: all must have read before one writes.
+    lowest = threshold if WIDE else tl.minimum(tl.maximum(threshold, _INT32_MIN), _INT32_MAX).to(tl.int32)
+    score = tl.where(eligible & (score >= lowest), score, ABSENT)
+    count = tl.sum((score != ABSENT).to(tl.int32))
+    # Where the tile is smaller than the program, several threads hold one document: all must read before one writes.
     tl.debug_barrier()
-    if found > 0:
+    if count > 0:
         tl.store(sums + local, score)
         level = tl.min(tl.where(score == ABSENT, HIGHEST, score))
         surplus = tl.full((), 0, tl.int32)
-        if found >= k:
-            # `reached` documents, at least k, score `threshold` or more; none scores more than `most`.
-            threshold = level.to(tl.int64)
-            most = tl.max(score).to(tl.int64)
-            reached = found
-            while (reached != k) & (threshold < most):
-                middle = most - (most - threshold) // 2
+        if count >= k:
+            # Bisection: `reached` documents, at least k, score `lower` or more; none scores more than `upper`.
+            lower = level.to(tl.int64)
+            upper = tl.max(score).to(tl.int64)
+            reached = count
+            while (reached != k) & (lower < upper):
+                middle = upper - (upper - lower) // 2
                 above = tl.sum((score >= middle.to(score.dtype)).to(tl.int32))
-                threshold = tl.where(above >= k, middle, threshold)
-                most = tl.where(above >= k, most, middle - 1)
+                lower = tl.where(above >= k, middle, lower)
+                upper = tl.where(above >= k, upper, middle - 1)
                 reached = tl.where(above >= k, above, reached)
-            level = threshold.to(score.dtype)
+            level = lower.to(score.dtype)
             surplus = reached - k
             worst = tl.min(tl.where(score >= level, score, HIGHEST))
             if RAISES:
-                tl.atomic_max(query_floor, worst.to(tl.int64), sem="relaxed")
-        room += tl.atomic_add(query_count, tl.minimum(found, k), sem="relaxed")
+                tl.atomic_max(query_threshold, worst.to(tl.int64), sem="relaxed")
+        room += tl.atomic_add(query_count, tl.minimum(count, k), sem="relaxed")
         tl.debug_barrier()
         _store(
             keys + room,
@@ -468,10 +488,20 @@ def _emit(
 
 
 @triton.jit
-def _store(keys, documents, first, level, kept, sums, TILE: tl.constexpr, CHUNK: tl.constexpr, WIDE: tl.constexpr):
+def _store(
+    keys,  # [room] int64, written
+    documents,  # [room] int32 if WIDE, written
+    first,  # int64, number of the tile's first document
+    level,  # int64 if WIDE, else int32
+    kept,  # int32
+    sums,  # [TILE] int64 if WIDE, else int32
+    TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    WIDE: tl.constexpr,
+):
     """Store what scores more than `level`, and the first `kept` documents that score it.
 
-    Chunk by chunk, from memory: the places of a whole tile would not fit the registers.
+    Chunk by chunk, from memory: the indices of a whole tile would not fit the registers.
     """
     for start in range(0, TILE, CHUNK):
         local = start + tl.arange(0, CHUNK)
@@ -481,14 +511,14 @@ def _store(keys, documents, first, level, kept, sums, TILE: tl.constexpr, CHUNK:
         # Both counts in one scan.
         ranks = tl.cumsum(above | (tied << 16), axis=0)
         tied_rank = ranks >> 16
-        place = (ranks & 0xFFFF) + tl.minimum(tied_rank, kept) - 1
+        index = (ranks & 0xFFFF) + tl.minimum(tied_rank, kept) - 1
         taken = (score > level) | ((score == level) & (tied_rank <= kept))
         low_half = (first + local) ^ _LOW
         if WIDE:
-            tl.store(keys + place, score, mask=taken)
-            tl.store(documents + place, low_half.to(tl.int32), mask=taken)
+            tl.store(keys + index, score, mask=taken)
+            tl.store(documents + index, low_half.to(tl.int32), mask=taken)
         else:
-            tl.store(keys + place, (score.to(tl.int64) << 32) | low_half, mask=taken)
+            tl.store(keys + index, (score.to(tl.int64) << 32) | low_half, mask=taken)
         tied_here = tl.minimum(tl.sum(tied), kept)
         kept -= tied_here
         stored = tl.sum(above) + tied_here

@@ -1,8 +1,8 @@
 """The cosines of a document's rows as one number, for all documents of a batch: `cpu_fallback/segment_reduce.py`.
 
-A program owns some segments of one query and reads their rows chunk by chunk, from the cache after the first time:
-once for the maximum, once more for a sum of exponentials, and once for each of the largest that `top` adds. So any
-number of largest costs no register, ties are told apart by their place, and nothing is sorted.
+A program owns some segments of one query and reads their rows chunk by chunk: once for the maximum, once more for a sum
+of exponentials, and once for each of the largest that `top` adds. All readings but the first come from the cache. So
+`top` of any size takes no more registers and sorts nothing; equal values are told apart by their row.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def segment_reduce(
         return reduced
     block = min(settings.segments, triton.next_power_of_2(segments))
     _segment_reduce[(triton.cdiv(segments, block), queries)](
-        cosines,
-        offsets,
-        reduced,
-        segments,
-        cosines.shape[1],
-        interaction.rows,
-        halves(interaction.beta),
+        cosines=cosines,
+        offsets=offsets,
+        reduced=reduced,
+        segments=segments,
+        rows=cosines.shape[1],
+        largest=interaction.rows,
+        numbers=halves(interaction.beta),
         KIND=_KINDS[interaction.kind],
         SEGMENTS=block,
         ROWS=settings.rows,
@@ -69,13 +69,13 @@ def segment_reduce(
     do_not_specialize_on_alignment=["cosines", "offsets", "reduced"],
 )
 def _segment_reduce(
-    cosines,
-    offsets,
-    reduced,
-    segments,
-    rows,
-    largest,
-    numbers,
+    cosines,  # [Q, rows] float64
+    offsets,  # [segments + 1] int64
+    reduced,  # [Q, segments] float64, written
+    segments,  # int32
+    rows,  # int32
+    largest,  # int32, of `top`
+    numbers,  # `_halves` of beta
     KIND: tl.constexpr,
     SEGMENTS: tl.constexpr,
     ROWS: tl.constexpr,
@@ -85,46 +85,46 @@ def _segment_reduce(
     live = segment < segments
     begin = tl.load(offsets + segment, mask=live, other=0)
     length = tl.load(offsets + segment + 1, mask=live, other=0) - begin
-    own = cosines + query * rows + begin[:, None]
+    segment_rows = cosines + query * rows + begin[:, None]
     longest = tl.max(length)
 
     result = tl.full((SEGMENTS,), float("-inf"), tl.float64)
     if KIND == _TOP:
         total = tl.zeros((SEGMENTS,), tl.float64)
         last = tl.full((SEGMENTS,), float("inf"), tl.float64)
-        last_place = tl.full((SEGMENTS,), -1, tl.int64)
+        last_row = tl.full((SEGMENTS,), -1, tl.int64)
         for number in range(0, tl.minimum(largest.to(tl.int64), longest)):
             best = tl.full((SEGMENTS,), float("-inf"), tl.float64)
-            best_place = tl.full((SEGMENTS,), _NOWHERE, tl.int64)
+            best_row = tl.full((SEGMENTS,), _NOWHERE, tl.int64)
             for start in range(0, longest, ROWS):
-                place = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
-                value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
-                after = (value < last[:, None]) | ((value == last[:, None]) & (place > last_place[:, None]))
+                row = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
+                value = tl.load(segment_rows + row, mask=row < length[:, None], other=float("-inf"))
+                after = (value < last[:, None]) | ((value == last[:, None]) & (row > last_row[:, None]))
                 value = tl.where(after, value, float("-inf"))
                 top = tl.max(value, axis=1)
-                top_place = tl.min(tl.where(after & (value == top[:, None]), place, _NOWHERE), axis=1)
-                # Of equal ones the first: chunks come in order.
+                top_row = tl.min(tl.where(after & (value == top[:, None]), row, _NOWHERE), axis=1)
+                # Of equal values the first is kept: chunks come in order.
                 better = top > best
                 best = tl.where(better, top, best)
-                best_place = tl.where(better, top_place, best_place)
+                best_row = tl.where(better, top_row, best_row)
             total = total + tl.where(number < length, best, 0.0)
             last = best
-            last_place = best_place
+            last_row = best_row
         added = tl.maximum(tl.minimum(length, largest.to(tl.int64)), 1)
         result = total / added.to(tl.float64)
     else:
         for start in range(0, longest, ROWS):
-            place = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
-            value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
+            row = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
+            value = tl.load(segment_rows + row, mask=row < length[:, None], other=float("-inf"))
             result = tl.maximum(result, tl.max(value, axis=1))
         if KIND != _LATE:
             beta = float64_of(numbers, 0)
-            # Of an empty segment, too, a number can be taken from.
+            # For an empty segment -inf - -inf would be NaN.
             shift = tl.where(length > 0, result, 0.0)
             total = tl.zeros((SEGMENTS,), tl.float64)
             for start in range(0, longest, ROWS):
-                place = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
-                value = tl.load(own + place, mask=place < length[:, None], other=float("-inf"))
+                row = (start + tl.arange(0, ROWS)[None, :]).to(tl.int64)
+                value = tl.load(segment_rows + row, mask=row < length[:, None], other=float("-inf"))
                 total = total + tl.sum(tl.exp((value - shift[:, None]) * beta), axis=1)
             if KIND == _LME:
                 total = total / tl.maximum(length, 1).to(tl.float64)

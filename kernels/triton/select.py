@@ -1,8 +1,8 @@
 """The k best candidates of each query, in order.
 
-A threshold that exactly k candidates reach is found by bisection, counting; those k are gathered, and each is put at
-the place that the number of better ones says. Where there are few queries, several programs first thin a query's
-candidates, a stripe each.
+Bisection finds a threshold that exactly k candidates reach: each step counts the candidates at or above the middle.
+These k are gathered, and the rank of each is the number of better ones. Where there are few queries, several programs
+first thin a query's candidates, a stripe each.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def launch(work: Work, buffers: Buffers, answer: Answer, settings: Settings, pro
         counts = torch.zeros(queries, dtype=torch.int32, device=device)
         keys, documents = _scratch(queries * stripes * width, device, wide)
         _thin[(queries, stripes)](
-            buffers.keys,
-            buffers.documents,
-            work.candidate_offset,
-            buffers.counts,
-            work.query_k,
-            work.query_wide,
-            keys,
-            documents,
-            offsets,
-            counts,
+            keys=buffers.keys,
+            documents=buffers.documents,
+            offsets=work.candidate_offset,
+            counts=buffers.counts,
+            query_k=work.query_k,
+            query_wide=work.query_wide,
+            to_keys=keys,
+            to_documents=documents,
+            to_offsets=offsets,
+            to_counts=counts,
             WIDE=wide,
             WIDTH=width,
             STRIPE=settings.stripe,
@@ -58,18 +58,18 @@ def launch(work: Work, buffers: Buffers, answer: Answer, settings: Settings, pro
         )
     best_keys, best_documents = _scratch(queries * width, device, wide)
     _finish[(queries,)](
-        keys,
-        documents,
-        offsets,
-        counts,
-        work.query_k,
-        work.query_wide,
-        best_keys,
-        best_documents,
-        answer.scores,
-        answer.documents,
-        answer.counts,
-        work.width,
+        keys=keys,
+        documents=documents,
+        offsets=offsets,
+        counts=counts,
+        query_k=work.query_k,
+        query_wide=work.query_wide,
+        best_keys=best_keys,
+        best_documents=best_documents,
+        scores_out=answer.scores,
+        documents_out=answer.documents,
+        counts_out=answer.counts,
+        width=work.width,
         WIDE=wide,
         WIDTH=width,
         RANKED=min(settings.ranked, width),
@@ -86,12 +86,21 @@ def _scratch(size: int, device: torch.device, wide: bool) -> tuple[torch.Tensor,
 
 
 @triton.jit
-def _low_half(documents, place, live):
-    return tl.load(documents + place, mask=live, other=0).to(tl.int64) & _LOW
+def _low_half(documents, index, live):
+    return tl.load(documents + index, mask=live, other=0).to(tl.int64) & _LOW
 
 
 @triton.jit
-def _gather(keys, documents, count, k, to_keys, to_documents, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _gather(
+    keys,  # [count] int64
+    documents,  # [count] int32 if WIDE
+    count,  # int32
+    k,  # int32
+    to_keys,  # [k] int64, written
+    to_documents,  # [k] int32 if WIDE, written
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Copy the min(count, k) best of `count` candidates, in any order.
 
     Narrow keys are distinct, so a threshold is reached by exactly k of them. Wide ones may tie; then a second
@@ -103,10 +112,10 @@ def _gather(keys, documents, count, k, to_keys, to_documents, WIDE: tl.constexpr
         most = tl.full((), _INT64_MIN, tl.int64)
         threshold = tl.full((), _INT64_MAX, tl.int64)
         for start in range(0, count, BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            live = place < count
-            most = tl.maximum(most, tl.max(tl.load(keys + place, mask=live, other=_INT64_MIN)))
-            threshold = tl.minimum(threshold, tl.min(tl.load(keys + place, mask=live, other=_INT64_MAX)))
+            index = start + tl.arange(0, BLOCK)
+            live = index < count
+            most = tl.maximum(most, tl.max(tl.load(keys + index, mask=live, other=_INT64_MIN)))
+            threshold = tl.minimum(threshold, tl.min(tl.load(keys + index, mask=live, other=_INT64_MAX)))
         # `reached` candidates, at least k, are `threshold` or more; none is more than `most`.
         reached = count
         while (reached != k) & (threshold < most):
@@ -114,9 +123,9 @@ def _gather(keys, documents, count, k, to_keys, to_documents, WIDE: tl.constexpr
             middle = (threshold >> 1) + (most >> 1) + ((threshold | most) & 1)
             above = tl.full((), 0, tl.int32)
             for start in range(0, count, BLOCK):
-                place = start + tl.arange(0, BLOCK)
-                key = tl.load(keys + place, mask=place < count, other=_INT64_MIN)
-                above += tl.sum(((key >= middle) & (place < count)).to(tl.int32))
+                index = start + tl.arange(0, BLOCK)
+                key = tl.load(keys + index, mask=index < count, other=_INT64_MIN)
+                above += tl.sum(((key >= middle) & (index < count)).to(tl.int32))
             threshold = tl.where(above >= k, middle, threshold)
             most = tl.where(above >= k, most, middle - 1)
             reached = tl.where(above >= k, above, reached)
@@ -126,21 +135,21 @@ def _gather(keys, documents, count, k, to_keys, to_documents, WIDE: tl.constexpr
                 middle = (least + highest + 1) >> 1
                 above = tl.full((), 0, tl.int32)
                 for start in range(0, count, BLOCK):
-                    place = start + tl.arange(0, BLOCK)
-                    live = place < count
-                    key = tl.load(keys + place, mask=live, other=_INT64_MIN)
-                    tied = (key == threshold) & (_low_half(documents, place, live) >= middle)
+                    index = start + tl.arange(0, BLOCK)
+                    live = index < count
+                    key = tl.load(keys + index, mask=live, other=_INT64_MIN)
+                    tied = (key == threshold) & (_low_half(documents, index, live) >= middle)
                     above += tl.sum((live & ((key > threshold) | tied)).to(tl.int32))
                 least = tl.where(above >= k, middle, least)
                 highest = tl.where(above >= k, highest, middle - 1)
                 reached = tl.where(above >= k, above, reached)
     copied = tl.full((), 0, tl.int32)
     for start in range(0, count, BLOCK):
-        place = start + tl.arange(0, BLOCK)
-        live = place < count
-        key = tl.load(keys + place, mask=live, other=_INT64_MIN)
+        index = start + tl.arange(0, BLOCK)
+        live = index < count
+        key = tl.load(keys + index, mask=live, other=_INT64_MIN)
         if WIDE:
-            low_half = _low_half(documents, place, live)
+            low_half = _low_half(documents, index, live)
             taken = live & ((key > threshold) | ((key == threshold) & (low_half >= least)))
         else:
             taken = live & (key >= threshold)
@@ -166,16 +175,16 @@ def _gather(keys, documents, count, k, to_keys, to_documents, WIDE: tl.constexpr
     ]
 )
 def _thin(
-    keys,
-    documents,
-    offsets,
-    counts,
-    query_k,
-    query_wide,
-    to_keys,
-    to_documents,
-    to_offsets,
-    to_counts,
+    keys,  # [candidates] int64
+    documents,  # [candidates] int32 if WIDE
+    offsets,  # [Q + 1] int64, the query's candidates
+    counts,  # [Q] int32
+    query_k,  # [Q] int32
+    query_wide,  # [Q] uint8
+    to_keys,  # [Q, stripes, WIDTH] int64, written
+    to_documents,  # [Q, stripes, WIDTH] int32 if WIDE, written
+    to_offsets,  # [Q + 1] int64
+    to_counts,  # [Q] int32, raised
     WIDE: tl.constexpr,
     WIDTH: tl.constexpr,
     STRIPE: tl.constexpr,
@@ -188,12 +197,12 @@ def _thin(
         k = tl.minimum(tl.load(query_k + query), WIDTH)
         stripe = tl.maximum((count + tl.num_programs(1) - 1) // tl.num_programs(1), STRIPE)
         begin = tl.program_id(1) * stripe
-        own = tl.minimum(count - begin, stripe)
-        if (own > 0) & (k > 0):
+        length = tl.minimum(count - begin, stripe)
+        if (length > 0) & (k > 0):
             start = tl.load(offsets + query) + begin
             target = tl.load(to_offsets + query)
-            target += tl.atomic_add(to_counts + query, tl.minimum(own, k), sem="relaxed")
-            _gather(keys + start, documents + start, own, k, to_keys + target, to_documents + target, WIDE, BLOCK)
+            target += tl.atomic_add(to_counts + query, tl.minimum(length, k), sem="relaxed")
+            _gather(keys + start, documents + start, length, k, to_keys + target, to_documents + target, WIDE, BLOCK)
 
 
 @triton.jit(
@@ -211,18 +220,18 @@ def _thin(
     ],
 )
 def _finish(
-    keys,
-    documents,
-    offsets,
-    counts,
-    query_k,
-    query_wide,
-    best_keys,
-    best_documents,
-    scores_out,
-    documents_out,
-    counts_out,
-    width,
+    keys,  # [candidates] int64
+    documents,  # [candidates] int32 if WIDE
+    offsets,  # [Q + 1] int64, the query's candidates
+    counts,  # [Q] int32
+    query_k,  # [Q] int32
+    query_wide,  # [Q] uint8
+    best_keys,  # [Q, WIDTH] int64, scratch
+    best_documents,  # [Q, WIDTH] int32 if WIDE, scratch
+    scores_out,  # [Q, width] int64, written
+    documents_out,  # [Q, width] int64, written
+    counts_out,  # [Q] int32, written
+    width,  # int32
     WIDE: tl.constexpr,
     WIDTH: tl.constexpr,
     RANKED: tl.constexpr,
@@ -239,11 +248,11 @@ def _finish(
         if selected > 0:
             _gather(keys + start, documents + start, count, k, best_keys, best_documents, WIDE, BLOCK)
         tl.debug_barrier()
-        place = tl.arange(0, WIDTH)
-        live = place < selected
-        key = tl.load(best_keys + place, mask=live, other=0)
+        index = tl.arange(0, WIDTH)
+        live = index < selected
+        key = tl.load(best_keys + index, mask=live, other=0)
         rank = tl.zeros((WIDTH,), tl.int32)
-        low_half = _low_half(best_documents, place, live) if WIDE else key & _LOW
+        low_half = _low_half(best_documents, index, live) if WIDE else key & _LOW
         for begin in range(0, selected, RANKED):
             other = begin + tl.arange(0, RANKED)
             present = other < selected
@@ -257,7 +266,7 @@ def _finish(
         tl.store(scores_out + row + rank, key if WIDE else key >> 32, mask=live)
         tl.store(documents_out + row + rank, low_half ^ _LOW, mask=live)
         for begin in range(0, width, WIDTH):
-            column = begin + place
+            column = begin + index
             padding = (column >= selected) & (column < width)
             tl.store(scores_out + row + column, tl.zeros((WIDTH,), tl.int64), mask=padding)
             tl.store(documents_out + row + column, tl.full((WIDTH,), -1, tl.int64), mask=padding)

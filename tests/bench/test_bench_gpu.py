@@ -254,8 +254,9 @@ def test_a_tuning_is_written_as_its_table_has_it():
 
 
 def test_the_scoring_kernel_takes_other_threads():
-    source = (ROOT / "kernels" / "cuda" / "score.cu").read_text()
-    edited = gpu_tune.edited_score(source, 256, 6)
+    from fanrank.kernels.cuda.launcher import source_of
+
+    edited = gpu_tune.edited_score(source_of("score"), 256, 6)
     assert "constexpr i32 THREADS = 256;" in edited
     assert "__launch_bounds__(256, 6)" in edited
     with pytest.raises(ValueError, match="adapt"):

@@ -19,9 +19,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from fanrank.kernels.cuda.launcher import FOLDER, OPTIONS, SOURCES
+from fanrank.engine.errors import ParameterError  # noqa: E402
+from fanrank.kernels.cuda.arguments import HEADER, LAYOUTS, Layout, read_layouts  # noqa: E402
+from fanrank.kernels.cuda.launcher import FOLDER, OPERATIONS, OPTIONS, SOURCES, source_of  # noqa: E402
 
 ARCHITECTURES = ("sm_80", "sm_90", "newest")
 STATIC_SHARED = 48 * 1024
@@ -145,6 +147,62 @@ def test_every_kernel_compiles_without_spills(architecture: str) -> None:
         assert max(row.shared for row in usage.values()) <= STATIC_SHARED
 
 
+def asserted(layout: Layout) -> str:
+    """C++ that compiles only if the compiler lays the structure out as ctypes does."""
+    lines = [f'static_assert(sizeof({layout.name}) == {ctypes.sizeof(layout.structure)}, "size");']
+    for field in layout.structure._fields_:
+        offset = getattr(layout.structure, field[0]).offset
+        lines.append(f'static_assert(__builtin_offsetof({layout.name}, {field[0]}) == {offset}, "{field[0]}");')
+    return "\n".join(lines)
+
+
+def test_arguments_lie_where_the_compiler_reads_them(tmp_path: Path) -> None:
+    assert sorted(LAYOUTS) == sorted(re.findall(r"^struct (\w+)", HEADER.read_text(), re.MULTILINE))
+    checks = "\n".join(map(asserted, LAYOUTS.values()))
+    source, wrong = tmp_path / "layout.cu", tmp_path / "wrong.cu"
+    source.write_text(f'#include "arguments.cuh"\n{checks}\n')
+    wrong.write_text(source.read_text().replace("ScoreArguments, stride) ==", "ScoreArguments, stride) == 8 +"))
+    for place in every_compiler():
+        compilers()[place].compile(source, "sm_90")
+        with pytest.raises(AssertionError, match="stride"):
+            compilers()[place].compile(wrong, "sm_90")
+
+
+def test_a_field_needs_a_known_type_and_a_comment() -> None:
+    fields = "    i32 count;         // number\n    const i64* words;  // [S] int64\n    void* any;  // [P]\n"
+    layout = read_layouts(f"struct Known {{\n{fields}}};\n")["Known"]
+    assert [field[0] for field in layout.structure._fields_] == ["count", "words", "any"]
+    assert layout.pointers == {"words": 8, "any": 0}
+    for line in ("    i32 count;\n", "    i16 count;  // number\n", "    double* ;  // [S]\n"):
+        with pytest.raises(ValueError, match="Wrong: not a field"):
+            read_layouts(f"struct Wrong {{\n{line}}};\n")
+
+
+def test_the_values_of_a_structure_are_checked() -> None:
+    layout = read_layouts("struct Pair {\n    i32 count;         // number\n    const i64* words;  // [S] int64\n};\n")[
+        "Pair"
+    ]
+    words = torch.arange(4)
+    assert layout.fill(count=3, words=words).words == words.data_ptr()
+    assert layout.fill(count=3, words=None).words is None
+    for message, values in [
+        (r"missing or unknown: \['words'\]", {"count": 3}),
+        (r"missing or unknown: \['more'\]", {"count": 3, "words": None, "more": 1}),
+        ("Pair.words must be a tensor or None", {"count": 3, "words": 7}),
+        ("not contiguous", {"count": 3, "words": words[::2]}),
+        ("elements of 8 bytes, got a tensor with elements of 4", {"count": 3, "words": words.int()}),
+    ]:
+        with pytest.raises(ParameterError, match=message):
+            layout.fill(**values)  # type: ignore[arg-type]
+
+
+def test_sources_are_compiled_with_their_headers() -> None:
+    for operation in OPERATIONS:
+        text = source_of(operation)
+        assert "#include" not in text
+        assert text.count("constexpr i32 WARP = 32;") == 1
+
+
 def test_three_blocks_of_narrow_scoring_fit_a_multiprocessor() -> None:
     """sm_90 has 228 KiB of shared memory, 1 KiB of it taken by each block, and 65,536 registers."""
     for place in every_compiler():
@@ -154,5 +212,5 @@ def test_three_blocks_of_narrow_scoring_fit_a_multiprocessor() -> None:
 
 
 def test_no_source_includes_anything_of_the_system() -> None:
-    for file in (*SOURCES, FOLDER / "common.cuh"):
+    for file in (*SOURCES, *FOLDER.glob("*.cuh")):
         assert not re.findall(r"#include <", file.read_text()), f"NVRTC has no system headers: {file.name}"

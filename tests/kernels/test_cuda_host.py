@@ -249,6 +249,15 @@ extern "C" __global__ void scalars(u32* out, int a, i64 b, u32 c, u64 d, float e
     const bool integers = a == -1 && b == -(1ll << 40) && c == 0xffffffffu && d == 1ull << 63 && g == 255;
     out[0] = integers && e == 0.5f && f == 0.1 && !h;
 }
+
+struct Pair {
+    int count;
+    const int* values;
+};
+
+extern "C" __global__ void structure(const __grid_constant__ Pair pair, int* out) {
+    if (threadIdx.x < pair.count) out[threadIdx.x] = pair.values[threadIdx.x];
+}
 """
 
 STEP = ("kernels.cu", "        __syncthreads();  // step\n", "")
@@ -581,6 +590,26 @@ def test_arguments_are_checked(fibers: HostLauncher) -> None:
     byte_view = values.view(torch.uint8)
     fibers.launch("reduce", one, (256, 1, 1), 0, [byte_view, out])
     assert out[0] == values.sum() + 1
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int32), ("values", ctypes.c_void_p))
+
+
+def test_a_structure_is_passed_by_value(host: HostLauncher) -> None:
+    values, out = integers(64), torch.full((64,), -1, dtype=torch.int32)
+    host.launch("structure", (1, 1, 1), (64, 1, 1), 0, [Pair(48, values.data_ptr()), out])
+    assert torch.equal(out[:48], values[:48])
+    assert (out[48:] == -1).all()
+
+
+def test_a_structure_of_another_size_is_refused(fibers: HostLauncher) -> None:
+    out = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(ParameterError, match="argument 0 must be a structure of 16 bytes, got an integer of 4 bytes"):
+        fibers.launch("structure", (1, 1, 1), (1, 1, 1), 0, [int32(1), out])
+    other = type("Other", (ctypes.Structure,), {"_fields_": [("counts", int32 * 3)]})
+    with pytest.raises(ParameterError, match="got a structure of 12 bytes"):
+        fibers.launch("structure", (1, 1, 1), (1, 1, 1), 0, [other(), out])
 
 
 def test_build_arguments_are_checked(source: Path) -> None:

@@ -41,14 +41,14 @@ ORDERS = (("ascending", 0), ("descending", 0), ("shuffle", 1), ("shuffle", 2))
 
 # Small constants, so that small cases overflow the list, describe slots in several chunks and cross every run.
 SMALL = (
-    ("score.cu", "constexpr i32 LISTED = 2048;", "constexpr i32 LISTED = 6;"),
-    ("score.cu", "constexpr i32 SLOTS = 128;", "constexpr i32 SLOTS = 32;"),
-    ("score.cu", "constexpr i32 RUN = WARP * UNROLL;", "constexpr i32 RUN = WARP;"),
-    ("score.cu", "constexpr i32 UNROLL = 4;", "constexpr i32 UNROLL = 1;"),
+    ("score_tile.cuh", "constexpr i32 MAX_REACHED = 2048;", "constexpr i32 MAX_REACHED = 6;"),
+    ("score_tile.cuh", "constexpr i32 SLOTS = 128;", "constexpr i32 SLOTS = 32;"),
+    ("score_tile.cuh", "constexpr i32 RUN = WARP * UNROLL;", "constexpr i32 RUN = WARP;"),
+    ("score_tile.cuh", "constexpr i32 UNROLL = 4;", "constexpr i32 UNROLL = 1;"),
 )
 # Under ThreadSanitizer each of a block's threads is one of the host's, so fewer of them: in the sources and in verbs.
 FEW_THREADS = (
-    ("score.cu", "constexpr i32 THREADS = 512;", "constexpr i32 THREADS = 64;"),
+    ("score_tile.cuh", "constexpr i32 THREADS = 512;", "constexpr i32 THREADS = 64;"),
     ("derive.cu", "constexpr i32 THREADS = 256;", "constexpr i32 THREADS = 64;"),
     ("cut.cu", "constexpr i32 THREADS = 256;", "constexpr i32 THREADS = 64;"),
     ("select.cu", "constexpr i32 BITONIC_THREADS = 256;", "constexpr i32 BITONIC_THREADS = 64;"),
@@ -71,8 +71,8 @@ Edits = tuple[tuple[str, str, str], ...]
 
 @functools.cache
 def library(source: Path, edits: Edits = (), sanitize: bool = False) -> Path:
-    """One source compiled, with those of the edits that are its own."""
-    own = [edit for edit in edits if edit[0] == source.name]
+    """One source compiled, with those of the edits that are its own or its headers'."""
+    own = [edit for edit in edits if edit[0].partition(".")[0].partition("_")[0] == source.stem]
     return build_library([source], mode="threads" if sanitize else "fibers", sanitize=sanitize, edits=own)
 
 
@@ -173,7 +173,7 @@ def test_random_launches_that_decay(
 
 # Sets the top bit of every posting's word that scoring reads.
 MARKED = (
-    "score.cu",
+    "score_tile.cuh",
     "locals[i] = words[first + index];",
     "locals[i] = words[first + index]; const_cast<u32*>(words)[first + index] |= 1u << 31;",
 )
@@ -451,19 +451,19 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
         "smaller(a.unit_high[unit] - tile_first, tile_documents)",
         "smaller(a.unit_high[unit] - tile_first, tile_size - 1)",
     ),
-    "ties kept from the wrong end": ("score.cu", "local <= last", "local < last"),
+    "ties kept from the wrong end": ("score_candidates.cuh", "local <= last_tied", "local < last_tied"),
 }
 
 
 # And what each of these breaks where scores decay.
 DECAY_MUTATIONS: dict[str, tuple[str, str, str]] = {
     "great ages not clamped": (
-        "score.cu",
+        "score_decay.cuh",
         "(age < MAX_TICKS ? static_cast<i32>(age) : MAX_TICKS)",
         "static_cast<i32>(smaller(age, 1e9))",
     ),
-    "what is to come scores more": ("score.cu", "return age > 0.0 ?", "return age > -1e5 ?"),
-    "ages rounded up": ("score.cu", "? static_cast<i32>(age) :", "? static_cast<i32>(age) + 1 :"),
+    "what is to come scores more": ("score_decay.cuh", "return age > 0.0 ?", "return age > -1e5 ?"),
+    "ages rounded up": ("score_decay.cuh", "? static_cast<i32>(age) :", "? static_cast<i32>(age) + 1 :"),
     "the latest time of the tile before": (
         "score.cu",
         "(a.latest_of[segment])[tile];",
@@ -475,19 +475,23 @@ DECAY_MUTATIONS: dict[str, tuple[str, str, str]] = {
         "at_address<double>(a.latest_of[segment])[tile];",
         "at_address<double>(a.times_of[segment])[tile_first];",
     ),
-    "sums compared with a floor of bits": ("score.cu", "            least_sum = decay.least(floor, latest);\n", ""),
-    "documents listed that decayed below the floor": (
+    "sums compared with a floor of bits": (
         "score.cu",
-        "if (!DECAYS || sums[local] >= static_cast<Sum>(shared.later.floor))",
+        "            least_sum = decay.least_sum(threshold, latest);\n",
+        "",
+    ),
+    "documents listed that decayed below the floor": (
+        "score_candidates.cuh",
+        "if (!DECAYS || sums[local] >= static_cast<Sum>(shared.state.threshold))",
         "if (true)",
     ),
     "sums left in a tile that is scanned": (
-        "score.cu",
-        "sum >= least ? decay.bits(sum, times[local]) : 0;",
+        "score_tile.cuh",
+        "sum >= least_sum ? decay.bits(sum, times[local]) : 0;",
         "sum;",
     ),
     "the times of another tile": ("score.cu", "(a.times_of[segment]) + tile_first", "(a.times_of[segment])"),
-    "all decay": ("score.cu", "        if (decaying->decay.rate != 0.0) {", "        if (true) {"),
+    "all decay": ("score.cu", "        if (tile_decay->decay.rate != 0.0) {", "        if (true) {"),
 }
 
 

@@ -64,7 +64,7 @@ def test_fewer_bytes_a_posting(posting_bytes: int, seed: int, launcher: Any) -> 
         assert wanted.counts.any()
         made = serve(engine, launcher, posting_bytes)
         assert_same(engine.search(batch, 5), wanted)
-        resident = made.residency.held(engine.index.memory.snapshot("").segments[0], False)
+        resident = made.residency.resident_of(engine.index.memory.snapshot("").segments[0], False)
         assert resident.posting_bytes == posting_bytes
         assert not resident.quanta.numel()
         assert (resident.words.nbytes + resident.kinds.nbytes) / resident.words.numel() == posting_bytes
@@ -85,7 +85,7 @@ def test_every_method_with_fewer_bytes(posting_bytes: int, method: str, launcher
     wanted = engine.search(batch, 7)
     made = serve(engine, launcher, posting_bytes)
     assert_same(engine.search(batch, 7), wanted)
-    resident = made.residency.held(engine.index.memory.snapshot("").segments[0], False)
+    resident = made.residency.resident_of(engine.index.memory.snapshot("").segments[0], False)
     assert resident.posting_bytes == (8 if engine.bm25.signed else posting_bytes)
 
 
