@@ -255,8 +255,10 @@ def _bounds(plan: Plan, part: SegmentPlan, masks: npt.NDArray[np.bool_]) -> Boun
     # As many documents as do not pass may be among the best of a list.
     blocked = np.append(segment.size - np.count_nonzero(masks, axis=1), 0)
     ranks = np.searchsorted(peaks.ranks, plan.k + blocked[part.filters])
-    queries = QueryGroup(plan.rows, plan.k, plan.offsets, plan.slots, plan.multiplicities)
-    return Bounds(*bounds(tuple(queries), plan.idf, part.positions, peaks.values, least, largest, ranks))
+    upper_bounds, reached = bounds(
+        plan.offsets, plan.slots, plan.multiplicities, plan.idf, part.positions, peaks.values, least, largest, ranks
+    )  # fmt: skip
+    return Bounds(upper_bounds, reached)
 
 
 def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> Integers:

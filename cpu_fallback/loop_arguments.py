@@ -1,7 +1,7 @@
 """The arguments of the compiled search loops as named structures, with shape and dtype at each field.
 
 A named tuple that Python passes to a compiled function costs about 1 us, because numba works out its type anew at each
-call; a plain tuple costs 0.2 us. So Python passes ``tuple(structure)``, and the first line of a loop names it again,
+call; a plain tuple costs 0.2 us. So Python passes ``tuple(structure)``, and the first lines of a loop name it again,
 which costs nothing there.
 
 *Terms* are the distinct terms of a plan, *queries* the queries of a plan, *rows* the queries of the plan that one call

@@ -37,7 +37,8 @@ def score_newest(queries, lists, filters, times, bounds, decay, options, best):
         while high > oldest:
             low = max(oldest, (high - 1) // options.tile * options.tile)
             latest = times.latest_before[(high - 1) // times.time_block]
-            if count >= k and not options.exhaustive and _key(bounds[query], latest, now, rate, decay) < threshold:
+            highest = _key(bounds[query], latest, now, rate, decay.factors, decay.powers)
+            if count >= k and not options.exhaustive and highest < threshold:
                 break
             postings += _read_tile(scores, queries, query, lists, stops, low)
             threshold, count = _keep_hits(
@@ -84,7 +85,7 @@ def _keep_hits(
             continue
         if mask < 0 or filters.masks[mask, low + d]:
             time = times.times[low + d] if times.timed else np.inf
-            key = _key(np.int64(scores[d]), time, now, rate, decay)
+            key = _key(np.int64(scores[d]), time, now, rate, decay.factors, decay.powers)
             if key >= threshold:
                 keys[count], documents[count] = key, first_document + low + d
                 count += 1
@@ -100,16 +101,19 @@ def _keep_hits(
 
 
 @numba.njit(nogil=True, cache=True)
-def _key(total, time, now, rate, decay):
-    """A sum of contributions, or the bits of what `decay.decayed` makes of it."""
+def _key(total, time, now, rate, factors, powers):
+    """A sum of contributions, or the bits of what `decay.decayed` makes of it.
+
+    Called for every document: it takes two arrays, not all of `Decay`, as numba counts references to each that it gets.
+    """
     if rate == 0.0:
         return total
     age = (now - time) * rate
     ticks = np.int64(0)
     # False for a record without a time: the comparison with NaN, or an age of minus infinity.
     if age > 0.0:
-        ticks = np.int64(min(age, np.float64((len(decay.powers) - 1) << PART_BITS)))
-    value = (np.float64(total) * decay.factors[ticks & ((1 << PART_BITS) - 1)]) * decay.powers[ticks >> PART_BITS]
+        ticks = np.int64(min(age, np.float64((len(powers) - 1) << PART_BITS)))
+    value = (np.float64(total) * factors[ticks & ((1 << PART_BITS) - 1)]) * powers[ticks >> PART_BITS]
     return np.float64(value).view(np.int64)
 
 

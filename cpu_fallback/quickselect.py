@@ -20,10 +20,16 @@ def keep_best(keys, documents, count, k):
             document = documents[middle]
         i, j = low, high
         while i <= j:
-            while keys[i] > key or (documents is not None and keys[i] == key and documents[i] < document):
-                i += 1
-            while keys[j] < key or (documents is not None and keys[j] == key and documents[j] > document):
-                j -= 1
+            if documents is None:
+                while keys[i] > key:
+                    i += 1
+                while keys[j] < key:
+                    j -= 1
+            else:
+                while _precedes(keys[i], documents[i], key, document):
+                    i += 1
+                while _precedes(key, document, keys[j], documents[j]):
+                    j -= 1
             if i <= j:
                 keys[i], keys[j] = keys[j], keys[i]
                 if documents is not None:
@@ -37,3 +43,9 @@ def keep_best(keys, documents, count, k):
         else:
             break
     return keys[k - 1]
+
+
+@numba.njit(nogil=True, cache=True)
+def _precedes(key, document, other_key, other_document):
+    """Whether the first of two ranks before the second."""
+    return key > other_key or (key == other_key and document < other_document)
