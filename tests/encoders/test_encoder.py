@@ -86,8 +86,8 @@ def test_what_encoders_answer_is_checked(rows: list[list[float]], message: str) 
 
 def test_importing_loads_no_model_library() -> None:
     program = (
-        "import sys, fanrank, fanrank.engine.rerank\n"
-        "from fanrank.engine.vectors import cache, encoder, models, sentence, sparse_encoder\n"
+        "import sys, fanrank, fanrank.engine.hybrid.rerank\n"
+        "from fanrank.engine.encoders import cache, encoder, models, sentence, sparse\n"
         "heavy = {'torch', 'sentence_transformers', 'transformers', 'scipy', 'faiss', 'huggingface_hub'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )

@@ -527,8 +527,8 @@ def test_stale_slots_of_the_baseline_are_caught() -> None:
 
 RACES = """
 import sys
-sys.path.insert(0, {tests!r})
-from kernels import test_cuda_kernels
+sys.path[:0] = {folders!r}
+import test_cuda_kernels
 test_cuda_kernels.{call}
 """
 
@@ -588,7 +588,8 @@ def run_under_sanitizer(call: str) -> Any:
         sanitizer_library()
     except BackendUnavailableError as error:
         pytest.skip(str(error))
-    return run_sanitized(["-c", RACES.format(tests=str(Path(__file__).resolve().parents[1]), call=call)])
+    here = Path(__file__).resolve().parent
+    return run_sanitized(["-c", RACES.format(folders=[str(here), str(here.parent)], call=call)])
 
 
 def test_no_kernel_has_a_race() -> None:

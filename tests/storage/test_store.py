@@ -562,8 +562,8 @@ def batch(n):
 WRITER = f"""
 import sys
 from fanrank import Record
-from fanrank.engine.rows import encode
-from fanrank.engine.store import Change, RecordStore
+from fanrank.engine.storage.record_store import Change, RecordStore
+from fanrank.engine.storage.row_codec import encode
 {WRITES}
 with RecordStore.open(sys.argv[1]) as store:
     for n in range(6):
@@ -611,7 +611,7 @@ def test_kill_9(tmp_path: Path, point: str, kept: int) -> None:
 
 READER = """
 import os, sys
-from fanrank.engine.store import RecordStore
+from fanrank.engine.storage.record_store import RecordStore
 if os.geteuid() == 0:
     os.setuid(65534)
 try:

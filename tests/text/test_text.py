@@ -369,7 +369,7 @@ def test_the_stemmer_read_out_of_its_file_is_nltks() -> None:
     """In a process of its own, as it is only read out where nothing has imported nltk yet."""
     script = """
 import sys
-from fanrank.engine.text import _porter_stemmer
+from fanrank.engine.text.analyzers import _porter_stemmer
 own = _porter_stemmer()
 assert "nltk" not in sys.modules, "the file has another layout: the stemmer was imported with all of nltk"
 from nltk.stem.porter import PorterStemmer

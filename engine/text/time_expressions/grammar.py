@@ -19,7 +19,6 @@ from .intervals import (
     EMPTY,
     MONTH_NUMBERS,
     MONTHS,
-    NUMBERS,
     ONE_UNIT,
     ONES,
     ORDINALS,
@@ -58,9 +57,6 @@ from .intervals import (
     units_ago,
     weekday_of_week,
 )
-
-NUMBERS |= {word: number for number, word in zip(range(20, 100, 10), TENS, strict=True)}
-MONTHS += ["november", "december"]
 
 Kind = Literal["absolute", "relative", "fuzzy", "session"]
 

@@ -46,9 +46,11 @@ TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 
 
 NUMBERS = {word: number for number, word in enumerate([*ONES, *TEENS], 1)}
+NUMBERS |= {word: number for number, word in zip(range(20, 100, 10), TENS, strict=True)}
 
 
 MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october"]
+MONTHS += ["november", "december"]
 
 
 WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
