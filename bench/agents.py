@@ -1,6 +1,6 @@
 """Many agents at once: ``python -m bench.agents``. Each fires fan-outs of 5 to 20 queries, the next after the answer.
 
-Roads, over one engine in one process, all with the same pre-analysed queries:
+Methods, over one engine in one process, all with the same pre-analysed queries:
 
 ``coalesced-threads``  a thread an agent, `Coalescer.search`
 ``coalesced-asyncio``  a task an agent, `Engine.asearch`
@@ -9,7 +9,7 @@ Roads, over one engine in one process, all with the same pre-analysed queries:
 ``bm25s``              a task an agent, bm25s (numba) in a pool of as many threads as cores
 
 Cells are timed in turns, `--reps` times each. Before that, a sample of fan-outs is fired by all agents at once: the
-engine's roads must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/harness/verify.py).
+engine's methods must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/harness/verify.py).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from fanrank.engine.serve.coalesce import CORES
 from .harness import cases
 from .harness.corpora import Tokens, load, prepare
 from .harness.environments import PeerError, python_of
+from .harness.methods import round_digits, stamp_rows
 from .harness.options import names, numbers, progress
 from .harness.reference import postings_of
-from .harness.roads import rounded, shared
 from .harness.rows import append
 from .harness.systems import PEERS
 from .harness.verify import check
@@ -48,25 +48,25 @@ K = 10
 FAN_OUT = (5, 20)
 WARM_SECONDS = 0.3
 MOST_THREADS = 100
-"""Agents of the coalesced road of threads; more than that belong into an event loop."""
+"""Agents of the coalesced method of threads; more than that belong into an event loop."""
 SAMPLE = 4
 """Fan-outs an agent that are compared, of up to `SAMPLED` agents."""
 SAMPLED = 50
 
-Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+HitArrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 """Documents and scores [queries, K]."""
-Ask = Callable[[Sequence[int]], Found]
-Await = Callable[[Sequence[int]], Coroutine[Any, Any, Found]]
+Ask = Callable[[Sequence[int]], HitArrays]
+Await = Callable[[Sequence[int]], Coroutine[Any, Any, HitArrays]]
 
 
 @dataclass(frozen=True)
 class AgentsRow:
-    """One road with so many agents: all repetitions together. A fan-out's time is what its agent waited."""
+    """One method with so many agents: all repetitions together. A fan-out's time is what its agent waited."""
 
     bench: str
     run: str
     case: str
-    road: str
+    method: str
     agents: int
     k: int = K
     seconds: float = 0.0
@@ -88,7 +88,7 @@ class AgentsRow:
 
 
 @dataclass
-class Road:
+class ClientMethod:
     """One way to ask: `ask` blocks, or `wait` is awaited."""
 
     name: str
@@ -131,7 +131,7 @@ class Agent:
             self.queries += len(fan_out)
 
 
-def fire(road: Road, agents: int, queries: int, seconds: float, seed: int) -> Timed:
+def fire(method: ClientMethod, agents: int, queries: int, seconds: float, seed: int) -> Timed:
     """All agents at once for `seconds`, after a while that is not counted."""
     every = [Agent(seed * 10_007 + number, queries) for number in range(agents)]
     since = time.perf_counter() + WARM_SECONDS
@@ -145,22 +145,22 @@ def fire(road: Road, agents: int, queries: int, seconds: float, seed: int) -> Ti
         found.wall, found.cpu = time.perf_counter() - began, time.process_time() - cpu
 
     def run(agent: Agent) -> None:
-        assert road.ask is not None
+        assert method.ask is not None
         while (started := time.perf_counter()) < until:
             fan_out = agent.fan_out()
-            road.ask(fan_out)
+            method.ask(fan_out)
             agent.took(started, fan_out, since, until)
 
     async def arun(agent: Agent) -> None:
-        assert road.wait is not None
+        assert method.wait is not None
         while (started := time.perf_counter()) < until:
             fan_out = agent.fan_out()
-            await road.wait(fan_out)
+            await method.wait(fan_out)
             agent.took(started, fan_out, since, until)
 
-    _all(
+    _run_all(
         clock,
-        road,
+        method,
         [(lambda own=agent: run(own)) for agent in every],
         [(lambda own=agent: arun(own)) for agent in every],
     )
@@ -169,13 +169,13 @@ def fire(road: Road, agents: int, queries: int, seconds: float, seed: int) -> Ti
     return found
 
 
-def _all(
+def _run_all(
     clock: Callable[[], None],
-    road: Road,
+    method: ClientMethod,
     blocking: Sequence[Callable[[], None]],
     awaited: Sequence[Callable[[], Coroutine[Any, Any, None]]],
 ) -> None:
-    """Run every agent on its road, beside the clock. Raises what an agent raised."""
+    """Run every agent on its method, beside the clock. Raises what an agent raised."""
     errors: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -188,7 +188,7 @@ def _all(
         await asyncio.gather(*(work() for work in awaited))
 
     works: list[Callable[[], None]] = [clock]
-    works += blocking if road.wait is None else [lambda: asyncio.run(together())]
+    works += blocking if method.wait is None else [lambda: asyncio.run(together())]
     threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
@@ -199,7 +199,7 @@ def _all(
 
 
 class Case:
-    """One corpus: the engine, its queries, the roads."""
+    """One corpus: the engine, its queries, the methods."""
 
     def __init__(self, name: str, bm25s: bool) -> None:
         self.corpus: Tokens = load(prepare(cases.CORPORA[name]))
@@ -209,32 +209,32 @@ class Case:
         self.engine = fr.Engine.from_records(records, analyzer="minimal", k1=cases.K1, b=cases.B)
         self.engine.search(self.queries, K)
         self.lock = threading.Lock()
-        self.roads = [
-            Road("coalesced-threads", ask=self._coalesced, most=MOST_THREADS, coalesced=True),
-            Road("coalesced-asyncio", wait=self._awaited, coalesced=True),
-            Road("locked", ask=lambda own: self._search(own, self.lock)),
-            Road("direct", ask=lambda own: self._search(own, None)),
+        self.methods = [
+            ClientMethod("coalesced-threads", ask=self._coalesced, most=MOST_THREADS, coalesced=True),
+            ClientMethod("coalesced-asyncio", wait=self._awaited, coalesced=True),
+            ClientMethod("locked", ask=lambda own: self._search(own, self.lock)),
+            ClientMethod("direct", ask=lambda own: self._search(own, None)),
         ]
         if bm25s:
-            self.roads.append(self._bm25s())
+            self.methods.append(self._bm25s())
 
     def _of(self, numbers: Sequence[int]) -> list[fr.Query]:
         return [self.queries[number] for number in numbers]
 
-    def _search(self, numbers: Sequence[int], lock: threading.Lock | None) -> Found:
+    def _search(self, numbers: Sequence[int], lock: threading.Lock | None) -> HitArrays:
         with lock or nullcontext():
             hits = self.engine.search(self._of(numbers), K)
         return hits.documents, hits.scores
 
-    def _coalesced(self, numbers: Sequence[int]) -> Found:
+    def _coalesced(self, numbers: Sequence[int]) -> HitArrays:
         hits = self.engine.coalescer.search(self._of(numbers), K)
         return hits.documents, hits.scores
 
-    async def _awaited(self, numbers: Sequence[int]) -> Found:
+    async def _awaited(self, numbers: Sequence[int]) -> HitArrays:
         hits = await self.engine.asearch(self._of(numbers), K)
         return hits.documents, hits.scores
 
-    def _bm25s(self) -> Road:
+    def _bm25s(self) -> ClientMethod:
         """bm25s of the bench's environment, in this process, so that callers cost the same. Raises `PeerError`."""
         python = python_of(PEERS["bm25s"], install=False)
         packages = next((python.parent.parent / "lib").glob("python*/site-packages"), None)
@@ -249,38 +249,38 @@ class Case:
         index.index(self.corpus.document_terms(), show_progress=False)
         pool = ThreadPoolExecutor(CORES)
 
-        def retrieve(own: list[list[str]]) -> Found:
+        def retrieve(own: list[list[str]]) -> HitArrays:
             found = index.retrieve(own, k=K, n_threads=1, show_progress=False)
             return found.documents.astype(np.int64), found.scores.astype(np.float64)
 
         retrieve(self.terms[:10])
 
-        async def wait(numbers: Sequence[int]) -> Found:
+        async def wait(numbers: Sequence[int]) -> HitArrays:
             own = [self.terms[number] for number in numbers]
             return await asyncio.get_running_loop().run_in_executor(pool, retrieve, own)
 
-        return Road("bm25s", wait=wait, note=f"bm25s {bm25s.__version__}, {CORES} threads")
+        return ClientMethod("bm25s", wait=wait, note=f"bm25s {bm25s.__version__}, {CORES} threads")
 
-    def verified(self, road: Road, agents: int) -> bool:
+    def verified(self, method: ClientMethod, agents: int) -> bool:
         """Whether fan-outs that many agents fire at once are answered rightly."""
         every = [Agent(number, len(self.queries)) for number in range(min(agents, SAMPLED))]
-        asked: list[tuple[list[int], Found]] = []
+        asked: list[tuple[list[int], HitArrays]] = []
 
         def run(agent: Agent) -> None:
-            assert road.ask is not None
+            assert method.ask is not None
             for _ in range(SAMPLE):
                 own = agent.fan_out()
-                asked.append((own, road.ask(own)))
+                asked.append((own, method.ask(own)))
 
         async def arun(agent: Agent) -> None:
-            assert road.wait is not None
+            assert method.wait is not None
             for _ in range(SAMPLE):
                 own = agent.fan_out()
-                asked.append((own, await road.wait(own)))
+                asked.append((own, await method.wait(own)))
 
         blocking = [(lambda own=agent: run(own)) for agent in every]
-        _all(lambda: None, road, blocking, [(lambda own=agent: arun(own)) for agent in every])
-        if road.name == "bm25s":
+        _run_all(lambda: None, method, blocking, [(lambda own=agent: arun(own)) for agent in every])
+        if method.name == "bm25s":
             postings = postings_of(self.corpus)
             own, (documents, scores) = asked[0]
             verdict = check(PEERS["bm25s"], self.corpus, postings, own, K, documents, scores)
@@ -297,21 +297,21 @@ def run_case(
     agents: Sequence[int],
     reps: int,
     seconds: float,
-    roads: Sequence[str],
+    methods: Sequence[str],
     common: dict[str, Any],
     say: Callable[[str], None],
 ) -> list[AgentsRow]:
     """The rows of one corpus."""
     name = case.corpus.name
-    chosen = [road for road in case.roads if not roads or road.name in roads]
-    cells = [(road, count) for count in agents for road in chosen if road.most is None or count <= road.most]
-    times = {(road.name, count): Timed() for road, count in cells}
-    right = {(road.name, count): case.verified(road, count) for road, count in cells}
+    chosen = [method for method in case.methods if not methods or method.name in methods]
+    cells = [(method, count) for count in agents for method in chosen if method.most is None or count <= method.most]
+    times = {(method.name, count): Timed() for method, count in cells}
+    right = {(method.name, count): case.verified(method, count) for method, count in cells}
     for rep in range(reps):
-        for road, count in cells if rep % 2 == 0 else reversed(cells):
-            say(f"{name}: {count} agents, {road.name}, {rep + 1} of {reps}")
+        for method, count in cells if rep % 2 == 0 else reversed(cells):
+            say(f"{name}: {count} agents, {method.name}, {rep + 1} of {reps}")
             before = case.engine.coalescer.stats()
-            new, total = fire(road, count, len(case.queries), seconds, rep), times[road.name, count]
+            new, total = fire(method, count, len(case.queries), seconds, rep), times[method.name, count]
             total.ms += new.ms
             total.wall += new.wall
             total.cpu += new.cpu
@@ -320,54 +320,56 @@ def run_case(
             total.launches += after["launches"] - before["launches"]
             total.launched += after["queries"] - before["queries"]
     rows = []
-    for road, count in cells:
-        own = times[road.name, count]
+    for method, count in cells:
+        own = times[method.name, count]
         ms = np.percentile(own.ms, [50, 99, 100]).tolist() if own.ms else [0.0] * 3
         rows.append(
             AgentsRow(
                 case=name,
-                road=road.name,
+                method=method.name,
                 agents=count,
-                seconds=rounded(own.wall),
+                seconds=round_digits(own.wall),
                 reps=reps,
                 fan_outs=len(own.ms),
-                queries_per_s=rounded(own.queries / own.wall),
-                fan_outs_per_s=rounded(len(own.ms) / own.wall),
-                p50_ms=rounded(ms[0]),
-                p99_ms=rounded(ms[1]),
-                max_ms=rounded(ms[2]),
-                cpu_per_wall=rounded(own.cpu / own.wall),
-                cpu_us_per_query=rounded(1e6 * own.cpu / own.queries) if own.queries else None,
-                queries_per_launch=rounded(own.launched / own.launches) if road.coalesced and own.launches else None,
-                verified=right[road.name, count],
-                note=road.note,
+                queries_per_s=round_digits(own.queries / own.wall),
+                fan_outs_per_s=round_digits(len(own.ms) / own.wall),
+                p50_ms=round_digits(ms[0]),
+                p99_ms=round_digits(ms[1]),
+                max_ms=round_digits(ms[2]),
+                cpu_per_wall=round_digits(own.cpu / own.wall),
+                cpu_us_per_query=round_digits(1e6 * own.cpu / own.queries) if own.queries else None,
+                queries_per_launch=round_digits(own.launched / own.launches)
+                if method.coalesced and own.launches
+                else None,
+                verified=right[method.name, count],
+                note=method.note,
                 **common,
             )
         )
     return rows
 
 
-def shown(rows: Sequence[AgentsRow]) -> str:
+def render(rows: Sequence[AgentsRow]) -> str:
     """A table, a line a row."""
     lines = [
-        "| corpus | agents | road | queries/s | p50 ms | p99 ms | cpu/wall | cpu us/query | a launch | verified |",
+        "| corpus | agents | method | queries/s | p50 ms | p99 ms | cpu/wall | cpu us/query | a launch | verified |",
         "|---" * 10 + "|",
     ]
     for row in rows:
         a_launch = "" if row.queries_per_launch is None else f"{row.queries_per_launch:,.0f}"
         lines.append(
-            f"| {row.case} | {row.agents:,} | {row.road} | {row.queries_per_s:,.0f} | {row.p50_ms} | {row.p99_ms} | "
+            f"| {row.case} | {row.agents:,} | {row.method} | {row.queries_per_s:,.0f} | {row.p50_ms} | {row.p99_ms} | "
             f"{row.cpu_per_wall} | {row.cpu_us_per_query} | {a_launch} | {'yes' if row.verified else 'NO'} |"
         )
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; rows are kept only with --results. Returns 0 if every road answered rightly, else 1."""
+    """Measure and print; rows are kept only with --results. Returns 0 if every method answered rightly, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.agents", description="Many agents at once.")
     parser.add_argument("--cases", type=names, default=("sgd", "synthetic-50k"), help=f"of {','.join(cases.CORPORA)}")
     parser.add_argument("--agents", type=numbers, default=(1, 10, 100, 1000), help="default 1,10,100,1000")
-    parser.add_argument("--roads", type=names, default=(), help="default: all")
+    parser.add_argument("--methods", type=names, default=(), help="default: all")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement (default 3)")
     parser.add_argument("--reps", type=int, default=3, help="default 3")
     parser.add_argument("--max-batch", type=int, help="the coalescer's")
@@ -378,17 +380,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no case {', '.join(unknown)}; there are: {', '.join(cases.CORPORA)}")
     if options.reps < 1 or options.seconds <= 0:
         parser.error("--reps must be 1 or more, and --seconds above 0")
-    common, say, rows = shared("agents"), progress(), []
+    common, say, rows = stamp_rows("agents"), progress(), []
     for name in options.cases:
         say(f"{name}: builds")
-        case = Case(name, bm25s=not options.roads or "bm25s" in options.roads)
+        case = Case(name, bm25s=not options.methods or "bm25s" in options.methods)
         case.engine.coalescer.configure(max_batch=options.max_batch)
-        found = run_case(case, options.agents, options.reps, options.seconds, options.roads, common, say)
+        found = run_case(case, options.agents, options.reps, options.seconds, options.methods, common, say)
         if options.results:
             append(options.results, found)
         rows += found
     say("")
-    print("\n".join(json.dumps(asdict(row)) for row in rows) if options.json else shown(rows))
+    print("\n".join(json.dumps(asdict(row)) for row in rows) if options.json else render(rows))
     return int(not all(row.verified for row in rows))
 
 

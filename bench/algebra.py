@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanrank.engine.feedback.centroid import softmax
-from fanrank.engine.feedback.pool import interpolated, lengths, rounded, weighted_mean
+from fanrank.engine.feedback.pool import interpolate, lengths, round_moved, weighted_mean
 from fanrank.engine.vectors.vectors import Floats, Integers
 
 OPS = ("mean", "softmax", "max")
@@ -197,7 +197,7 @@ class Corpus:
             if self.barred is not None:
                 rows = np.flatnonzero(self.barred >= 0)
                 cosines[rows, self.barred[rows]] = -np.inf
-            found = _nearest(cosines, min(node.k, cosines.shape[1]))
+            found = _find_nearest(cosines, min(node.k, cosines.shape[1]))
             values = np.take_along_axis(cosines, found, axis=1)
             self._hits[node] = np.where(np.isfinite(values), found, -1), values
         return self._hits[node]
@@ -214,7 +214,7 @@ class Corpus:
             return self.queries
         before = self.rounded(node.first) if isinstance(node, Intp) else self.queries
         vectors = self.vector(node)
-        return rounded(before, np.where(lengths(vectors)[:, None] > 0.0, vectors, before))
+        return round_moved(before, np.where(lengths(vectors)[:, None] > 0.0, vectors, before))
 
     def forget(self) -> None:
         """Frees what was kept."""
@@ -235,7 +235,7 @@ class Corpus:
             second = (
                 self.vector(node.second) if isinstance(node.second, (Aggr, Sentence)) else self.rounded(node.second)
             )
-            return interpolated(first, second, node.alpha, lengths(second) > 0.0)
+            return interpolate(first, second, node.alpha, lengths(second) > 0.0)
         documents, cosines = self.hits(node.hits)
         listed = documents >= 0
         rows = self.documents[documents]
@@ -246,7 +246,7 @@ class Corpus:
         return weighted_mean(weights, rows)[0]
 
 
-def _nearest(cosines: Floats, k: int) -> npt.NDArray[np.int64]:
+def _find_nearest(cosines: Floats, k: int) -> npt.NDArray[np.int64]:
     """[B, k] places of the k largest of each row, then by place; all ties at the end are looked at."""
     count = cosines.shape[1]
     last = np.partition(cosines, count - k, axis=1)[:, count - k]

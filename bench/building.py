@@ -69,7 +69,7 @@ class Row:
     date: str = ""
 
 
-def _built(corpus: cases.Corpus, folder: Path, system: str, threads: int, stream: bool) -> dict[str, Any]:
+def _build_apart(corpus: cases.Corpus, folder: Path, system: str, threads: int, stream: bool) -> dict[str, Any]:
     """One build in a process of its own. Raises `PeerError`."""
     worker = Worker(python_of(PEERS[system], False), system, threads, CACHE / "logs" / f"{corpus.name}.{system}.log")
     try:
@@ -102,7 +102,7 @@ def measure(
                 continue
             say(f"{corpus.name}: {place[0]} builds with {place[1]} threads, {rep + 1} of {reps + 1}")
             try:
-                found[place] = _built(corpus, folder, *place, stream)
+                found[place] = _build_apart(corpus, folder, *place, stream)
             except PeerError as error:
                 errors[place] = str(error)
             else:

@@ -30,22 +30,30 @@ import numpy.typing as npt
 from fanrank.engine.engine import Engine
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, named, open_encoder
+from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, open_encoder
 from fanrank.engine.evaluate.presets import LOADERS, Preset, find_preset
-from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, asked_with, default_depth, engine_of, rank, warm_up
+from fanrank.engine.evaluate.protocol import (
+    TAUS_A087,
+    Evaluation,
+    default_depth,
+    engine_of,
+    prepare_dataset,
+    rank,
+    warm_up,
+)
 from fanrank.engine.evaluate.tables import table
 from fanrank.engine.hybrid.strategy import Strategy
 from fanrank.engine.records.query import Query
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.policy import Answerer, strategy_of
-from fanrank.engine.tune.command import LABELS, drawn, render_tuned
+from fanrank.engine.tune.command import LABELS, draw_questions, render_tuned
 from fanrank.engine.tune.measure import labelled_questions
 from fanrank.engine.tune.study import (
     NOISE,
     Measured,
     cascade_folds,
     cascade_sweep,
-    corrupted,
+    corrupt_texts,
     differences,
     learning_curve,
     noise_grid,
@@ -93,7 +101,7 @@ class Bench:
 
     def asked(self, answerer: Answerer, places: Sequence[int] | None = None, types: str = "none") -> Dataset:
         """The questions as this answerer needs them; those at some places alone."""
-        whole = asked_with(self.dataset, answerer, types)
+        whole = prepare_dataset(self.dataset, answerer, types)
         if places is None:
             return whole
         queries = [whole.queries[place] for place in places]
@@ -134,16 +142,16 @@ def _seconds(engine: Engine, queries: Sequence[Query], answerer: Answerer, batch
     return time.perf_counter() - started
 
 
-def static(bench: Bench, found: Mapping[str, Evaluation], repetitions: int) -> dict[str, Any]:
+def measure_systems(bench: Bench, found: Mapping[str, Evaluation], repetitions: int) -> dict[str, Any]:
     """Every system for all questions; ``agent_rrf`` also with the true types, which no user has (X07)."""
     answerers: dict[str, Answerer] = {name: strategy_of(name) for name in found}
     times = bench.milliseconds(answerers, repetitions)
-    rows = {name: {**_shown(own), **times[name]} for name, own in found.items()}
-    rows["agent_rrf, true types"] = _shown(bench.rank(strategy_of("agent_rrf"), types="oracle"))
+    rows = {name: {**_select_metrics(own), **times[name]} for name, own in found.items()}
+    rows["agent_rrf, true types"] = _select_metrics(bench.rank(strategy_of("agent_rrf"), types="oracle"))
     return {"systems": rows}
 
 
-def _shown(found: Evaluation) -> dict[str, float]:
+def _select_metrics(found: Evaluation) -> dict[str, float]:
     return {name: value for name, value in found.metrics().items() if name in ("hit@1", "hit@5", "hit@10", "mrr")}
 
 
@@ -232,7 +240,7 @@ def folds(bench: Bench, measured: Measured, escalated: str, repetitions: int) ->
     }
 
 
-def routed(bench: Bench, measured: Measured, repetitions: int) -> dict[str, Any]:
+def measure_routers(bench: Bench, measured: Measured, repetitions: int) -> dict[str, Any]:
     """Table 10's shape with LoCoMo's categories as types, and what the routers by words take, really run."""
     columns: dict[str, Floats] = {name: np.zeros(len(measured)) for name in ("router", "soft")}
     seconds = dict.fromkeys(columns, 0.0)
@@ -259,12 +267,12 @@ def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
     """The grid of corrupted questions (A100), and what systems and the cascade find with these questions themselves."""
     searched = []
     for level in NOISE:
-        texts = corrupted(measured.texts, level)
+        texts = corrupt_texts(measured.texts, level)
         queries = [replace(query, text=text) for query, text in zip(bench.dataset.queries, texts, strict=True)]
         row: dict[str, Any] = {"noise": level}
         for name in ("bm25", *ESCALATED):
             answerer = strategy_of(name)
-            noisy = asked_with(replace(bench.dataset, queries=queries), answerer, "none")
+            noisy = prepare_dataset(replace(bench.dataset, queries=queries), answerer, "none")
             row[name] = rank(
                 bench.quick, noisy, k=default_depth(noisy), complete=bench.preset.complete, strategy=answerer
             ).metrics()[METRIC]
@@ -276,10 +284,10 @@ def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
     return {"grid": noise_grid(measured), "searched": searched}
 
 
-def tuned(bench: Bench, repetitions: int) -> dict[str, Any]:
+def measure_tuning(bench: Bench, repetitions: int) -> dict[str, Any]:
     """What `fanrank tune` makes of 50 labelled questions, and what it is worth on the others."""
     dataset = bench.asked(strategy_of("agent_rrf"))
-    few, others = drawn(labelled_questions(dataset), LABELS, 0)
+    few, others = draw_questions(labelled_questions(dataset), LABELS, 0)
     found = tune(bench.timed, few, metric=METRIC, held_out=others, repeats=max(repetitions, 1)).to_dict()
     return {"labels": len(few), "source": bench.dataset.name, **found}
 
@@ -291,7 +299,7 @@ def recall(bench: Bench, repetitions: int) -> dict[str, Any]:
     values = {name: own.values[METRIC] for name, own in found.items()}
     clusters = [bench.dataset.clusters[str(query.id)] for query in bench.dataset.queries]
     return {
-        "systems": {name: _shown(own) for name, own in found.items()},
+        "systems": {name: _select_metrics(own) for name, own in found.items()},
         "categories": {name: own.per_category() for name, own in found.items()},
         "ms": bench.milliseconds(answerers, repetitions),
         "differences": differences(values, [("recall", "bm25"), ("recall", "fused")], clusters),
@@ -308,7 +316,9 @@ def measure(
     texts = [query.text for query in bench.dataset.queries]
     vectors = bench.quick.encoder.queries(texts)
     measured = Measured.of(found, METRIC, vectors=vectors, model=bench.quick.encoder.name)
-    works: list[tuple[str, Callable[[], dict[str, Any]]]] = [("static", lambda: static(bench, found, repetitions))]
+    works: list[tuple[str, Callable[[], dict[str, Any]]]] = [
+        ("static", lambda: measure_systems(bench, found, repetitions))
+    ]
     for name in ESCALATED:
         works += [
             ("sweep", lambda name=name: sweep(bench, measured, name, repetitions)),
@@ -316,10 +326,10 @@ def measure(
             ("folds", lambda name=name: folds(bench, measured, name, repetitions)),
         ]
     works += [
-        ("routers", lambda: routed(bench, measured, repetitions)),
+        ("routers", lambda: measure_routers(bench, measured, repetitions)),
         ("noise", lambda: noise(bench, measured)),
         ("curve", lambda: {"held_out": HELD_OUT, "rows": learning_curve(measured, held_out=HELD_OUT)}),
-        ("tune", lambda: tuned(bench, repetitions)),
+        ("tune", lambda: measure_tuning(bench, repetitions)),
         ("recall", lambda: recall(Bench(preset, unit, encoder, embeddings, events=True), repetitions)),
     ]
     for part, work in works:
@@ -327,7 +337,7 @@ def measure(
             continue
         row: dict[str, Any] = {"part": part, "preset": preset, "unit": unit, "n": len(measured), "metric": METRIC}
         try:
-            row |= {**work(), "backend": bench.timed.backend.name, "encoder": named(bench.timed.encoder)}
+            row |= {**work(), "backend": bench.timed.backend.name, "encoder": describe_encoder(bench.timed.encoder)}
         except FanrankError as error:
             row["error"] = str(error)
         yield row

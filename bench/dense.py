@@ -28,12 +28,12 @@ import numpy as np
 from fanrank.cpu_fallback.dense import verbs as cpu
 from fanrank.engine.vectors import approximate
 from fanrank.engine.vectors.interaction import Interaction
-from fanrank.engine.vectors.vectors import Vectors, normalized
+from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch
 
+from .harness.methods import stamp_rows
 from .harness.options import names, numbers, progress
 from .harness.paths import CACHE, RESULTS
-from .harness.roads import shared
 from .harness.rows import append
 
 SIZES, BATCHES, KS = (5_000, 100_000), (1, 20, 500), (10, 100)
@@ -93,19 +93,19 @@ class System:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def clustered(seed: int, documents: int, queries: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+def make_clusters(seed: int, documents: int, queries: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """Vectors [documents, dimension] and queries [queries, dimension] of the same clusters, as they are stored."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((max(1, documents // CLUSTER), dimension), dtype=np.float32)
 
     def some(number: int) -> np.ndarray:
         own = centres[rng.integers(0, len(centres), number)]
-        return normalized(own + SPREAD * rng.standard_normal((number, dimension), dtype=np.float32))
+        return normalize(own + SPREAD * rng.standard_normal((number, dimension), dtype=np.float32))
 
     return some(documents), some(queries)
 
 
-def _ours(
+def _search_by(
     vectors: Vectors, mode: Mode, verbs: DenseVerbs = cpu
 ) -> Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]:
     stretches = [Stretch(vectors, 0)]
@@ -133,15 +133,15 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
 
     def int8() -> Any:
         _ = vectors.codes
-        return _ours(vectors, "int8")
+        return _search_by(vectors, "int8")
 
-    add("exact", True, lambda: _ours(vectors, "exact"), lambda: vectors.bytes)
+    add("exact", True, lambda: _search_by(vectors, "exact"), lambda: vectors.bytes)
     add("int8", False, int8, lambda: vectors.codes[0].nbytes + vectors.codes[1].nbytes)
     if {"exact-device", "int8-device"} & set(wanted):
         device = _device()
         size = vectors.bytes
-        add("exact-device", True, lambda: _ours(vectors, "exact", device), lambda: size)
-        add("int8-device", False, lambda: _ours(vectors, "int8", device), lambda: size // 2)
+        add("exact-device", True, lambda: _search_by(vectors, "exact", device), lambda: size)
+        add("int8-device", False, lambda: _search_by(vectors, "int8", device), lambda: size // 2)
     try:
         import faiss
     except ImportError:
@@ -151,7 +151,7 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
     def hnsw() -> Any:
         if len(rows) >= approximate.LEAST_ROWS:
             approximate.index_of(vectors)
-        return _ours(vectors, "hnsw")
+        return _search_by(vectors, "hnsw")
 
     def flat() -> Any:
         index = faiss.IndexFlatIP(rows.shape[1])
@@ -225,10 +225,10 @@ def run_cell(
             dimension=rows.shape[1],
             batch=len(queries),
             k=k,
-            ms_per_batch=_rounded(statistics.median(ms[one.name])),
-            ms_min=_rounded(min(ms[one.name])),
-            ms_iqr=_rounded(_iqr(ms[one.name])),
-            ms_per_query=_rounded(statistics.median(ms[one.name]) / len(queries)),
+            ms_per_batch=_round(statistics.median(ms[one.name])),
+            ms_min=_round(min(ms[one.name])),
+            ms_iqr=_round(_iqr(ms[one.name])),
+            ms_per_query=_round(statistics.median(ms[one.name]) / len(queries)),
             reps=reps,
             recall=round(checked[one.name][0], 4),
             verified=checked[one.name][1],
@@ -247,7 +247,7 @@ def _iqr(values: Sequence[float]) -> float:
     return third - first
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
 
@@ -275,10 +275,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no system {', '.join(unknown)}; there are: {', '.join(SYSTEMS)}")
     sizes, reps = ((5_000,), 2) if options.quick else (options.documents, options.reps)
     folder = options.out or (CACHE if options.quick else RESULTS)
-    common, say, found = shared("dense"), progress(), []
+    common, say, found = stamp_rows("dense"), progress(), []
     for size in sizes:
         say(f"dense: {size:,} vectors, built")
-        rows, queries = clustered(options.seed, size, max(options.batches), options.dimension)
+        rows, queries = make_clusters(options.seed, size, max(options.batches), options.dimension)
         systems = systems_of(rows, options.systems)
         for batch in options.batches:
             for k in options.ks:
@@ -287,11 +287,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 append(folder / f"{options.name}.jsonl", new)
                 found += new
     say("")
-    print(json.dumps({**common, "rows": [asdict(row) for row in found]}) if options.json else _shown(found))
+    print(json.dumps({**common, "rows": [asdict(row) for row in found]}) if options.json else _render(found))
     return int(any(row.verified is False for row in found))
 
 
-def _shown(rows: Sequence[DenseRow]) -> str:
+def _render(rows: Sequence[DenseRow]) -> str:
     lines = [f"{'vectors':>9} {'batch':>5} {'k':>4} {'system':18} {'ms/batch':>9} {'ms/query':>9} {'recall':>7} {'':6}"]
     for row in rows:
         told = {True: "exact", False: "WRONG", None: ""}[row.verified]

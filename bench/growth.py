@@ -2,7 +2,7 @@
 
 Two families of corpora: ``steady`` grows in time, 430 records a week, so that four windows hold the same number of
 records at every size (one engine, grown from size to size); ``two-years`` lies within two years whatever its size, so
-that age must be weighed record by record (one engine a size). Every road answers the same fan-outs of 20 questions
+that age must be weighed record by record (one engine a size). Every method answers the same fan-outs of 20 questions
 (`workload.Memory.questions`), in turn, fan-out by fan-out; the clock holds texts in, ids out. Before that every answer
 that must be the same bits is compared, and every posting list that a question touches is warm.
 """
@@ -35,24 +35,24 @@ import numpy.typing as npt
 import fanrank as fr
 from fanrank.engine.errors import FanrankError
 
-from .harness.options import names, numbers, progress
-from .harness.paths import CACHE, RESULTS
-from .harness.roads import (
+from .harness.methods import (
     FAN_OUT,
     Backends,
     K,
-    Road,
+    Method,
     answer,
-    found,
+    are_equal,
+    count_found,
     import_analyzer,
+    list_methods,
     newest_windows,
     peak_rss_gib,
-    roads,
-    rounded,
-    same,
-    shared,
-    spread,
+    quartiles_of,
+    round_digits,
+    stamp_rows,
 )
+from .harness.options import names, numbers, progress
+from .harness.paths import CACHE, RESULTS
 from .harness.rows import append
 from .harness.workload import TWO_YEARS, WEEK, Memory, Question
 
@@ -60,8 +60,8 @@ SIZES = (4_052, 40_081, 239_799, 999_978, 1_998_918, 3_997_578, 4_998_640)
 """The sizes of AgentIR's Table 2 (A037)."""
 QUICK = SIZES[:3]
 CORPORA = ("steady", "two-years")
-TWO_YEAR_ROADS = ("vectorised", "temporal", "decay", "decay-exhaustive")
-"""The CPU's roads over the corpora of two years; the others see there what they see over the steady ones."""
+TWO_YEAR_METHODS = ("vectorised", "temporal", "decay", "decay-exhaustive")
+"""The CPU's methods over the corpora of two years; the others see there what they see over the steady ones."""
 CHUNK = 50_000
 """Records made at a time, outside the clock of the build."""
 FAN_OUTS = 200
@@ -74,13 +74,13 @@ MOST_WINDOWS = 16
 
 @dataclass(frozen=True)
 class GrowthRow:
-    """One road over one size; with `error`, a road that could not answer there.
+    """One method over one size; with `error`, a method that could not answer there.
 
     Times are microseconds: ``p50_us``, ``p99_us`` and the quartiles are those of a query (a fan-out's time by its 20,
-    or the single call's), ``fanout_*`` those of a fan-out. `latency_ratio` is the median by the same road's at the
+    or the single call's), ``fanout_*`` those of a fan-out. `latency_ratio` is the median by the same method's at the
     smallest size of the corpus and run. `searched_share` is the postings scored by all postings of the queries' lists.
     `hit_rate` is the share of questions whose source record is among the 10 hits. `verified`: the answers were bit for
-    bit those of the road's reference, None for a reference. `build_records_per_s` and `peak_rss_gib` (of the process,
+    bit those of the method's reference, None for a reference. `build_records_per_s` and `peak_rss_gib` (of the process,
     so far) are the engine's.
     """
 
@@ -88,7 +88,7 @@ class GrowthRow:
     run: str
     corpus: str
     records: int
-    road: str
+    method: str
     backend: str = ""
     batch: int = FAN_OUT
     k: int = K
@@ -117,9 +117,9 @@ class GrowthRow:
 
 @dataclass
 class Measured:
-    """One road over one size, while the run goes on."""
+    """One method over one size, while the run goes on."""
 
-    road: Road
+    method: Method
     backend: str = ""
     single_us: list[float] = field(default_factory=list)
     fanout_us: list[float] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: fan-outs a road, and the seconds after which a slow road may stop."""
+    """How much is measured: fan-outs a method, and the seconds after which a slow method may stop."""
 
     fan_outs: int = FAN_OUTS
     budget: float = 20.0
@@ -140,20 +140,22 @@ class Effort:
 
 
 class Case:
-    """One engine at one size, asked by every road."""
+    """One engine at one size, asked by every method."""
 
-    def __init__(self, engine: fr.Engine, memory: Memory, chosen: Sequence[Road], effort: Effort) -> None:
+    def __init__(self, engine: fr.Engine, memory: Memory, chosen: Sequence[Method], effort: Effort) -> None:
         self.engine, self.memory, self.effort = engine, memory, effort
         questions = memory.questions(effort.fan_outs * FAN_OUT)
         self.fan_outs = [questions[start : start + FAN_OUT] for start in range(0, len(questions), FAN_OUT)]
-        self.items = [Measured(road) for road in chosen]
+        self.items = [Measured(method) for method in chosen]
         self.exhaustive_postings = 0
         self._backends = Backends()
-        self._exhaustive = Road("exhaustive", "exhaustive")
+        self._exhaustive = Method("exhaustive", "exhaustive")
 
-    def _ask(self, road: Road, queries: Sequence[fr.Query], timing: bool = False) -> list[fr.Hits]:
-        self._backends.serve(self.engine, road)
-        return answer(self.engine, road, queries, threads=self.effort.threads if road.batch > 1 else 1, timing=timing)
+    def _ask(self, method: Method, queries: Sequence[fr.Query], timing: bool = False) -> list[fr.Hits]:
+        self._backends.serve(self.engine, method)
+        return answer(
+            self.engine, method, queries, threads=self.effort.threads if method.batch > 1 else 1, timing=timing
+        )
 
     def warm(self) -> None:
         """Derive what the questions touch, compare what must be the same, and count postings."""
@@ -166,31 +168,33 @@ class Case:
 
     def _check(self, item: Measured, questions: Sequence[Question]) -> None:
         try:
-            item.backend = self._backends.serve(self.engine, item.road)
-            answers = self._ask(item.road, item.road.queries(questions), timing=True)
+            item.backend = self._backends.serve(self.engine, item.method)
+            answers = self._ask(item.method, item.method.queries(questions), timing=True)
             item.postings = _postings(answers)
             self._verify(item, questions, answers)
         except FanrankError as error:
             item.error = f"{type(error).__name__}: {error}"
 
     def _verify(self, item: Measured, questions: Sequence[Question], answers: Sequence[fr.Hits]) -> None:
-        if item.road.exact:
-            reference = replace(self._exhaustive, half_life=item.road.half_life)
-            item.verified = same(answers, self._ask(reference, reference.queries(questions)))
-        elif item.road.windows is not None:
+        if item.method.exact:
+            reference = replace(self._exhaustive, half_life=item.method.half_life)
+            item.verified = are_equal(answers, self._ask(reference, reference.queries(questions)))
+        elif item.method.windows is not None:
             # Call by call: what "auto" means may change with what it has seen.
-            calls = [questions[start : start + item.road.batch] for start in range(0, len(questions), item.road.batch)]
-            counts = [self._windows(item.road, call, hits) for call, hits in zip(calls, answers, strict=True)]
+            calls = [
+                questions[start : start + item.method.batch] for start in range(0, len(questions), item.method.batch)
+            ]
+            counts = [self._windows(item.method, call, hits) for call, hits in zip(calls, answers, strict=True)]
             item.verified = None not in counts
             item.windows = max((count for count in counts if count is not None), default=None)
 
-    def _windows(self, road: Road, questions: Sequence[Question], hits: fr.Hits) -> int | None:
+    def _windows(self, method: Method, questions: Sequence[Question], hits: fr.Hits) -> int | None:
         """How many of the newest windows these hits are the exhaustive answer over; None if there is no such number."""
-        counts = range(1, MOST_WINDOWS + 1) if road.windows == "auto" else (int(road.windows or 0),)
+        counts = range(1, MOST_WINDOWS + 1) if method.windows == "auto" else (int(method.windows or 0),)
         for count in counts:
             since = newest_windows(self._late_times, count)
             queries = [fr.Query(question.text, now=question.now, since=since) for question in questions]
-            if same([hits], self._ask(self._exhaustive, queries)):
+            if are_equal([hits], self._ask(self._exhaustive, queries)):
                 return count
         return None
 
@@ -201,7 +205,7 @@ class Case:
         return self.memory.times(max(0, self.memory.records - reach))
 
     def time(self) -> None:
-        """Every fan-out by every road, in turn; a slow road stops when its budget is spent."""
+        """Every fan-out by every method, in turn; a slow method stops when its budget is spent."""
         for number, questions in enumerate(self.fan_outs):
             first = number % max(1, len(self.items))
             for item in self.items[first:] + self.items[:first]:
@@ -210,15 +214,15 @@ class Case:
                     self._time_one(item, questions)
 
     def _time_one(self, item: Measured, questions: Sequence[Question]) -> None:
-        queries = item.road.queries(questions)
-        self._backends.serve(self.engine, item.road)
-        threads = self.effort.threads if item.road.batch > 1 else 1
+        queries = item.method.queries(questions)
+        self._backends.serve(self.engine, item.method)
+        threads = self.effort.threads if item.method.batch > 1 else 1
         answers, spent = [], 0.0
         try:
-            for start in range(0, len(queries), item.road.batch):
-                call = queries[start : start + item.road.batch]
+            for start in range(0, len(queries), item.method.batch):
+                call = queries[start : start + item.method.batch]
                 begin = time.perf_counter()
-                hits = self.engine.search(call, K, threads=threads, execution=item.road.execution)
+                hits = self.engine.search(call, K, threads=threads, execution=item.method.execution)
                 _ = hits.ids
                 seconds = time.perf_counter() - begin
                 item.single_us.append(1e6 * seconds / len(call))
@@ -228,22 +232,22 @@ class Case:
             item.error = f"{type(error).__name__}: {error}"
             return
         item.fanout_us.append(1e6 * spent)
-        item.hits += found(answers, questions)
+        item.hits += count_found(answers, questions)
 
     def row(self, item: Measured, corpus: str, built: float, common: dict[str, Any]) -> GrowthRow:
         """The row of a finished measurement."""
-        place = {"corpus": corpus, "records": self.memory.records, "road": item.road.name}
+        place = {"corpus": corpus, "records": self.memory.records, "method": item.method.name}
         if item.error is not None or not item.fanout_us:
             return GrowthRow(**place, error=item.error or "no fan-out was asked", **common)
-        q1, p50, q3, p99 = spread(item.single_us)
-        _, fanout_p50, _, fanout_p99 = spread(item.fanout_us)
+        q1, p50, q3, p99 = quartiles_of(item.single_us)
+        _, fanout_p50, _, fanout_p99 = quartiles_of(item.fanout_us)
         asked = FAN_OUT * len(item.fanout_us)
         cut = len(item.fanout_us) < len(self.fan_outs)
         return GrowthRow(
             **place,
             backend=item.backend,
-            batch=item.road.batch,
-            threads=self.effort.threads if item.road.batch > 1 else 1,
+            batch=item.method.batch,
+            threads=self.effort.threads if item.method.batch > 1 else 1,
             fan_outs=len(item.fanout_us),
             p50_us=p50,
             q1_us=q1,
@@ -251,7 +255,7 @@ class Case:
             p99_us=p99,
             fanout_p50_us=fanout_p50,
             fanout_p99_us=fanout_p99,
-            searched_share=rounded(item.postings / max(1, self.exhaustive_postings)),
+            searched_share=round_digits(item.postings / max(1, self.exhaustive_postings)),
             hit_rate=round(item.hits / asked, 4),
             verified=item.verified,
             windows=item.windows,
@@ -295,7 +299,7 @@ def measure(
 def run_corpus(
     corpus: str,
     sizes: Sequence[int],
-    chosen: Sequence[Road],
+    chosen: Sequence[Method],
     effort: Effort,
     common: dict[str, Any],
     say: Callable[[str], None],
@@ -316,19 +320,19 @@ def run_corpus(
         held = size
         for row in measure(Case(engine, memory, chosen, effort), corpus, size / seconds, common, say):
             if row.p50_us is not None:
-                ratio = row.p50_us / medians.setdefault(row.road, row.p50_us)
-                row = replace(row, latency_ratio=rounded(ratio))
+                ratio = row.p50_us / medians.setdefault(row.method, row.p50_us)
+                row = replace(row, latency_ratio=round_digits(ratio))
             rows.append(row)
     return rows
 
 
 def markdown(rows: Sequence[GrowthRow]) -> str:
-    """A table a corpus: a line a size and road."""
+    """A table a corpus: a line a size and method."""
     lines: list[str] = []
     for corpus in dict.fromkeys(row.corpus for row in rows):
         lines += [
             f"\n{corpus}\n",
-            "| records | road | times | p50 us | p99 us | fan-out p50 us | p99 us | searched | hit@10 | same bits |",
+            "| records | method | times | p50 us | p99 us | fan-out p50 us | p99 us | searched | hit@10 | same bits |",
             "|---:|---|---:|---:|---:|---:|---:|---:|---:|---|",
         ]
         lines += [_line(row) for row in rows if row.corpus == corpus]
@@ -336,7 +340,7 @@ def markdown(rows: Sequence[GrowthRow]) -> str:
 
 
 def _line(row: GrowthRow) -> str:
-    place = f"| {row.records:,} | {row.road} "
+    place = f"| {row.records:,} | {row.method} "
     if row.error is not None:
         return f"{place}| | | | | | | | error: {row.error} |"
     verdict = "" if row.verified is None else "yes" if row.verified else "NO"
@@ -347,13 +351,13 @@ def _line(row: GrowthRow) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description="A fan-out's time while memory grows.")
-    parser.add_argument("--quick", action="store_true", help="the first three sizes, 50 fan-outs, 3 seconds a road")
+    parser.add_argument("--quick", action="store_true", help="the first three sizes, 50 fan-outs, 3 seconds a method")
     parser.add_argument("--sizes", type=numbers, help="records, comma-separated (default: the seven of Table 2)")
     parser.add_argument("--corpora", type=names, default=CORPORA, help=f"of {','.join(CORPORA)}")
-    parser.add_argument("--roads", type=names, help="default: all that serve here")
-    parser.add_argument("--fan-outs", type=int, help=f"fan-outs a road and size (default {FAN_OUTS}, quick 50)")
-    parser.add_argument("--budget", type=float, help="seconds after which a road may stop (default 20, quick 3)")
-    parser.add_argument("--threads", type=int, default=1, help="of every road but the sequential one (default 1)")
+    parser.add_argument("--methods", type=names, help="default: all that serve here")
+    parser.add_argument("--fan-outs", type=int, help=f"fan-outs a method and size (default {FAN_OUTS}, quick 50)")
+    parser.add_argument("--budget", type=float, help="seconds after which a method may stop (default 20, quick 3)")
+    parser.add_argument("--threads", type=int, default=1, help="of every method but the sequential one (default 1)")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--name", default="growth", help="rows go to bench/results/NAME.jsonl (quick: bench/.cache)")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the rows, not the tables")
@@ -364,10 +368,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, append the rows, print them. Returns 0 if all that must be the same bits was, and nothing failed."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    every = roads()
+    every = list_methods()
     for what, given, known in (
         ("corpus", options.corpora, CORPORA),
-        ("road", options.roads or (), [road.name for road in every]),
+        ("method", options.methods or (), [method.name for method in every]),
     ):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
@@ -376,12 +380,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = options.sizes or (QUICK if options.quick else SIZES)
     fan_outs = options.fan_outs or (50 if options.quick else FAN_OUTS)
     budget = options.budget if options.budget is not None else (3.0 if options.quick else 20.0)
-    effort, common, say = Effort(fan_outs, budget, options.threads), shared("growth"), progress()
+    effort, common, say = Effort(fan_outs, budget, options.threads), stamp_rows("growth"), progress()
     rows: list[GrowthRow] = []
     for corpus in options.corpora:
-        chosen = [road for road in every if not options.roads or road.name in options.roads]
+        chosen = [method for method in every if not options.methods or method.name in options.methods]
         if corpus == "two-years":
-            chosen = [road for road in chosen if road.name in TWO_YEAR_ROADS or road.backend not in ("cpu", "numpy")]
+            chosen = [
+                method for method in chosen if method.name in TWO_YEAR_METHODS or method.backend not in ("cpu", "numpy")
+            ]
         own = run_corpus(corpus, sizes, chosen, effort, common, say, options.seed)
         # Family by family: a run that is broken off keeps what it has.
         append((CACHE if options.quick else RESULTS) / f"{options.name}.jsonl", own)

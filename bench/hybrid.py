@@ -22,7 +22,7 @@ from typing import Any
 
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import find_preset, render, study
-from fanrank.engine.evaluate.encoders import named, open_encoder
+from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
 from fanrank.engine.evaluate.presets import LOADERS
 from fanrank.engine.evaluate.protocol import engine_of
 
@@ -87,7 +87,7 @@ def batches(kind: str, path: Path, preset: str, encoder: Any, embeddings: Path) 
             "calls_ms": statistics.median(alone),
             "stages_ms": {stage: statistics.median(spent) for stage, spent in stages.items()},
         }
-        yield {**row, "ratio": row["one_call_ms"] / row["calls_ms"], "encoder": named(model)}
+        yield {**row, "ratio": row["one_call_ms"] / row["calls_ms"], "encoder": describe_encoder(model)}
 
 
 def main() -> None:

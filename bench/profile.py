@@ -31,11 +31,11 @@ from fanrank.engine.text.vocabulary import Vocabulary
 from .gpu import corpora as gpu_corpora
 from .harness.cases import CORPORA, K1, B
 from .harness.corpora import load, prepare
-from .harness.counting import counted
+from .harness.counting import count_work
 from .harness.machine import ceiling
+from .harness.methods import stamp_rows
 from .harness.options import names, numbers, progress
 from .harness.paths import RESULTS
-from .harness.roads import shared
 from .harness.rows import append
 
 CASES = ("scifact", "sgd", "nq-shaped")
@@ -96,12 +96,12 @@ def case_of(name: str) -> Case:
     problem = gpu_corpora.problem(name)
     words = [f"w{number}" for number in range(len(problem.document_frequencies))]
     memory = engine.index.memory
-    memory.encoder.vocabulary = Vocabulary(words)
-    memory.snapshots = {"": _with_ids(problem.snapshot)}
+    memory.indexer.vocabulary = Vocabulary(words)
+    memory.snapshots = {"": _add_ids(problem.snapshot)}
     return Case(engine, [" ".join(words[term] for term in problem.query(n)) for n in range(problem.queries)])
 
 
-def _with_ids(snapshot: Snapshot) -> Snapshot:
+def _add_ids(snapshot: Snapshot) -> Snapshot:
     """The snapshot of a shaped corpus, its documents named by their numbers; not to be found by them."""
     segments = []
     for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
@@ -111,7 +111,7 @@ def _with_ids(snapshot: Snapshot) -> Snapshot:
     return Snapshot((), snapshot.bm25).extended(segments)
 
 
-def distinct(texts: Sequence[str], count: int, seed: int = 1) -> list[str]:
+def make_distinct(texts: Sequence[str], count: int, seed: int = 1) -> list[str]:
     """So many different texts: these, then their words in other orders. Equal queries would be answered once.
 
     Raises `ValueError` if their words have too few orders.
@@ -138,7 +138,7 @@ class Call:
     phases: dict[str, float]
 
 
-def called(engine: fr.Engine, texts: Sequence[str], k: int, threads: int) -> Call:
+def time_call(engine: fr.Engine, texts: Sequence[str], k: int, threads: int) -> Call:
     """Texts in, ids out."""
     start = time.perf_counter()
     hits = engine.search(texts, k, threads=threads, timing=True)
@@ -156,13 +156,13 @@ def measure(case: Case, name: str, batch: int, k: int, threads: int, system: str
     """The rows of one call."""
     engine = case.engine
     engine.backend = backends.choose(SYSTEMS[system])
-    texts = distinct(case.texts, batch)
-    called(engine, texts, k, threads)
-    with counted() as counts:
-        first = called(engine, texts, k, threads)
+    texts = make_distinct(case.texts, batch)
+    time_call(engine, texts, k, threads)
+    with count_work() as counts:
+        first = time_call(engine, texts, k, threads)
     gc.collect()
     reps = max(REPS, min(200, int(SECONDS / first.seconds)))
-    calls = sorted((called(engine, texts, k, threads) for _ in range(reps)), key=lambda call: call.seconds)
+    calls = sorted((time_call(engine, texts, k, threads) for _ in range(reps)), key=lambda call: call.seconds)
     median = calls[len(calls) // 2]
     read = counts["bytes"] or counts["postings"] * _posting_bytes(case, SYSTEMS[system])
     return [
@@ -184,8 +184,9 @@ def measure(case: Case, name: str, batch: int, k: int, threads: int, system: str
 
 
 def _posting_bytes(case: Case, backend: str) -> float:
-    """Of a document number and what its contribution is made of: numpy reads it derived, 4 bytes; numba the kind."""
-    sizes = [s.documents.itemsize + (4 if backend == "numpy" else s.kinds.itemsize) for s in case.segments]
+    """Of a document number and what its contribution is made of: numpy reads it derived, 4 bytes; numba the impact
+    class."""
+    sizes = [s.documents.itemsize + (4 if backend == "numpy" else s.impact_classes.itemsize) for s in case.segments]
     return float(np.average(sizes, weights=[max(s.postings, 1) for s in case.segments]))
 
 
@@ -197,7 +198,7 @@ def limits(row: ProfileRow) -> dict[str, float]:
     }
 
 
-def printed(rows: Sequence[ProfileRow]) -> str:
+def render(rows: Sequence[ProfileRow]) -> str:
     """The rows of one call, its limits in the first line."""
     head = rows[0]
     whole = sum(row.us_per_query for row in rows)
@@ -226,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if unknown := [name for name in given if name not in known]:
             parser.error(f"unknown: {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
     say = progress()
-    common = {**shared("profile"), "ceiling": ceiling()}
+    common = {**stamp_rows("profile"), "ceiling": ceiling()}
     print(json.dumps(common["ceiling"]))
     for name in options.cases:
         say(f"{name} is built")
@@ -241,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     say(f"{name}: {system}, {batch} queries, k {k}")
                     rows = measure(case, name, batch, k, options.threads, system, common)
                     say("")
-                    print(printed(rows), flush=True)
+                    print(render(rows), flush=True)
                     for path in filter(None, (options.json, RESULTS / "profile.jsonl" if options.results else None)):
                         append(path, rows)
         case.engine.close()

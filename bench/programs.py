@@ -32,7 +32,7 @@ from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.feedback.sentences import first_sentence
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.metrics.ranking import per_query
-from fanrank.engine.vectors.vectors import normalized
+from fanrank.engine.vectors.vectors import normalize
 
 from .algebra import (
     BASELINE,
@@ -163,7 +163,7 @@ def search(cells: Sequence[Cell], registry: Registry, programs: int, seed: int) 
     chance = random.Random(f"{seed} {len(registry.trials)}")
     sentences = all(cell.corpus.sentences is not None for cell in cells)
     base = {cell.name: cell.values(BASELINE) for cell in cells}
-    known = [program for program in KNOWN if sentences or not _encodes(program)]
+    known = [program for program in KNOWN if sentences or not _needs_encoder(program)]
     for _ in range(programs):
         waiting = [program for program in known if program not in registry.trials]
         program = waiting[0] if waiting else propose(registry, chance, sentences)
@@ -211,7 +211,7 @@ def _round(start: Vector, asked: Vector, chance: random.Random, sentences: bool)
     return Intp(start, Aggr(hits, chance.choice(OPS), chance.choice(GRID["tau"])), chance.choice(GRID["alpha"]))
 
 
-def _encodes(program: Rerank) -> bool:
+def _needs_encoder(program: Rerank) -> bool:
     return any(isinstance(node, Sentence) for node in nodes(program))
 
 
@@ -229,10 +229,10 @@ def cell_of(dataset: Dataset, arrays: Mapping[str, npt.NDArray[Any]]) -> Cell:
         given = _in_order(arrays, "sentences", "document_ids", ids).astype(np.float64)
         some = given.any(axis=1)
         sentences = np.zeros(given.shape)
-        sentences[some] = normalized(given[some])
+        sentences[some] = normalize(given[some])
     number = {name: place for place, name in enumerate(ids)}
     barred = np.array([number[dataset.own[name]] if name in dataset.own else -1 for name in queries])
-    corpus = Corpus(normalized(documents).astype(float), normalized(asked).astype(float), sentences, barred)
+    corpus = Corpus(normalize(documents).astype(float), normalize(asked).astype(float), sentences, barred)
     return Cell(dataset.name, corpus, ids, dataset.relevant)
 
 
@@ -250,7 +250,7 @@ def _in_order(arrays: Mapping[str, npt.NDArray[Any]], name: str, keys: str, ids:
     return rows
 
 
-def encoded(dataset: Dataset, folder: Path, model: str, sentences: bool) -> dict[str, npt.NDArray[Any]]:
+def encode_cell(dataset: Dataset, folder: Path, model: str, sentences: bool) -> dict[str, npt.NDArray[Any]]:
     """The arrays of `cell_of`, by sentence-transformers; first sentences are those of the bodies, without titles."""
     try:
         from sentence_transformers import SentenceTransformer
@@ -283,7 +283,7 @@ def _load(name: str, embeddings: Path | None, model: str, sentences: bool) -> Ce
     kept = CACHE / "embeddings" / f"{name}-{Path(model).name}{'-sentences' if sentences else ''}.npz"
     path = embeddings or kept
     if embeddings is None and not kept.is_file():
-        arrays = encoded(dataset, folder, model, sentences)
+        arrays = encode_cell(dataset, folder, model, sentences)
         kept.parent.mkdir(parents=True, exist_ok=True)
         np.savez(kept, **arrays)  # type: ignore[arg-type]
     with np.load(path) as arrays_of:

@@ -37,13 +37,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _known(parser: argparse.ArgumentParser, what: str, given: Sequence[str], known: Sequence[str]) -> None:
+def _check_known(parser: argparse.ArgumentParser, what: str, given: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in given if name not in known]
     if unknown:
         parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
 
 
-def _installed(peer: str) -> bool:
+def _is_installed(peer: str) -> bool:
     try:
         python_of(systems.PEERS[peer], install=False)
     except PeerError:
@@ -59,12 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = options.peers or tuple(name for name, peer in systems.PEERS.items() if peer.default)
     if "all" in peers:
         peers = tuple(systems.PEERS)
-    _known(parser, "case", chosen, tuple(cases.CORPORA))
-    _known(parser, "peer", peers, tuple(systems.PEERS))
-    _known(parser, "phase", options.phases, get_args(cases.Phase))
-    _known(parser, "system", options.systems or (), tuple(systems.SYSTEMS))
+    _check_known(parser, "case", chosen, tuple(cases.CORPORA))
+    _check_known(parser, "peer", peers, tuple(systems.PEERS))
+    _check_known(parser, "phase", options.phases, get_args(cases.Phase))
+    _check_known(parser, "system", options.systems or (), tuple(systems.SYSTEMS))
     if options.quick:
-        peers = tuple(name for name in peers if _installed(name))
+        peers = tuple(name for name in peers if _is_installed(name))
     measured = [item for item in systems.systems_of(peers) if not options.systems or item.name in options.systems]
     reps = options.reps or (2 if options.quick else 7)
     if reps < 1:

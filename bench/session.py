@@ -3,7 +3,7 @@
 The memory grows linearly from 4,052 records to 4,998,640 while the session lasts. Each turn first writes its share of
 the records, then asks Poisson(8) questions, clipped to 3 to 20, as one batch, ids included. The published table samples
 latencies from a curve; here every turn happens, and what a write makes necessary (statistics, contributions) is paid by
-the answer after it. Every road has the session for itself, with an engine of its own, and sees the same turns.
+the answer after it. Every method has the session for itself, with an engine of its own, and sees the same turns.
 """
 
 from __future__ import annotations
@@ -32,9 +32,19 @@ from fanrank.engine.backends.choose import DEVICES
 from fanrank.engine.errors import FanrankError
 
 from .growth import SIZES, grow
+from .harness.methods import (
+    Backends,
+    K,
+    Method,
+    count_found,
+    import_analyzer,
+    list_methods,
+    peak_rss_gib,
+    round_digits,
+    stamp_rows,
+)
 from .harness.options import names, progress
 from .harness.paths import CACHE, RESULTS
-from .harness.roads import Backends, K, Road, found, import_analyzer, peak_rss_gib, roads, rounded, shared
 from .harness.rows import append
 from .harness.workload import Memory
 
@@ -42,14 +52,14 @@ TURNS, QUICK_TURNS, QUICK_RECORDS = 800, 40, 40_081
 RETRIEVALS, FEWEST, MOST = 8.0, 3, 20
 STEP_LIMIT_MS = 200.0
 """What a user notices (SPEC A040)."""
-DEFAULT_ROADS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay")
+DEFAULT_METHODS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay")
 WARM_UP = 3
 """Batches before the first turn, outside every figure."""
 
 
 @dataclass(frozen=True)
 class SessionRow:
-    """One road through the whole session; with `error`, one that broke off.
+    """One method through the whole session; with `error`, one that broke off.
 
     `cumulative_s` is the time of all answers together, ``step_*`` are those of a turn's answers, `over_limit` the share
     of turns whose answers took more than 200 ms, ``query_*`` a turn's time by its retrievals; ``write_*`` are those of
@@ -58,7 +68,7 @@ class SessionRow:
 
     bench: str
     run: str
-    road: str
+    method: str
     turns: int
     first_records: int
     records: int
@@ -111,68 +121,70 @@ class Times:
     hits: int = 0
 
 
-def play(session: Session, road: Road, threads: int, say: Callable[[str], None]) -> tuple[Times, str]:
-    """The whole session by one road; its times, and the backend that served. Raises `FanrankError`."""
+def play(session: Session, method: Method, threads: int, say: Callable[[str], None]) -> tuple[Times, str]:
+    """The whole session by one method; its times, and the backend that served. Raises `FanrankError`."""
     import_analyzer()
     engine, times = fr.Engine(), Times()
     before = Memory(session.first, session.seed)
     grow(engine, before, 0, lambda line: None)
-    backend = Backends().serve(engine, road)
+    backend = Backends().serve(engine, method)
     for number in range(WARM_UP):
-        _ask(engine, road, road.queries(before.questions(MOST, seed=session.seed + number)), threads)
+        _ask(engine, method, method.queries(before.questions(MOST, seed=session.seed + number)), threads)
     held = session.first
     for turn, (size, count) in enumerate(zip(session.sizes(), session.retrievals(), strict=True)):
         memory = Memory(size, session.seed)
         chunk = list(memory.stream(held))
         held = size
         questions = memory.questions(count)
-        queries = road.queries(questions)
+        queries = method.queries(questions)
         begin = time.perf_counter()
         engine.add(chunk)
         written = time.perf_counter()
-        answers = _ask(engine, road, queries, threads)
+        answers = _ask(engine, method, queries, threads)
         times.steps.append(time.perf_counter() - written)
         times.writes.append(written - begin)
-        times.hits += found(answers, questions)
-        say(f"{road.name}: turn {turn + 1} of {session.turns}, {size:,} records")
+        times.hits += count_found(answers, questions)
+        say(f"{method.name}: turn {turn + 1} of {session.turns}, {size:,} records")
     return times, backend
 
 
-def _ask(engine: fr.Engine, road: Road, queries: Sequence[fr.Query], threads: int) -> list[fr.Hits]:
-    """One batch, or one query at a time where that is the road, with the ids."""
-    size = min(road.batch, max(1, len(queries)))
+def _ask(engine: fr.Engine, method: Method, queries: Sequence[fr.Query], threads: int) -> list[fr.Hits]:
+    """One batch, or one query at a time where that is the method, with the ids."""
+    size = min(method.batch, max(1, len(queries)))
     answers = []
     for start in range(0, len(queries), size):
         part = queries[start : start + size]
-        hits = engine.search(part, K, threads=threads if size > 1 else 1, execution=road.execution)
+        hits = engine.search(part, K, threads=threads if size > 1 else 1, execution=method.execution)
         _ = hits.ids
         answers.append(hits)
     return answers
 
 
-def row(session: Session, road: Road, threads: int, times: Times, backend: str, common: dict[str, Any]) -> SessionRow:
+def row(
+    session: Session, method: Method, threads: int, times: Times, backend: str, common: dict[str, Any]
+) -> SessionRow:
     """What a played session comes to."""
     asked = np.array(session.retrievals())
     steps, writes = 1e3 * np.array(times.steps), 1e3 * np.array(times.writes)
     each = 1e3 * steps / asked
     return SessionRow(
-        road=road.name,
+        method=method.name,
         turns=session.turns,
         first_records=session.first,
         records=session.records,
         backend=backend,
-        threads=threads if road.batch > 1 else 1,
+        threads=threads if method.batch > 1 else 1,
         retrievals=int(asked.sum()),
-        cumulative_s=rounded(steps.sum() / 1e3),
-        step_p50_ms=rounded(np.percentile(steps, 50)),
-        step_p99_ms=rounded(np.percentile(steps, 99)),
-        step_max_ms=rounded(steps.max()),
+        cumulative_s=round_digits(steps.sum() / 1e3),
+        step_p50_ms=round_digits(np.percentile(steps, 50)),
+        step_p99_ms=round_digits(np.percentile(steps, 99)),
+        step_max_ms=round_digits(steps.max()),
         over_limit=round(float((steps > STEP_LIMIT_MS).mean()), 4),
-        query_p50_us=rounded(np.percentile(each, 50)),
-        query_p99_us=rounded(np.percentile(each, 99)),
-        write_s=rounded(writes.sum() / 1e3),
-        write_p99_ms=rounded(np.percentile(writes, 99)),
-        write_max_ms=rounded(writes.max()),
+        query_p50_us=round_digits(np.percentile(each, 50)),
+        query_p99_us=round_digits(np.percentile(each, 99)),
+        write_s=round_digits(writes.sum() / 1e3),
+        write_p99_ms=round_digits(np.percentile(writes, 99)),
+        write_max_ms=round_digits(writes.max()),
         hit_rate=round(times.hits / int(asked.sum()), 4),
         peak_rss_gib=peak_rss_gib(),
         **common,
@@ -182,16 +194,16 @@ def row(session: Session, road: Road, threads: int, times: Times, backend: str, 
 def markdown(rows: Sequence[SessionRow]) -> str:
     """The columns of Table 3, then the writes."""
     lines = [
-        "| road | cum. s | p99 ms a step | over 200 ms | p99 us a query | hit@10 | writes s | p99 ms a write |",
+        "| method | cum. s | p99 ms a step | over 200 ms | p99 us a query | hit@10 | writes s | p99 ms a write |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for item in rows:
         if item.error is not None:
-            lines.append(f"| {item.road} | | | | | | | error: {item.error} |")
+            lines.append(f"| {item.method} | | | | | | | error: {item.error} |")
             continue
         steps = f"{item.cumulative_s:,.4g} | {item.step_p99_ms:,.4g} | {item.over_limit:.1%} | {item.query_p99_us:,.6g}"
         lines.append(
-            f"| {item.road} | {steps} | {item.hit_rate:.3f} | {item.write_s:,.4g} | {item.write_p99_ms:,.4g} |"
+            f"| {item.method} | {steps} | {item.hit_rate:.3f} | {item.write_s:,.4g} | {item.write_p99_ms:,.4g} |"
         )
     return "\n".join(lines)
 
@@ -201,8 +213,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_TURNS} turns to {QUICK_RECORDS:,} records")
     parser.add_argument("--turns", type=int, help=f"default {TURNS}")
     parser.add_argument("--records", type=int, help=f"records at the end (default {SIZES[-1]:,})")
-    parser.add_argument("--roads", type=names, help=f"default {','.join(DEFAULT_ROADS)} and the GPU's")
-    parser.add_argument("--threads", type=int, default=1, help="of every road but the sequential one (default 1)")
+    parser.add_argument("--methods", type=names, help=f"default {','.join(DEFAULT_METHODS)} and the GPU's")
+    parser.add_argument("--threads", type=int, default=1, help="of every method but the sequential one (default 1)")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--name", default="session", help="rows go to bench/results/NAME.jsonl (quick: bench/.cache)")
     parser.add_argument("--json", action="store_true", help="print one JSON object with the rows, not the table")
@@ -213,19 +225,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play, append the rows, print them. Returns 0 if nothing failed, else 1."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    every = {road.name: road for road in roads()}
-    chosen = options.roads or [name for name in every if name in DEFAULT_ROADS or every[name].backend in DEVICES]
+    every = {method.name: method for method in list_methods()}
+    chosen = options.methods or [name for name in every if name in DEFAULT_METHODS or every[name].backend in DEVICES]
     if unknown := [name for name in chosen if name not in every]:
-        parser.error(f"no road {', '.join(unknown)}; there are: {', '.join(every)}")
+        parser.error(f"no method {', '.join(unknown)}; there are: {', '.join(every)}")
     turns = options.turns or (QUICK_TURNS if options.quick else TURNS)
     records = options.records or (QUICK_RECORDS if options.quick else SIZES[-1])
     if turns < 1 or records < 1 or options.threads < 1:
         parser.error("--turns, --records and --threads must be 1 or more")
     session = Session(turns, min(SIZES[0], records), records, options.seed)
-    common, say = shared("session"), progress()
+    common, say = stamp_rows("session"), progress()
     rows: list[SessionRow] = []
     for name in chosen:
-        new = _played(session, every[name], options.threads, common, say)
+        new = _play_row(session, every[name], options.threads, common, say)
         append((CACHE if options.quick else RESULTS) / f"{options.name}.jsonl", [new])
         rows.append(new)
     say("")
@@ -233,15 +245,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(item.error for item in rows))
 
 
-def _played(
-    session: Session, road: Road, threads: int, common: dict[str, Any], say: Callable[[str], None]
+def _play_row(
+    session: Session, method: Method, threads: int, common: dict[str, Any], say: Callable[[str], None]
 ) -> SessionRow:
     try:
-        times, backend = play(session, road, threads, say)
+        times, backend = play(session, method, threads, say)
     except FanrankError as error:
         place = {"turns": session.turns, "first_records": session.first, "records": session.records}
-        return SessionRow(road=road.name, error=f"{type(error).__name__}: {error}", **place, **common)
-    return row(session, road, threads, times, backend, common)
+        return SessionRow(method=method.name, error=f"{type(error).__name__}: {error}", **place, **common)
+    return row(session, method, threads, times, backend, common)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, Analyzer, get_analyzer, word_recipe
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 from .harness.machine import commit, machine, now
 from .harness.paths import data_folder
@@ -91,9 +91,9 @@ def fanrank_systems(texts: list[str], threads: Sequence[int]) -> Iterator[System
         yield System(name, "warm", 1, lambda: known, run)
 
     def by_encoder(name: str, analyzer: Analyzer) -> Iterator[System]:
-        def fresh() -> Encoder:
+        def fresh() -> TermIndexer:
             analyzer.forget()
-            return Encoder(analyzer, Vocabulary())
+            return TermIndexer(analyzer, Vocabulary())
 
         known = fresh()
         known.encode_documents(texts)

@@ -1,13 +1,13 @@
 """Counted work against a recorded baseline: ``python -m bench.work``. Seconds are noise; counts are not.
 
-Over corpora made from a seed, each road is taken once to warm up and once while everything is counted: what searches
+Over corpora made from a seed, each task is taken once to warm up and once while everything is counted: what searches
 count (``postings`` read, ``lookups`` of postings by document, ``bytes`` of posting data read; `Phases.count`), the
 ``calls`` that Python makes (of functions, its own and compiled ones; `sys.setprofile`), and in one more run the peak of
 allocated memory (``peak_kib``; `tracemalloc`). Prints a table and exits with 1 where something grew by more than its
 limit (`LIMITS`). What shrank is told as well: record it, ``python -m bench.work --record``.
 
 Calls and peaks depend on the versions of Python, numpy and numba. They are kept for each minor version of Python, and
-compared where all three are the recorded ones. A road that cannot be taken here is left out, and said to be.
+compared where all three are the recorded ones. A task that cannot be taken here is left out, and said to be.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fanrank.engine.storage.memory import Memory
 
 from .harness.cases import CORPORA
 from .harness.corpora import load, prepare
-from .harness.counting import counted
+from .harness.counting import count_work
 from .harness.paths import RESULTS
 
 BASELINE = RESULTS / "work.json"
@@ -80,7 +80,7 @@ def corpus() -> tuple[list[fr.Record], list[str]]:
 
 
 @dataclass(frozen=True)
-class Road:
+class Task:
     """`make` does what is not counted and returns what is; `needs` is the backend, if it must serve here."""
 
     name: str
@@ -92,7 +92,7 @@ class Road:
 def _engine() -> fr.Engine:
     records, _ = corpus()
     engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(DIMENSION), backend="numpy")
-    # Two segments, and some of what the first holds is dead.
+    # Two segments, and some of what the first holds is deleted.
     engine.add(records[: DOCUMENTS // 2 + 1000])
     engine.add(records[DOCUMENTS // 2 + 1000 :])
     engine.delete([record.id for record in records[: DOCUMENTS // 2 : 50]])
@@ -146,37 +146,37 @@ DECAYED: dict[str, Any] = {"half_life": 30 * DAY}
 RANGED: dict[str, Any] = {"since": 100 * DAY, "until": 300 * DAY}
 FILTERED: dict[str, Any] = {"filter": {"session": "s3"}}
 
-ROADS = (
+TASKS = (
     *(
-        road
+        task
         for name in ("numpy", "numba")
-        for road in (
-            Road(f"{name} fan-out", partial(_texts, name, FAN_OUT), name),
-            Road(f"{name} auto", partial(_texts, name), name),
-            Road(f"{name} exhaustive", partial(_texts, name, execution="exhaustive"), name),
-            Road(f"{name} pruned", partial(_texts, name, execution="pruned"), name),
-            Road(f"{name} k 100", partial(_texts, name, k=100), name),
-            Road(f"{name} terms", partial(_terms, name), name),
-            Road(f"{name} decayed", partial(_asked, name, DECAYED), name),
-            Road(f"{name} ranged", partial(_asked, name, RANGED), name),
-            Road(f"{name} filtered", partial(_asked, name, FILTERED), name),
-            Road(f"{name} statistics", partial(_asked, name, {**FILTERED, "statistics": "filtered"}), name),
-            Road(f"{name} hybrid rrf", partial(_hybrid, name), name),
+        for task in (
+            Task(f"{name} fan-out", partial(_texts, name, FAN_OUT), name),
+            Task(f"{name} auto", partial(_texts, name), name),
+            Task(f"{name} exhaustive", partial(_texts, name, execution="exhaustive"), name),
+            Task(f"{name} pruned", partial(_texts, name, execution="pruned"), name),
+            Task(f"{name} k 100", partial(_texts, name, k=100), name),
+            Task(f"{name} terms", partial(_terms, name), name),
+            Task(f"{name} decayed", partial(_asked, name, DECAYED), name),
+            Task(f"{name} ranged", partial(_asked, name, RANGED), name),
+            Task(f"{name} filtered", partial(_asked, name, FILTERED), name),
+            Task(f"{name} statistics", partial(_asked, name, {**FILTERED, "statistics": "filtered"}), name),
+            Task(f"{name} hybrid rrf", partial(_hybrid, name), name),
         )
     ),
-    Road("build", _build),
-    Road("write", _write),
+    Task("build", _build),
+    Task("write", _write),
 )
-SCIFACT = tuple(Road(f"{name} scifact", partial(_scifact, name), name) for name in ("numpy", "numba"))
+SCIFACT = tuple(Task(f"{name} scifact", partial(_scifact, name), name) for name in ("numpy", "numba"))
 
 
-def usable() -> set[str]:
+def list_usable() -> set[str]:
     """The backends that serve here."""
     return {status.name for status in backends.statuses() if status.usable}
 
 
 @contextmanager
-def steady() -> Iterator[None]:
+def hold_steady() -> Iterator[None]:
     """Nothing that is done by the clock, behind the caller, or when memory happens to be freed."""
     collects = gc.isenabled()
     gc.disable()
@@ -188,15 +188,15 @@ def steady() -> Iterator[None]:
                 gc.enable()
 
 
-def measured(road: Road) -> Counts:
-    """What a road counts. Takes it three times."""
-    with steady():
-        road.make()()
-        run = road.make()
+def count_task(task: Task) -> Counts:
+    """What a task counts. Takes it three times."""
+    with hold_steady():
+        task.make()()
+        run = task.make()
         gc.collect()
-        with counted() as sums:
+        with count_work() as sums:
             calls = _calls(run)
-        run = road.make()
+        run = task.make()
         gc.collect()
         tracemalloc.start()
         try:
@@ -235,23 +235,25 @@ def python() -> str:
     return ".".join(map(str, sys.version_info[:2]))
 
 
-def recorded(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> dict[str, Any]:
-    """The baseline with these counts instead of those of their roads; nothing of roads that there are no more."""
-    known = {road.name for road in (*ROADS, *SCIFACT)}
-    counts = {**baseline.get("counts", {}), **{road: {n: own[n] for n in COUNTED} for road, own in found.items()}}
+def update_baseline(
+    baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]
+) -> dict[str, Any]:
+    """The baseline with these counts instead of those of their tasks; nothing of tasks that there are no more."""
+    known = {task.name for task in (*TASKS, *SCIFACT)}
+    counts = {**baseline.get("counts", {}), **{task: {n: own[n] for n in COUNTED} for task, own in found.items()}}
     pythons = dict(baseline.get("python", {}))
     before = pythons.get(python(), {})
     kept = before.get("roads", {}) if before.get("versions") == dict(under) else {}
-    own_roads = {**kept, **{road: {n: own[n] for n in VERSIONED} for road, own in found.items()}}
-    pythons[python()] = {"versions": dict(under), "roads": {r: own for r, own in own_roads.items() if r in known}}
-    return {"counts": {road: own for road, own in counts.items() if road in known}, "python": pythons}
+    own_tasks = {**kept, **{task: {n: own[n] for n in VERSIONED} for task, own in found.items()}}
+    pythons[python()] = {"versions": dict(under), "roads": {r: own for r, own in own_tasks.items() if r in known}}
+    return {"counts": {task: own for task, own in counts.items() if task in known}, "python": pythons}
 
 
 @dataclass(frozen=True)
 class Change:
-    """A count of a road that is further from the baseline's than its limit."""
+    """A count of a task that is further from the baseline's than its limit."""
 
-    road: str
+    task: str
     count: str
     before: int | None
     now: int
@@ -262,10 +264,10 @@ class Change:
 
     def __str__(self) -> str:
         if self.before is None:
-            return f"{self.road:24} {self.count:9} {'new':>12} -> {self.now:>12,}  to be recorded"
+            return f"{self.task:24} {self.count:9} {'new':>12} -> {self.now:>12,}  to be recorded"
         share = f"{self.now / self.before - 1.0:+.1%}" if self.before else "from nothing"
         told = "GREW" if self.grew else "shrank: record it"
-        return f"{self.road:24} {self.count:9} {self.before:>12,} -> {self.now:>12,}  {share} {told}"
+        return f"{self.task:24} {self.count:9} {self.before:>12,} -> {self.now:>12,}  {share} {told}"
 
 
 def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> list[Change]:
@@ -273,10 +275,10 @@ def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Map
     own = baseline.get("python", {}).get(python(), {})
     comparable = own.get("versions") == dict(under)
     told = []
-    for road, now in found.items():
-        before = {**baseline.get("counts", {}).get(road, {}), **(own["roads"].get(road, {}) if comparable else {})}
+    for task, now in found.items():
+        before = {**baseline.get("counts", {}).get(task, {}), **(own["roads"].get(task, {}) if comparable else {})}
         names = (*COUNTED, *VERSIONED) if comparable else COUNTED
-        told += [Change(road, name, before.get(name), now[name]) for name in names if _differs(name, before, now)]
+        told += [Change(task, name, before.get(name), now[name]) for name in names if _differs(name, before, now)]
     return told
 
 
@@ -286,8 +288,8 @@ def _differs(name: str, before: Counts, now: Counts) -> bool:
 
 def table(found: Mapping[str, Counts]) -> str:
     names = (*COUNTED, *VERSIONED)
-    lines = [f"{'road':24}" + "".join(f"{name:>13}" for name in names)]
-    lines += [f"{road:24}" + "".join(f"{own[name]:>13,}" for name in names) for road, own in found.items()]
+    lines = [f"{'task':24}" + "".join(f"{name:>13}" for name in names)]
+    lines += [f"{task:24}" + "".join(f"{own[name]:>13,}" for name in names) for task, own in found.items()]
     return "\n".join(lines)
 
 
@@ -297,16 +299,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scifact", action="store_true", help="SciFact too, where its data is")
     parser.add_argument("--baseline", type=Path, default=BASELINE)
     options = parser.parse_args(arguments)
-    roads = (*ROADS, *(SCIFACT if options.scifact else ()))
-    serving, under = usable(), versions()
-    left_out = [road.name for road in roads if road.needs not in serving]
-    found = {road.name: measured(road) for road in roads if road.needs in serving}
+    tasks = (*TASKS, *(SCIFACT if options.scifact else ()))
+    serving, under = list_usable(), versions()
+    left_out = [task.name for task in tasks if task.needs not in serving]
+    found = {task.name: count_task(task) for task in tasks if task.needs in serving}
     print(table(found))
     if left_out:
         print(f"left out, as their backend does not serve here: {', '.join(left_out)}")
     baseline = json.loads(options.baseline.read_text()) if options.baseline.is_file() else {}
     if options.record:
-        text = json.dumps(recorded(baseline, found, under), indent=1, sort_keys=True)
+        text = json.dumps(update_baseline(baseline, found, under), indent=1, sort_keys=True)
         options.baseline.parent.mkdir(parents=True, exist_ok=True)
         options.baseline.write_text(text + "\n")
         print(f"recorded in {options.baseline}")

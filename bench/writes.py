@@ -31,9 +31,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from .harness.methods import peak_rss_gib, stamp_rows
 from .harness.options import names, progress
 from .harness.paths import CACHE, RESULTS
-from .harness.roads import peak_rss_gib, shared
 from .harness.rows import append
 from .harness.write_parts import PARTS, QUICK, Figures, Settings, child, flags
 
@@ -110,18 +110,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures = run_part(options.part, settings, options.folder)
         print(json.dumps({"figures": figures, "peak_rss_gib": peak_rss_gib()}))
         return 0
-    common, say, rows = shared("writes"), progress(), []
+    common, say, rows = stamp_rows("writes"), progress(), []
     for part in options.only:
         say(f"writes: {part}")
         new = _row(part, settings, options.folder, common)
         append((CACHE if options.quick else RESULTS) / f"{options.name}.jsonl", [new])
         rows.append(new)
     say("")
-    print(json.dumps({**common, "rows": [asdict(row) for row in rows]}) if options.json else _shown(rows))
+    print(json.dumps({**common, "rows": [asdict(row) for row in rows]}) if options.json else _render(rows))
     return int(any(row.error for row in rows))
 
 
-def _shown(rows: Sequence[WriteRow]) -> str:
+def _render(rows: Sequence[WriteRow]) -> str:
     lines = []
     for row in rows:
         lines.append(f"{row.part}: {row.error or f'peak {row.peak_rss_gib} GiB'}")

@@ -38,7 +38,7 @@ from .maxscore import bounds, enter, fill, score_segment, survey
 from .newest import segment_bounds
 from .newest_compiled import score_newest
 from .quickselect import keep_best
-from .search import Output, groups, in_threads
+from .search import Output, groups, run_in_threads
 
 Integers = npt.NDArray[np.int64]
 
@@ -69,7 +69,7 @@ postings and entries.
 """
 
 FACTORS = TABLE.astype(np.float64)
-NO_SKIPS = SkipTable(
+NO_SKIP_TABLES = SkipTable(
     np.zeros(0, np.int8),
     np.zeros(0, np.int64),
     np.zeros(0, np.int32),
@@ -82,7 +82,7 @@ NO_TIMES.flags.writeable = False
 POWERS = np.ldexp(1.0, -(np.arange(MAX_HALF_LIVES + 1) + FACTOR_BITS))
 
 
-def search(
+def search_compiled(
     plans: Sequence[Plan],
     batch: int,
     k: int,
@@ -94,12 +94,12 @@ def search(
     """As `fanrank.cpu_fallback.search.search`, which also serves the rare plans: signed ones, and ones whose scores may
     leave int32. ``auto`` is ``pruned`` here: a segment of `PRUNED_DOCUMENTS` or more is read by MaxScore.
 
-    Contributions are computed from the kinds of postings as they are read, so that a write costs the searches after
-    it nothing.
+    Contributions are computed from the impact classes of postings as they are read, so that a write costs the searches
+    after it nothing.
     """
     phases = phases or Phases()
     rare = [plan for plan in plans if _is_rare(plan)]
-    out = vectorised.search(rare, batch, k, threads=threads, execution=execution, phases=phases)
+    out = vectorised.search_numpy(rare, batch, k, threads=threads, execution=execution, phases=phases)
     common = [plan for plan in plans if k and not _is_rare(plan)]
     budget = LockBudget()
     readers: dict[int, Reader] = {id(plan): _reader(plan, threads, budget, execution) for plan in common}
@@ -116,7 +116,7 @@ def search(
         counted.append(search_queries(plan, group, readers[id(plan)], execution, out))
 
     with phases("score and select"):
-        in_threads(run, tasks, threads)
+        run_in_threads(run, tasks, threads)
     for name, number in zip(COUNTED, sum(counted, np.zeros(len(COUNTED), dtype=np.int64)).tolist(), strict=True):
         phases.count(name, number)
     LockBudget.last_search = time.perf_counter()
@@ -134,7 +134,7 @@ def _reader(plan: Plan, threads: int, budget: LockBudget, execution: str) -> Rea
     def read(number: int) -> _SegmentReading | None:
         with lock:
             if number not in readings:
-                part = plan.part(number)
+                part = plan.plan_segment(number)
                 readings[number] = None if part is None else _SegmentReading(plan, part, threads, budget, execution)
             return readings[number]
 
@@ -170,11 +170,11 @@ class _SegmentReading:
             part.starts,
             part.ends,
             segment.documents,
-            segment.kinds,
+            segment.impact_classes,
             part.contributions.saturated,
             plan.idf,
         )
-        self.posting_bytes = segment.documents.itemsize + segment.kinds.itemsize
+        self.posting_bytes = segment.documents.itemsize + segment.impact_classes.itemsize
         masks = np.stack(part.passing) if part.passing else np.zeros((0, segment.size), dtype=np.bool_)
         self.filters = Filters(part.filters, masks)
         self.dense_rows = _dense_rows(plan, part)
@@ -185,7 +185,7 @@ class _SegmentReading:
             self.skip_table = _skip_table(part)
         else:
             self.bounds = Bounds(np.zeros_like(part.starts), np.zeros_like(plan.rows))
-            self.skip_table = NO_SKIPS
+            self.skip_table = NO_SKIP_TABLES
         postings = float((part.ends - part.starts)[plan.slots].sum())
         seconds = POSTING_SECONDS * postings + SCORE_SECONDS * len(plan.rows) * segment.size
         self.frees_lock = threads > 1 or not (seconds <= HELD_SECONDS or budget.spend(seconds))
@@ -211,7 +211,7 @@ def _dense_rows(plan: Plan, part: SegmentPlan) -> DenseRows:
             fill(
                 contributions.filled[rows[term]],
                 part.segment.documents[start:end],
-                part.segment.kinds[start:end],
+                part.segment.impact_classes[start:end],
                 contributions.saturated,
                 plan.idf[term],
             )
@@ -223,42 +223,49 @@ def _dense_rows(plan: Plan, part: SegmentPlan) -> DenseRows:
 
 def _skip_table(part: SegmentPlan) -> SkipTable:
     """The skip table of each distinct term's list; lists that the segment has not entered yet are entered now."""
-    segment, skips, positions = part.segment, part.segment.skips, part.positions
-    with skips.lock:
+    segment, skip_tables, positions = part.segment, part.segment.skip_tables, part.positions
+    with skip_tables.lock:
         missing = positions[positions >= 0]
-        missing = missing[skips.bits[missing] < skips.wanted_bits[missing]]
+        missing = missing[skip_tables.bits[missing] < skip_tables.wanted_bits[missing]]
         if len(missing):
             wanted = SkipTable(
-                skips.wanted_bits, skips.starts, skips.entries, skips.group_bits, skips.group_starts, skips.presence
+                skip_tables.wanted_bits,
+                skip_tables.starts,
+                skip_tables.entries,
+                skip_tables.group_bits,
+                skip_tables.group_starts,
+                skip_tables.presence,
             )
             enter(missing, segment.offsets, segment.documents, segment.size, wanted)
-            skips.bits[missing] = skips.wanted_bits[missing]
-        bits = skips.bits[positions]
+            skip_tables.bits[missing] = skip_tables.wanted_bits[missing]
+        bits = skip_tables.bits[positions]
     # A position of -1 takes the values of the last list; nobody reads them, as the segment lacks the term.
     return SkipTable(
         bits,
-        skips.starts[positions],
-        skips.entries,
-        skips.group_bits[positions],
-        skips.group_starts[positions],
-        skips.presence,
+        skip_tables.starts[positions],
+        skip_tables.entries,
+        skip_tables.group_bits[positions],
+        skip_tables.group_starts[positions],
+        skip_tables.presence,
     )
 
 
 def _bounds(plan: Plan, part: SegmentPlan, masks: npt.NDArray[np.bool_]) -> Bounds:
     """The upper bound of each list, and what the k best documents of each query reach."""
     segment = part.segment
-    peaks, least, largest = part.contributions.peaks
+    upper_bounds, least, largest = part.contributions.upper_bounds
     survey(
-        part.positions, segment.offsets, segment.kinds, peaks.reference, peaks.best_kinds, peaks.ranks, peaks.values
+        part.positions, segment.offsets, segment.impact_classes,
+        upper_bounds.reference, upper_bounds.best_classes, upper_bounds.ranks, upper_bounds.values
     )  # fmt: skip
     # As many documents as do not pass may be among the best of a list.
     blocked = np.append(segment.size - np.count_nonzero(masks, axis=1), 0)
-    ranks = np.searchsorted(peaks.ranks, plan.k + blocked[part.filters])
-    upper_bounds, reached = bounds(
-        plan.offsets, plan.slots, plan.multiplicities, plan.idf, part.positions, peaks.values, least, largest, ranks
+    ranks = np.searchsorted(upper_bounds.ranks, plan.k + blocked[part.filters])
+    values = upper_bounds.values
+    maxima, reached = bounds(
+        plan.offsets, plan.slots, plan.multiplicities, plan.idf, part.positions, values, least, largest, ranks
     )  # fmt: skip
-    return Bounds(upper_bounds, reached)
+    return Bounds(maxima, reached)
 
 
 def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, out: Output) -> Integers:
@@ -270,7 +277,7 @@ def _search_group(plan: Plan, group: Integers, reader: Reader, execution: str, o
         thresholds=np.ones(len(group), dtype=np.int64),
     )
     counted = np.zeros(len(COUNTED), dtype=np.int64)
-    for number in plan.candidates:
+    for number in plan.segment_numbers:
         reading = reader(number)
         if reading is None:
             continue
@@ -300,7 +307,7 @@ def _search_newest(plan: Plan, group: Integers, reader: Reader, execution: str, 
     decay = Decay(plan.now, plan.rates, FACTORS, POWERS)
     exhaustive = execution == "exhaustive"
     postings = bytes_read = 0
-    for number in reversed(plan.candidates):
+    for number in reversed(plan.segment_numbers):
         full = best.counts >= queries.k
         if not exhaustive and full.all() and (plan.bounds_before(number, group) < best.thresholds).all():
             break

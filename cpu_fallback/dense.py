@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from ..engine.arrays import offsets_of, ranges
 from ..engine.vectors.interaction import Interaction
-from ..engine.vectors.vectors import BLOCK_VALUES, Floats, Halves, Integers, Vectors, blocks_of, quantized, widened
-from ..engine.vectors.verbs import DenseVerbs, Flags, Mode, Output, Stretch, check_mode, compared, places_in
+from ..engine.vectors.vectors import BLOCK_VALUES, Floats, Halves, Integers, Vectors, blocks_of, quantized, widen
+from ..engine.vectors.verbs import DenseVerbs, Flags, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
 from .segment_reduce import segment_reduce
 
 Singles = npt.NDArray[np.float32]
@@ -103,7 +103,7 @@ class NumpyDense:
         query = np.repeat(np.arange(len(queries)), np.diff(offsets))
         scores = np.full(len(documents), -np.inf)
         for stretch in stretches:
-            vectors, reduction = compared(stretch.vectors, interaction)
+            vectors, reduction = rows_to_compare(stretch.vectors, interaction)
             pairs, numbers = places_in(stretch, documents)
             counts = np.diff(vectors.offsets)[numbers]
             for part in blocks_of(offsets_of(counts), PENDING):
@@ -124,7 +124,7 @@ class _Queries:
 
     @cached_property
     def singles(self) -> Singles:
-        return widened(self.halves)
+        return widen(self.halves)
 
     @cached_property
     def doubles(self) -> Floats:
@@ -200,7 +200,7 @@ class _Comparison:
 
 def _search(queries: _Queries, stretch: Stretch, interaction: Interaction, mode: Mode, best_hits: _Best) -> None:
     """Add the hits of a stretch to the best."""
-    vectors, reduction = compared(stretch.vectors, interaction)
+    vectors, reduction = rows_to_compare(stretch.vectors, interaction)
     wanted = vectors.held if stretch.passing is None else vectors.held & stretch.passing
     number = int(wanted.sum())
     if not number:
@@ -213,7 +213,7 @@ def _search(queries: _Queries, stretch: Stretch, interaction: Interaction, mode:
     for block in _blocks(vectors, wanted, stretch.passing, max(1, scores // len(queries.halves))):
         cosines, values = _score_block(comparison, block, exact)
         best_hits.raise_thresholds(_maxima(values, best_hits.k) - error)
-        least = _below(best_hits.thresholds - error, values.dtype)
+        least = _lower_thresholds(best_hits.thresholds - error, values.dtype)
         flat = np.flatnonzero(values >= least)
         place, query = np.divmod(flat, len(queries.halves))
         value = values.ravel()[flat].astype(np.float64)
@@ -320,7 +320,7 @@ def _products(
             out[start:stop] *= queries.codes[1].astype(out.dtype)
             out[start:stop] *= steps[part][:, None].astype(out.dtype)
             continue
-        widened(vectors.matrix[part], out=wide)
+        widen(vectors.matrix[part], out=wide)
         if exact:
             np.matmul(wide.astype(np.float64), queries.doubles.T, out=out[start:stop])
         else:
@@ -349,7 +349,7 @@ def _maxima(values: npt.NDArray[np.float32] | Floats, k: int) -> Floats:
     return values.astype(np.float64)
 
 
-def _below(thresholds: Floats, dtype: np.dtype[Any]) -> npt.NDArray[np.float32] | Floats:
+def _lower_thresholds(thresholds: Floats, dtype: np.dtype[Any]) -> npt.NDArray[np.float32] | Floats:
     """The thresholds in a type, none above its value, none infinite."""
     least = np.maximum(thresholds, LEAST)
     return least if dtype == np.float64 else np.nextafter(least.astype(np.float32), np.float32(-np.inf))
@@ -380,6 +380,6 @@ def _cosines(queries: _Queries, vectors: Vectors, query: Integers, row: Integers
             sums = products.sum(axis=1, dtype=np.float64)
             cosines[part] = (sums * queries.codes[1][pair_queries]) * steps[pair_rows]
         else:
-            products = widened(vectors.matrix[pair_rows]) * queries.singles[pair_queries]
+            products = widen(vectors.matrix[pair_rows]) * queries.singles[pair_queries]
             cosines[part] = products.sum(axis=1, dtype=np.float64)
     return cosines + 0.0

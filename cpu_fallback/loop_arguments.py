@@ -35,8 +35,10 @@ class PostingLists(NamedTuple):
     starts: Integers  # [terms] int64: first posting of the list
     ends: Integers  # [terms] int64: end of the list; equal to starts where the segment lacks the term
     documents: npt.NDArray[np.int32]  # [postings] int32: ascending within a list
-    kinds: npt.NDArray[np.unsignedinteger[Any]]  # [postings] uint16 or uint32: (tf, length) class of each posting
-    saturated: Floats  # [kinds] float64: saturated frequency of each class
+    impact_classes: npt.NDArray[
+        np.unsignedinteger[Any]
+    ]  # [postings] uint16 or uint32: (tf, length) class of each posting
+    saturated: Floats  # [impact_classes] float64: saturated frequency of each class
     idf: Floats  # [terms] float64
 
 

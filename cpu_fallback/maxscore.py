@@ -33,7 +33,8 @@ BLOCK = 128
 # Groups of scores whose maxima give a tile's first threshold, as a multiple of k, and at least.
 GROUPS_PER_K = 4
 MIN_GROUPS = 256
-# A list with this many times fewer postings than there are kinds is sorted where it is surveyed, not counted by kind.
+# A list with this many times fewer postings than there are impact classes is sorted where it is surveyed, not counted
+# by impact class.
 SORT_SHARE = 8
 
 
@@ -66,11 +67,11 @@ def enter(
 def survey(
     positions,  # [lists] int64: positions in the segment's terms, or -1: none
     offsets,  # [terms + 1] int64: of the segment's lists
-    kinds,  # [postings] uint16 or uint32
-    reference,  # [kinds] float64: contribution of each kind by the reference, but for the idf
-    best_kinds,  # [kinds] int64: the kinds, largest contribution first
-    ranks,  # [ranks] int64: `Peaks.ranks`
-    values,  # [terms, ranks] float32: `Peaks.values`; a list whose first is 0 is not filled yet
+    impact_classes,  # [postings] uint16 or uint32
+    reference,  # [impact_classes] float64: contribution of each impact class by the reference, but for the idf
+    best_classes,  # [impact_classes] int64: the impact classes, largest contribution first
+    ranks,  # [ranks] int64: `UpperBounds.ranks`
+    values,  # [terms, ranks] float32: `UpperBounds.values`; a list whose first is 0 is not filled yet
 ):
     """Fill `values` at these positions, where they are not filled yet."""
     counts = np.zeros(len(reference), dtype=np.int64)
@@ -81,7 +82,7 @@ def survey(
         if SORT_SHARE * (end - start) < len(reference):
             negated = np.empty(end - start, dtype=np.float64)
             for p in range(start, end):
-                negated[p - start] = -reference[kinds[p]]
+                negated[p - start] = -reference[impact_classes[p]]
             negated.sort()
             # The first rank is written last: another thread that sees it reads the other ranks, too.
             for column in range(len(ranks) - 1, -1, -1):
@@ -89,15 +90,15 @@ def survey(
                     values[position, column] = -negated[ranks[column] - 1]
             continue
         for p in range(start, end):
-            counts[kinds[p]] += 1
+            counts[impact_classes[p]] += 1
         seen, column, largest = 0, 0, 0.0
-        for kind in best_kinds:
-            seen += counts[kind]
+        for impact_class in best_classes:
+            seen += counts[impact_class]
             while column < len(ranks) and seen >= ranks[column]:
                 if column == 0:
-                    largest = reference[kind]
+                    largest = reference[impact_class]
                 else:
-                    values[position, column] = reference[kind]
+                    values[position, column] = reference[impact_class]
                 column += 1
             if column == len(ranks) or seen == end - start:
                 break
@@ -112,7 +113,7 @@ def bounds(
     multiplicities,  # [query-term pairs] int64
     idf,  # [terms] float64
     positions,  # [terms] int64: position in the segment's terms, or -1
-    values,  # [segment's terms, ranks] float32: `Peaks.values`
+    values,  # [segment's terms, ranks] float32: `UpperBounds.values`
     least,  # float: no contribution is smaller than the surveyed one times this
     largest,  # float: none is larger than the surveyed one times this
     ranks,  # [queries] int64: the column of `values` that the query's k documents reach, or the number of columns: none
@@ -343,11 +344,15 @@ def _take_from_documents(candidates, taken, scores, documents, low, needed):
 @numba.njit(nogil=True, cache=True)
 def _take_from_list(candidates, lists, term, start, stop, low, weight, needed):
     """As `_take_from_scores`, of the postings at [start, stop) of the only essential list: they are the scores."""
-    documents, kinds, saturated = lists.documents[start:stop], lists.kinds[start:stop], lists.saturated
+    documents, impact_classes, saturated = (
+        lists.documents[start:stop],
+        lists.impact_classes[start:stop],
+        lists.saturated,
+    )
     first, idf = np.int32(low), lists.idf[term]
     count = np.uint64(0)
     for p in range(len(documents)):
-        score = _contribution(idf, saturated[np.uint64(kinds[p])]) * weight
+        score = _contribution(idf, saturated[np.uint64(impact_classes[p])]) * weight
         candidates.places[count], candidates.sums[count] = documents[p] - first, score
         count += np.uint64(score >= needed)
     return np.int64(count)
@@ -369,14 +374,14 @@ def _look_up_row(candidates, taken, needed, values, weight):
 def _look_up_list(candidates, taken, needed, lists, term, weight, low):
     """`_look_up` in a short list, by binary search."""
     start, end = lists.starts[term], lists.ends[term]
-    documents, kinds, saturated = lists.documents[start:end], lists.kinds[start:end], lists.saturated
+    documents, impact_classes, saturated = lists.documents[start:end], lists.impact_classes[start:end], lists.saturated
     first, idf = np.int32(low), lists.idf[term]
     kept = np.uint64(0)
     for candidate in range(np.uint64(taken)):
         place, total = candidates.places[candidate], candidates.sums[candidate]
         p = bisect(documents, 0, len(documents), first + place)
         if p < len(documents) and documents[p] == first + place:
-            total += _contribution(idf, saturated[np.uint64(kinds[p])]) * weight
+            total += _contribution(idf, saturated[np.uint64(impact_classes[p])]) * weight
         candidates.places[kept], candidates.sums[kept] = place, total
         kept += np.uint64(total >= needed)
     return np.int64(kept)
@@ -386,7 +391,7 @@ def _look_up_list(candidates, taken, needed, lists, term, weight, low):
 def _look_up_entries(candidates, taken, needed, lists, skip_table, term, weight, low):
     """`_look_up` in a list that the skip table has entries for."""
     start, end = lists.starts[term], lists.ends[term]
-    documents, kinds, saturated = lists.documents[start:end], lists.kinds[start:end], lists.saturated
+    documents, impact_classes, saturated = lists.documents[start:end], lists.impact_classes[start:end], lists.saturated
     first, idf = np.int32(low), lists.idf[term]
     entries = skip_table.entries[skip_table.starts[term] :]
     presence = skip_table.presence[skip_table.group_starts[term] :]
@@ -403,7 +408,7 @@ def _look_up_entries(candidates, taken, needed, lists, skip_table, term, weight,
             for q in range(begin, stop):
                 p += np.uint64(documents[q] < document)
             if p < stop and documents[p] == document:
-                total += _contribution(idf, saturated[np.uint64(kinds[p])]) * weight
+                total += _contribution(idf, saturated[np.uint64(impact_classes[p])]) * weight
         candidates.places[kept], candidates.sums[kept] = place, total
         kept += np.uint64(total >= needed)
     return np.int64(kept)
@@ -424,18 +429,18 @@ def _contribution(idf, saturated):
 @numba.njit(nogil=True, cache=True)
 def add_list(scores, lists, term, start, stop, low, weight):
     """Add the term's postings at [start, stop) to the scores of their documents; `scores` begins at document `low`."""
-    documents, kinds, saturated, idf = lists.documents, lists.kinds, lists.saturated, lists.idf[term]
+    documents, impact_classes, saturated, idf = lists.documents, lists.impact_classes, lists.saturated, lists.idf[term]
     # Unsigned places spare the test for negative indices.
     for p in range(np.uint64(start), np.uint64(stop)):
-        scores[np.uint64(documents[p] - low)] += _contribution(idf, saturated[np.uint64(kinds[p])]) * weight
+        scores[np.uint64(documents[p] - low)] += _contribution(idf, saturated[np.uint64(impact_classes[p])]) * weight
 
 
 @numba.njit(cache=True)
-def fill(row, documents, kinds, saturated, idf):
+def fill(row, documents, impact_classes, saturated, idf):
     """Fill a dense row int32 [documents of the segment] from one list."""
     row[:] = 0
     for p in range(len(documents)):
-        row[documents[p]] = _contribution(idf, saturated[kinds[p]])
+        row[documents[p]] = _contribution(idf, saturated[impact_classes[p]])
 
 
 @numba.njit(nogil=True, cache=True)

@@ -43,10 +43,10 @@ def _search(plan: Plan, query: int, exhaustive: bool) -> tuple[Integers, Integer
     best_documents = np.zeros(0, dtype=np.int64)
     postings = 0
     may_stop = not exhaustive and not plan.signed
-    for number in reversed(plan.candidates):
+    for number in reversed(plan.segment_numbers):
         if may_stop and len(best_keys) == k and plan.bounds_before(number, np.array([query]))[0] < best_keys[-1]:
             break
-        part = plan.part(number)
+        part = plan.plan_segment(number)
         if part is None:
             continue
         low, high = int(part.low[query]), int(part.high[query])

@@ -23,7 +23,7 @@ from ..engine.timing import Phases
 from .newest import search_newest
 from .prune import score_tiles
 from .score import SegmentWork, Workspace, score_chunk
-from .select import NO_KEY, best_keys, best_narrow, best_wide, candidates, unpack
+from .select import NO_KEY, best_keys, best_narrow, best_wide, select_candidates, unpack
 
 # Bytes of a chunk's score rows. More than the second-level cache holds (1 MiB where it was tuned), because every numpy
 # call costs about a microsecond: at 0.5, 2 and 4 MiB a query of SciFact took .037, .030 and .025 ms.
@@ -42,12 +42,12 @@ _local = threading.local()
 
 T = TypeVar("T")
 Integers = npt.NDArray[np.int64]
-Candidates = tuple[Integers, Integers, Integers]
+ScoredRows = tuple[Integers, Integers, Integers]
 """(row, document, score) of each, row-major."""
 Output = tuple[Integers, Integers, npt.NDArray[np.int32]]
 
 
-def search(
+def search_numpy(
     plans: Sequence[Plan],
     batch: int,
     k: int,
@@ -84,7 +84,7 @@ def search(
         _search_group(plan, work[id(plan)], group, out, execution)
 
     with phases("score and select"):
-        in_threads(run, tasks, threads)
+        run_in_threads(run, tasks, threads)
         for plan in plans if k else ():
             search_newest(plan, out, execution, phases)
     for plan in plans if counted else ():
@@ -92,7 +92,7 @@ def search(
     return out
 
 
-def in_threads(run: Callable[[T], None], tasks: Sequence[T], threads: int) -> None:
+def run_in_threads(run: Callable[[T], None], tasks: Sequence[T], threads: int) -> None:
     """Run every task, on up to `threads` threads."""
 
     threads = max(1, min(threads, len(tasks), MAX_THREADS))
@@ -141,12 +141,12 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
     dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if wide else np.int32)
     thresholds = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
     best = np.full((len(group), k), NO_KEY, dtype=np.int64)
-    wide_candidates: list[Candidates] = []
+    wide_candidates: list[ScoredRows] = []
     prunes = execution == "pruned" and not plan.signed
     for work in segments:
         size = work.part.segment.size
         rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * size))
-        pending: list[Candidates] = []
+        pending: list[ScoredRows] = []
         first = 0
         for start in range(0, len(group), rows):
             chunk = group[start : start + rows]
@@ -155,7 +155,7 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
                 row = np.zeros(len(column), dtype=np.int64)
             else:
                 matrix = score_chunk(plan, work, chunk, dtype, _workspace())
-                row, column, score = candidates(matrix, min(k, size), thresholds[start : start + rows])
+                row, column, score = select_candidates(matrix, min(k, size), thresholds[start : start + rows])
             if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
                 # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
                 row, column, score = _candidates_of(best_narrow(row, column, score, len(chunk), k))
@@ -174,14 +174,14 @@ def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, 
         _store(best, plan.rows[group], plan.k[group], out)
 
 
-def _candidates_of(keys: Integers) -> Candidates:
+def _candidates_of(keys: Integers) -> ScoredRows:
     """Keys [rows, k] as candidates."""
     row, place = np.nonzero(keys != NO_KEY)
     score, document = unpack(keys[row, place])
     return row, document, score
 
 
-def _join(parts: Sequence[Candidates]) -> Candidates:
+def _join(parts: Sequence[ScoredRows]) -> ScoredRows:
     if len(parts) == 1:
         return parts[0]
     row, document, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -207,7 +207,7 @@ def _store(keys: Integers, rows: Integers, wanted: Integers, out: Output) -> Non
     counts[rows] = present.sum(axis=1)
 
 
-def _store_wide(wide_candidates: Sequence[Candidates], rows: Integers, wanted: Integers, out: Output) -> None:
+def _store_wide(wide_candidates: Sequence[ScoredRows], rows: Integers, wanted: Integers, out: Output) -> None:
     scores, documents, counts = out
     row, document, score = _join(wide_candidates)
     for position, (target, k) in enumerate(zip(rows.tolist(), wanted.tolist(), strict=True)):

@@ -24,7 +24,7 @@ MIN_GROUPS = 256
 READ_AGAIN = 4
 
 
-def candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Integers, Integers, Integers]:
+def select_candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Integers, Integers, Integers]:
     """(row, column, score), row-major, of all that can be among their row's k best and reach its threshold.
 
     `scores` is [rows, width] with k from 1 to width, `thresholds` [rows]. At least k different documents reach the k-th
@@ -39,7 +39,7 @@ def candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Integers, 
     members = width // groups
     if members < 2:
         thresholds = np.maximum(thresholds, _kth_largest(scores, k))
-        row, column = _where(scores >= thresholds[:, None])
+        row, column = _nonzero(scores >= thresholds[:, None])
         return row, column, scores[row, column].astype(np.int64)
     whole = groups * members
     if contiguous:
@@ -49,16 +49,16 @@ def candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Integers, 
         blocks = scores[:, :whole].reshape(rows, members, groups).transpose(0, 2, 1)
     maxima = blocks.max(axis=2)
     thresholds = np.maximum(thresholds, _kth_largest(maxima, k))
-    row, group = _where(maxima >= thresholds[:, None])
+    row, group = _nonzero(maxima >= thresholds[:, None])
     if len(row) * READ_AGAIN > maxima.size:
-        row, column = _where(scores >= thresholds[:, None])
+        row, column = _nonzero(scores >= thresholds[:, None])
         return row, column, scores[row, column].astype(np.int64)
     # Only the groups that hold a candidate are read again, and the columns beyond the last group.
-    which, member = _where(blocks[row, group] >= thresholds[row][:, None])
+    which, member = _nonzero(blocks[row, group] >= thresholds[row][:, None])
     column = group[which] * members + member if contiguous else member * groups + group[which]
     row = row[which]
     if whole < width:
-        tail_row, tail_column = _where(scores[:, whole:] >= thresholds[:, None])
+        tail_row, tail_column = _nonzero(scores[:, whole:] >= thresholds[:, None])
         if len(tail_row):
             row, column = np.concatenate([row, tail_row]), np.concatenate([column, tail_column + whole])
             order = np.argsort(row, kind="stable")
@@ -72,7 +72,7 @@ def _kth_largest(values: Scores, k: int) -> Scores:
     return kth
 
 
-def _where(mask: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+def _nonzero(mask: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
     """`np.nonzero` of a matrix; numpy's own is several times slower on two dimensions than on one."""
     flat = np.flatnonzero(mask)
     if len(mask) == 1:

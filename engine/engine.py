@@ -37,7 +37,7 @@ from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
 from .opening import OpenIndex, shows_progress
 from .records.explanation import Explanation, FusedExplanation
-from .records.filters import Comparison, Filter, all_of
+from .records.filters import ColumnComparison, Filter, all_of
 from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
@@ -45,7 +45,7 @@ from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.policy import Policy
 from .search import events as timeline
-from .search.batch import AnyQuery, as_queries, scoped
+from .search.batch import AnyQuery, as_queries, combine_filters
 from .search.lexical import analyse
 from .search.options import SearchOptions, check_threads
 from .searcher import Searcher
@@ -365,7 +365,7 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Sizes of the index and what goes on behind writes (all int but ratio, names and reasons).
 
-        `deleted` are dead documents that no merge has left out yet; `vectors` are rows, `weights` postings of
+        `deleted` are deleted documents that no merge has left out yet; `vectors` are rows, `weights` postings of
         learned term weights, and `entities` of what is said of entities, those of the deleted included; `device_bytes`
         is what the backend holds on its device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine
         alone.
@@ -381,7 +381,7 @@ class Engine:
             "documents": documents,
             "deleted": sum(snapshot.numbers for snapshot in snapshots) - documents,
             "segments": len(segments),
-            "vocabulary": len(memory.encoder.vocabulary),
+            "vocabulary": len(memory.indexer.vocabulary),
             "postings": postings,
             "index_bytes": size,
             "bytes_per_posting": size / postings if postings else 0.0,
@@ -591,9 +591,9 @@ class Engine:
         query's. Raises `QueryError`.
         """
         asked = Query(since=since, until=until, filter=filter, namespace=namespace)
-        of_type = None if type is None else Comparison("type", "==", type)
+        of_type = None if type is None else ColumnComparison("type", "==", type)
         memory = self.index.ready()
-        accepted = compile_filter(all_of(of_type, scoped(asked)), memory.schema, memory.values)
+        accepted = compile_filter(all_of(of_type, combine_filters(asked)), memory.schema, memory.values)
         return timeline.events(memory, namespace, float(since), float(until), accepted)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -14,7 +14,7 @@ from .errors import IndexFileError, ParameterError, StaleIndexError, StorageErro
 from .storage.index_arrays import SavedIndex
 from .storage.index_files import IndexDirectory
 from .storage.memory import Memory
-from .storage.record_store import RecordStore, Run
+from .storage.record_store import ChangeRun, RecordStore
 
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
@@ -135,7 +135,7 @@ def replay(memory: Memory, store: RecordStore, progress: bool) -> None:
     """Apply the changes that the store holds and the memory does not."""
     bar = tqdm(desc="indexing", unit=" records") if shows_progress(progress) else None
 
-    def counted() -> Iterator[Run]:
+    def counted() -> Iterator[ChangeRun]:
         for run in store.changes_after(memory.sequence):
             yield run
             if bar is not None:

@@ -80,7 +80,7 @@ class Searcher:
         if not isinstance(answerer, Strategy):
             return routing.answer(batch, self.backend, self._sources(), answerer, options)
         if answerer.plain and options.reranker is None:
-            return lexical.answer(batch, self.backend, options, phases)
+            return lexical.answer_lexical(batch, self.backend, options, phases)
         return hybrid.answer(batch, self.backend, self._sources(), answerer, options)
 
     def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
@@ -88,7 +88,7 @@ class Searcher:
         batch = prepare(
             self.index.ready(), as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged
         )
-        return hybrid.gather(batch, self.backend, self._sources(), strategy, options)
+        return hybrid.collect_evidence(batch, self.backend, self._sources(), strategy, options)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""

@@ -16,7 +16,7 @@ import torch
 from ..engine.arrays import offsets_of, ranges
 from ..engine.plan.plan import Plan, SegmentPlan
 from .device import Residency, bitmap
-from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Answer, Buffers, Work, no_decay, tiles_of
+from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Buffers, KernelAnswer, Work, no_decay, tiles_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -90,7 +90,7 @@ class Launch:
 
     work: Work
     buffers: Buffers
-    answer: Answer
+    answer: KernelAnswer
     rows: Integers  # [Q] row of each query in the batch's answer
     kept: tuple[torch.Tensor, ...]
 
@@ -272,9 +272,11 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     if posting_bytes < 8:
         arrays["saturated"] = np.array(columns.saturated, dtype=np.int64)
         arrays["list_idf"] = np.concatenate(columns.list_idf) if columns.list_idf else np.zeros(0)
-    floors = np.full(len(k), UNBOUNDED if plan.signed else 1, dtype=np.int64)
-    *moved, floor_tensor, count_tensor = residency.upload([*arrays.values(), floors, np.zeros(len(k), dtype=np.int32)])
-    device = floor_tensor.device
+    thresholds = np.full(len(k), UNBOUNDED if plan.signed else 1, dtype=np.int64)
+    *moved, threshold_tensor, count_tensor = residency.upload(
+        [*arrays.values(), thresholds, np.zeros(len(k), dtype=np.int32)]
+    )
+    device = threshold_tensor.device
     tensors = no_decay(device) | dict(zip(arrays, moved, strict=True))
     if decays:
         tensors["decay_table"] = residency.decay_table()
@@ -292,7 +294,7 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
         **tensors,
     )
     residency.reserve(CUT_BYTES * columns.cuts + CANDIDATE_BYTES * candidates)
-    buffers = make_buffers(columns.cuts, candidates, work.any_wide, floor_tensor, count_tensor)
+    buffers = make_buffers(columns.cuts, candidates, work.any_wide, threshold_tensor, count_tensor)
     answer = make_answer(len(k), work.width, device)
     rows = _of_queries(shares, lambda plan: plan.rows)
     return Launch(work, buffers, answer, rows, tuple(kept))
@@ -307,13 +309,13 @@ def _join(parts: Sequence[Integers]) -> Integers:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
-def make_buffers(cuts: int, candidates: int, any_wide: bool, floors: torch.Tensor, counts: torch.Tensor) -> Buffers:
-    """Uninitialised buffers for so many cuts and candidates, on the device of `floors`."""
-    device = floors.device
+def make_buffers(cuts: int, candidates: int, any_wide: bool, thresholds: torch.Tensor, counts: torch.Tensor) -> Buffers:
+    """Uninitialised buffers for so many cuts and candidates, on the device of `thresholds`."""
+    device = thresholds.device
     return Buffers(
         torch.empty(cuts, dtype=torch.int32, device=device),
         torch.empty(cuts, dtype=torch.int64, device=device),
-        floors,
+        thresholds,
         counts,
         torch.empty(candidates, dtype=torch.int64, device=device),
         torch.empty(candidates if any_wide else 0, dtype=torch.int32, device=device),
@@ -325,14 +327,14 @@ def answer_size(queries: int, width: int) -> int:
     return queries * (2 * width + 1)
 
 
-def make_answer(queries: int, width: int, device: torch.device) -> Answer:
+def make_answer(queries: int, width: int, device: torch.device) -> KernelAnswer:
     """An uninitialised answer whose arrays are windows of one block, so that one copy brings it to the host."""
     block = torch.empty(answer_size(queries, width), dtype=torch.int64, device=device)
     scores, documents, counts = torch.split(block, [queries * width, queries * width, queries])
-    return Answer(scores.view(queries, width), documents.view(queries, width), counts.view(torch.int32)[:queries])
+    return KernelAnswer(scores.view(queries, width), documents.view(queries, width), counts.view(torch.int32)[:queries])
 
 
-def block_of(answer: Answer) -> torch.Tensor:
+def block_of(answer: KernelAnswer) -> torch.Tensor:
     """The block that `make_answer` made the answer of."""
     queries, width = answer.scores.shape
     return torch.as_strided(answer.scores, (answer_size(queries, width),), (1,), answer.scores.storage_offset())
@@ -344,7 +346,7 @@ def from_block(block: Integers, queries: int, width: int) -> tuple[Integers, Int
     return scores.reshape(queries, width), documents.reshape(queries, width), counts.view(np.int32)[:queries]
 
 
-def to_host(answer: Answer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
+def to_host(answer: KernelAnswer) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
     """(scores, documents, counts) as numpy arrays. Waits for the device."""
     return from_block(block_of(answer).cpu().numpy(), *answer.scores.shape)
 
@@ -361,14 +363,14 @@ class Download:
     release: Callable[[], None] | None = None  # called once `block` was read and may be written again
 
     @classmethod
-    def of(cls, answer: Answer) -> Download:
+    def of(cls, answer: KernelAnswer) -> Download:
         """Begin to copy an answer; waits for nothing."""
         block, shape = block_of(answer), (answer.scores.shape[0], answer.scores.shape[1])
         if block.device.type != "cuda":
             return cls(block, None, shape, *shape)
         host = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
         host.copy_(block, non_blocking=True)
-        return cls(host, recorded(), shape, *shape)
+        return cls(host, record_event(), shape, *shape)
 
     def wait(self) -> tuple[Integers, Integers, npt.NDArray[np.int32]]:
         """(scores, documents, counts) of the first `queries` rows, `width` columns of them."""
@@ -384,7 +386,7 @@ class Download:
         return answer
 
 
-def recorded() -> torch.cuda.Event:
+def record_event() -> torch.cuda.Event:
     """An event behind all that the current stream has been given."""
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()

@@ -20,7 +20,7 @@ from ..engine.arrays import offsets_of, ranges
 from ..engine.errors import DeviceMemoryError
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import Floats, Halves, Integers, Vectors, blocks_of, quantized
-from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, compared, places_in
+from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
 from .segment_reduce import segment_reduce
 
 # Queries answered together, scores of a block, and numbers of a block in float64: 128 and 256 MiB on a GPU.
@@ -133,7 +133,7 @@ class TorchDense:
         with self._lock, self._serving(len(queries)):
             device_queries = _DeviceQueries(queries, mode, self.device)
             for stretch in stretches:
-                vectors, reduction = compared(stretch.vectors, interaction)
+                vectors, reduction = rows_to_compare(stretch.vectors, interaction)
                 pair, local = places_in(stretch, documents)
                 counts = np.diff(vectors.offsets)[local]
                 for part in blocks_of(offsets_of(counts), max(1, self._values // vectors.dimension)):
@@ -152,7 +152,7 @@ class TorchDense:
         interaction: Interaction,
         hits: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        vectors, reduction = compared(stretch.vectors, interaction)
+        vectors, reduction = rows_to_compare(stretch.vectors, interaction)
         wanted = vectors.held if stretch.passing is None else vectors.held & stretch.passing
         if not wanted.any():
             return hits

@@ -18,13 +18,13 @@ from ..engine.index.segment import Segment
 from ..engine.index.snapshot import Snapshot
 from ..engine.index.tombstones import Tombstones
 from .timing import DevicePhases
-from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, Formula, Postings, Verbs, tiles_of
+from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, DevicePostings, Formula, Verbs, tiles_of
 
 MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 """The largest frequency that a posting's word can hold: 4,095."""
 
 # Kinds that a posting may have, by the bytes that it takes.
-MAX_KINDS = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
+MAX_CLASSES = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
 
 # Arrays of one upload start at multiples of this: kernels load 16 bytes at a time.
 ALIGNMENT = 16
@@ -39,8 +39,9 @@ class Resident:
     Where a frequency does not fit the word, or there are several fields, frequencies take 4 more bytes a posting and
     field. Once a query decays, times take 8 a document.
 
-    With fewer bytes a posting, contributions are not kept but computed from the posting's kind. At 6 bytes the kind's
-    number lies beside the word, at 4 in the word in place of the frequency. Terms then take 20 bytes, a kind 8.
+    With fewer bytes a posting, contributions are not kept but computed from the posting's impact class. At 6 bytes the
+    kind's number lies beside the word, at 4 in the word in place of the frequency. Terms then take 20 bytes, an impact
+    class 8.
     """
 
     def __init__(self, segment: Segment, device: torch.device, long: bool, posting_bytes: int = 8) -> None:
@@ -48,7 +49,7 @@ class Resident:
         frequencies = None
         self.posting_bytes = posting_bytes
         if posting_bytes == 4:
-            words |= segment.kinds.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+            words |= segment.impact_classes.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         elif posting_bytes == 6:
             pass
         elif _packs(segment):
@@ -57,23 +58,24 @@ class Resident:
             frequencies = _move(segment.frequencies(), device)
         self.words = _move(words.view(np.int32), device)
         self.terms = _move(segment.terms, device)
-        self.postings = Postings(
+        self.postings = DevicePostings(
             self.words, frequencies, _move(segment.offsets, device), _move(segment.lengths, device)
         )
         self.quanta = torch.empty(0, dtype=torch.int32, device=device)
-        self.kinds = torch.empty(0, dtype=torch.int16, device=device)
+        self.impact_classes = torch.empty(0, dtype=torch.int16, device=device)
         self.saturated = torch.empty(0, dtype=torch.float64, device=device)
-        """float64 [kinds] what a posting of each contributes, but for the idf, in this epoch; of fewer than 8 bytes."""
+        """float64 [impact classes] what a posting of each contributes, but for the idf, in this epoch; of fewer than 8
+        bytes."""
         self.idf = torch.empty(0, dtype=torch.float64, device=device)
         """float64 [terms] in this epoch, likewise."""
         if posting_bytes == 8:
             self.quanta = torch.empty(segment.postings, dtype=torch.int64 if long else torch.int32, device=device)
         else:
-            self.saturated = torch.empty(segment.kind_frequencies.shape[1], dtype=torch.float64, device=device)
+            self.saturated = torch.empty(segment.class_frequencies.shape[1], dtype=torch.float64, device=device)
             self.idf = torch.empty(len(segment.terms), dtype=torch.float64, device=device)
         if posting_bytes == 6:
             # The bits of uint16.
-            self.kinds = _move(segment.kinds.astype(np.uint16).view(np.int16), device)
+            self.impact_classes = _move(segment.impact_classes.astype(np.uint16).view(np.int16), device)
         self.size = segment.size
         self._epoch: weakref.ref[Snapshot] | None = None
         # The array alone: what holds the segment would keep it from being let go.
@@ -84,7 +86,7 @@ class Resident:
     @property
     def bytes(self) -> int:
         tensors = [self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths]
-        tensors += [self.kinds, self.saturated, self.idf]
+        tensors += [self.impact_classes, self.saturated, self.idf]
         tensors += [tensor for tensor in (self.postings.frequencies, self._times) if tensor is not None]
         tensors += list(self._latest.values())
         return sum(tensor.nbytes for tensor in tensors)
@@ -112,15 +114,15 @@ class Resident:
     @property
     def values(self) -> torch.Tensor:
         """What `Work.quanta` is the address of."""
-        return self.kinds if self.posting_bytes == 6 else self.quanta
+        return self.impact_classes if self.posting_bytes == 6 else self.quanta
 
     @staticmethod
     def bytes_of(segment: Segment, long: bool, posting_bytes: int = 8) -> int:
         """What the segment will take."""
         if posting_bytes < 8:
-            varying = posting_bytes * segment.postings + 8 * (segment.kind_frequencies.shape[1] + len(segment.terms))
+            varying = posting_bytes * segment.postings + 8 * (segment.class_frequencies.shape[1] + len(segment.terms))
             return int(varying) + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
-        a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.kind_frequencies))
+        a_posting = 4 + (8 if long else 4) + (0 if _packs(segment) else 4 * len(segment.class_frequencies))
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
     def is_of(self, snapshot: Snapshot) -> bool:
@@ -157,7 +159,8 @@ class Residency:
     """What one engine keeps on one device. `limit`, if any, bounds the bytes of segments and buffers together.
 
     `posting_bytes` are those of a posting whose contribution is at least one quantum and fits int32; others take 8
-    always. Raises `ParameterError`, as does an upload of a segment with more kinds of postings than `MAX_KINDS`.
+    always. Raises `ParameterError`, as does an upload of a segment with more impact classes of postings than
+    `MAX_CLASSES`.
     """
 
     def __init__(self, device: torch.device, limit: int | None = None, posting_bytes: int = 8) -> None:
@@ -273,10 +276,10 @@ class Residency:
         long, posting_bytes = snapshot.long, self.bytes_for(snapshot)
         widths = self._held.setdefault(segment, {})
         if long not in widths:
-            kinds, most = segment.kind_frequencies.shape[1], MAX_KINDS.get(posting_bytes)
-            if most is not None and kinds > most:
+            classes, most = segment.class_frequencies.shape[1], MAX_CLASSES.get(posting_bytes)
+            if most is not None and classes > most:
                 raise ParameterError(
-                    f"a segment has {kinds:,} kinds of postings (frequency and length), and {posting_bytes} bytes a "
+                    f"a segment has {classes:,} kinds of postings (frequency and length), and {posting_bytes} bytes a "
                     f"posting hold {most:,}; use more of {POSTING_BYTES}"
                 )
             self.reserve(Resident.bytes_of(segment, long, posting_bytes))
@@ -327,7 +330,7 @@ def bitmap(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
 
 def _packs(segment: Segment) -> bool:
     """Whether the words hold the frequencies."""
-    return len(segment.kind_frequencies) == 1 and int(segment.kind_frequencies.max(initial=0)) <= MAX_FREQUENCY
+    return len(segment.class_frequencies) == 1 and int(segment.class_frequencies.max(initial=0)) <= MAX_FREQUENCY
 
 
 def formula(bm25: BM25, statistics: Statistics) -> Formula:

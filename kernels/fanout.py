@@ -17,7 +17,7 @@ import torch
 
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
-from .batch import Download, answer_size, block_of, recorded
+from .batch import Download, answer_size, block_of, record_event
 from .tensors import TensorSearch, make_frame
 
 # Padded shapes. A batch takes the smallest that holds it, so that few graphs are captured.
@@ -80,7 +80,7 @@ class Fanout:
             self._run()
         else:
             self._graph.replay()
-        event = recorded() if self._captures else None
+        event = record_event() if self._captures else None
         padded = len(self._offsets) - 1, self._k
         return Download(self._found, event, padded, len(offsets) - 1, k, self._let_go)
 

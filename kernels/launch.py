@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .sort import select_sorted
 from .timing import DevicePhases
-from .work import MAX_SELECTED, Answer, Buffers, Verbs, Work
+from .work import MAX_SELECTED, Buffers, KernelAnswer, Verbs, Work
 
 
-def run(verbs: Verbs, work: Work, buffers: Buffers, answer: Answer, clock: DevicePhases) -> None:
+def run(verbs: Verbs, work: Work, buffers: Buffers, answer: KernelAnswer, clock: DevicePhases) -> None:
     """Cut, score and select one launch, on the caller's stream, without waiting for it."""
     with clock("cut"):
         verbs.cut(work, buffers)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from .work import Answer, Buffers, Work
+from .work import Buffers, KernelAnswer, Work
 
 _LOW = (1 << 32) - 1
 _LEAST = torch.iinfo(torch.int64).min
 
 
-def select_sorted(work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
+def select_sorted(work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
     """As `Verbs.select`, for any k. Takes about 40 bytes for each place of the roomiest query, times the queries."""
     offsets, emitted = work.candidate_offset, buffers.counts.to(torch.int64)
     queries, width = answer.scores.shape

@@ -23,7 +23,7 @@ from .batch import make_answer, make_buffers
 from .device import Residency, SegmentTable
 from .launch import run
 from .timing import DevicePhases
-from .work import CANDIDATE_BYTES, CUT_BYTES, MAX_SELECTED, UNBOUNDED, Answer, Verbs, Work, no_decay
+from .work import CANDIDATE_BYTES, CUT_BYTES, MAX_SELECTED, UNBOUNDED, KernelAnswer, Verbs, Work, no_decay
 
 # Frames kept for a snapshot, the least recently used let go; about 60 bytes a segment for each query and term.
 MAX_FRAMES = 16
@@ -69,7 +69,7 @@ class TensorSearch:
         weights: torch.Tensor | None,
         k: int,
         frame: Frame | None = None,
-    ) -> Answer:
+    ) -> KernelAnswer:
         """The answer in quanta; arguments are not checked. `frame` is the shape's, where the caller keeps it."""
         queries, device = len(offsets) - 1, self.residency.device
         answer = make_answer(queries, k, device)
@@ -82,9 +82,9 @@ class TensorSearch:
             frame = self._frame(snapshot, queries, len(terms), weights is not None, k)
         work = plan_on_device(snapshot, terms, offsets, weights, k, self.residency, frame)
         self.residency.reserve(CUT_BYTES * frame.cuts + CANDIDATE_BYTES * frame.candidates)
-        floors = torch.full((queries,), UNBOUNDED if work.signed else 1, dtype=torch.int64, device=device)
+        thresholds = torch.full((queries,), UNBOUNDED if work.signed else 1, dtype=torch.int64, device=device)
         counts = torch.zeros(queries, dtype=torch.int32, device=device)
-        buffers = make_buffers(frame.cuts, frame.candidates, work.any_wide, floors, counts)
+        buffers = make_buffers(frame.cuts, frame.candidates, work.any_wide, thresholds, counts)
         run(self.verbs, work, buffers, answer, DevicePhases(None, device))
         return answer
 

@@ -23,7 +23,8 @@ import torch
 DOCUMENT_BITS = 20
 """A posting is one 32-bit word, ``document | frequency << DOCUMENT_BITS``; a segment holds at most 2**20 documents."""
 POSTING_BYTES = (8, 6, 4)
-"""A word and a contribution; a word and the posting's kind; a word that holds the kind in place of the frequency."""
+"""A word and a contribution; a word and the posting's impact class; a word that holds the impact class in place of the
+frequency."""
 MIN_TILE_BITS = 5
 MAX_SELECTED = 1024
 """The largest k that `Verbs.select` takes."""
@@ -59,7 +60,7 @@ class Formula:
 
 
 @dataclass(frozen=True, eq=False)
-class Postings:
+class DevicePostings:
     """One segment's arrays on the device, as `Verbs.derive` reads them."""
 
     words: torch.Tensor  # int32 [postings] (bits of uint32): document | frequency << DOCUMENT_BITS
@@ -116,7 +117,8 @@ class Work:
     query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/index/decay.py`), or 0.0: the query does not decay
     decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`
 
-    # One of `POSTING_BYTES`. Below 8, contributions are computed from kinds. At 6, `quanta` are the kinds' addresses.
+    # One of `POSTING_BYTES`. Below 8, contributions are computed from impact classes. At 6, `quanta` are the impact
+    # classes' addresses.
     posting_bytes: int = field(default=8, kw_only=True)
     # Below 8: int64 [S] address of the segment's `Resident.saturated`, and float64 [L].
     saturated: torch.Tensor | None = field(default=None, kw_only=True)
@@ -137,20 +139,22 @@ def no_decay(device: torch.device) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """What one verb hands to the next. All but floors and counts may hold anything at first."""
+    """What one verb hands to the next. All but thresholds and counts may hold anything at first."""
 
     cuts: torch.Tensor  # int32 [cuts] postings of the list before each tile border
     maxima: (
         torch.Tensor
     )  # int64 [cuts] largest absolute contribution of the list in each tile (the last of a row unused)
-    floors: torch.Tensor  # int64 [Q] thresholds: no lower key is among the k best; at first 1, or UNBOUNDED if signed
+    thresholds: (
+        torch.Tensor
+    )  # int64 [Q] thresholds: no lower key is among the k best; at first 1, or UNBOUNDED if signed
     counts: torch.Tensor  # int32 [Q] candidates emitted so far; starts at 0
     keys: torch.Tensor  # int64 [candidates] narrow: score << 32 | (2**32 - 1 - document); wide: score, or its bits
     documents: torch.Tensor  # int32 [candidates if any_wide else 0] wide: bits of 2**32 - 1 - document, as uint32
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class KernelAnswer:
     """The k best of each query, best first; places past a row's count hold 0 and -1. Every place is written."""
 
     scores: torch.Tensor  # int64 [Q, width] quanta; of a query that decays the bits of the float64 `decayed`
@@ -170,7 +174,7 @@ class Verbs(Protocol):
     def tile_bits(self, wide: bool) -> int:
         """The preferred tile size, 2**bits documents."""
 
-    def derive(self, postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
+    def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         """Fill `quanta` (int32 or int64 [postings]), bit for bit as `BM25.quanta`; `idf` is float64 [terms]."""
 
     def cut(self, work: Work, buffers: Buffers) -> None:
@@ -188,5 +192,5 @@ class Verbs(Protocol):
         bits, and a tile's bound is that of its latest document. Blocks are then taken from the last to the first.
         """
 
-    def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
         """Write the rows of the narrow (or wide) queries: the k best, score descending, then smaller document."""

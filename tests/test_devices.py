@@ -1,4 +1,4 @@
-"""The device road, end to end, over every kernel family that can run here: one answer, residency, memory, tensors."""
+"""The device path, end to end, over every kernel family that can run here: one answer, residency, memory, tensors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def serve(engine: fr.Engine, name: str) -> fr.Engine:
     return engine
 
 
-def roads(
+def paths(
     engine: fr.Engine, batch: list[fr.Query], k: int, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     yield "auto", answer(engine.search(batch, k))
@@ -105,8 +105,8 @@ def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch
         engine = serve(build(documents, **options), name)
         segments.add(len(engine.index.memory.snapshot("").segments))
         asked = [fr.Query(terms=tuple(q)) for q in batch]
-        for road, got in roads(engine, asked, k, monkeypatch):
-            assert got == expected, road
+        for path, got in paths(engine, asked, k, monkeypatch):
+            assert got == expected, path
 
     check()
     assert few or max(segments) > 1
@@ -148,8 +148,8 @@ def test_sizes_around_every_border(name: str, size: int, monkeypatch: pytest.Mon
     engine = serve(build(documents), name)
     for k in (33,) if interpreted(engine) else (1, 10, 31, 32, 33, 1023, 1024, 1025):
         expected = [oracle(documents).search(q, k) for q in batch]
-        for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
-            assert got == expected, (k, road)
+        for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
+            assert got == expected, (k, path)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

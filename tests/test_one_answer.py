@@ -1,4 +1,4 @@
-"""One answer: every road gives the oracle's documents, scores and order, with tolerance zero."""
+"""One answer: every path gives the oracle's documents, scores and order, with tolerance zero."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink_all(monkeypatch)
 
 
-def roads(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
+def paths(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     """Every way of asking that must not change the answer."""
     engine.index.memory.join()
     dense = engine.stats()["deleted"] == 0
@@ -84,8 +84,8 @@ def test_every_road_equals_the_oracle(
 ) -> None:
     expected = [oracle(documents, **options).search(q, k) for q in batch]
     engine = build(documents, history, **options)
-    for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
-        assert got == expected, road
+    for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
+        assert got == expected, path
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -159,8 +159,8 @@ def test_every_strategy_equals_the_oracle(
     }
     engine = made(plain_records, history, encoder=fr.OwnVectors(3))
     for strategy, wanted in expected.items():
-        for road, got in strategy_roads(engine, asked, k, strategy):
-            assert got == wanted, (strategy, road)
+        for path, got in strategy_paths(engine, asked, k, strategy):
+            assert got == wanted, (strategy, path)
     path = tmp_path_factory.mktemp("index")
     engine.save(path)
     for strategy, wanted in expected.items():
@@ -171,10 +171,10 @@ def numbered(hits: fr.Hits) -> list[list[tuple[int, float]]]:
     return [[(int(name.removeprefix("r")), score) for name, score in row] for row in hits]
 
 
-def strategy_roads(
+def strategy_paths(
     engine: fr.Engine, batch: list[fr.Query], k: int, strategy: str
 ) -> Iterator[tuple[str, list[list[tuple[int, float]]]]]:
-    """As `roads`, of what a strategy can be asked by."""
+    """As `paths`, of what a strategy can be asked by."""
     engine.index.memory.join()
 
     def ask(asked: list[fr.Query], **options: object) -> list[list[tuple[int, float]]]:
@@ -212,8 +212,8 @@ def test_filters_apply_before_selection(
         accepted = {wanted} if wanted is None or isinstance(wanted, str) else set(wanted)
         expected = [plain.search(q, k, [s in accepted for _, s in documents]) for q in batch]
         asked = [fr.Query(terms=tuple(q), filter={"session": wanted}) for q in batch]
-        for road, got in roads(engine, asked, k):
-            assert got == expected, (wanted, road)
+        for path, got in paths(engine, asked, k):
+            assert got == expected, (wanted, path)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -266,8 +266,8 @@ def test_fields(
     delta = engine.bm25.delta
     plain = Oracle([d[: len(weights)] for d in documents], weights=weights, delta=delta, **options)  # type: ignore[arg-type]
     expected = [plain.search(q, 6) for q in batch]
-    for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], 6):
-        assert got == expected, road
+    for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], 6):
+        assert got == expected, path
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -298,8 +298,8 @@ def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
     expected = [oracle(documents).search(q, k) for q in batch]
     for history in (None, size):
-        for road, got in roads(build(documents, history), [fr.Query(terms=tuple(q)) for q in batch], k):
-            assert got == expected, (history, road)
+        for path, got in paths(build(documents, history), [fr.Query(terms=tuple(q)) for q in batch], k):
+            assert got == expected, (history, path)
 
 
 def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,8 +315,8 @@ def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         engine = build(documents, history)
         for k in (1, 10, 100):
             expected = [plain.search(q, k) for q in batch]
-            for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
-                assert got == expected, (history, k, road)
+            for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
+                assert got == expected, (history, k, path)
 
 
 @pytest.mark.parametrize("method", ["lucene", "robertson"])
@@ -328,8 +328,8 @@ def test_scores_beyond_int32_take_the_wide_path(method: str) -> None:
     assert max(score for row in expected for _, score in row) >= 1 << 31
     for history in (None, 1):
         engine = build(documents, history, method=method)
-        for road, got in roads(engine, [fr.Query(terms=tuple(q)) for q in batch], 4):
-            assert got == expected, (history, road)
+        for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], 4):
+            assert got == expected, (history, path)
 
 
 def test_contributions_beyond_int32() -> None:
@@ -338,8 +338,8 @@ def test_contributions_beyond_int32() -> None:
     batch = [["a1"], ["b2", "a1"], ["c3"] * 400]
     expected = [oracle(documents, **options).search(q, 4) for q in batch]
     for history in (None, 1):
-        for road, got in roads(build(documents, history, **options), [fr.Query(terms=tuple(q)) for q in batch], 4):
-            assert got == expected, (history, road)
+        for path, got in paths(build(documents, history, **options), [fr.Query(terms=tuple(q)) for q in batch], 4):
+            assert got == expected, (history, path)
 
 
 def test_a_batch_with_different_k() -> None:

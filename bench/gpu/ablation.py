@@ -42,19 +42,19 @@ from . import systems as gpu_systems
 from .ceilings import ceilings
 from .corpora import Problem
 from .rows import GpuRow, markdown
-from .systems import DeviceRoad, Found, System
+from .systems import DeviceSystem, HitArrays, System
 
 PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")
 CUDA_IDEAS: tuple[dict[str, Any], ...] = (
     {},
     {"sums": "global"},
-    {"raises_floors": False},
+    {"raises_thresholds": False},
     {"tile_major": False},
-    {"sums": "global", "raises_floors": False, "tile_major": False},
+    {"sums": "global", "raises_thresholds": False, "tile_major": False},
     {"posting_bytes": 6},
     {"posting_bytes": 4},
 )
-TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_floors": False}, {"tile_major": False})
+TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False}, {"tile_major": False})
 GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
 """What the parts that grow something are measured with."""
 
@@ -107,14 +107,14 @@ SMOKE = Sizes(
 )
 
 
-class Ablated(DeviceRoad):
-    """The kernels with some of `options` otherwise, without the tensors' road."""
+class Ablated(DeviceSystem):
+    """The kernels with some of `options` otherwise, without the tensors' system."""
 
     def phases(self, batch: int, k: int) -> Sequence[str]:
         return ("kernel", "cut", "cut_score", *(("eager",) if self.torch_device.type == "cuda" else ()))
 
 
-def roads(family: str, problem: Problem, ideas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, System | str]]:
+def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, System | str]]:
     """(name, the system, or why it cannot be measured) for each of the ideas."""
     plain = device_search(family)
     shared: dict[int, DeviceSearch] = {}
@@ -150,7 +150,7 @@ def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
     return TritonVerbs(device, replace(usual, score=replace(usual.score, **options)))
 
 
-class Run:
+class AblationRun:
     """One run: its clock, its rows, and what every row has."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -196,7 +196,7 @@ class Run:
         expected = gpu_systems.reference(problem, max(k for _, k in shapes), self.options.threads)
         systems: list[System] = []
         for family, own in ideas.items():
-            for name, made in roads(family, problem, own):
+            for name, made in list_systems(family, problem, own):
                 if isinstance(made, str):
                     place: dict[str, Any] = {"corpus": problem.name, "system": name, "phase": "", "batch": 0, "k": 0}
                     self.keep([GpuRow(**place, error=made, **self.common)])
@@ -247,28 +247,30 @@ class Run:
         for size in self.sizes.batches:
             if not self.spent:
                 queries = size * (self.sizes.variants if size <= 1_000 else 1)
-                self.cells(gpu_corpora.asking(whole, queries, self.sizes.terms), [(size, self.sizes.k)], self.every())
+                self.cells(
+                    gpu_corpora.with_queries(whole, queries, self.sizes.terms), [(size, self.sizes.k)], self.every()
+                )
 
     def corpus(self) -> None:
         for postings in self.sizes.postings:
             if not self.spent:
-                whole = gpu_corpora.shaped(gpu_corpora.zipf(postings))
-                asked = gpu_corpora.asking(whole, self.sizes.batch * self.sizes.variants, self.sizes.terms)
+                whole = gpu_corpora.load_shaped(gpu_corpora.zipf(postings))
+                asked = gpu_corpora.with_queries(whole, self.sizes.batch * self.sizes.variants, self.sizes.terms)
                 self.cells(asked, [(self.sizes.batch, self.sizes.k)], self.every())
 
     def k(self) -> None:
-        asked = gpu_corpora.asking(self.grown(), self.sizes.batch * self.sizes.variants, self.sizes.terms)
+        asked = gpu_corpora.with_queries(self.grown(), self.sizes.batch * self.sizes.variants, self.sizes.terms)
         self.cells(asked, [(self.sizes.batch, k) for k in self.sizes.ks], self.every())
 
     def length(self) -> None:
         whole = self.grown()
         for length in self.sizes.lengths:
             if not self.spent:
-                asked = gpu_corpora.asking(whole, self.sizes.batch, length)
+                asked = gpu_corpora.with_queries(whole, self.sizes.batch, length)
                 self.cells(asked, [(self.sizes.batch, self.sizes.k)], self.every())
 
     def grown(self) -> Problem:
-        return gpu_corpora.shaped(gpu_corpora.zipf(self.sizes.grown))
+        return gpu_corpora.load_shaped(gpu_corpora.zipf(self.sizes.grown))
 
     def pipeline(self) -> None:
         problem = gpu_corpora.problem(self.sizes.streamed, self.options.smoke)
@@ -276,7 +278,7 @@ class Run:
         expected = gpu_systems.reference(problem, self.sizes.k, self.options.threads)
         self.say("pipeline: the engine")
         engine = engine_of(problem)
-        cpu = [name for name in ("numba",) if _usable(name)]
+        cpu = [name for name in ("numba",) if _is_usable(name)]
         for name in (*self.families, *cpu):
             engine.backend = backend.choose(name)
             for size in self.sizes.stream_batches:
@@ -284,7 +286,7 @@ class Run:
                     self.say(f"pipeline: {name}, batch {size}")
                     self.keep(self.streams(problem, engine, size, expected))
 
-    def streams(self, problem: Problem, engine: fr.Engine, size: int, expected: Found) -> list[GpuRow]:
+    def streams(self, problem: Problem, engine: fr.Engine, size: int, expected: HitArrays) -> list[GpuRow]:
         """The loop and the stream over all of the problem's whole batches, in turns."""
         batches = text_batches(problem, size)
         served = engine.backend.name
@@ -361,7 +363,7 @@ def text_batches(problem: Problem, size: int) -> list[list[str]]:
     return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)]
 
 
-def agreement(found: Sequence[fr.Hits], expected: Found, size: int, k: int) -> float:
+def agreement(found: Sequence[fr.Hits], expected: HitArrays, size: int, k: int) -> float:
     """The share of queries whose scores and documents are those expected."""
     same = []
     for number, hits in enumerate(found):
@@ -373,7 +375,7 @@ def agreement(found: Sequence[fr.Hits], expected: Found, size: int, k: int) -> f
     return float(np.concatenate(same).mean())
 
 
-def _usable(name: str) -> bool:
+def _is_usable(name: str) -> bool:
     return any(status.name == name and status.usable for status in backend.statuses())
 
 
@@ -400,7 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made.error(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
     if not torch.cuda.is_available() and not options.smoke:
         made.error("no CUDA device; --smoke tries everything on the CPU, on tiny corpora")
-    run = Run(options)
+    run = AblationRun(options)
     for part in options.parts:
         if run.spent:
             run.say(f"{part} left out")

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fanrank.engine.index.bm25 import BM25
 from fanrank.engine.index.columns import Columns, Ids
-from fanrank.engine.index.postings import kinds_of
+from fanrank.engine.index.postings import classes_of
 from fanrank.engine.index.segment import Segment
 from fanrank.engine.index.snapshot import MAX_SEGMENT_DOCUMENTS, Snapshot
 
@@ -38,7 +38,7 @@ FORMAT = 2
 SHIFT = 10
 SPREAD = 0.5
 DOCUMENT_BITS = 32
-PARTS = ("terms", "offsets", "documents", "kinds", "kind_frequencies", "kind_lengths", "lengths")
+PARTS = ("terms", "offsets", "documents", "impact_classes", "class_frequencies", "class_lengths", "lengths")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Problem:
 def problem(name: str, smoke: bool = False) -> Problem:
     """The corpus of this name; `smoke` makes a shaped one tiny. Raises `OSError` if a real one cannot be read."""
     if name in SHAPES:
-        return shaped(SMOKE[name] if smoke else SHAPES[name])
+        return load_shaped(SMOKE[name] if smoke else SHAPES[name])
     tokens = load(prepare(TOKEN_CORPORA[name]))
     lengths = np.diff(tokens.offsets)
     segments = []
@@ -119,7 +119,7 @@ def problem(name: str, smoke: bool = False) -> Problem:
     return _problem(name, segments, tokens.query_tokens.astype(np.int64), tokens.query_offsets, len(tokens.vocabulary))
 
 
-def shaped(shape: Shape) -> Problem:
+def load_shaped(shape: Shape) -> Problem:
     """A shaped corpus, from the cache if it is there."""
     folder = CACHE / "gpu" / f"{shape.name}-{shape.documents}"
     stamp = json.dumps([FORMAT, repr(shape)])
@@ -128,10 +128,11 @@ def shaped(shape: Shape) -> Problem:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         with ThreadPoolExecutor(min(len(firsts), os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda first: _save(folder, first, _shaped_segment(shape, first)), firsts))
+            list(pool.map(lambda first: _save(folder, first, _make_segment(shape, first)), firsts))
         (folder / "stamp.json").write_text(stamp)
     segments = [
-        _bare(*(np.load(folder / f"{first}.{part}.npy", allow_pickle=False) for part in PARTS)) for first in firsts
+        _bare_segment(*(np.load(folder / f"{first}.{part}.npy", allow_pickle=False) for part in PARTS))
+        for first in firsts
     ]
     held = np.zeros(shape.vocabulary, dtype=np.bool_)
     for segment in segments:
@@ -149,7 +150,7 @@ def zipf(postings: int) -> Shape:
     )
 
 
-def asking(of: Problem, queries: int, terms: int) -> Problem:
+def with_queries(of: Problem, queries: int, terms: int) -> Problem:
     """The same corpus with other queries: so many, of `terms` distinct terms each (one more or less)."""
     held = of.document_frequencies > 0
     most = int(held.sum())
@@ -200,7 +201,7 @@ def _zipf(shape: Shape, uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int6
     return np.minimum(ranks.astype(np.int64), shape.vocabulary - 1)
 
 
-def _shaped_segment(shape: Shape, first: int) -> Segment:
+def _make_segment(shape: Shape, first: int) -> Segment:
     random_numbers = np.random.default_rng([shape.seed, first])
     size = min(shape.segment_documents, shape.documents - first)
     mean = math.log(shape.tokens) - SPREAD**2 / 2
@@ -235,19 +236,19 @@ def _segment(tokens: npt.NDArray[np.integer], lengths: Integers) -> Segment:
     of_posting = (keys >> DOCUMENT_BITS).astype(np.int32)
     borders = np.flatnonzero(np.diff(of_posting, prepend=-1))
     lengths = lengths.astype(np.int32)
-    kinds, representatives = kinds_of([frequencies, lengths[documents]])
-    return _bare(
+    impact_classes, representatives = classes_of([frequencies, lengths[documents]])
+    return _bare_segment(
         of_posting[borders],
         np.append(borders, len(keys)).astype(np.int64),
         documents,
-        kinds,
+        impact_classes,
         frequencies[representatives].astype(np.int32)[None, :],
         lengths[documents[representatives]][None, :],
         lengths[None, :],
     )
 
 
-def _bare(*arrays: npt.NDArray[Any]) -> Segment:
+def _bare_segment(*arrays: npt.NDArray[Any]) -> Segment:
     """The segment of the arrays that `PARTS` names; its documents have neither ids nor columns."""
     parts = dict(zip(PARTS, arrays, strict=True))
     return Segment(**parts, ids=Ids.of([]), columns=Columns(parts["lengths"].shape[1], {}, {}))

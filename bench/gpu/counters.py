@@ -23,7 +23,7 @@ from . import run as gpu_run
 from . import systems as gpu_systems
 from .corpora import Problem
 from .rows import GpuRow
-from .systems import BaselineRoad, DeviceRoad, Variant
+from .systems import BaselineSystem, DeviceSystem, Variant
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum", "gpu__time_duration.sum")
 UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3}
@@ -59,11 +59,11 @@ def parse(lines: Iterable[str]) -> dict[str, dict[str, float]]:
     return found
 
 
-def profiled(system: str, corpus: str, batch: int, k: int, smoke: bool) -> None:
+def run_profiled(system: str, corpus: str, batch: int, k: int, smoke: bool) -> None:
     """What runs under ncu: one batch between the profiler's start and stop."""
     problem = gpu_corpora.problem(corpus, smoke)
     made = gpu_systems.make(system, problem, 1, {})
-    assert isinstance(made, DeviceRoad | BaselineRoad)
+    assert isinstance(made, DeviceSystem | BaselineSystem)
     variants = [Variant(problem, 0, batch or problem.queries, k)]
     ready = made.ready(variants, "eager", 1.0)
     ready.run(0)
@@ -74,7 +74,7 @@ def profiled(system: str, corpus: str, batch: int, k: int, smoke: bool) -> None:
     torch.cuda.profiler.stop()
 
 
-def counted(system: str, corpus: str, batch: int, k: int, smoke: bool = False) -> dict[str, dict[str, float]]:
+def read_counters(system: str, corpus: str, batch: int, k: int, smoke: bool = False) -> dict[str, dict[str, float]]:
     """The counters of one batch, by kernel. Raises `RuntimeError` with the reason where they cannot be read."""
     ncu = shutil.which("ncu")
     if ncu is None:
@@ -124,14 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
-        profiled(options.systems, options.corpora, options.batch, options.k, options.smoke)
+        run_profiled(options.systems, options.corpora, options.batch, options.k, options.smoke)
         return 0
     out = CACHE / "smoke" if options.smoke else options.out
     failed = 0
     for corpus in options.corpora.split(","):
         for system in options.systems.split(","):
             try:
-                kernels = counted(system, corpus, options.batch, options.k, options.smoke)
+                kernels = read_counters(system, corpus, options.batch, options.k, options.smoke)
             except (RuntimeError, ValueError) as error:
                 print(f"{corpus} {system}: skipped: {error}")
                 failed = 1

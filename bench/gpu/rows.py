@@ -37,7 +37,7 @@ class GpuRow:
 
     `part` is that of an ablation, and `options` are what its system has otherwise than usual.
 
-    Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy road,
+    Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy system,
     `repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) with it.
     """
 

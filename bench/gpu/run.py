@@ -26,7 +26,7 @@ from . import systems as gpu_systems
 from .ceilings import ceilings
 from .corpora import Problem
 from .rows import GpuRow, markdown, shares
-from .systems import DeviceRoad, FlatIndex, Found, Ready, System, Variant
+from .systems import DeviceSystem, FlatIndex, HitArrays, Ready, System, Variant
 
 BATCHES = (1, 20, 256, 0)
 """0: all queries at once."""
@@ -60,10 +60,10 @@ class Cell:
     batch: int
     k: int
     variants: list[Variant]
-    expected: Found
+    expected: HitArrays
 
 
-def cell_of(problem: Problem, batch: int, k: int, expected: Found, most: int = VARIANTS) -> Cell:
+def cell_of(problem: Problem, batch: int, k: int, expected: HitArrays, most: int = VARIANTS) -> Cell:
     """The cell; batches do not overlap, and there are at most `most` of them."""
     size = problem.queries if batch == 0 else batch
     starts = range(0, problem.queries - size + 1, size)[:most]
@@ -80,7 +80,7 @@ def measure(cell: Cell, systems: Sequence[System], reps: int, budget: float) -> 
         for item in items[first:] + items[:first]:
             if item.ready is not None and item.error is None and repetition < item.wanted:
                 ready = item.ready
-                item.ms.append(timed(ready.run, len(cell.variants), item.rounds, ready.on_device))
+                item.ms.append(time_batch(ready.run, len(cell.variants), item.rounds, ready.on_device))
     return items
 
 
@@ -90,15 +90,15 @@ def _make_ready(item: Measured, cell: Cell, reps: int, budget: float) -> None:
         item.ready = item.system.ready(cell.variants, item.phase, budget)
         if item.phase not in HIDDEN:
             item.verdict = verify(cell, item.ready)
-        each = timed(item.ready.run, len(cell.variants), 1, item.ready.on_device) / 1e3 * len(cell.variants)
+        each = time_batch(item.ready.run, len(cell.variants), 1, item.ready.on_device) / 1e3 * len(cell.variants)
         item.rounds = max(1, min(100, round(budget / reps / max(each, 1e-9))))
         item.wanted = max(FEWEST_REPS, min(reps, round(budget / max(each * item.rounds, 1e-9))))
     except Exception as error:
-        # A road that fails (out of memory, a missing library) is a row that says so; the run goes on.
+        # A system that fails (out of memory, a missing library) is a row that says so; the run goes on.
         item.error = f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-def timed(run: Callable[[int], object], variants: int, rounds: int, on_device: bool) -> float:
+def time_batch(run: Callable[[int], object], variants: int, rounds: int, on_device: bool) -> float:
     """Milliseconds of a batch: the mean over the variants and `rounds` rounds of them, inside one clock.
 
     The clock is a pair of events on the device, or the host's.
@@ -176,10 +176,10 @@ def _row(cell: Cell, item: Measured, items: Sequence[Measured], common: dict[str
         device=item.system.device,
         queries=answered,
         variants=len(cell.variants),
-        ms=_rounded(ms),
-        ms_min=_rounded(min(item.ms)),
-        ms_max=_rounded(max(item.ms)),
-        ms_iqr=_rounded(quartiles[2] - quartiles[0]) if quartiles else None,
+        ms=_round(ms),
+        ms_min=_round(min(item.ms)),
+        ms_max=_round(max(item.ms)),
+        ms_iqr=_round(quartiles[2] - quartiles[0]) if quartiles else None,
         reps=len(item.ms),
         phases_ms=_phases(item, items) if item.phase == "kernel" else {},
         queries_per_s=round(answered / ms * 1e3, 1),
@@ -203,28 +203,28 @@ def _phases(item: Measured, items: Sequence[Measured]) -> dict[str, float]:
     if not all(name in medians for name in HIDDEN):
         return {}
     cut, cut_score, whole = medians["cut"], medians["cut_score"], medians["kernel"]
-    return {"cut": _rounded(cut), "score": _rounded(cut_score - cut), "select": _rounded(whole - cut_score)}
+    return {"cut": _round(cut), "score": _round(cut_score - cut), "select": _round(whole - cut_score)}
 
 
-def derive_row(problem: Problem, road: DeviceRoad, common: dict[str, Any]) -> GpuRow:
+def derive_row(problem: Problem, system: DeviceSystem, common: dict[str, Any]) -> GpuRow:
     """How long it takes to derive the contributions of every posting."""
-    on_device, work = road.torch_device.type == "cuda", road.rederive()
-    timed(work, 1, 1, on_device)
-    ms = sorted(timed(work, 1, 1, on_device) for _ in range(5))
+    on_device, work = system.torch_device.type == "cuda", system.rederive()
+    time_batch(work, 1, 1, on_device)
+    ms = sorted(time_batch(work, 1, 1, on_device) for _ in range(5))
     # A posting's word, its document's length and its contribution.
     counted = {"device_bytes": 8 * problem.postings + 4 * problem.snapshot.size, "l2_bytes": 12 * problem.postings}
     found, binding = shares(counted, common["ceiling"], ms[2] / 1e3)
     return GpuRow(
-        corpus=problem.name, system=road.name, phase="derive", batch=0, k=0, device=road.device, ms=_rounded(ms[2]),
-        ms_min=_rounded(ms[0]), ms_max=_rounded(ms[-1]), ms_iqr=_rounded(ms[3] - ms[1]), reps=5, queries_per_s=0.0,
+        corpus=problem.name, system=system.name, phase="derive", batch=0, k=0, device=system.device, ms=_round(ms[2]),
+        ms_min=_round(ms[0]), ms_max=_round(ms[-1]), ms_iqr=_round(ms[3] - ms[1]), reps=5, queries_per_s=0.0,
         postings_per_s=float(f"{problem.postings / ms[2] * 1e3:.4g}"), documents=problem.snapshot.size,
-        postings=problem.postings, index_bytes=road.index_bytes,
-        bytes_per_posting=round((road.index_bytes or 0) / problem.postings, 3),
+        postings=problem.postings, index_bytes=system.index_bytes,
+        bytes_per_posting=round((system.index_bytes or 0) / problem.postings, 3),
         counted=counted, share=found, binding=binding, **common,
     )  # fmt: skip
 
 
-def _rounded(ms: float) -> float:
+def _round(ms: float) -> float:
     return float(f"{ms:.4g}")
 
 
@@ -270,7 +270,7 @@ def _ks(text: str) -> tuple[int, ...]:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="python -m bench.gpu.run", description="Measure the GPU roads beside the others, everything in one run."
+        prog="python -m bench.gpu.run", description="Measure the GPU systems beside the others, everything in one run."
     )
     made.add_argument("--corpora", type=names, default=gpu_corpora.CORPORA, help=",".join(gpu_corpora.CORPORA))
     made.add_argument("--batches", type=_batches, help="default 1,20,256,all")
@@ -309,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     corpora = [name for name in options.corpora if not options.smoke or name in gpu_corpora.SMOKE]
     batches = options.batches or (SMOKE_BATCHES if options.smoke else BATCHES)
     ks = options.ks or (SMOKE_KS if options.smoke else KS)
-    names = options.systems or gpu_systems.usable()
+    names = options.systems or gpu_systems.list_usable()
     date = machine.now()
     device = torch.device("cuda" if gpu else "cpu")
     say(begin, "ceilings")
@@ -344,7 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
                 keep([GpuRow(corpus=corpus, system=name, phase="", batch=0, k=0, error=reason, **common)])
                 say(begin, reason)
-        keep([derive_row(problem, s, common) for s in systems if isinstance(s, DeviceRoad)])
+        keep([derive_row(problem, s, common) for s in systems if isinstance(s, DeviceSystem)])
         for batch in batches:
             for k in ks:
                 if batch > problem.queries or time.monotonic() - begin > 60 * options.minutes:

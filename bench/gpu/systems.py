@@ -36,11 +36,11 @@ from ..harness.cases import K1, B
 from .corpora import Problem, flat
 
 Integers = npt.NDArray[np.int64]
-Found = tuple[npt.NDArray[Any], Integers, Any]
+HitArrays = tuple[npt.NDArray[Any], Integers, Any]
 """(scores [Q, k], documents [Q, k], counts [Q] or None); exact systems give scores in quanta."""
 
 TENSOR_BATCHES = 32
-"""The largest batch that the tensors' road is measured on: an agent's fan-out."""
+"""The largest batch that the tensors' system is measured on: an agent's fan-out."""
 MATRIX_BYTES = 16 << 30
 """Of one chunk's scores of every document (SPEC A051)."""
 GRAPH_BYTES = 4 << 30
@@ -90,7 +90,7 @@ class Ready:
     """Batches that a system can answer: `run(v)` is timed, `answer(v)` is the answer to variant v on the host."""
 
     run: Callable[[int], object]
-    answer: Callable[[int], Found]
+    answer: Callable[[int], HitArrays]
     on_device: bool
     """Timed between events on the device; otherwise by the host's clock."""
     exact: bool = True
@@ -116,7 +116,7 @@ class System(Protocol):
         """Make the variants, which are alike in size and k, ready; `budget` is the seconds of one timed call."""
 
 
-class DeviceRoad:
+class DeviceSystem:
     """fanrank on a device, through one kernel family."""
 
     def __init__(
@@ -189,7 +189,7 @@ class DeviceRoad:
 
         works = [work(own) for own in launches]
 
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             works[number]()
             variant = variants[number]
             out = _empty(variant)
@@ -220,7 +220,7 @@ class DeviceRoad:
             own = []
             for part in chunks([plan], tile_bits, *places):
                 launch = make_launch(part, self.residency, tile_bits)
-                scratch, buffers = _shared(scratch, launch.buffers)
+                scratch, buffers = _share_buffers(scratch, launch.buffers)
                 own.append(replace(launch, buffers=buffers))
             made.append(own)
         return made
@@ -228,7 +228,7 @@ class DeviceRoad:
     def once(self, launch: Launch, phase: str = "kernel") -> None:
         """One launch from the start, or the first of its phases."""
         work, buffers = launch.work, launch.buffers
-        buffers.floors.fill_(UNBOUNDED if work.signed else 1)
+        buffers.thresholds.fill_(UNBOUNDED if work.signed else 1)
         buffers.counts.zero_()
         if phase in ("kernel", "eager"):
             run(self.verbs, work, buffers, launch.answer, DevicePhases(None, self.torch_device))
@@ -244,10 +244,10 @@ class DeviceRoad:
         work()
         if self.torch_device.type != "cuda" or not captured:
             return work
-        return captured_graph(work)
+        return capture_graph(work)
 
     def _end_to_end(self, variants: Sequence[Variant]) -> Ready:
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             variant = variants[number]
             return self.search([variant.plan()], variant.queries, variant.k)
 
@@ -272,7 +272,7 @@ class DeviceRoad:
 
         works = [work(number) for number in range(len(variants))]
 
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             works[number]()
             hits = held[number]
             scores = np.where(hits.documents.cpu().numpy() < 0, 0.0, hits.scores.cpu().numpy() * SCALE)
@@ -300,7 +300,7 @@ class DeviceRoad:
         return {**counted, "shared_bytes": blocks, "shared_int32": variant.touched}
 
 
-class CpuRoad:
+class CpuSystem:
     """fanrank on the CPU."""
 
     device = "cpu"
@@ -315,13 +315,13 @@ class CpuRoad:
         return ("kernel", "end_to_end")
 
     def ready(self, variants: Sequence[Variant], phase: str, budget: float) -> Ready:
-        def one(variant: Variant, plan: Plan | None) -> Found:
+        def one(variant: Variant, plan: Plan | None) -> HitArrays:
             return self.search([plan or variant.plan()], variant.queries, variant.k, threads=self.threads)
 
-        own, note = _affordable(variants, lambda variant: one(variant, None), budget)
+        own, note = _cut_to_budget(variants, lambda variant: one(variant, None), budget)
         plans = [variant.plan() if phase == "kernel" else None for variant in own]
 
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             return one(own[number], plans[number])
 
         return Ready(answer, answer, False, queries=own[0].queries, threads=self.threads, note=note)
@@ -364,7 +364,7 @@ class FlatIndex:
         return {"device_bytes": matrix + 8 * self.problem.distinct(variant.start, variant.stop)}
 
 
-class BaselineRoad:
+class BaselineSystem:
     """AgentIR's execution (SPEC A045 to A051): float atomics into a matrix, then one block a query selects."""
 
     def __init__(self, merge: str, index: FlatIndex) -> None:
@@ -403,11 +403,11 @@ class BaselineRoad:
                 )  # fmt: skip
 
             once()
-            return captured_graph(once, pool) if captured else once
+            return capture_graph(once, pool) if captured else once
 
         works = [work(number) for number in range(len(variants))]
 
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             works[number]()
             scores, documents = held[number]
             return scores.cpu().numpy(), documents.cpu().numpy(), None
@@ -416,7 +416,7 @@ class BaselineRoad:
         return Ready(lambda number: works[number](), answer, index.device.type == "cuda", exact=False, counted=counted)
 
 
-class SparseRoad:
+class SparseSystem:
     """A sparse product of torch, then `torch.topk`.
 
     ``spgemm`` multiplies the batch (B x V, CSR) with the index (V x N, CSR) and makes the product dense; ``spmm``
@@ -448,7 +448,7 @@ class SparseRoad:
         def once(number: int) -> None:
             held[number] = [self._best(part, variants[number].k) for part in parts[number]]
 
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             once(number)
             scores, documents = (torch.cat(column).cpu().numpy() for column in zip(*held[number], strict=True))
             return scores, np.where(scores > 0, documents, -1), None
@@ -495,7 +495,7 @@ class SparseRoad:
         return best.values, best.indices
 
 
-class Bm25sRoad:
+class Bm25sSystem:
     """bm25s with its numba backend, given its index as arrays: the lucene formula, float32."""
 
     name, device = "bm25s-numba", "cpu"
@@ -524,9 +524,9 @@ class Bm25sRoad:
         def one(variant: Variant) -> Any:
             return self.index.retrieve(variant.lists, k=variant.k, n_threads=self.threads, show_progress=False)
 
-        own, note = _affordable(variants, one, budget)
+        own, note = _cut_to_budget(variants, one, budget)
 
-        def answer(number: int) -> Found:
+        def answer(number: int) -> HitArrays:
             result = one(own[number])
             return result.scores, np.where(result.scores > 0, result.documents.astype(np.int64), -1), None
 
@@ -550,15 +550,15 @@ def make(name: str, problem: Problem, threads: int, shared: dict[str, FlatIndex]
     """The system over the problem. `shared` keeps what several systems index. Raises whatever its making raises."""
     kind, _, rest = name.partition("-")
     if kind == "fanrank":
-        return CpuRoad(rest, problem, threads) if rest in backend.CPU else DeviceRoad(rest, problem)
+        return CpuSystem(rest, problem, threads) if rest in backend.CPU else DeviceSystem(rest, problem)
     if kind == "bm25s":
-        return Bm25sRoad(problem, threads)
+        return Bm25sSystem(problem, threads)
     if "flat" not in shared:
         shared["flat"] = FlatIndex(problem, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    return BaselineRoad(rest, shared["flat"]) if kind == "baseline" else SparseRoad(rest, shared["flat"])
+    return BaselineSystem(rest, shared["flat"]) if kind == "baseline" else SparseSystem(rest, shared["flat"])
 
 
-def usable() -> list[str]:
+def list_usable() -> list[str]:
     """The systems that can run on this machine, in order; those of a GPU where there is one."""
     statuses = {status.name: status for status in backend.statuses()}
     names = []
@@ -572,8 +572,8 @@ def usable() -> list[str]:
     return names
 
 
-def reference(problem: Problem, k: int, threads: int) -> Found:
-    """The numpy road's answer to every query at this k; a smaller k's answer is its beginning."""
+def reference(problem: Problem, k: int, threads: int) -> HitArrays:
+    """The numpy system's answer to every query at this k; a smaller k's answer is its beginning."""
     whole = Variant(problem, 0, problem.queries, k)
     return backend.choose("numpy").search([whole.plan()], whole.queries, k, threads=threads)
 
@@ -593,7 +593,7 @@ def cuda_launcher(device: torch.device) -> Any:
     return HostLauncher(build(sorted(launcher.FOLDER.glob("*.cu")), include=[launcher.FOLDER]))
 
 
-def captured_graph(work: Callable[[], object], pool: Any = None) -> Callable[[], object]:
+def capture_graph(work: Callable[[], object], pool: Any = None) -> Callable[[], object]:
     """The replay of a CUDA graph of `work`, which ran before (kernels are compiled, memory is pooled).
 
     Graphs of one `pool` share what they freed while they were captured; they must not run at once.
@@ -605,7 +605,7 @@ def captured_graph(work: Callable[[], object], pool: Any = None) -> Callable[[],
     return graph.replay
 
 
-def _affordable(
+def _cut_to_budget(
     variants: Sequence[Variant], answer: Callable[[Variant], object], budget: float
 ) -> tuple[list[Variant], str]:
     """The variants, cut to as many queries as `budget` seconds allow, and a note that says so."""
@@ -625,7 +625,7 @@ def _empty(variant: Variant) -> tuple[Integers, Integers, npt.NDArray[np.int32]]
     return np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(variant.queries, np.int32)
 
 
-def _shared(scratch: Buffers | None, own: Buffers) -> tuple[Buffers, Buffers]:
+def _share_buffers(scratch: Buffers | None, own: Buffers) -> tuple[Buffers, Buffers]:
     """(what later launches may use, `own` as windows of it where it is large enough). One launch runs at a time."""
     names = ("cuts", "maxima", "keys", "documents")
     if scratch is None or any(len(getattr(own, name)) > len(getattr(scratch, name)) for name in names):

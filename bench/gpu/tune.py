@@ -24,7 +24,7 @@ from . import corpora as gpu_corpora
 from . import run as gpu_run
 from . import systems as gpu_systems
 from .run import Cell
-from .systems import DeviceRoad
+from .systems import DeviceSystem
 
 GAIN = 0.01
 REPS = 5
@@ -54,50 +54,54 @@ TRITON: dict[str, tuple[Any, ...]] = {
 TRITON_SMOKE: dict[str, tuple[Any, ...]] = {"narrow_tile_bits": (6, 7), "score.postings": (16, 32)}
 
 
-def milliseconds(road: DeviceRoad, cell: Cell, phase: str = "kernel") -> float:
+def milliseconds(system: DeviceSystem, cell: Cell, phase: str = "kernel") -> float:
     """The median time of a batch, its answers checked. Raises `RuntimeError` where one is wrong."""
-    road.forget()
-    ready = road.ready(cell.variants, phase, 1.0)
+    system.forget()
+    ready = system.ready(cell.variants, phase, 1.0)
     verdict = gpu_run.verify(cell, ready)
     if verdict["identical"] < 1.0 or not verdict["repeatable"]:
         raise RuntimeError(f"another answer than numpy's: {verdict}")
-    gpu_run.timed(ready.run, len(cell.variants), 1, ready.on_device)
-    return statistics.median(gpu_run.timed(ready.run, len(cell.variants), 1, ready.on_device) for _ in range(REPS))
+    gpu_run.time_batch(ready.run, len(cell.variants), 1, ready.on_device)
+    return statistics.median(gpu_run.time_batch(ready.run, len(cell.variants), 1, ready.on_device) for _ in range(REPS))
 
 
-def derive_milliseconds(road: DeviceRoad) -> float:
-    work = road.rederive()
-    gpu_run.timed(work, 1, 1, road.torch_device.type == "cuda")
-    return statistics.median(gpu_run.timed(work, 1, 1, road.torch_device.type == "cuda") for _ in range(REPS))
+def derive_milliseconds(system: DeviceSystem) -> float:
+    work = system.rederive()
+    gpu_run.time_batch(work, 1, 1, system.torch_device.type == "cuda")
+    return statistics.median(gpu_run.time_batch(work, 1, 1, system.torch_device.type == "cuda") for _ in range(REPS))
 
 
-def tune_cuda(road: DeviceRoad, cell: Cell, smoke: bool) -> Iterator[tuple[float, str]]:
+def tune_cuda(system: DeviceSystem, cell: Cell, smoke: bool) -> Iterator[tuple[float, str]]:
     """(milliseconds, setting) of every candidate that runs."""
     from fanrank.kernels.cuda import verbs
 
-    host = road.torch_device.type != "cuda"
-    original = road.search.verbs
+    host = system.torch_device.type != "cuda"
+    original = system.search.verbs
     tiles = (6, 7) if smoke else TILE_BITS
     threads = ((verbs.SCORE_THREADS, 0),) if host else THREADS
     try:
         for (count, blocks), bits in itertools.product(threads, tiles):
-            launcher = original._launcher if host else _edited(count, blocks)
+            launcher = original._launcher if host else _edit_launcher(count, blocks)
             verbs_of = verbs.CudaVerbs(launcher, tile_bits=bits, name=original.name)
-            yield from _tried(road, cell, verbs_of, f"tile_bits {bits}, {count} threads, {blocks} blocks", count)
+            yield from _try_setting(
+                system, cell, verbs_of, f"tile_bits {bits}, {count} threads, {blocks} blocks", count
+            )
         for method in verbs.SELECT_METHODS[1:]:
             verbs_of = verbs.CudaVerbs(original._launcher, method, name=original.name)
-            yield from _tried(road, cell, verbs_of, f"select {method}", verbs.SCORE_THREADS)
+            yield from _try_setting(system, cell, verbs_of, f"select {method}", verbs.SCORE_THREADS)
     finally:
-        road.search.verbs = original
+        system.search.verbs = original
 
 
-def _tried(road: DeviceRoad, cell: Cell, verbs_of: Any, setting: str, threads: int) -> Iterator[tuple[float, str]]:
+def _try_setting(
+    system: DeviceSystem, cell: Cell, verbs_of: Any, setting: str, threads: int
+) -> Iterator[tuple[float, str]]:
     from fanrank.kernels.cuda import verbs
 
     kept, verbs.SCORE_THREADS = verbs.SCORE_THREADS, threads
-    road.search.verbs = verbs_of
+    system.search.verbs = verbs_of
     try:
-        yield milliseconds(road, cell), setting
+        yield milliseconds(system, cell), setting
     except Exception as error:
         print(f"  {setting}: {type(error).__name__}: {str(error)[:150]}", file=sys.stderr, flush=True)
     finally:
@@ -116,7 +120,7 @@ def edited_score(source: str, threads: int, blocks: int) -> str:
     return source
 
 
-def _edited(threads: int, blocks: int) -> Any:
+def _edit_launcher(threads: int, blocks: int) -> Any:
     from fanrank.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_of
 
     class Edited(CupyLauncher):
@@ -136,16 +140,16 @@ def _edited(threads: int, blocks: int) -> Any:
     return Edited()
 
 
-def tune_triton(road: DeviceRoad, cell: Cell, smoke: bool, minutes: float) -> Any:
+def tune_triton(system: DeviceSystem, cell: Cell, smoke: bool, minutes: float) -> Any:
     """The best tuning found, setting by setting; prints every step."""
     from fanrank.kernels.triton.verbs import TritonVerbs, tuning
 
     begin = time.monotonic()
-    best = tuning(road.torch_device)
+    best = tuning(system.torch_device)
 
     def tried(candidate: Any, name: str) -> float:
-        road.search.verbs = TritonVerbs(road.torch_device, candidate)
-        return derive_milliseconds(road) if name.startswith("derive.") else milliseconds(road, cell)
+        system.search.verbs = TritonVerbs(system.torch_device, candidate)
+        return derive_milliseconds(system) if name.startswith("derive.") else milliseconds(system, cell)
 
     gained = True
     while gained and time.monotonic() - begin < 60 * minutes:
@@ -155,7 +159,7 @@ def tune_triton(road: DeviceRoad, cell: Cell, smoke: bool, minutes: float) -> An
                 break
             current, least = tried(best, name), None
             for value in values:
-                candidate = changed(best, name, value)
+                candidate = change_setting(best, name, value)
                 if candidate == best:
                     continue
                 try:
@@ -173,7 +177,7 @@ def tune_triton(road: DeviceRoad, cell: Cell, smoke: bool, minutes: float) -> An
     return best
 
 
-def changed(tuning: Any, name: str, value: Any) -> Any:
+def change_setting(tuning: Any, name: str, value: Any) -> Any:
     """The tuning with one setting changed; a dot leads into a kernel's settings."""
     head, _, rest = name.partition(".")
     if not rest:
@@ -181,7 +185,7 @@ def changed(tuning: Any, name: str, value: Any) -> Any:
     return dataclasses.replace(tuning, **{head: dataclasses.replace(getattr(tuning, head), **{rest: value})})
 
 
-def written(device: str, tuning: Any) -> str:
+def render_tuning(device: str, tuning: Any) -> str:
     """The tuning as an entry of `TUNING` in kernels/triton/verbs.py: what differs from the defaults."""
     default = type(tuning)()
     parts = []
@@ -221,12 +225,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not statuses[family].usable:
             print(f"{family}: {statuses[family].reason}")
             continue
-        road = DeviceRoad(family, problem)
+        system = DeviceSystem(family, problem)
         if family == "triton":
-            print(written(road.device, tune_triton(road, cell, options.smoke, options.minutes)))
+            print(render_tuning(system.device, tune_triton(system, cell, options.smoke, options.minutes)))
             continue
-        for ms, setting in sorted(tune_cuda(road, cell, options.smoke)):
-            print(f"{family}, {road.device}: {ms:.4g} ms with {setting}")
+        for ms, setting in sorted(tune_cuda(system, cell, options.smoke)):
+            print(f"{family}, {system.device}: {ms:.4g} ms with {setting}")
     return 0
 
 

@@ -57,7 +57,7 @@ class Tokens:
 
     def document_terms(self) -> list[list[str]]:
         """Every document as a list of strings (one string object a term, shared): 8 bytes a token."""
-        with _uncollected():
+        with _pause_collector():
             return list(self.each_document())
 
     def each_document(self) -> Iterator[list[str]]:
@@ -88,7 +88,7 @@ def _as_lists(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _pause_collector() -> Iterator[None]:
     """Without the garbage collector, which would look through millions of lists again and again."""
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What searches count while a block runs, whichever road they take."""
+"""What searches count while a block runs, whichever method they take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanrank.engine.timing import Phases
 
 
 @contextmanager
-def counted() -> Iterator[Counter[str]]:
+def count_work() -> Iterator[Counter[str]]:
     """The sums of all that `Phases.count` is told meanwhile, by name; a search with ``timing`` tells everything."""
     sums: Counter[str] = Counter()
     count = Phases.count

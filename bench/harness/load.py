@@ -11,7 +11,7 @@ import numpy as np
 
 import fanrank as fr
 
-from .roads import K, rounded
+from .methods import K, round_digits
 
 Figures = dict[str, Any]
 
@@ -63,7 +63,7 @@ class Asking:
     def figures(self) -> Figures:
         if not self.ms:
             return {}
-        return {**percentiles(self.ms), "fan_outs_per_s": rounded(len(self.ms) / self.seconds)}
+        return {**percentiles(self.ms), "fan_outs_per_s": round_digits(len(self.ms) / self.seconds)}
 
 
 def write(
@@ -116,10 +116,10 @@ def write(
     return {
         "records": sum(sizes),
         "records_per_s": round(sum(sizes) / spent),
-        "adds_per_s": rounded(len(ms) / spent),
-        "add_p50_ms": rounded(float(np.percentile(ms, 50))),
-        "add_p99_ms": rounded(float(np.percentile(ms, 99))),
-        "add_max_ms": rounded(max(ms)),
+        "adds_per_s": round_digits(len(ms) / spent),
+        "add_p50_ms": round_digits(float(np.percentile(ms, 50))),
+        "add_p99_ms": round_digits(float(np.percentile(ms, 99))),
+        "add_max_ms": round_digits(max(ms)),
     }
 
 
@@ -127,9 +127,9 @@ def percentiles(ms: Sequence[float]) -> Figures:
     p50, p99 = np.percentile(np.asarray(ms), [50, 99]).tolist()
     return {
         "fan_outs": len(ms),
-        "fanout_p50_ms": rounded(p50),
-        "fanout_p99_ms": rounded(p99),
-        "fanout_max_ms": rounded(max(ms)),
+        "fanout_p50_ms": round_digits(p50),
+        "fanout_p99_ms": round_digits(p99),
+        "fanout_max_ms": round_digits(max(ms)),
     }
 
 

@@ -15,7 +15,7 @@ from .client import Worker
 from .corpora import Tokens, load, prepare
 from .environments import PeerError, python_of
 from .paths import CACHE
-from .reference import Postings, postings_of
+from .reference import ReferencePostings, postings_of
 from .rows import Row
 from .systems import PEERS, System
 from .verify import Verdict, check
@@ -59,7 +59,7 @@ class Case:
         self.name, self.threads, self.budget, self.install, self.say = corpus.name, threads, budget, install, say
         self.folder = prepare(corpus)
         self.tokens: Tokens = load(self.folder)
-        self.postings: Postings = postings_of(self.tokens)
+        self.postings: ReferencePostings = postings_of(self.tokens)
         self.running: dict[str, Running | str] = {}  # peer -> its worker, or why there is none
 
     def start(self, name: str) -> None:
@@ -154,14 +154,14 @@ class Case:
             threads=item.cell.threads,
             phase=item.cell.phase,
             version=built.version if built else None,
-            ms_per_query=_rounded(statistics.median(item.ms)) if done else None,
-            ms_min=_rounded(min(item.ms)) if done else None,
-            ms_max=_rounded(max(item.ms)) if done else None,
-            ms_iqr=_rounded(quartiles[2] - quartiles[0]) if done and quartiles else None,
+            ms_per_query=_round(statistics.median(item.ms)) if done else None,
+            ms_min=_round(min(item.ms)) if done else None,
+            ms_max=_round(max(item.ms)) if done else None,
+            ms_iqr=_round(quartiles[2] - quartiles[0]) if done and quartiles else None,
             reps=len(item.ms),
             queries=item.queries,
             cpu_per_wall=round(statistics.median(item.cpu), 2) if done else None,
-            cold_ms_per_query=_rounded(built.cold_ms) if built else None,
+            cold_ms_per_query=_round(built.cold_ms) if built else None,
             documents=self.tokens.documents,
             postings=self.postings.count,
             postings_per_query=round(self.postings.touched(self.tokens), 1),
@@ -178,7 +178,7 @@ class Case:
         )
 
 
-def _rounded(ms: float) -> float:
+def _round(ms: float) -> float:
     return float(f"{ms:.4g}")
 
 
@@ -186,7 +186,7 @@ def _places(cells: Sequence[Cell], systems: Sequence[System]) -> list[tuple[Cell
     return [(cell, system) for cell in cells for system in systems if cell.phase in system.phases]
 
 
-def _without(corpus: Corpus, system: System, cell: Cell, reason: str, shared: dict[str, Any]) -> Row:
+def _error_row(corpus: Corpus, system: System, cell: Cell, reason: str, shared: dict[str, Any]) -> Row:
     place: dict[str, Any] = {"case": corpus.name, "k": cell.k, "threads": cell.threads, "phase": cell.phase}
     return Row(system=system.name, error=reason, **place, **shared)
 
@@ -206,7 +206,7 @@ def run_case(
         case = Case(corpus, max(cell.threads for cell in cells), budget, install, say)
     except OSError as error:
         reason = f"the corpus cannot be read: {error}"
-        return [_without(corpus, system, cell, reason, shared) for cell, system in _places(cells, systems)]
+        return [_error_row(corpus, system, cell, reason, shared) for cell, system in _places(cells, systems)]
     try:
         for peer in dict.fromkeys(system.peer for system in systems):
             case.start(peer)

@@ -13,7 +13,7 @@ from .systems import Formula, Lengths
 
 
 @dataclass(frozen=True)
-class Postings:
+class ReferencePostings:
     """Term-major postings: term t owns ``documents[offsets[t]:offsets[t + 1]]``, ascending, with `frequencies`."""
 
     offsets: npt.NDArray[np.int64]  # [V + 1]
@@ -31,7 +31,7 @@ class Postings:
         return float(per_term[corpus.query_tokens].sum()) / max(1, corpus.queries)
 
 
-def postings_of(corpus: Tokens) -> Postings:
+def postings_of(corpus: Tokens) -> ReferencePostings:
     """The postings of a prepared corpus."""
     lengths = np.diff(corpus.offsets)
     # In place, and narrow from there on: a hundred million tokens are 2 GB here instead of 6.
@@ -43,7 +43,7 @@ def postings_of(corpus: Tokens) -> Postings:
     frequencies = np.diff(starts, append=len(keys)).astype(np.int32)
     keys = keys[starts]
     offsets = np.searchsorted(keys, np.arange(len(corpus.vocabulary) + 1) * corpus.documents)
-    return Postings(offsets, (keys % max(1, corpus.documents)).astype(np.int32), frequencies, lengths)
+    return ReferencePostings(offsets, (keys % max(1, corpus.documents)).astype(np.int32), frequencies, lengths)
 
 
 def byte4(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -54,7 +54,7 @@ def byte4(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def scores(
-    postings: Postings, query: npt.NDArray[np.int32], formula: Formula = "lucene", lengths: Lengths = "exact"
+    postings: ReferencePostings, query: npt.NDArray[np.int32], formula: Formula = "lucene", lengths: Lengths = "exact"
 ) -> npt.NDArray[np.float64]:
     """The score of every document, shape [N], for the distinct terms of one query; 0 where nothing matches.
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .corpora import Tokens
-from .reference import Postings, scores
+from .reference import ReferencePostings, scores
 from .systems import Peer
 
 
@@ -41,7 +41,7 @@ def overlap(found: npt.NDArray[np.int64], truth: npt.NDArray[np.float64], k: int
 def check(
     peer: Peer,
     corpus: Tokens,
-    postings: Postings,
+    postings: ReferencePostings,
     queries: Iterable[int],
     k: int,
     documents: npt.NDArray[np.int64],

@@ -34,7 +34,7 @@ def memory(which: str) -> int | None:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{which}:")), None)
 
 
-def settled() -> int | None:
+def measure_settled() -> int | None:
     """The memory of this process once all that is free was given back."""
     gc.collect()
     with suppress(OSError, AttributeError):
@@ -61,18 +61,18 @@ class Worker:
         if hasattr(self.peer, "warm"):
             self.peer.warm()
         tokens.tokens.max(initial=0)  # what is mapped counts, once it is read
-        self.before = settled()
+        self.before = measure_settled()
         streamed = stream and hasattr(self.peer, "stream")
         (self.peer.stream if streamed else self.peer.load)(tokens, Path(scratch))
         return {"version": self.peer.version(), "queries": tokens.queries, "streamed": streamed}
 
     def build(self, threads: int = 1) -> dict[str, Any]:
-        loaded = settled()
+        loaded = measure_settled()
         forget_peak()
         start = time.perf_counter()
         self.peer.build(threads)
         seconds = time.perf_counter() - start
-        peak, after = memory("VmHWM"), settled()
+        peak, after = memory("VmHWM"), measure_settled()
         found = {
             "seconds": seconds,
             "index_bytes": int(self.peer.index_bytes()),

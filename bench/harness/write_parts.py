@@ -20,8 +20,8 @@ import fanrank as fr
 
 from ..growth import grow
 from .load import Asking, Figures, expect, percentiles, write
+from .methods import FAN_OUT, K, import_analyzer, peak_rss_gib, round_digits
 from .paths import ROOT
-from .roads import FAN_OUT, K, import_analyzer, peak_rss_gib, rounded
 from .workload import Memory, Question
 
 PART_TIMEOUT = 3600.0
@@ -96,7 +96,7 @@ def part_tail(settings: Settings, folder: Path) -> Figures:
     with _store(folder) as engine:
         grow(engine, base, 0, lambda line: None)
         fan_outs = _fan_outs(settings, base, 64)
-        source = _made(memory, settings.base, settings)
+        source = _make_batches(memory, settings.base, settings)
         enough = list(islice(source, settings.records // settings.batch))
         most = write(engine, iter(enough), 1, settings.seconds / 2)
         # More than half: a paced writer comes late and never early, and asking slows it.
@@ -115,10 +115,10 @@ def part_tail(settings: Settings, folder: Path) -> Figures:
     return {
         "quiet": without,
         "writing": during,
-        "p99_ratio": rounded(during["fanout_p99_ms"] / without["fanout_p99_ms"]),
+        "p99_ratio": round_digits(during["fanout_p99_ms"] / without["fanout_p99_ms"]),
         "one_writer_records_per_s": most["records_per_s"],
         "records_per_s": round(float(np.median(rates))),
-        "rate_share": rounded(float(np.median(rates)) / most["records_per_s"]),
+        "rate_share": round_digits(float(np.median(rates)) / most["records_per_s"]),
     }
 
 
@@ -153,7 +153,7 @@ def part_cold(settings: Settings, folder: Path) -> Figures:
         begin = time.perf_counter()
         engine.flush()
         flushed = time.perf_counter() - begin
-    figures: Figures = {"build_records_per_s": round(memory.records / seconds), "flush_ms": rounded(1e3 * flushed)}
+    figures: Figures = {"build_records_per_s": round(memory.records / seconds), "flush_ms": round_digits(1e3 * flushed)}
     for name, drop in (("uncached", True), ("cached", False)):
         runs = []
         for _ in range(settings.cold_rounds):
@@ -164,7 +164,7 @@ def part_cold(settings: Settings, folder: Path) -> Figures:
             runs.append({**found, "process_ms": 1e3 * (time.perf_counter() - begin)})
         if runs:
             expect(all(run.pop("records") == memory.records for run in runs), "records are missing after the opening")
-            figures[name] = {key: rounded(float(np.median([run[key] for run in runs]))) for key in runs[0]}
+            figures[name] = {key: round_digits(float(np.median([run[key] for run in runs]))) for key in runs[0]}
     return figures
 
 
@@ -207,8 +207,8 @@ def part_tenants(settings: Settings, folder: Path) -> Figures:
         "after_build_gib": held,
         "bytes_per_tenant": round((held - before) * 2**30 / settings.tenants),
         "batch_tenants": len(queries),
-        "first_batch_ms": rounded(ms[0]),
-        "batch_p50_ms": rounded(float(np.median(ms[1:]))),
+        "first_batch_ms": round_digits(ms[0]),
+        "batch_p50_ms": round_digits(float(np.median(ms[1:]))),
         "equal": equal,
     }
 
@@ -239,7 +239,7 @@ def _batches(memory: Memory, first: int, size: int) -> Iterator[list[fr.Record]]
         yield batch
 
 
-def _made(memory: Memory, first: int, settings: Settings) -> Iterator[list[fr.Record]]:
+def _make_batches(memory: Memory, first: int, settings: Settings) -> Iterator[list[fr.Record]]:
     """Batches without end, made a stretch at a time: never while they are written."""
     size = settings.records // settings.batch * settings.batch
     while True:
@@ -280,7 +280,7 @@ def _sync_ms(folder: Path, times: int = 50) -> float:
             file.flush()
             os.fsync(file.fileno())
             ms.append(1e3 * (time.perf_counter() - begin))
-    return rounded(float(np.median(ms)))
+    return round_digits(float(np.median(ms)))
 
 
 def _drop_cache(folder: Path) -> bool:

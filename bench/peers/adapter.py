@@ -41,7 +41,7 @@ class Adapter(Protocol):
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def in_threads(work: Callable[[Sequence[T]], R], items: Sequence[T], threads: int) -> list[R]:
+def run_in_threads(work: Callable[[Sequence[T]], R], items: Sequence[T], threads: int) -> list[R]:
     """`work` on `threads` equal parts of `items` at once, for peers that search one query at a time.
 
     The parts are strided, so that a run of heavy queries does not land on one thread; results are in part order.
@@ -53,14 +53,14 @@ def in_threads(work: Callable[[Sequence[T]], R], items: Sequence[T], threads: in
 
 
 def interleave(parts: Sequence[Sequence[T]]) -> list[T]:
-    """The inverse of the strided split of `in_threads`."""
+    """The inverse of the strided split of `run_in_threads`."""
     whole: list[Any] = [None] * sum(map(len, parts))
     for number, part in enumerate(parts):
         whole[number :: len(parts)] = part
     return whole
 
 
-def padded(rows: Sequence[Sequence[tuple[int, float]]], k: int) -> Arrays:
+def pad(rows: Sequence[Sequence[tuple[int, float]]], k: int) -> Arrays:
     """Lists of (document, score) as arrays [Q, k]."""
     documents = np.full((len(rows), k), -1, np.int64)
     scores = np.zeros((len(rows), k))

@@ -15,7 +15,7 @@ import jnius_config
 
 from ..harness.cases import K1, B
 from ..harness.corpora import WORD, Tokens
-from .adapter import Arrays, folder_bytes, padded
+from .adapter import Arrays, folder_bytes, pad
 
 # Before pyserini starts the machine: its heap cannot be changed afterwards.
 jnius_config.add_options("-Xms1g", "-Xmx4g")
@@ -66,4 +66,4 @@ class Peer:
         return [found.get(name, []) for name in names]
 
     def arrays(self, result: Any, k: int) -> Arrays:
-        return padded([[(int(hit.docid), hit.score) for hit in row] for row in result], k)
+        return pad([[(int(hit.docid), hit.score) for hit in row] for row in result], k)

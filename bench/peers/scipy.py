@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from ..harness.cases import K1, B
 from ..harness.corpora import Tokens
-from .adapter import Arrays, in_threads, interleave, padded
+from .adapter import Arrays, interleave, pad, run_in_threads
 
 
 class Peer:
@@ -53,7 +53,7 @@ class Peer:
         return [matrix[first : first + 8] for first in range(0, stop - start, 8)]
 
     def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
-        return in_threads(lambda part: [self._some(queries, k) for queries in part], prepared, threads)
+        return run_in_threads(lambda part: [self._some(queries, k) for queries in part], prepared, threads)
 
     def _some(self, queries: Any, k: int) -> list[tuple[Any, Any]]:
         product = queries @ self.index
@@ -69,4 +69,4 @@ class Peer:
 
     def arrays(self, result: Any, k: int) -> Arrays:
         rows = [hits for group in interleave(result) for hits in group]
-        return padded([list(zip(*row, strict=True)) for row in rows], k)
+        return pad([list(zip(*row, strict=True)) for row in rows], k)

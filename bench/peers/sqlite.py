@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..harness.corpora import Tokens
-from .adapter import Arrays, in_threads, interleave, padded
+from .adapter import Arrays, interleave, pad, run_in_threads
 
 SELECT = "SELECT rowid, rank FROM memory WHERE memory MATCH ? ORDER BY rank LIMIT ?"
 
@@ -52,10 +52,10 @@ class Peer:
             connection = self.local.connection
             return [connection.execute(SELECT, (query, k)).fetchall() for query in queries]
 
-        return in_threads(some, prepared, threads)
+        return run_in_threads(some, prepared, threads)
 
     def arrays(self, result: Any, k: int) -> Arrays:
-        return padded([[(document, -rank) for document, rank in row] for row in interleave(result)], k)
+        return pad([[(document, -rank) for document, rank in row] for row in interleave(result)], k)
 
 
 def _any_of(terms: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import tantivy
 
 from ..harness.corpora import Tokens
-from .adapter import Arrays, folder_bytes, in_threads, interleave, padded
+from .adapter import Arrays, folder_bytes, interleave, pad, run_in_threads
 
 
 class Peer:
@@ -78,10 +78,8 @@ class Peer:
                 results.append((searcher.fast_field_values("id", [address for _, address in hits]), hits))
             return results
 
-        return in_threads(some, prepared, threads)
+        return run_in_threads(some, prepared, threads)
 
     def arrays(self, result: Any, k: int) -> Arrays:
         rows = interleave(result)
-        return padded(
-            [[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in rows], k
-        )
+        return pad([[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in rows], k)

@@ -21,8 +21,8 @@ from . import roofline as report_roofline
 from . import store as report_store
 from . import systems as report_systems
 from .plots import svgs, version
-from .readme import filled
-from .rows import Recorded, load, passed_over
+from .readme import fill_blocks
+from .rows import Recorded, describe_passed_over, load
 
 SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Beside the peers", lambda recorded: report_systems.peers(recorded.cpu)),
@@ -59,13 +59,13 @@ def markdown(recorded: Recorded) -> str:
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def made(recorded: Recorded, root: Path) -> dict[Path, bytes]:
+def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
     """Every file that the rows give, by path below `root`; the pictures only where matplotlib is installed."""
     bench = root / "bench"
     readme = root / "README.md"
     files = {
         bench / "REPORT.md": markdown(recorded).encode(),
-        readme: filled(readme.read_text(encoding="utf-8"), recorded).encode(),
+        readme: fill_blocks(readme.read_text(encoding="utf-8"), recorded).encode(),
     }
     if version() is not None:
         files |= {bench / "plots" / name: svg for name, svg in svgs(recorded).items()}
@@ -79,14 +79,14 @@ def differences(files: dict[Path, bytes], plots: Path) -> list[str]:
         there = path.read_bytes() if path.is_file() else None
         if there is None:
             found.append(f"{path}: not there")
-        elif there != wanted and (path.suffix != ".svg" or drawn_here(there)):
+        elif there != wanted and (path.suffix != ".svg" or is_drawn_here(there)):
             found.append(f"{path}: not what the rows give")
     if version() is not None:
         found += [f"{path}: no row gives it" for path in sorted(plots.glob("*.svg")) if path not in files]
     return found
 
 
-def drawn_here(svg: bytes) -> bool:
+def is_drawn_here(svg: bytes) -> bool:
     """Whether a picture was drawn by the installed matplotlib."""
     own = version()
     return own is not None and f"{own},".encode() in svg
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, README tables.")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is not what the rows give")
     options = parser.parse_args(arguments)
-    files = made(load(RESULTS), ROOT)
+    files = render_files(load(RESULTS), ROOT)
     plots = BENCH / "plots"
     if options.check:
         found = differences(files, plots)
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if path not in files:
             path.unlink()
     measured = RESULTS / "cpu.jsonl"
-    for told in passed_over(read(measured)) if measured.is_file() else ():
+    for told in describe_passed_over(read(measured)) if measured.is_file() else ():
         print(told, file=sys.stderr)
     return 0
 

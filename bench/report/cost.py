@@ -11,7 +11,7 @@ from . import sources
 from .format import NONE, money, number, percent, table
 from .quality import cascades
 from .rows import Fields, Recorded
-from .systems import systems_in, timed
+from .systems import rows_with_times, systems_in
 
 CORES = 8
 """AgentIR's cores, for which its capacities are given."""
@@ -23,7 +23,7 @@ def dollars(milliseconds: float) -> float:
 
 
 def _prices(rows: Sequence[Row]) -> str:
-    rows = [row for row in timed(rows) if row.threads == 1]
+    rows = [row for row in rows_with_times(rows) if row.threads == 1]
     phase = "end_to_end" if any(row.phase == "end_to_end" for row in rows) else "kernel"
     least = min((row.k for row in rows), default=0)
     rows = [row for row in rows if row.phase == phase and row.k == least]
@@ -62,7 +62,7 @@ def _ends(sweep: Fields) -> tuple[Fields, Fields]:
     return max(sweep["rows"], key=lambda each: each["skip"]), min(sweep["rows"], key=lambda each: each["skip"])
 
 
-def _amortised(sweep: Fields) -> str:
+def _compare_amortised(sweep: Fields) -> str:
     """Measured points of a sweep beside those made up of its two ends: all skipped, and none."""
     rows = sweep["rows"]
     skipped, escalated = _ends(sweep)
@@ -126,7 +126,7 @@ def cost(recorded: Recorded) -> list[str]:
 
     whole = [key for key in sweeps if [end["skip"] for end in _ends(sweeps[key])] == [1, 0]]
     if whole:
-        parts.append(_amortised(sweeps[max(whole, key=usual)]))
+        parts.append(_compare_amortised(sweeps[max(whole, key=usual)]))
     both = [key for key in sweeps if key in measured]
     if both:
         key = max(both, key=usual)

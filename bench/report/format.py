@@ -58,7 +58,7 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
 
-def ordered(names: Iterable[str], declared: Iterable[str]) -> list[str]:
+def order_names(names: Iterable[str], declared: Iterable[str]) -> list[str]:
     """Each name once: the declared ones in their order, then the others in theirs."""
     seen = list(dict.fromkeys(names))
     known = [name for name in declared if name in seen]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from . import sources
-from .format import NONE, number, ordered, percent, sentence, table
-from .rows import Fields, Recorded, chosen, machine, stamp
+from .format import NONE, number, order_names, percent, sentence, table
+from .rows import Fields, Recorded, choose_rows, machine, stamp
 
-ROADS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
+METHODS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
 """What a complete run holds, in the order of the columns."""
 COUNTERPARTS = {"sequential": "sequential", "vectorised": "SIMD", "maxscore": "MaxScore", "temporal": "temporal"}
-"""Roads that do what a column of AgentIR's Tables 2 and 3 does."""
+"""Methods that do what a column of AgentIR's Tables 2 and 3 does."""
 
 
 def _place(row: Fields) -> Hashable | None:
-    return (row["records"], row["road"]) if row["road"] in ROADS and row.get("p50_us") else None
+    return (row["records"], row["method"]) if row["method"] in METHODS and row.get("p50_us") else None
 
 
 def corpora(recorded: Recorded) -> dict[str, list[Fields]]:
@@ -23,33 +23,35 @@ def corpora(recorded: Recorded) -> dict[str, list[Fields]]:
     rows = recorded.of("growth")
     families = dict.fromkeys(row["corpus"] for row in rows)
     return {
-        name: sorted(chosen([row for row in rows if row["corpus"] == name], _place), key=lambda row: row["records"])
+        name: sorted(
+            choose_rows([row for row in rows if row["corpus"] == name], _place), key=lambda row: row["records"]
+        )
         for name in families
     }
 
 
 def curves(rows: Sequence[Fields]) -> dict[str, list[Fields]]:
-    """Rows by road, in the order of `ROADS`, each by size."""
+    """Rows by method, in the order of `METHODS`, each by size."""
     return {
-        road: [row for row in rows if row["road"] == road and row.get("p50_us")]
-        for road in ordered((row["road"] for row in rows), ROADS)
+        method: [row for row in rows if row["method"] == method and row.get("p50_us")]
+        for method in order_names((row["method"] for row in rows), METHODS)
     }
 
 
-def growth_of(rows: Sequence[Fields], road: str) -> float | None:
-    """The median at a road's largest size over that at its smallest; None without two sizes."""
-    own = curves(rows).get(road, [])
+def growth_of(rows: Sequence[Fields], method: str) -> float | None:
+    """The median at a method's largest size over that at its smallest; None without two sizes."""
+    own = curves(rows).get(method, [])
     return own[-1]["p50_us"] / own[0]["p50_us"] if len(own) > 1 else None
 
 
 def _table(rows: Sequence[Fields]) -> str:
-    of_road = curves(rows)
-    at = {(row["records"], row["road"]): row for row in rows if row.get("p50_us")}
+    of_method = curves(rows)
+    at = {(row["records"], row["method"]): row for row in rows if row.get("p50_us")}
     body = []
     for records in sorted({size for size, _ in at}):
         cells = []
-        for road in of_road:
-            row = at.get((records, road))
+        for method in of_method:
+            row = at.get((records, method))
             if row is None:
                 cells.append("")
                 continue
@@ -57,8 +59,8 @@ def _table(rows: Sequence[Fields]) -> str:
             less = f", {percent(searched, 2)}" if searched is not None and searched < 1 else ""
             cells.append(f"{number(row['p50_us'])} ({number(row['p99_us'])}{less})")
         body.append([f"{records:,}", *cells])
-    body.append(["largest over smallest", *(number(growth_of(rows, road)) for road in of_road)])
-    return table(["records", *of_road], body)
+    body.append(["largest over smallest", *(number(growth_of(rows, method)) for method in of_method)])
+    return table(["records", *of_method], body)
 
 
 def _published() -> str:
@@ -99,17 +101,17 @@ def growth(recorded: Recorded) -> list[str]:
 
 def session(recorded: Recorded) -> list[str]:
     """The section on a session that writes and asks."""
-    rows = chosen(recorded.of("session"), lambda row: row["road"])
+    rows = choose_rows(recorded.of("session"), lambda row: row["method"])
     if not rows:
         return [f"{NONE}: `make session`."]
     first = rows[0]
     body = []
-    by_road = {row["road"]: row for row in rows}
-    for row in [by_road[road] for road in ordered(by_road, ROADS)]:
+    by_method = {row["method"]: row for row in rows}
+    for row in [by_method[method] for method in order_names(by_method, METHODS)]:
         figures = [row["cumulative_s"], row["step_p99_ms"], row["over_limit"], row["query_p99_us"]]
-        body.append([row["road"], *_session_cells(figures), *_theirs(row["road"])])
+        body.append([row["method"], *_session_cells(figures), *_theirs(row["method"])])
     writing = [row["write_s"] for row in rows]
-    head = ["road", "s in sum", "p99 ms a step", "steps over 200 ms", "p99 us a query"]
+    head = ["method", "s in sum", "p99 ms a step", "steps over 200 ms", "p99 us a query"]
     head += [f"source: {name}" for name in ("s in sum", "p99 ms a step", "over 200 ms", "p99 us a query")]
     return [
         f"{sentence(stamp(rows))}; {machine(rows)}, {first['threads']} thread. {first['turns']} turns from "
@@ -125,6 +127,6 @@ def _session_cells(figures: Sequence[float]) -> list[str]:
     return [number(figures[0]), number(figures[1]), percent(figures[2]), number(figures[3])]
 
 
-def _theirs(road: str) -> list[str]:
-    counterpart = COUNTERPARTS.get(road)
+def _theirs(method: str) -> list[str]:
+    counterpart = COUNTERPARTS.get(method)
     return _session_cells(sources.SESSION[counterpart]) if counterpart else [""] * 4

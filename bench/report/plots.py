@@ -14,12 +14,12 @@ from typing import Any
 
 from ..harness.rows import Row
 from . import sources
-from .format import ordered
+from .format import order_names
 from .growth import COUNTERPARTS, corpora, curves
 from .roofline import PHASES, best_at_one_thread, profiles
 from .rows import Fields, Recorded
-from .store import agents_by_case, road_of
-from .systems import systems_in, timed
+from .store import agents_by_case, method_of
+from .systems import rows_with_times, systems_in
 
 INK = "#767c84"
 OWN = "#c8551b"
@@ -41,7 +41,7 @@ def svgs(recorded: Recorded) -> dict[str, bytes]:
     """Every picture that there are rows for, by file name. Raises `ImportError` without matplotlib."""
     pictures: dict[str, Callable[[], Any]] = {}
     for name, phase in (("latency", "kernel"), ("end_to_end", "end_to_end")):
-        rows = timed(recorded.cpu, phase)
+        rows = rows_with_times(recorded.cpu, phase)
         if rows:
             pictures[f"{name}.svg"] = partial(latency, rows)
     if best_at_one_thread(recorded.cpu):
@@ -163,7 +163,7 @@ def roofline(rows: Sequence[Row]) -> Any:
     """Postings a second at one thread, one panel a corpus, with the ceiling of scattered additions as a line."""
     points = best_at_one_thread(rows)
     cases = list(dict.fromkeys(row.case for row in rows if any(case == row.case for case, _ in points)))
-    systems = ordered((system for _, system in points), systems_in(rows))
+    systems = order_names((system for _, system in points), systems_in(rows))
     figure, axes = _panels(len(cases), len(systems), "million postings of the queries' lists a second, 1 thread")
     ceilings = {row.case: row.ceiling.get("scatter_add_m_per_s") for row in rows}
     for axis, case in zip(axes, cases, strict=True):
@@ -192,24 +192,24 @@ _LABELS = {
     "decay": "decay",
     "decay-exhaustive": "decay, everything scored",
 }
-"""The roads that are drawn, and what they are called there."""
+"""The methods that are drawn, and what they are called there."""
 
 
 def growth(rows: Sequence[Fields], family: str) -> Any:
     """Microseconds a query over records, both logarithmic; on steady corpora AgentIR's figures as points."""
-    found = {road: own for road, own in curves(rows).items() if road in _LABELS} or curves(rows)
+    found = {method: own for method, own in curves(rows).items() if method in _LABELS} or curves(rows)
     figure = _figure(8.2, 4.6)
     axis = figure.subplots()
     ends: list[tuple[float, float, str, str]] = []
-    for road, own in found.items():
+    for method, own in found.items():
         x, y = [row["records"] for row in own], [row["p50_us"] for row in own]
-        stops = road.startswith(("temporal", "decay")) and not road.endswith("exhaustive")
+        stops = method.startswith(("temporal", "decay")) and not method.endswith("exhaustive")
         colour = OWN if stops else INK
         axis.plot(x, y, "-o", color=colour, linewidth=1.8 if stops else 1.2, markersize=3.5, zorder=3)
-        ends.append((x[-1], y[-1], _LABELS.get(road, road), colour))
+        ends.append((x[-1], y[-1], _LABELS.get(method, method), colour))
     if family == "steady":
-        for road, column in COUNTERPARTS.items():
-            if road in found:
+        for method, column in COUNTERPARTS.items():
+            if method in found:
                 y = [float(value) for value in sources.GROWTH_US[column]]
                 x = list(sources.GROWTH_RECORDS)
                 axis.plot(x, y, ":s", color=PUBLISHED, linewidth=0.8, markersize=3.5, markerfacecolor="none", zorder=2)
@@ -263,16 +263,16 @@ def _crowded(top: float, tops: Sequence[float], step: float) -> bool:
 
 
 def agents(rows: Sequence[Fields], case: str) -> Any:
-    """Queries a second over agents, one line a road: those that coalesce stand out."""
+    """Queries a second over agents, one line a method: those that coalesce stand out."""
     figure = _figure(8.2, 3.6)
     axis = figure.subplots()
     ends = []
-    for road in dict.fromkeys(map(road_of, rows)):
-        own = [row for row in rows if road_of(row) == road]
+    for method in dict.fromkeys(map(method_of, rows)):
+        own = [row for row in rows if method_of(row) == method]
         x, y = [row["agents"] for row in own], [row["queries_per_s"] for row in own]
-        colour = OWN if road.startswith("coalesced") else INK
+        colour = OWN if method.startswith("coalesced") else INK
         axis.plot(x, y, "-o", color=colour, linewidth=1.4, markersize=3.5)
-        ends.append((x[-1], y[-1], road, colour))
+        ends.append((x[-1], y[-1], method, colour))
     axis.set_xscale("log")
     axis.set_yscale("log")
     for side in (axis.xaxis, axis.yaxis):
@@ -291,7 +291,7 @@ def _settings(k: int, threads: int) -> tuple[str, str]:
 
 def phases(found: Mapping[tuple[str, str, int, int, int], Sequence[Fields]]) -> Any:
     """The share of every phase, one bar a profiled search; the whole in microseconds at its end."""
-    names = ordered((row["phase"] for own in found.values() for row in own), PHASES)
+    names = order_names((row["phase"] for own in found.values() for row in own), PHASES)
     shades = {name: SHADES[at % len(SHADES)] for at, name in enumerate(names)}
     figure = _figure(8.2, 0.27 * len(found) + 0.9)
     axis = figure.subplots()

@@ -10,28 +10,28 @@ from .format import number, table
 from .growth import corpora, curves, growth_of
 from .roofline import gpu_rows
 from .rows import Fields, Recorded
-from .systems import PRUNING, mean_ratio, timed
+from .systems import PRUNING, mean_ratio, rows_with_times
 
 OWN = "fanrank-numba"
 
 
-def _asked(rows: Sequence[Fields], target: sources.Target) -> str:
-    """The p99 of a road where the memory is as large as asked, or else at its largest."""
-    own = curves(rows).get(target.road, [])
+def _describe_latency(rows: Sequence[Fields], target: sources.Target) -> str:
+    """The p99 of a method where the memory is as large as asked, or else at its largest."""
+    own = curves(rows).get(target.method, [])
     row = next((row for row in own if row["records"] >= target.records), own[-1] if own else None)
-    return f"{number(row['p99_us'] / 1e3)} ms at {row['records']:,} (p99, {target.road})" if row else "no row"
+    return f"{number(row['p99_us'] / 1e3)} ms at {row['records']:,} (p99, {target.method})" if row else "no row"
 
 
 def _scifact(rows: Sequence[Row], threads: int, system: str = OWN) -> str:
     """Milliseconds at k 100, kernel only."""
-    for row in timed(rows, "kernel"):
+    for row in rows_with_times(rows, "kernel"):
         if (row.case, row.system, row.k, row.threads) == ("scifact", system, 100, threads):
             return f"{number(row.ms_per_query)} ms"
     return "no row"
 
 
 def _ratio(rows: Sequence[Row], baseline: str) -> str:
-    found = mean_ratio(timed(rows, "kernel"), OWN, baseline)
+    found = mean_ratio(rows_with_times(rows, "kernel"), OWN, baseline)
     return f"{number(1 / found[0])} times faster than {baseline}, {found[1]} cells" if found else "no row"
 
 
@@ -100,7 +100,7 @@ def published(recorded: Recorded) -> list[str]:
             [
                 target.id,
                 f"{target.what}: {target.milliseconds:g} ms asked for",
-                _asked(steady, target),
+                _describe_latency(steady, target),
                 "a target, of no machine",
             ]
             for target in sources.TARGETS
@@ -109,8 +109,8 @@ def published(recorded: Recorded) -> list[str]:
     beir = [
         [
             *(name, f"{documents:,}", f"{sources.CPU_8T_MS[at]:g}", f"{sources.PYSERINI_8T_MS[at]:g}"),
-            *(f"{sources.PISA_1T_MS[at]:g}", _joined(sources.ABLATION_MS[at])),
-            *(f"{sources.GPU_MS_PER_QUERY[at]:g}", _joined(sources.GPU_PHASES_MS[at])),
+            *(f"{sources.PISA_1T_MS[at]:g}", _join_values(sources.ABLATION_MS[at])),
+            *(f"{sources.GPU_MS_PER_QUERY[at]:g}", _join_values(sources.GPU_PHASES_MS[at])),
         ]
         for at, (name, documents) in enumerate(zip(sources.BEIR, sources.BEIR_DOCUMENTS, strict=True))
     ]
@@ -125,7 +125,7 @@ def published(recorded: Recorded) -> list[str]:
     ]
 
 
-def _joined(values: Sequence[float]) -> str:
+def _join_values(values: Sequence[float]) -> str:
     return " / ".join(f"{value:g}" for value in values)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from . import sources
 from .format import NONE, number, percent, sentence, table
-from .rows import Fields, Recorded, machine, newest, stamp
+from .rows import Fields, Recorded, choose_newest, machine, stamp
 
 
 def quality_rows(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
     """The newest row of each (data set, preset, analyzer)."""
-    return newest(recorded.of("quality"), "dataset", "preset", "analyzer")
+    return choose_newest(recorded.of("quality"), "dataset", "preset", "analyzer")
 
 
 def score(value: float | None) -> str:
@@ -40,7 +40,7 @@ def quality(recorded: Recorded) -> list[str]:
 def studies(recorded: Recorded) -> dict[str, Fields]:
     """The newest study of strategies of every data set."""
     rows = [row for row in recorded.of("hybrid") if row["part"] == "study"]
-    return {dataset: row for (dataset,), row in newest(rows, "dataset").items()}
+    return {dataset: row for (dataset,), row in choose_newest(rows, "dataset").items()}
 
 
 def study_score(row: Fields, system: str) -> float | None:
@@ -52,7 +52,7 @@ def study_score(row: Fields, system: str) -> float | None:
 
 def batches(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
     """The newest row of one call against a call a query, of each (data set, strategy)."""
-    return newest([row for row in recorded.of("hybrid") if row["part"] == "batch"], "dataset", "strategy")
+    return choose_newest([row for row in recorded.of("hybrid") if row["part"] == "batch"], "dataset", "strategy")
 
 
 def hybrid(recorded: Recorded) -> list[str]:
@@ -81,7 +81,7 @@ def hybrid(recorded: Recorded) -> list[str]:
 
 def cascades(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
     """The newest row of each (part, preset, unit, what a query is escalated to)."""
-    return newest(recorded.of("cascade"), "part", "preset", "unit", "escalated")
+    return choose_newest(recorded.of("cascade"), "part", "preset", "unit", "escalated")
 
 
 def cascade(recorded: Recorded) -> list[str]:
@@ -128,7 +128,7 @@ def _milliseconds(value: Any) -> str:
 
 def dense(recorded: Recorded) -> list[str]:
     """The section on dense search: one line a (documents, k, system), one column a batch size."""
-    rows = newest(recorded.of("dense"), "documents", "k", "system", "batch")
+    rows = choose_newest(recorded.of("dense"), "documents", "k", "system", "batch")
     if not rows:
         return [f"{NONE}: `make dense`."]
     sizes = sorted({batch for _, _, _, batch in rows})

@@ -15,14 +15,14 @@ from .quality import batches, cascades, quality_rows, studies, study_score
 from .roofline import gpu_rows
 from .rows import Fields, Recorded, machine, stamp
 from .store import crash_sentence, last_crash, parts_of_writes, write_lines
-from .systems import PRUNING, mean_ratio, systems_in, timed
+from .systems import PRUNING, mean_ratio, rows_with_times, systems_in
 
 BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
 OWN = ("fanrank-numba", "fanrank-numpy")
 
 
 def latency(recorded: Recorded) -> str:
-    rows = timed(recorded.cpu, "kernel")
+    rows = rows_with_times(recorded.cpu, "kernel")
     if not rows:
         return "No row yet: `make bench`."
     systems = systems_in(rows)
@@ -65,11 +65,15 @@ def growth(recorded: Recorded) -> str:
     rows = corpora(recorded).get("steady", [])
     if not rows:
         return "No row yet: `make growth`."
-    of_road = curves(rows)
-    wanted = [road for road in ("sequential", "vectorised", "temporal", "decay", "decay-exhaustive") if road in of_road]
-    at = {(row["records"], row["road"]): row for own in of_road.values() for row in own}
+    of_method = curves(rows)
+    wanted = [
+        method
+        for method in ("sequential", "vectorised", "temporal", "decay", "decay-exhaustive")
+        if method in of_method
+    ]
+    at = {(row["records"], row["method"]): row for own in of_method.values() for row in own}
     body = [
-        [f"{records:,}", *(_growth_cell(at.get((records, road))) for road in wanted)]
+        [f"{records:,}", *(_growth_cell(at.get((records, method))) for method in wanted)]
         for records in sorted({records for records, _ in at})
     ]
     checked = [row["verified"] for row in rows if row.get("verified") is not None]
@@ -78,7 +82,7 @@ def growth(recorded: Recorded) -> str:
     theirs = sources.GROWTH_US["temporal"]
     last = f"\n{same}\n"
     if grown:
-        sizes = [row["records"] for row in of_road["temporal"]]
+        sizes = [row["records"] for row in of_method["temporal"]]
         last = (
             f"\n{same} From {min(sizes):,} to {max(sizes):,} records temporal search grows by {number(grown)}; the "
             f"AgentIR paper reports {sources.GROWTH_FACTORS['temporal']:g}, from {theirs[0]} to {theirs[-1]} us on 8 "
@@ -188,19 +192,19 @@ BLOCKS: dict[str, Callable[[Recorded], str]] = {
 }
 
 
-def filled(text: str, recorded: Recorded) -> str:
+def fill_blocks(text: str, recorded: Recorded) -> str:
     """The README with every block as the rows give it. Raises `ValueError` for a block of an unknown name."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in BLOCKS:
             raise ValueError(f"README: no block {name!r}; there are: {', '.join(BLOCKS)}")
-        return f"<!-- rows: {name} -->\n{_wrapped(BLOCKS[name](recorded).rstrip())}\n<!-- /rows -->"
+        return f"<!-- rows: {name} -->\n{_wrap_lines(BLOCKS[name](recorded).rstrip())}\n<!-- /rows -->"
 
     return BLOCK.sub(block, text)
 
 
-def _wrapped(text: str) -> str:
+def _wrap_lines(text: str) -> str:
     """Lines of prose as long as the README's others; those of tables as they are."""
     lines = [line if line.startswith("|") else textwrap.fill(line, 120, **_UNBROKEN) for line in text.split("\n")]
     return "\n".join(lines)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..harness.rows import Row
-from .format import NONE, details, number, ordered, percent, sentence, table
-from .rows import Fields, Recorded, chosen, stamp
-from .systems import systems_in, timed
+from .format import NONE, details, number, order_names, percent, sentence, table
+from .rows import Fields, Recorded, choose_rows, stamp
+from .systems import rows_with_times, systems_in
 
 PHASES = ("prepare", "analyse", "plan", "derive", "score and select", "serve", "convert", "other")
 """The phases of a search, in their order."""
@@ -101,15 +101,15 @@ def table_of(points: Iterable[Point]) -> str:
 def gpu_rows(recorded: Recorded) -> list[Fields]:
     """The newest complete GPU run of a GPU: what ran on the CPU alone is no figure of one."""
     rows = [row for row in recorded.of("gpu") if row.get("device") not in ("", "cpu", None)]
-    return chosen(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
+    return choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
 
 
 def roofline(recorded: Recorded) -> list[str]:
     """The section on ceilings."""
-    points = [point for row in timed(recorded.cpu, "kernel") if (point := cpu_point(row))]
+    points = [point for row in rows_with_times(recorded.cpu, "kernel") if (point := cpu_point(row))]
     parts = []
     if points:
-        least = min(row.k for row in timed(recorded.cpu, "kernel"))
+        least = min(row.k for row in rows_with_times(recorded.cpu, "kernel"))
         short = [point for point in points if point.where == f"k {least}, 1 thread"]
         parts += [
             "Postings of the queries' lists a second, over what one core of the same run does at best: scattered "
@@ -154,7 +154,7 @@ def breakdown(recorded: Recorded) -> list[str]:
     if not found:
         return [f"{NONE}: `python -m bench.profile`."]
     rows = [row for own in found.values() for row in own]
-    phases = ordered((row["phase"] for row in rows), PHASES)
+    phases = order_names((row["phase"] for row in rows), PHASES)
     body = []
     for (case, system, batch, k, threads), own in found.items():
         by_phase = {row["phase"]: row["us_per_query"] for row in own}
@@ -177,7 +177,7 @@ def breakdown(recorded: Recorded) -> list[str]:
 
 def best_at_one_thread(rows: Sequence[Row]) -> dict[tuple[str, str], Point]:
     """Points of the smallest k and one thread, by case and system, as the plot draws them."""
-    rows = [row for row in timed(rows, "kernel") if row.threads == 1]
+    rows = [row for row in rows_with_times(rows, "kernel") if row.threads == 1]
     least = min((row.k for row in rows), default=0)
     found = {}
     for system in systems_in(rows):

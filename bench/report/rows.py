@@ -17,6 +17,8 @@ Fields = Mapping[str, Any]
 
 COMPARED = ("fanrank-numba", "fanrank-numpy", BASELINE, "pisa-maxscore", "tantivy")
 """A run beside the peers is complete when it holds these, in every cell of the grid."""
+RENAMED = {"road": "method"}
+"""Fields of rows that older runs wrote under another name."""
 KINDS = (
     *("growth", "session", "writes", "crash", "dense", "hybrid", "cascade", "quality"),
     *("gpu", "profile", "agents", "building", "build"),
@@ -51,7 +53,7 @@ def _read(path: Path) -> list[Fields]:
             raise ValueError(f"{path}:{number}: not JSON: {error}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: not a JSON object")
-        rows.append(row)
+        rows.append({RENAMED.get(name, name): value for name, value in row.items()})
     return rows
 
 
@@ -66,7 +68,7 @@ def newest_cases(rows: Iterable[Row]) -> list[Row]:
     return [row for own in of_case.values() for row in _of_run(own)]
 
 
-def passed_over(rows: Iterable[Row]) -> list[str]:
+def describe_passed_over(rows: Iterable[Row]) -> list[str]:
     """Runs that are newer than the one that counts for a case but hold less of the grid, in words."""
     rows = list(rows)
     told = []
@@ -101,13 +103,13 @@ def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None
     return max(found, key=lambda run: (len(found[run]), run), default=None)
 
 
-def chosen(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> list[Fields]:
+def choose_rows(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> list[Fields]:
     """The rows of `newest_run`."""
     run = newest_run(rows, place)
     return [row for row in rows if row["run"] == run]
 
 
-def newest(rows: Iterable[Fields], *keys: str) -> dict[tuple[Any, ...], Fields]:
+def choose_newest(rows: Iterable[Fields], *keys: str) -> dict[tuple[Any, ...], Fields]:
     """The newest row of each combination of these fields, in the order in which they first appear."""
     found: dict[tuple[Any, ...], Fields] = {}
     for row in rows:

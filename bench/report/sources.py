@@ -112,7 +112,7 @@ class Target:
     id: str
     what: str
     milliseconds: float
-    road: str  # of the growth bench, that does this
+    method: str  # of the growth bench, that does this
     records: int
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from . import sources
 from .format import NONE, details, number, percent, sentence, table
-from .rows import Fields, Recorded, chosen, machine, newest, stamp
+from .rows import Fields, Recorded, choose_newest, choose_rows, machine, stamp
 
 Figures = Mapping[str, Any]
 
 
 def parts_of_writes(recorded: Recorded) -> dict[str, Fields]:
     """The newest row of every part of the bench of writes."""
-    return {part: row for (part,), row in newest(recorded.of("writes"), "part").items()}
+    return {part: row for (part,), row in choose_newest(recorded.of("writes"), "part").items()}
 
 
 def _append(figures: Figures, row: Fields) -> list[tuple[str, str]]:
@@ -160,8 +160,8 @@ def building(recorded: Recorded) -> list[str]:
         )
     if not rows:
         return [f"{NONE} of builds at size: `python -m bench.building`.", own, theirs]
-    run = [row for own_rows in _by_case(rows) for row in chosen(own_rows, _place)]
-    return [f"{sentence(stamp(run))}; {machine(run)}.", as_they_are(run), own, theirs]
+    run = [row for own_rows in _by_case(rows) for row in choose_rows(own_rows, _place)]
+    return [f"{sentence(stamp(run))}; {machine(run)}.", render_fields(run), own, theirs]
 
 
 def _by_case(rows: Sequence[Fields]) -> list[list[Fields]]:
@@ -178,7 +178,7 @@ _NAMES = ("case", "corpus", "system", "part", "records", "documents", "threads",
 _COMMON = {"bench", "run", "machine", "commit", "date", "ceiling", "error", "note"}
 
 
-def as_they_are(rows: Sequence[Fields]) -> str:
+def render_fields(rows: Sequence[Fields]) -> str:
     """A table of every plain field of some rows."""
     keys = [
         key
@@ -197,9 +197,9 @@ def _plain(key: str, value: Any) -> str:
     return percent(value) if key.endswith("share") else f"{value:,}" if isinstance(value, int) else number(value)
 
 
-def road_of(row: Fields) -> str:
+def method_of(row: Fields) -> str:
     """Which way a row's agents asked."""
-    return str(row.get("road") or row.get("system"))
+    return str(row.get("method") or row.get("system"))
 
 
 def agents_by_case(recorded: Recorded) -> dict[str, list[Fields]]:
@@ -207,7 +207,7 @@ def agents_by_case(recorded: Recorded) -> dict[str, list[Fields]]:
     rows = [row for row in recorded.of("agents") if row.get("queries_per_s")]
     found = {}
     for case in dict.fromkeys(row["case"] for row in rows):
-        own = chosen([row for row in rows if row["case"] == case], lambda row: (road_of(row), row["agents"]))
+        own = choose_rows([row for row in rows if row["case"] == case], lambda row: (method_of(row), row["agents"]))
         found[case] = sorted(own, key=lambda row: row["agents"])
     return found
 
@@ -226,17 +226,17 @@ def agents(recorded: Recorded) -> list[str]:
         return [f"{NONE}: `python -m bench.agents`.", theirs]
     parts = []
     for case, rows in cases.items():
-        roads = list(dict.fromkeys(map(road_of, rows)))
-        at = {(row["agents"], road_of(row)): row for row in rows}
+        methods = list(dict.fromkeys(map(method_of, rows)))
+        at = {(row["agents"], method_of(row)): row for row in rows}
         body = [
-            [f"{count:,}", *(_asked(at.get((count, road))) for road in roads)]
+            [f"{count:,}", *(_asked(at.get((count, method))) for method in methods)]
             for count in dict.fromkeys(row["agents"] for row in rows)
         ]
         parts += [
             f"**{case}**: {stamp(rows)}; {machine(rows)}. Queries a second of all agents together (p50, p99 of a "
-            f"fan-out, ms); ! = answers did not verify.\n\n{table(['agents', *roads], body)}",
+            f"fan-out, ms); ! = answers did not verify.\n\n{table(['agents', *methods], body)}",
             f"![Queries a second by agents, {case}](plots/agents-{case}.svg)",
-            details("Every row", as_they_are(rows)),
+            details("Every row", render_fields(rows)),
         ]
     return [*parts, theirs]
 

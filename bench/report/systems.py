@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..harness.rows import Row
 from ..harness.systems import BASELINE, SYSTEMS
 from . import sources
-from .format import NONE, details, geometric_mean, number, ordered, percent, sentence, table
+from .format import NONE, details, geometric_mean, number, order_names, percent, sentence, table
 from .rows import machine, stamp
 
 Place = tuple[str, int, int, str]  # case, k, threads, phase
@@ -20,19 +20,19 @@ def place(row: Row) -> Place:
     return row.case, row.k, row.threads, row.phase
 
 
-def timed(rows: Iterable[Row], phase: str | None = None) -> list[Row]:
+def rows_with_times(rows: Iterable[Row], phase: str | None = None) -> list[Row]:
     """The rows that hold a time (of a phase)."""
     return [row for row in rows if row.ms_per_query and phase in (None, row.phase)]
 
 
 def systems_in(rows: Iterable[Row]) -> list[str]:
     """The systems of some rows, in their declared order."""
-    return ordered((row.system for row in rows), SYSTEMS)
+    return order_names((row.system for row in rows), SYSTEMS)
 
 
 def ratios(rows: Iterable[Row], baseline: str = BASELINE) -> dict[str, dict[Place, float]]:
     """For every system, its time over the baseline's in each place where one run measured both (under 1: faster)."""
-    rows = timed(rows)
+    rows = rows_with_times(rows)
     base = {(row.run, place(row)): row.ms_per_query for row in rows if row.system == baseline}
     found: dict[str, dict[Place, float]] = {}
     for row in rows:
@@ -73,7 +73,7 @@ def _times(rows: Sequence[Row], phase: str) -> str:
     for where in dict.fromkeys(map(place, rows)):
         base = at.get((BASELINE, where))
         own = [row for key, row in at.items() if key[1] == where and row.verified is not False]
-        best = min((row.ms_per_query or 0.0 for row in timed(own)), default=None)
+        best = min((row.ms_per_query or 0.0 for row in rows_with_times(own)), default=None)
         cells = []
         for system in systems:
             row = at.get((system, where))
@@ -91,7 +91,7 @@ def _times(rows: Sequence[Row], phase: str) -> str:
 
 def _end_to_end(rows: Sequence[Row]) -> str:
     """Texts in, ids out, beside pre-analysed terms in, at the smallest k and one thread."""
-    rows = timed(rows)
+    rows = rows_with_times(rows)
     if not any(row.phase == "end_to_end" for row in rows):
         return ""
     k, threads = min(row.k for row in rows), min(row.threads for row in rows)
@@ -119,7 +119,7 @@ def amdahl(one: float, many: float, threads: int) -> float:
 
 def _throughput(rows: Sequence[Row]) -> str:
     """Queries a second by threads, and what the threads did not divide."""
-    rows = timed(rows, "kernel")
+    rows = rows_with_times(rows, "kernel")
     counts = sorted({row.threads for row in rows})
     if not rows:
         return ""
@@ -149,7 +149,7 @@ def _throughput(rows: Sequence[Row]) -> str:
 
 def _spread(rows: Sequence[Row]) -> str:
     body = []
-    for row in timed(rows):
+    for row in rows_with_times(rows):
         rate = row.postings_per_query / row.ms_per_query * 1e3 if row.ms_per_query else 0.0
         spread = [number(row.ms_min, 4), number(row.ms_per_query, 4), number(row.ms_max, 4)]
         share = percent(row.ms_iqr / row.ms_per_query) if row.ms_iqr is not None and row.ms_per_query else ""

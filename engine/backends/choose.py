@@ -227,11 +227,11 @@ def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
     if name == "numba":
         from ...cpu_fallback import compiled
 
-        return Backend(name, reason, compiled.search)
+        return Backend(name, reason, compiled.search_compiled)
     if name == "numpy":
         from ...cpu_fallback import search
 
-        return Backend(name, reason, search.search)
+        return Backend(name, reason, search.search_numpy)
     from ...kernels.families import device_search
 
     device = device_search(name, max_device_bytes)

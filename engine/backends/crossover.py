@@ -1,7 +1,7 @@
-"""Which of two roads answers a batch sooner: measured on the batches themselves, never guessed.
+"""Which of two paths answers a batch sooner: measured on the batches themselves, never guessed.
 
 The published crossover between GPU and CPU contradicts its own tables (SPEC X23), and it differs between machines. Both
-roads give the same bits, so trying one costs time only.
+paths give the same bits, so trying one costs time only.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from ..plan.plan import Plan
 
-# Batches timed on a road before its line is trusted, beside the first, which pays for compiling and uploading.
+# Batches timed on a path before its line is trusted, beside the first, which pays for compiling and uploading.
 CALIBRATION = 3
-# The latest batches that a road's line is fitted to.
+# The latest batches that a path's line is fitted to.
 WINDOW = 64
 
 
 def work_of(plans: Sequence[Plan]) -> int:
-    """Postings that the queries of a batch touch: what the time of both roads grows with.
+    """Postings that the queries of a batch touch: what the time of both paths grows with.
 
     A query that is limited in time touches about the share of its lists that its range is of a segment.
     """
@@ -34,8 +34,8 @@ def work_of(plans: Sequence[Plan]) -> int:
     return int(work)
 
 
-class Road:
-    """Times of one road and the line ``fixed + slope * work`` through them."""
+class PathTimes:
+    """Times of one path and the line ``fixed + slope * work`` through them."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -76,36 +76,36 @@ class Crossover:
 
     def __init__(self, names: tuple[str, str]) -> None:
         self.names = names
-        self._roads = {name: Road() for name in names}
+        self._paths = {name: PathTimes() for name in names}
         self._avoided: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def choose(self, work: int) -> str:
-        """The road for a batch of so much work: the less tried until both are calibrated, then the faster."""
+        """The path for a batch of so much work: the less tried until both are calibrated, then the faster."""
         with self._lock:
             if self._avoided:
                 return next(name for name in self.names if name not in self._avoided)
-            if not all(road.calibrated for road in self._roads.values()):
-                return min(self.names, key=lambda name: self._roads[name].seen)
-            return min(self.names, key=lambda name: self._roads[name].predict(work))
+            if not all(path.calibrated for path in self._paths.values()):
+                return min(self.names, key=lambda name: self._paths[name].seen)
+            return min(self.names, key=lambda name: self._paths[name].predict(work))
 
     def add(self, name: str, work: int, seconds: float) -> None:
         with self._lock:
-            self._roads[name].add(work, seconds)
+            self._paths[name].add(work, seconds)
 
     def avoid(self, name: str, reason: str) -> None:
-        """Choose the other road from now on."""
+        """Choose the other path from now on."""
         with self._lock:
             self._avoided = {name: reason}
 
     def __str__(self) -> str:
         with self._lock:
             parts = []
-            for name, road in self._roads.items():
+            for name, path in self._paths.items():
                 if name in self._avoided:
                     parts.append(f"{name} avoided: {self._avoided[name]}")
-                elif road.calibrated:
-                    fixed, slope = road.line()
+                elif path.calibrated:
+                    fixed, slope = path.line()
                     parts.append(f"{name} {fixed * 1e6:.0f} us + {slope * 1e9:.2f} ns a posting")
                 else:
                     parts.append(f"{name} not measured yet")

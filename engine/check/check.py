@@ -1,4 +1,4 @@
-"""Every road over real records against the oracle: the contract, checked where it is used."""
+"""Every path over real records against the oracle: the contract, checked where it is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..text.analyzers import Analyzer
 from ..vectors.unit_rows import unit_rows
 from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
-# Queries of the road that asks one at a time, and pieces of the road that grows: enough to see a difference.
+# Queries of the path that asks one at a time, and pieces of the path that grows: enough to see a difference.
 ONE_BY_ONE = 50
 PIECES = 7
 
@@ -41,13 +41,13 @@ DIMENSION = 32
 # One record in so many has a vector for each of so many passages.
 PASSAGES = 3
 
-Answer = list[tuple[str, int]]
+Ranking = list[tuple[str, int]]
 Scored = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
-class RoadResult:
-    """How many queries one road answered, and at how many it differs from the oracle."""
+class PathResult:
+    """How many queries one path answered, and at how many it differs from the oracle."""
 
     name: str
     queries: int
@@ -62,7 +62,7 @@ def oracle_answers(
     bm25: BM25,
     *,
     progress: bool = False,
-) -> list[Answer]:
+) -> list[Ranking]:
     """The oracle's hits for each query as (id, quanta). Queries with filters are not taken (`QueryError`)."""
     if any(query.filter is not None for query in queries):
         raise QueryError("the check does not take queries with filters")
@@ -84,7 +84,7 @@ def oracle_answers(
         for namespace, own in by_namespace.items()
         if namespace in needed
     }
-    answers: list[Answer] = []
+    answers: list[Ranking] = []
     for query in tqdm(queries, "oracle", unit=" queries", disable=not (progress and sys.stderr.isatty())):
         if query.namespace not in oracles:
             answers.append([])
@@ -96,7 +96,7 @@ def oracle_answers(
     return answers
 
 
-def engine_answers(hits: Hits) -> list[Answer]:
+def engine_answers(hits: Hits) -> list[Ranking]:
     """A batch's hits as (id, quanta), comparable with the oracle's."""
     return [
         list(
@@ -168,7 +168,7 @@ def _cut(words: list[bytes], pieces: int) -> list[list[bytes]]:
 
 
 def strategy_answers(
-    records: Sequence[Record], queries: Sequence[Query], k: int, lexical: Sequence[Answer], *, progress: bool = False
+    records: Sequence[Record], queries: Sequence[Query], k: int, lexical: Sequence[Ranking], *, progress: bool = False
 ) -> dict[str, list[Scored]]:
     """The oracle's hits for each query by each of `STRATEGIES`, as (id, score).
 
@@ -213,7 +213,7 @@ def check(
     progress: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Run every road of every usable backend (or of `backend`) and compare each with the oracle.
+    """Run every path of every usable backend (or of `backend`) and compare each with the oracle.
 
     `options` are the engine's, without encoders: vectors and learned weights are the check's own (`WordEvidence`), so
     that any corpus has some. BM25 is asked all queries, each of `STRATEGIES` the first `STRATEGY_QUERIES`. Returns
@@ -225,18 +225,18 @@ def check(
     names = [s.name for s in backends.statuses() if s.usable and not s.by_name] if backend is None else [backend]
     evidence = WordEvidence()
     records, queries = evidence.records(records), [evidence.query(query) for query in queries]
-    results: list[RoadResult] = []
+    results: list[PathResult] = []
     expected: dict[str, Sequence[object]] | None = None
     options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}
     for name in names:
         engine = Engine.from_records(records, backend=name, progress=progress, **options)
         if expected is None:
             expected = _expected(engine, records, queries, k, progress)
-        for road in _roads(engine, records, name, options):
-            asked = queries[: road.most]
-            got = road.ask(asked, k)
-            wrong = sum(a != b for a, b in zip(got, expected[road.strategy][: len(asked)], strict=True))
-            results.append(RoadResult(f"{name}: {road.name}", len(asked), wrong))
+        for path in _list_paths(engine, records, name, options):
+            asked = queries[: path.most]
+            got = path.ask(asked, k)
+            wrong = sum(a != b for a, b in zip(got, expected[path.strategy][: len(asked)], strict=True))
+            results.append(PathResult(f"{name}: {path.name}", len(asked), wrong))
     return {
         "corpus": corpus,
         "queries": len(queries),
@@ -263,7 +263,7 @@ Ask = Callable[[Sequence[Query], int], Sequence[object]]
 
 
 @dataclass(frozen=True)
-class _Road:
+class _Path:
     name: str
     ask: Ask
     strategy: str = "bm25"
@@ -271,7 +271,7 @@ class _Road:
     """Queries that it is asked; None: all."""
 
 
-def _roads(engine: Engine, records: Sequence[Record], backend: str, options: dict[str, Any]) -> Iterator[_Road]:
+def _list_paths(engine: Engine, records: Sequence[Record], backend: str, options: dict[str, Any]) -> Iterator[_Path]:
     def batch(own: Engine, **how: Any) -> Ask:
         return lambda queries, k: engine_answers(own.search(queries, k, **how))
 
@@ -282,27 +282,29 @@ def _roads(engine: Engine, records: Sequence[Record], backend: str, options: dic
         return lambda queries, k: [answer for query in queries for answer in ask([query], k)]
 
     for execution in EXECUTIONS:
-        yield _Road(f"batch, {execution}", batch(engine, execution=execution))
-    yield _Road("batch, 2 threads", batch(engine, threads=2))
-    yield _Road("one by one", one_by_one(batch(engine)), most=ONE_BY_ONE)
-    yield _Road("terms reversed", lambda queries, k: batch(engine)([_reversed(engine, query) for query in queries], k))
+        yield _Path(f"batch, {execution}", batch(engine, execution=execution))
+    yield _Path("batch, 2 threads", batch(engine, threads=2))
+    yield _Path("one by one", one_by_one(batch(engine)), most=ONE_BY_ONE)
+    yield _Path(
+        "terms reversed", lambda queries, k: batch(engine)([_reverse_terms(engine, query) for query in queries], k)
+    )
     grown = Engine(backend=backend, **options)
     piece = max(1, len(records) // PIECES)
     for start in range(0, len(records), piece):
         grown.add(records[start : start + piece])
     pieces = f"grown in {len(range(0, len(records), piece))} pieces"
-    yield _Road(pieces, batch(grown))
+    yield _Path(pieces, batch(grown))
     with tempfile.TemporaryDirectory() as folder:
         engine.save(Path(folder) / "index")
         loaded = Engine.load(Path(folder) / "index", backend=backend)
-        yield _Road("saved and loaded", batch(loaded))
+        yield _Path("saved and loaded", batch(loaded))
         for name in STRATEGIES:
-            yield _Road(f"{name}, batch", scored(engine, name), name, STRATEGY_QUERIES)
-            yield _Road(f"{name}, one by one", one_by_one(scored(engine, name)), name, STRATEGY_QUERIES)
-            yield _Road(f"{name}, {pieces}", scored(grown, name), name, STRATEGY_QUERIES)
-            yield _Road(f"{name}, saved and loaded", scored(loaded, name), name, STRATEGY_QUERIES)
+            yield _Path(f"{name}, batch", scored(engine, name), name, STRATEGY_QUERIES)
+            yield _Path(f"{name}, one by one", one_by_one(scored(engine, name)), name, STRATEGY_QUERIES)
+            yield _Path(f"{name}, {pieces}", scored(grown, name), name, STRATEGY_QUERIES)
+            yield _Path(f"{name}, saved and loaded", scored(loaded, name), name, STRATEGY_QUERIES)
 
 
-def _reversed(engine: Engine, query: Query) -> Query:
+def _reverse_terms(engine: Engine, query: Query) -> Query:
     terms = engine.analyzer(query.text) if query.terms is None else list(query.terms)
     return replace(query, terms=tuple(terms[::-1]))

@@ -1,4 +1,4 @@
-"""The plain answer: loops over documents, a full sort, no arrays. Every other road is held to it, bit for bit.
+"""The plain answer: loops over documents, a full sort, no arrays. Every other path is held to it, bit for bit.
 
 Imports nothing of the engine on purpose: it states the contract a second time, from SPEC A010 to A012, B011, D006,
 D007 and X01, A060, A105 to A107 and D001, so that a mistake would have to be made twice.

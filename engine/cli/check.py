@@ -56,8 +56,8 @@ def check(
         print_json(result)
     else:
         click.echo(f"{result['corpus']}: {len(records):,} records, {result['queries']:,} queries, top {k}")
-        for road in result["roads"]:
-            click.echo(f"  {road['name']:40} {road['queries']:6} queries  {road['differences']} differences")
+        for entry in result["roads"]:
+            click.echo(f"  {entry['name']:40} {entry['queries']:6} queries  {entry['differences']} differences")
         click.echo("one answer" if not result["differences"] else f"{result['differences']} DIFFERENCES")
     if result["differences"]:
         sys.exit(1)

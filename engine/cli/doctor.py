@@ -12,7 +12,7 @@ import numpy as np
 from ..backends import choose as backends
 from ..errors import BackendUnavailableError, MissingExtraError
 from ..text.analyzers import DEFAULT_ANALYZER, get_analyzer
-from ..text.dispatch import road_of
+from ..text.dispatch import choose_token_path
 from .options import json_option
 from .output import print_json
 
@@ -30,7 +30,7 @@ def doctor(as_json: bool) -> None:
     except BackendUnavailableError as error:
         served, reason = None, str(error)
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in EXTRAS.items()}
-    text = road_of(get_analyzer(DEFAULT_ANALYZER)).loaded()
+    text = choose_token_path(get_analyzer(DEFAULT_ANALYZER)).loaded()
     result = {
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -194,12 +194,12 @@ def tune(
             raise click.UsageError(f"--check tunes nothing: leave out {', '.join(given)}")
     source = source_options.source(path, models, backend)
     if policy is not None:
-        report = tuning.checked(source, policy, labels=labels, seed=seed, progress=True)
+        report = tuning.check_policy(source, policy, labels=labels, seed=seed, progress=True)
         print_result(report, as_json, tuning.render_drift(report))
         if report["drifted"]:
             sys.exit(1)
         return
-    result = tuning.tuned(
+    result = tuning.tune_policy(
         source,
         labels=labels or tuning.LABELS,
         seed=seed,

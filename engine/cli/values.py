@@ -11,7 +11,7 @@ from ..errors import ParameterError, RecordError
 from ..evaluate.dataset import read_json
 from ..index.columns import NUMBERS
 from ..records.checks import parse_time
-from ..records.filters import ORDERINGS, Comparison, Filter, all_of, parse_filter
+from ..records.filters import ORDERINGS, ColumnComparison, Filter, all_of, parse_filter
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -41,8 +41,8 @@ def parse_filters(filters: tuple[str, ...]) -> Filter | None:
         if comparison == "=":
             equal.setdefault(name, []).append(wanted)
         else:
-            parts.append(Comparison(name, comparison, wanted))
-    parts += [Comparison(name, "in", tuple(values)) for name, values in equal.items()]
+            parts.append(ColumnComparison(name, comparison, wanted))
+    parts += [ColumnComparison(name, "in", tuple(values)) for name, values in equal.items()]
     return all_of(*parts)
 
 

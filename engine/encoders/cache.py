@@ -16,8 +16,8 @@ import numpy as np
 from tqdm import tqdm
 
 from ..errors import CacheError, ParameterError, StorageError
-from .encoder import Encoder, Rows, checked
-from .models import readable
+from .encoder import Encoder, Rows, check_rows
+from .models import repair_texts
 
 APPLICATION = 0x66616E76  # "fanv"
 VERSION = 1
@@ -106,7 +106,7 @@ class CachedEncoder:
         self.close()
 
     def _encode(self, kind: str, texts: Sequence[str], progress: bool) -> Rows:
-        given = readable(texts)
+        given = repair_texts(texts)
         rows = np.empty((len(given), self.dimension), dtype=np.float32)
         places: dict[str, list[int]] = {}
         for place, text in enumerate(given):
@@ -141,8 +141,8 @@ class CachedEncoder:
 
     def _make(self, kind: str, texts: list[str], progress: bool) -> Rows:
         if kind == "query":
-            return checked(self.encoder.queries(texts), texts, self.encoder)
-        return checked(self.encoder.documents(texts, progress=progress), texts, self.encoder)
+            return check_rows(self.encoder.queries(texts), texts, self.encoder)
+        return check_rows(self.encoder.documents(texts, progress=progress), texts, self.encoder)
 
     def _keys(self, kind: str, texts: Sequence[str]) -> list[tuple[bytes, str]]:
         model = hashlib.blake2b(digest_size=16)

@@ -81,28 +81,28 @@ def check_pin(pinned: Mapping[str, Any] | None, own: Mapping[str, Any], where: s
     """
     if pinned is None:
         raise ParameterError(
-            f"{where}: was made without such an encoder, so its records hold nothing of {described(own)}; leave it "
+            f"{where}: was made without such an encoder, so its records hold nothing of {show_pin(own)}; leave it "
             "out, or add the records to a new engine that has it"
         )
     if any(pinned.get(part) != own.get(part) for part in ("name", "version", "dimension")):
         raise ModelMismatchError(
-            f"{where}: its records were encoded by {described(pinned)}, not by {described(own)}; give that encoder, or "
+            f"{where}: its records were encoded by {show_pin(pinned)}, not by {show_pin(own)}; give that encoder, or "
             "add the records to a new engine"
         )
 
 
-def described(pin: Mapping[str, Any]) -> str:
+def show_pin(pin: Mapping[str, Any]) -> str:
     size = f", {pin['dimension']} dimensions" if "dimension" in pin else ""
     return f"{pin['name']!r}, version {pin['version']!r}{size}"
 
 
-def weighted(records: Iterable[Record], encoder: TermEncoder | None) -> Iterator[Record]:
+def add_weights(records: Iterable[Record], encoder: TermEncoder | None) -> Iterator[Record]:
     """The records in order; those without weights get them from the encoder of terms, where there is one."""
     # No generator around another where there is nothing to do: a stream of records passes through here.
-    return iter(records) if encoder is None else _weighted(records, encoder)
+    return iter(records) if encoder is None else _encode_weights(records, encoder)
 
 
-def _weighted(records: Iterable[Record], encoder: TermEncoder) -> Iterator[Record]:
+def _encode_weights(records: Iterable[Record], encoder: TermEncoder) -> Iterator[Record]:
     for chunk in _chunks(records):
         missing = [number for number, record in enumerate(chunk) if record.weights is None]
         texts = [chunk[number].text for number in missing]
@@ -123,7 +123,7 @@ def checked_terms(made: Sequence[Mapping[str, float]], count: int, encoder: Term
         raise EncoderError(f"the weights that {encoder.name!r} made {error}") from None
 
 
-def embedded(
+def add_embeddings(
     records: Iterable[Record], pin: Mapping[str, Any] | None, encoder: Encoder | None, vectors: Given = None
 ) -> Iterator[Record]:
     """The records in order, each with its rows; read, and encoded, `CHUNK` texts at a time as they are consumed.
@@ -136,10 +136,10 @@ def embedded(
     Raises `RecordError` for vectors that do not fit (their number, their dimension, a value that is not finite, a
     length of 0, two for one record), `UnknownIdError` for an id in `vectors` that no record has, `EncoderError`.
     """
-    return _without(records, vectors) if pin is None else _with(records, pin, encoder, vectors)
+    return _refuse_rows(records, vectors) if pin is None else _add_rows(records, pin, encoder, vectors)
 
 
-def _with(
+def _add_rows(
     records: Iterable[Record], pin: Mapping[str, Any], encoder: Encoder | None, vectors: Given
 ) -> Iterator[Record]:
     given = _Given(vectors)
@@ -152,7 +152,7 @@ def _with(
             if record.embedding is None and made[number] is None and (record.passages or record.text.strip())
         ]
         if missing and pin.get("encodes", getattr(encoder, "encodes", True)):
-            found = _encoded([chunk[number] for number in missing], pin, encoder)
+            found = _encode_chunk([chunk[number] for number in missing], pin, encoder)
             for number, own in zip(missing, found, strict=True):
                 made[number] = own
         for record, rows in zip(chunk, made, strict=True):
@@ -167,7 +167,7 @@ def _with(
     given.finish()
 
 
-def _without(records: Iterable[Record], vectors: Given) -> Iterator[Record]:
+def _refuse_rows(records: Iterable[Record], vectors: Given) -> Iterator[Record]:
     instead = "make the engine with encoder=, a model's name or fr.OwnVectors(dimension)"
     if vectors is not None:
         raise RecordError(f"'vectors' were given to an engine without an encoder; {instead}")
@@ -248,10 +248,10 @@ def _check_single(records: Iterable[Record]) -> None:
             raise RecordError("has an embedding, and one in 'vectors'; leave one of them out", record_id=record.id)
 
 
-def _encoded(records: Sequence[Record], pin: Mapping[str, Any], encoder: Encoder | None) -> Iterator[Halves]:
+def _encode_chunk(records: Sequence[Record], pin: Mapping[str, Any], encoder: Encoder | None) -> Iterator[Halves]:
     if encoder is None:
         raise RecordError(
-            f"has no embedding, and the engine was opened without its encoder, {described(pin)}; open it with "
+            f"has no embedding, and the engine was opened without its encoder, {show_pin(pin)}; open it with "
             "encoder=, or give the vector along",
             record_id=records[0].id,
         )

@@ -80,7 +80,7 @@ class OwnVectors:
         return np.zeros((0, self.dimension), dtype=np.float32)
 
 
-def checked(rows: npt.ArrayLike, texts: Sequence[str], encoder: Encoder) -> Rows:
+def check_rows(rows: npt.ArrayLike, texts: Sequence[str], encoder: Encoder) -> Rows:
     """What an encoder made of `texts`, as float32 [texts, dimension].
 
     Raises `EncoderError` for another shape, and for a vector that is not finite or has length 0.

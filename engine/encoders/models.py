@@ -187,7 +187,7 @@ def limit_length(model: Any, name: str, length: int | None) -> None:
     setattr(model, "max_seq_length" if hasattr(model, "max_seq_length") else "max_length", length)
 
 
-def opened(
+def open_model(
     kind: str, model: Any, name: str | None, device: str | None, max_length: int | None, batch_size: int
 ) -> tuple[Any, str]:
     """(the model, what to call it), of a name or path, or of an object that the caller has loaded; its length limited.
@@ -211,7 +211,7 @@ def positive(what: str, value: int) -> None:
         raise ParameterError(f"{what} must be 1 or more, not {value!r}")
 
 
-def readable(texts: Sequence[str]) -> list[str]:
+def repair_texts(texts: Sequence[str]) -> list[str]:
     """The texts, with halves of surrogate pairs joined or replaced, which tokenizers refuse.
 
     Raises `EncoderError` for what is not a string, a single string instead of several among it.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..records.record import Record
-from .embed import Given, as_encoder, check_pin, embedded, pin_of, term_pin_of, weighted
+from .embed import Given, add_embeddings, add_weights, as_encoder, check_pin, pin_of, term_pin_of
 from .encoder import Encoder
 from .sparse import TermEncoder
 
@@ -52,4 +52,4 @@ class Models:
 
     def encode(self, records: Iterable[Record], vectors: Given) -> Iterator[Record]:
         """The records with their vectors and term weights: their own, the caller's `vectors`, or the encoders'."""
-        return weighted(embedded(records, self.pin, self.encoder, vectors), self.term_encoder)
+        return add_weights(add_embeddings(records, self.pin, self.encoder, vectors), self.term_encoder)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .encoder import Rows, checked
-from .models import fingerprint, opened, readable
+from .encoder import Rows, check_rows
+from .models import fingerprint, open_model, repair_texts
 
 
 # Sources: D002.
@@ -45,7 +45,7 @@ class SentenceEncoder:
         device: str | None = None,
     ) -> None:
         self.name: str
-        model, self.name = opened("SentenceTransformer", model, name, device, max_length, batch_size)
+        model, self.name = open_model("SentenceTransformer", model, name, device, max_length, batch_size)
         self.batch_size = batch_size
         self._model = model
         self._prompts = {"query": query_prompt, "document": document_prompt}
@@ -82,7 +82,7 @@ class SentenceEncoder:
         return self._encode("query", texts, False)
 
     def _encode(self, kind: str, texts: Sequence[str], progress: bool) -> Rows:
-        given = readable(texts)
+        given = repair_texts(texts)
         if not given:
             return np.zeros((0, self.dimension), dtype=np.float32)
         encode = self._model.encode_query if kind == "query" else self._model.encode_document
@@ -95,7 +95,7 @@ class SentenceEncoder:
                 show_progress_bar=progress and sys.stderr.isatty(),
                 normalize_embeddings=self._normalize,
             )
-        return checked(rows, given, self)
+        return check_rows(rows, given, self)
 
     def __repr__(self) -> str:
         return f"SentenceEncoder({self.name!r}, dimension={self.dimension}, device={self.device!r})"

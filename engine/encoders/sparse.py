@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from .models import fingerprint, opened, readable
+from .models import fingerprint, open_model, repair_texts
 
 Weights = dict[str, float]
 
@@ -57,7 +57,7 @@ class SparseSentenceEncoder:
         device: str | None = None,
     ) -> None:
         self.name: str
-        model, self.name = opened("SparseEncoder", model, name, device, max_length, batch_size)
+        model, self.name = open_model("SparseEncoder", model, name, device, max_length, batch_size)
         self.batch_size = batch_size
         self._model = model
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class SparseSentenceEncoder:
         return self._encode(self._model.encode_query, texts, False)
 
     def _encode(self, encode: Any, texts: Sequence[str], progress: bool) -> list[Weights]:
-        given = readable(texts)
+        given = repair_texts(texts)
         if not given:
             return []
         with self._lock:

@@ -75,7 +75,7 @@ def member(mapping: Mapping[str, Any], name: str, kind: type[T], where: str) -> 
     return expect(mapping[name], kind, f"{where}: {name!r}")
 
 
-def placed(where: str, build: Callable[..., T], /, **values: Any) -> T:
+def build_at(where: str, build: Callable[..., T], /, **values: Any) -> T:
     """``build(**values)``; a `RecordError` that it raises gets the place."""
     try:
         return build(**values)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..encoders.cache import CachedEncoder
 from ..encoders.embed import as_encoder
-from ..encoders.encoder import Encoder, Rows, checked
+from ..encoders.encoder import Encoder, Rows, check_rows
 from ..encoders.sparse import TermEncoder
 from ..errors import ParameterError
 
@@ -21,7 +21,7 @@ class RecordCache(CachedEncoder):
     """A `CachedEncoder` of records alone: queries are encoded each time, for where that is what is measured."""
 
     def queries(self, texts: Sequence[str]) -> Rows:
-        return checked(self.encoder.queries(texts), texts, self.encoder)
+        return check_rows(self.encoder.queries(texts), texts, self.encoder)
 
 
 def default_encoder(why: str) -> str:
@@ -51,6 +51,6 @@ def open_encoder(
     return CachedEncoder(found, embeddings) if queries else RecordCache(found, embeddings)
 
 
-def named(encoder: Encoder | TermEncoder | None) -> dict[str, str] | None:
+def describe_encoder(encoder: Encoder | TermEncoder | None) -> dict[str, str] | None:
     """What a result says of its encoder."""
     return None if encoder is None else {"name": encoder.name, "version": encoder.version}

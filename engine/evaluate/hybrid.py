@@ -23,12 +23,12 @@ from ..fuse.alpha import ALPHAS, AlphaFit, fit_alpha
 from ..fuse.candidates import Candidates
 from ..fuse.rrf import RRF
 from ..fuse.zscore import ZScore
-from ..hybrid.strategy import BM25, Channel, Dense, Lexical, Strategy
+from ..hybrid.strategy import BM25, AnyChannel, Dense, Lexical, Strategy
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from ..metrics.ranking import means, per_query, trec_eval
 from ..vectors.interaction import Interaction
 from .dataset import Dataset
-from .encoders import named, open_encoder
+from .encoders import describe_encoder, open_encoder
 from .presets import LOADERS, Preset, find_preset
 from .protocol import Evaluation, default_depth, engine_of, rank
 
@@ -120,7 +120,7 @@ def study(
         }
         result = study_strategies(found, seed=seed)
     else:
-        channels: tuple[Channel, ...] = (Lexical(), *(Dense(how, name=name) for name, how in INTERACTIONS.items()))
+        channels: tuple[AnyChannel, ...] = (Lexical(), *(Dense(how, name=name) for name, how in INTERACTIONS.items()))
         everything = Strategy("study", channels, RRF(), depth=None, complete=True)
         gathered, _ = engine.candidates(dataset.queries, everything)
         stronger = None
@@ -129,7 +129,7 @@ def study(
             lexical = engine_of(better, Preset(), backend=backend, progress=progress)
             stronger, _ = lexical.candidates(better.queries, Strategy(BM25).deep(complete=True))
         result = study_conversations(dataset, gathered, stronger=stronger, seed=seed)
-    return {**result, "preset": preset, "encoder": named(model), "backend": engine.backend.name}
+    return {**result, "preset": preset, "encoder": describe_encoder(model), "backend": engine.backend.name}
 
 
 # Sources: D009.
@@ -190,10 +190,10 @@ def study_conversations(
         "differences": _differences(
             hits, DIFFERENCES, lambda a, b: cluster_bootstrap(a, b, groups, resamples=resamples, seed=seed)
         ),
-        "categories": _broken_down(
+        "categories": _break_down(
             detailed, _by([dataset.categories.get(str(query.id), "") for query in dataset.queries])
         ),
-        "lengths": _broken_down(
+        "lengths": _break_down(
             detailed,
             {
                 f"{low}+" if high is None else f"{low}-{high}": (turns >= low) & (turns <= (high or np.inf))
@@ -332,7 +332,7 @@ def _by(labels: Sequence[str]) -> dict[str, Flags]:
     return {label: np.asarray(column == label) for label in sorted({*labels} - {""})}
 
 
-def _broken_down(values: Mapping[str, Floats], parts: Mapping[str, Flags]) -> dict[str, dict[str, float]]:
+def _break_down(values: Mapping[str, Floats], parts: Mapping[str, Flags]) -> dict[str, dict[str, float]]:
     """``{part: {"n": questions, system: mean}}`` of the parts that hold a question."""
     return {
         part: {"n": int(of.sum()), **means({name: column[of] for name, column in values.items()})}

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from ..errors import DatasetError
 from ..records.query import Query
 from ..records.record import Record
-from .dataset import Dataset, expect, member, placed, read_json
+from .dataset import Dataset, build_at, expect, member, read_json
 
 Gold = Literal["lenient", "strict"]
 Text = Literal["turns", "speakers"]
@@ -83,7 +83,7 @@ def load_locomo(
             if date and moment is not None:
                 lines.insert(0, moment)
             records.append(
-                placed(
+                build_at(
                     place,
                     Record,
                     id=f"D{session}",

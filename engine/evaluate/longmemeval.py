@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..errors import DatasetError
 from ..records.query import Query
 from ..records.record import Record
-from .dataset import Dataset, expect, member, placed, read_json
+from .dataset import Dataset, build_at, expect, member, read_json
 
 Text = Literal["user", "roles"]
 
@@ -77,7 +77,7 @@ def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> d
     for number, (name, session, date) in enumerate(zip(names, sessions, dates, strict=True)):
         place = f"{where}, session {number}"
         parts, passages = _parts(_literal(session, place), form, place)
-        record = placed(
+        record = build_at(
             place,
             Record,
             id=name,

@@ -51,7 +51,7 @@ from ..route.classifier import Classifier
 from ..route.policy import Answerer, Policy, load, strategy_of
 from ..route.router import Router
 from .dataset import Dataset
-from .encoders import default_encoder, named, open_encoder
+from .encoders import default_encoder, describe_encoder, open_encoder
 from .presets import LOADERS, Preset, find_preset
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
@@ -231,7 +231,7 @@ def classifier_of(answerer: Answerer) -> Classifier | None:
 
 
 # Sources: X07.
-def asked_with(dataset: Dataset, strategy: Answerer, types: str, *, encoder: Encoder | None = None) -> Dataset:
+def prepare_dataset(dataset: Dataset, strategy: Answerer, types: str, *, encoder: Encoder | None = None) -> Dataset:
     """The dataset as a strategy needs it asked.
 
     One that looks at ages asks at the time of the namespace's latest record where a query has no time of its own (0
@@ -350,7 +350,7 @@ def evaluate(
 
     `dataset_kind` is beir, locomo or longmemeval; `analyzer`, `method`, `k1`, `b` override the preset's, `reading` the
     loader's options (``{"date": True}``), `split` counts for beir only. `strategy` is what `strategy_of` takes (None:
-    BM25), or `policy` a policy's file; `tau` replaces a cascade's threshold. `types` is as in `asked_with`.
+    BM25), or `policy` a policy's file; `tau` replaces a cascade's threshold. `types` is as in `prepare_dataset`.
 
     A strategy with a dense channel needs an `encoder`, a model's name or an `Encoder`; None is `DEFAULT_ENCODER`, where
     that is installed, and the result says so. `embeddings` names a file that keeps what it makes of records; queries
@@ -387,7 +387,7 @@ def evaluate(
     loaded = time.perf_counter() - started
     model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
     started = time.perf_counter()
-    dataset = asked_with(dataset, asked, types, encoder=model)
+    dataset = prepare_dataset(dataset, asked, types, encoder=model)
     typed = time.perf_counter() - started if types == "predicted" else 0.0
     depth = default_depth(dataset) if k is None else k
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
@@ -407,8 +407,8 @@ def evaluate(
         "preset": preset,
         "analyzer": chosen.analyzer,
         "strategy": asked.name,
-        "encoder": {**(named(model) or {}), "default": True} if by_default else named(model),
-        **({} if terms is None else {"term_encoder": named(terms)}),
+        "encoder": {**(describe_encoder(model) or {}), "default": True} if by_default else describe_encoder(model),
+        **({} if terms is None else {"term_encoder": describe_encoder(terms)}),
         "backend": found.backend,
         "n": len(dataset.queries),
         "metrics": found.metrics(),

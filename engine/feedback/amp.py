@@ -15,13 +15,13 @@ from typing import ClassVar
 import numpy as np
 
 from ..vectors.vectors import Floats
-from .fields import feedback, flag, whole, within
+from .fields import check_whole, check_within, feedback, flag
 from .pool import (
     Feedback,
     Pool,
     lengths,
-    moved,
     next_pool,
+    normalize_moved,
     row_sum,
     weighted_sum,
 )
@@ -38,7 +38,7 @@ class Amp(Feedback):
         return 1
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        return _toward_first(queries, pool, row_sum(pool.cosines(1)))
+        return _move_toward_first(queries, pool, row_sum(pool.cosines(1)))
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class TailGap(Feedback):
     k: int = 3
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k, least=2)
+        check_whole(self.name, "k", self.k, least=2)
 
     @property
     def depth(self) -> int:
         return self.k
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        return _toward_first(queries, pool, gaps(pool, self.k))
+        return _move_toward_first(queries, pool, gaps(pool, self.k))
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Projection(Feedback):
     k: int = 3
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k)
+        check_whole(self.name, "k", self.k)
 
     @property
     def depth(self) -> int:
         return self.k
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        return moved(queries, weighted_sum(pool.cosines(self.k), pool.vectors), pool.counts > 0)
+        return normalize_moved(queries, weighted_sum(pool.cosines(self.k), pool.vectors), pool.counts > 0)
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Gated(Feedback):
 
     def __post_init__(self) -> None:
         feedback(self.name, "of", self.of)
-        whole(self.name, "k", self.k)
-        within(self.name, "floor", self.floor, -1.0, 1.0)
+        check_whole(self.name, "k", self.k)
+        check_within(self.name, "floor", self.floor, -1.0, 1.0)
 
     @property
     def depth(self) -> int:
@@ -130,9 +130,9 @@ class NormConvergence(Feedback):
     rescored: int = 100
 
     def __post_init__(self) -> None:
-        whole(self.name, "rounds", self.rounds)
+        check_whole(self.name, "rounds", self.rounds)
         flag(self.name, "fresh", self.fresh)
-        whole(self.name, "rescored", self.rescored)
+        check_whole(self.name, "rescored", self.rescored)
 
     @property
     def depth(self) -> int:
@@ -162,12 +162,12 @@ def gaps(pool: Pool, k: int) -> Floats:
     return np.maximum(cosines[:, 0] - np.take_along_axis(cosines, last[:, None], axis=1)[:, 0], 0.0)
 
 
-def boosted(queries: Floats, pool: Pool, k: int) -> Floats:
+def boost(queries: Floats, pool: Pool, k: int) -> Floats:
     """Queries that other feedback has moved, plus the tail gap of their pool times their first hit."""
-    return _toward_first(queries, pool, gaps(pool, k))
+    return _move_toward_first(queries, pool, gaps(pool, k))
 
 
-def _toward_first(queries: Floats, pool: Pool, weights: Floats) -> Floats:
+def _move_toward_first(queries: Floats, pool: Pool, weights: Floats) -> Floats:
     weights = np.where(pool.counts > 0, weights, 0.0)
     first = weighted_sum(weights[:, None][:, : pool.vectors.shape[1]], pool.vectors)
-    return moved(queries, queries + first, weights != 0.0)
+    return normalize_moved(queries, queries + first, weights != 0.0)

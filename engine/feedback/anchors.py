@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..encoders.encoder import Encoder, checked
-from ..vectors.vectors import Floats, Halves, normalized
+from ..encoders.encoder import Encoder, check_rows
+from ..vectors.vectors import Floats, Halves, normalize
 from .sentences import first_sentence
 
 # Sentences kept, the least recently used let go: 50 MB of 384 dimensions.
@@ -31,7 +31,7 @@ class Anchors:
         with self._lock:
             new = [own for own in dict.fromkeys(sentences) if own and own not in self._known]
             if new:
-                made = normalized(checked(self._encoder.documents(new), new, self._encoder))
+                made = normalize(check_rows(self._encoder.documents(new), new, self._encoder))
                 self._known.update(zip(new, made, strict=True))
             for place, sentence in enumerate(sentences):
                 if sentence:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..vectors.vectors import Floats
-from .fields import above, whole
-from .pool import Feedback, Flags, Pool, each, interpolated, weighted_mean
+from .fields import check_above, check_whole
+from .pool import Feedback, Flags, Pool, apply_each, interpolate, weighted_mean
 
 Weighting = Literal["uniform", "linear", "cosine", "top"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
@@ -32,18 +32,18 @@ class SoftCentroid(Feedback):
     tau: float = 0.05
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k)
-        above(self.name, "alpha", self.alpha, 0.0, 1.0)
-        above(self.name, "tau", self.tau, 0.0)
+        check_whole(self.name, "k", self.k)
+        check_above(self.name, "alpha", self.alpha, 0.0, 1.0)
+        check_above(self.name, "tau", self.tau, 0.0)
 
     @property
     def depth(self) -> int:
         return self.k
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        weights = softmax(pool.similarities[:, : self.k], pool.listed(self.k), self.tau)
+        weights = softmax(pool.similarities[:, : self.k], pool.mask_listed(self.k), self.tau)
         centroid, some = weighted_mean(weights, pool.vectors)
-        return interpolated(queries, centroid, self.alpha, some)
+        return interpolate(queries, centroid, self.alpha, some)
 
 
 # Sources: E014, E003.
@@ -63,9 +63,9 @@ class WeightedCentroid(Feedback):
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k)
-        above(self.name, "alpha", self.alpha, 0.0, 1.0)
-        above(self.name, "power", self.power, 0.0)
+        check_whole(self.name, "k", self.k)
+        check_above(self.name, "alpha", self.alpha, 0.0, 1.0)
+        check_above(self.name, "power", self.power, 0.0)
         if self.weighting not in WEIGHTINGS:
             raise ParameterError(
                 f"feedback {self.name!r}: unknown weighting {self.weighting!r}; there are: {', '.join(WEIGHTINGS)}"
@@ -77,17 +77,19 @@ class WeightedCentroid(Feedback):
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
         centroid, some = weighted_mean(self._weights(pool), pool.vectors)
-        return interpolated(queries, centroid, self.alpha, some)
+        return interpolate(queries, centroid, self.alpha, some)
 
     def _weights(self, pool: Pool) -> Floats:
-        listed = pool.listed(self.depth)
+        listed = pool.mask_listed(self.depth)
         if self.weighting == "linear":
             return np.maximum(np.minimum(pool.counts, self.k)[:, None] - np.arange(listed.shape[1]), 0).astype(float)
         if self.weighting == "cosine":
             # Over the largest, so that a high power of all does not vanish.
             cosines = np.maximum(pool.cosines(self.k), 0.0)
             largest = cosines.max(axis=1, initial=0.0, keepdims=True)
-            return each(lambda share: math.pow(share, self.power), cosines / np.where(largest > 0.0, largest, 1.0))
+            return apply_each(
+                lambda share: math.pow(share, self.power), cosines / np.where(largest > 0.0, largest, 1.0)
+            )
         return listed.astype(float)
 
 
@@ -96,4 +98,4 @@ def softmax(similarities: Floats, listed: Flags, tau: float) -> Floats:
     values = np.where(listed, similarities, -np.inf)
     best = values.max(axis=1, initial=-np.inf, keepdims=True)
     with np.errstate(over="ignore"):
-        return each(math.exp, (values - np.where(np.isfinite(best), best, 0.0)) / tau)
+        return apply_each(math.exp, (values - np.where(np.isfinite(best), best, 0.0)) / tau)

@@ -9,20 +9,20 @@ from ..errors import ParameterError
 from .pool import Feedback
 
 
-def whole(owner: str, field: str, value: Any, least: int = 1) -> None:
+def check_whole(owner: str, field: str, value: Any, least: int = 1) -> None:
     """Raises `ParameterError` unless `value` is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ParameterError(f"feedback {owner!r}: {field} must be an integer of {least} or more, not {value!r}")
 
 
-def above(owner: str, field: str, value: Any, low: float, most: float = math.inf) -> None:
+def check_above(owner: str, field: str, value: Any, low: float, most: float = math.inf) -> None:
     """Raises `ParameterError` unless `value` is a finite number above `low`, and at most `most`."""
     if not _number(value) or not low < value <= most:
         bound = f" and at most {most:g}" if most < math.inf else ""
         raise ParameterError(f"feedback {owner!r}: {field} must be a number above {low:g}{bound}, not {value!r}")
 
 
-def within(owner: str, field: str, value: Any, low: float, high: float) -> None:
+def check_within(owner: str, field: str, value: Any, low: float, high: float) -> None:
     """Raises `ParameterError` unless `value` is a number from `low` to `high`."""
     if not _number(value) or not low <= value <= high:
         raise ParameterError(f"feedback {owner!r}: {field} must be a number from {low:g} to {high:g}, not {value!r}")

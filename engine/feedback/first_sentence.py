@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..vectors.vectors import Floats
-from .fields import above, whole
-from .pool import Feedback, Pool, interpolated, lengths, moved, sentences_of
+from .fields import check_above, check_whole
+from .pool import Feedback, Pool, interpolate, lengths, normalize_moved, sentences_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class FirstSentence(Feedback):
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        above(self.name, "alpha", self.alpha, 0.0, 1.0)
+        check_above(self.name, "alpha", self.alpha, 0.0, 1.0)
 
     @property
     def depth(self) -> int:
@@ -38,7 +38,7 @@ class FirstSentence(Feedback):
         anchors = sentences_of(self.name, pool, 1)
         if not anchors.shape[1]:
             return queries
-        return interpolated(queries, anchors[:, 0], self.alpha, lengths(anchors[:, 0]) > 0.0)
+        return interpolate(queries, anchors[:, 0], self.alpha, lengths(anchors[:, 0]) > 0.0)
 
 
 # Sources: P19, P97, P103.
@@ -53,7 +53,7 @@ class SentenceAmp(Feedback):
     k: int = 1
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k)
+        check_whole(self.name, "k", self.k)
 
     @property
     def depth(self) -> int:
@@ -76,4 +76,4 @@ class SentenceAmp(Feedback):
         weights = np.take_along_axis(cosines, best, axis=1)
         some = np.isfinite(weights[:, 0]) & (weights[:, 0] != 0.0)
         anchor = np.take_along_axis(anchors, best[:, :, None], axis=1)[:, 0]
-        return moved(queries, queries + np.where(some[:, None], weights, 0.0) * anchor, some)
+        return normalize_moved(queries, queries + np.where(some[:, None], weights, 0.0) * anchor, some)

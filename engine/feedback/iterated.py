@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..errors import ParameterError
 from ..vectors.vectors import Floats
 from .centroid import SoftCentroid
-from .fields import feedback, flag, whole
+from .fields import check_whole, feedback, flag
 from .pool import Feedback, Pool, next_pool
 
 _ONE = SoftCentroid()
@@ -32,9 +32,9 @@ class Iterated(Feedback):
 
     def __post_init__(self) -> None:
         feedback(self.name, "of", self.of)
-        whole(self.name, "rounds", self.rounds)
+        check_whole(self.name, "rounds", self.rounds)
         flag(self.name, "fresh", self.fresh)
-        whole(self.name, "rescored", self.rescored, least=self.of.depth)
+        check_whole(self.name, "rescored", self.rescored, least=self.of.depth)
         if self.rounds > 1 and self.of.needs_sentences and not self.fresh:
             raise ParameterError(
                 f"feedback {self.name!r}: {self.of.name!r} reads sentences of the first hits, which rescored hits do "

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from ..vectors.vectors import Floats, Halves, Integers, normalized
+from ..vectors.vectors import Floats, Halves, Integers, normalize
 
 Flags = npt.NDArray[np.bool_]
 
@@ -44,13 +44,13 @@ class Pool:
     """[B, d] other query vectors -> the pool of a search with them. They are in half precision already: taken as they
     are, not rounded again."""
 
-    def listed(self, k: int) -> Flags:
+    def mask_listed(self, k: int) -> Flags:
         """[B, min(k, P)] whether a query has that many hits."""
         return np.arange(min(k, self.vectors.shape[1])) < self.counts[:, None]
 
     def cosines(self, k: int) -> Floats:
         """[B, min(k, P)] of the first k hits, 0 where there is none."""
-        return np.where(self.listed(k), self.similarities[:, :k], 0.0)
+        return np.where(self.mask_listed(k), self.similarities[:, :k], 0.0)
 
 
 @runtime_checkable
@@ -58,7 +58,7 @@ class Feedback(Protocol):
     """A frozen dataclass whose fields are JSON values (or feedback); calling it moves a batch's query vectors.
 
     ``queries`` [B, d] float64 are at length 1, in half precision; what is returned is at length 1, and not yet
-    `rounded`. A query without hits, or whose moved vector would have no direction, keeps its own, bit for bit.
+    `round_moved`. A query without hits, or whose moved vector would have no direction, keeps its own, bit for bit.
     """
 
     name: ClassVar[str]
@@ -84,7 +84,7 @@ class Feedback(Protocol):
         raise NotImplementedError
 
 
-def each(function: Callable[[float], float], values: Floats) -> Floats:
+def apply_each(function: Callable[[float], float], values: Floats) -> Floats:
     """`function` of each number by itself: numpy's own loops may round an array's end otherwise than its middle."""
     return np.array([function(value) for value in values.ravel().tolist()], dtype=np.float64).reshape(values.shape)
 
@@ -118,16 +118,16 @@ def lengths(vectors: Floats) -> Floats:
     return np.asarray(np.sqrt((rows * rows).sum(axis=1)))
 
 
-def moved(queries: Floats, sums: Floats, where: Flags) -> Floats:
+def normalize_moved(queries: Floats, sums: Floats, where: Flags) -> Floats:
     """[B, d] `sums` at length 1; the query's own vector where not `where`, or where the sum has no direction."""
     long = lengths(sums)
     keep = where & (long > SHORTEST)
     return np.where(keep[:, None], sums / np.where(keep, long, 1.0)[:, None], queries)
 
 
-def interpolated(queries: Floats, anchors: Floats, alpha: float, where: Flags) -> Floats:
-    """``norm((1 - alpha) q + alpha anchor)``, as `moved`."""
-    return moved(queries, (1.0 - alpha) * queries + alpha * anchors, where)
+def interpolate(queries: Floats, anchors: Floats, alpha: float, where: Flags) -> Floats:
+    """``norm((1 - alpha) q + alpha anchor)``, as `normalize_moved`."""
+    return normalize_moved(queries, (1.0 - alpha) * queries + alpha * anchors, where)
 
 
 def sentences_of(name: str, pool: Pool, n: int) -> Floats:
@@ -138,30 +138,30 @@ def sentences_of(name: str, pool: Pool, n: int) -> Floats:
     return pool.first_sentences(n) if n else np.zeros((len(pool.counts), 0, pool.vectors.shape[2]))
 
 
-def rounded(queries: Floats, found: Floats) -> Floats:
+def round_moved(queries: Floats, found: Floats) -> Floats:
     """[B, d] the moved vectors as the engine rounds queries; a query that was not moved has its own bits.
 
     (Normalising what is rounded already may change the last bit, and with it the scores of a query left alone.)
     """
     same = (queries == found).all(axis=1)
-    return np.where(same[:, None], queries, normalized(found).astype(np.float64))
+    return np.where(same[:, None], queries, normalize(found).astype(np.float64))
 
 
 def next_pool(name: str, pool: Pool, queries: Floats, found: Floats, fresh: bool, rescored: int) -> tuple[Floats, Pool]:
-    """(the moved queries [B, d], `rounded`; their pool): searched anew, or the first hits rescored.
+    """(the moved queries [B, d], `round_moved`; their pool): searched anew, or the first hits rescored.
 
     Vectors in half precision have exact cosines, so a rescored hit scores just what a search would give it. The first
     `rescored` hits are ordered anew by cosine alone; equal ones keep their order. Raises `ParameterError` for a fresh
     search from a pool that cannot search.
     """
-    asked = rounded(queries, found)
+    asked = round_moved(queries, found)
     if fresh:
         if pool.again is None:
             raise ParameterError(
                 f"feedback {name!r} with fresh=True searches again; this pool cannot (use fresh=False)"
             )
         return asked, pool.again(asked)
-    vectors, listed = pool.vectors[:, :rescored], pool.listed(rescored)
+    vectors, listed = pool.vectors[:, :rescored], pool.mask_listed(rescored)
     similarities = np.einsum("bpd,bd->bp", vectors.astype(np.float64), asked)
     order = np.argsort(np.where(listed, -similarities, np.inf), axis=1, kind="stable")
     similarities = np.take_along_axis(np.where(listed, similarities, -np.inf), order, axis=1)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..vectors.vectors import Floats
-from .fields import above, whole, within
-from .pool import Feedback, Pool, moved, weighted_mean
+from .fields import check_above, check_whole, check_within
+from .pool import Feedback, Pool, normalize_moved, weighted_mean
 
 KS = (2, 3, 5, 10)
 BETAS = (0.1, 0.3, 0.5, 0.7)
@@ -28,16 +28,16 @@ class Rocchio(Feedback):
     beta: float = 0.5
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k)
-        above(self.name, "beta", self.beta, 0.0)
+        check_whole(self.name, "k", self.k)
+        check_above(self.name, "beta", self.beta, 0.0)
 
     @property
     def depth(self) -> int:
         return self.k
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        mean, some = weighted_mean(pool.listed(self.k).astype(float), pool.vectors)
-        return moved(queries, queries + self.beta * mean, some)
+        mean, some = weighted_mean(pool.mask_listed(self.k).astype(float), pool.vectors)
+        return normalize_moved(queries, queries + self.beta * mean, some)
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class RocchioFloor(Feedback):
     floor: float = 0.75
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k)
-        above(self.name, "beta", self.beta, 0.0)
-        within(self.name, "floor", self.floor, -1.0, 1.0)
+        check_whole(self.name, "k", self.k)
+        check_above(self.name, "beta", self.beta, 0.0)
+        check_within(self.name, "floor", self.floor, -1.0, 1.0)
 
     @property
     def depth(self) -> int:
         return self.k
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        kept = pool.listed(self.k) & (pool.similarities[:, : self.k] >= self.floor)
+        kept = pool.mask_listed(self.k) & (pool.similarities[:, : self.k] >= self.floor)
         mean, some = weighted_mean(kept.astype(float), pool.vectors)
-        return moved(queries, queries + self.beta * mean, some)
+        return normalize_moved(queries, queries + self.beta * mean, some)

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..vectors.vectors import Floats
-from .amp import boosted, gaps
+from .amp import boost, gaps
 from .centroid import SoftCentroid
-from .fields import feedback, flag, whole, within
+from .fields import check_whole, check_within, feedback, flag
 from .first_sentence import SentenceAmp
 from .iterated import Iterated
 from .pool import Feedback, Pool
@@ -104,10 +104,10 @@ class AdaptiveSoftCentroid(Feedback):
     rescored: int = 100
 
     def __post_init__(self) -> None:
-        whole(self.name, "k", self.k, least=2)
-        whole(self.name, "medium_chars", self.medium_chars, least=0)
-        whole(self.name, "long_chars", self.long_chars, least=self.medium_chars)
-        within(self.name, "gap", self.gap, 0.0, 2.0)
+        check_whole(self.name, "k", self.k, least=2)
+        check_whole(self.name, "medium_chars", self.medium_chars, least=0)
+        check_whole(self.name, "long_chars", self.long_chars, least=self.medium_chars)
+        check_within(self.name, "gap", self.gap, 0.0, 2.0)
         flag(self.name, "fresh", self.fresh)
         try:
             self._twice()
@@ -132,7 +132,7 @@ class AdaptiveSoftCentroid(Feedback):
         sure = ~long & (sizes > self.medium_chars) & (gaps(pool, self.k) > self.gap)
         found = self._once()(queries, pool)
         if sure.any():
-            found = np.where(sure[:, None], boosted(found, pool, self.k), found)
+            found = np.where(sure[:, None], boost(found, pool, self.k), found)
         if long.any():
             found = np.where(long[:, None], SentenceAmp()(self._twice()(queries, pool), pool), found)
         return found

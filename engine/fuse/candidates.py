@@ -162,14 +162,14 @@ def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple
     scores = np.full((len(candidates), width), -np.inf)
     documents = np.full((len(candidates), width), -1, dtype=np.int64)
     places = np.full((len(candidates), width), -1, dtype=np.int64)
-    ranks = ranks_of(fused.scores, _promising(fused, candidates, width), candidates.offsets)
+    ranks = ranks_of(fused.scores, _mask_promising(fused, candidates, width), candidates.offsets)
     chosen = np.flatnonzero((ranks > 0) & (ranks <= np.minimum(k, width)[candidates.owners]))
     at = candidates.owners[chosen], ranks[chosen] - 1
     scores[at], documents[at], places[at] = fused.scores[chosen], candidates.documents[chosen], chosen
     return scores, documents, places
 
 
-def _promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
+def _mask_promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
     """Those kept that may be among the `width` best of their query: a partition costs a tenth of a sort."""
     counts = np.diff(candidates.offsets)
     longest = int(counts.max(initial=0))
@@ -179,5 +179,5 @@ def _promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
     held = np.arange(longest) < counts[:, None]
     keys = np.full(held.shape, np.inf)
     keys[held] = np.where(fused.kept, -fused.scores, np.inf)
-    floors = np.partition(keys, width - 1, axis=1)[:, width - 1]
-    return fused.kept & (-fused.scores <= floors[candidates.owners])
+    thresholds = np.partition(keys, width - 1, axis=1)[:, width - 1]
+    return fused.kept & (-fused.scores <= thresholds[candidates.owners])

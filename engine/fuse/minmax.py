@@ -43,15 +43,15 @@ class MinMax:
     def __call__(self, candidates: Candidates) -> Fused:
         check_channels(self, candidates.channels)
         first, second = candidates.channels[self.first], candidates.channels[self.second]
-        plain = _stretched(second, candidates) if self.normalize_dense else second.scores
+        plain = _stretch(second, candidates) if self.normalize_dense else second.scores
         shares = {
-            self.first: self.weight * _stretched(first, candidates),
+            self.first: self.weight * _stretch(first, candidates),
             self.second: (1.0 - self.weight) * plain,
         }
         return Fused.of(shares, first.listed | second.listed)
 
 
-def _stretched(channel: Channel, candidates: Candidates) -> Floats:
+def _stretch(channel: Channel, candidates: Candidates) -> Floats:
     low, high = candidates.extremes(channel.scores, channel.scored)
     span = high - low
     above = channel.scores - low[candidates.owners]

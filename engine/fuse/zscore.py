@@ -46,13 +46,13 @@ class ZScore:
         check_channels(self, candidates.channels)
         first, second = candidates.channels[self.first], candidates.channels[self.second]
         shares = {
-            self.first: self.alpha * _standardized(first, candidates),
-            self.second: (1.0 - self.alpha) * _standardized(second, candidates),
+            self.first: self.alpha * _standardize(first, candidates),
+            self.second: (1.0 - self.alpha) * _standardize(second, candidates),
         }
         return Fused.of(shares, first.listed | second.listed)
 
 
-def _standardized(channel: Channel, candidates: Candidates) -> Floats:
+def _standardize(channel: Channel, candidates: Candidates) -> Floats:
     """[candidates] z, the query's lowest where not scored."""
     owners, scored = candidates.owners, channel.scored
     counts = np.maximum(candidates.sums(scored), 1.0)

@@ -12,22 +12,22 @@ import numpy.typing as npt
 from ..arrays import offsets_of, ranges
 from ..backends.choose import Backend
 from ..errors import QueryError
-from ..feedback.pool import Pool, rounded
+from ..feedback.pool import Pool, round_moved
 from ..fuse.candidates import Candidates, Channel, Fused, best
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..search.batch import Batch
-from ..search.events import passing
+from ..search.events import mask_of
 from ..search.explain import explainer_of
-from ..search.lexical import Listed, listed
+from ..search.lexical import RetrieverResults, search_lists
 from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
 from .sources import Sources, query_vectors, query_weights
-from .strategy import Channel as AnyChannel
+from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-Found = tuple[Floats, Integers]
+ChannelResults = tuple[Floats, Integers]
 """What a channel lists: scores and documents [B, width], padding -1; NaN where a score is still to be asked for."""
 
 
@@ -96,7 +96,7 @@ class Group:
         )
 
 
-class Gathering:
+class EvidenceCollector:
     """The evidence of one batch under one strategy."""
 
     def __init__(
@@ -107,9 +107,9 @@ class Gathering:
         strategy: Strategy,
         options: SearchOptions,
         *,
-        of: Gathering | None = None,
+        of: EvidenceCollector | None = None,
     ) -> None:
-        """`of` is the gathering that this one is a part of: it has the depths and the vectors, and counts the time."""
+        """`of` is the collector that this one is a part of: it has the depths and the vectors, and counts the time."""
         self.batch = batch
         self.backend = backend
         self.sources = sources
@@ -118,7 +118,7 @@ class Gathering:
         self.options = replace(options, timing=False)
         self.of = of
         self.phases: Phases = Phases() if of is None else of.phases
-        self.lists: dict[str, Listed] = {}
+        self.lists: dict[str, RetrieverResults] = {}
 
     @property
     def served(self) -> str:
@@ -133,13 +133,13 @@ class Gathering:
         rows: dict[tuple[str, CompiledFilter, float, float], list[int]] = {}
         for row in self.batch.rows:
             asked = self.batch.asked[row]
-            rows.setdefault((asked.query.namespace, asked.accepted, asked.limits.since, asked.limits.until), []).append(
-                row
-            )
+            rows.setdefault(
+                (asked.query.namespace, asked.accepted, asked.settings.since, asked.settings.until), []
+            ).append(row)
         found = []
         for (namespace, accepted, since, until), own in rows.items():
             snapshot = self.batch.snapshots[namespace]
-            masks = [passing(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
+            masks = [mask_of(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
             found.append(Group(np.array(own, dtype=np.int64), snapshot, tuple(masks)))
         return found
 
@@ -178,11 +178,11 @@ class Gathering:
         with self.phases("encode"):
             return query_weights(self.batch, self.sources)
 
-    def listing(self, channel: Lexical | Learned) -> Listed:
+    def search_postings(self, channel: Lexical | Learned) -> RetrieverResults:
         """The lists of a channel over postings."""
         if channel.name not in self.lists:
             with self.phases(channel.name):
-                found = listed(
+                found = search_lists(
                     self.batch,
                     self.backend,
                     self.depths,
@@ -195,13 +195,13 @@ class Gathering:
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
         """What explains a record's BM25 score for the queries that a row answers; None where BM25 was not asked."""
-        return explainer_of(self.batch, self.listing(channel).plans)
+        return explainer_of(self.batch, self.search_postings(channel).plans)
 
     def decisions(self) -> dict[int, Decision] | None:
         """What was decided for each row; None where nothing is."""
         return None
 
-    def nearest(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
+    def search_dense(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
         """What a dense channel lists for these query vectors: (scores, documents) [B, width], padding -1.
 
         NaN where a score is still to be asked for.
@@ -256,18 +256,20 @@ class Gathering:
         """All channels' lists together; `vectors` are the dense channels' query vectors if not the queries' own."""
         if vectors is None and self.strategy.dense:
             vectors = self.vectors[0]
-        return self.joined({channel.name: self.found(channel, vectors) for channel in self.strategy.channels}, vectors)
+        return self.join_lists(
+            {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}, vectors
+        )
 
-    def found(self, channel: AnyChannel, vectors: Halves | None) -> Found:
+    def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
         """What a channel lists of each row."""
         if isinstance(channel, Dense):
             assert vectors is not None
-            return self.nearest(channel, vectors)
+            return self.search_dense(channel, vectors)
         assert isinstance(channel, (Lexical, Learned))
-        listing = self.listing(channel)
+        listing = self.search_postings(channel)
         return listing.scores, listing.documents
 
-    def joined(self, lists: Mapping[str, Found], vectors: Halves | None) -> Candidates:
+    def join_lists(self, lists: Mapping[str, ChannelResults], vectors: Halves | None) -> Candidates:
         """These lists as candidates, each with what every channel says of it."""
         with self.phases("fuse"):
             keys = [_keys(documents) for _, documents in lists.values()]
@@ -284,11 +286,11 @@ class Gathering:
             named[place] = True
             scores = np.zeros(len(every))
             scores[place] = own[numbers >= 0]
-            channels[channel.name] = self.said(channel, scores, named, offsets, documents, vectors)
+            channels[channel.name] = self.score_channel(channel, scores, named, offsets, documents, vectors)
         with self.phases("fuse"):
-            return self._described(offsets, documents, channels)
+            return self._make_candidates(offsets, documents, channels)
 
-    def said(
+    def score_channel(
         self,
         channel: AnyChannel,
         scores: Floats,
@@ -310,7 +312,7 @@ class Gathering:
         with self.phases("fuse"):
             return Channel.of(scores, scored, scored if self.strategy.complete else named & scored, offsets)
 
-    def _described(self, offsets: Integers, documents: Integers, channels: Mapping[str, Channel]) -> Candidates:
+    def _make_candidates(self, offsets: Integers, documents: Integers, channels: Mapping[str, Channel]) -> Candidates:
         times, importance = np.full(len(documents), np.nan), np.full(len(documents), np.nan)
         if self.strategy.aged:
             for group in self.groups:
@@ -322,7 +324,7 @@ class Gathering:
         return Candidates(offsets, documents, channels, np.array(now), times, importance, types)
 
     # Sources: E012.
-    def again(self, candidates: Candidates, vectors: Halves) -> Candidates:
+    def rescore(self, candidates: Candidates, vectors: Halves) -> Candidates:
         """The same candidates, scored for other query vectors."""
         channels = dict(candidates.channels)
         for channel in self.strategy.dense:
@@ -338,7 +340,7 @@ class Gathering:
             ((name, channel),) = candidates.channels.items()
             return Fused.of({name: channel.scores}, channel.listed)
 
-    def moved(self, candidates: Candidates, fused: Fused) -> Candidates:
+    def apply_feedback(self, candidates: Candidates, fused: Fused) -> Candidates:
         """The candidates after feedback: scored again for the vectors that the first of them gave."""
         feedback = self.strategy.feedback
         assert feedback is not None
@@ -349,8 +351,8 @@ class Gathering:
             pool = self._pool(candidates, fused, rows, own)
             new = feedback(own, pool)
             halves = vectors.copy()
-            halves[rows] = rounded(own, new).astype(np.float16)
-        return self.again(candidates, halves)
+            halves[rows] = round_moved(own, new).astype(np.float16)
+        return self.rescore(candidates, halves)
 
     def _pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
         """What the feedback reads of the best candidates of these rows that have a vector; `queries` are the rows'."""
@@ -411,7 +413,7 @@ class Gathering:
         candidates = self.candidates()
         fused = self.fuse(candidates)
         if self.strategy.feedback is not None and self.vectors[1].any():
-            candidates = self.moved(candidates, fused)
+            candidates = self.apply_feedback(candidates, fused)
             fused = self.fuse(candidates)
         return candidates, fused
 

@@ -9,27 +9,27 @@ import numpy as np
 from ..fuse.candidates import Candidates, Fused
 from ..records.explanation import ChannelShare, Explanation, FusedExplanation
 from ..search.explain import number_of, position_of
-from .evidence import Gathering
+from .evidence import EvidenceCollector
 from .strategy import Lexical
 
 
 def explain_hits(
-    gathering: Gathering, candidates: Candidates, fused: Fused, position: int, record_id: str
+    collector: EvidenceCollector, candidates: Candidates, fused: Fused, position: int, record_id: str
 ) -> FusedExplanation:
-    batch = gathering.batch
+    batch = collector.batch
     position = position_of(batch, position)
     row, document = batch.source[position], number_of(batch, position, record_id)
     lexical: Explanation | None = None
-    for own in gathering.strategy.channels:
+    for own in collector.strategy.channels:
         if isinstance(own, Lexical):
-            explain = gathering.explainer(own, row)
+            explain = collector.explainer(own, row)
             lexical = None if explain is None else explain(position, record_id)
-    name = gathering.strategy.name
-    found = explained(candidates, fused, row, document, query=position, id=record_id, strategy=name)
+    name = collector.strategy.name
+    found = explain_fused(candidates, fused, row, document, query=position, id=record_id, strategy=name)
     return replace(found, lexical=lexical)
 
 
-def explained(
+def explain_fused(
     candidates: Candidates, fused: Fused, row: int, document: int, *, query: int, id: str, strategy: str
 ) -> FusedExplanation:
     """What the channels say of a document for the candidates' query `row`."""

@@ -30,27 +30,27 @@ from ..recall.optimizer import NO_TIME, ONLY_TIME, Parsed, Route, Stats, content
 from ..recall.resolution import Mention, asks_many_hops, resolve, roots_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
-from ..records.filters import Comparison
+from ..records.filters import ColumnComparison
 from ..records.query import zone_of
 from ..search.explain import explainer_of
 from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..vectors.vectors import Halves
-from .evidence import NUMBER_BITS, Flags, Floats, Found, Gathering, Group, Integers
+from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Flags, Floats, Group, Integers
 from .sources import query_vectors
-from .strategy import Channel as AnyChannel
+from .strategy import AnyChannel as AnyChannel
 from .strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal
 
 MAX_HOPS = len(HOP_SCORES) - 1
 NO_NOW = "the query has no 'now' to read times by"
 
 
-class Recalling(Gathering):
-    """As `Gathering`, for channels beyond words and vectors, and an optimizer."""
+class RecallCollector(EvidenceCollector):
+    """As `EvidenceCollector`, for channels beyond words and vectors, and an optimizer."""
 
     def __init__(self, *given: Any, **how: Any) -> None:
         super().__init__(*given, **how)
-        self._passes: dict[str, list[Gathering]] = {}
+        self._passes: dict[str, list[EvidenceCollector]] = {}
         """What searched for a channel, in order: the hinted types, then all of them for those found wanting."""
         self._widened: set[int] = set()
         self._far: dict[str, Integers] = {}
@@ -165,13 +165,13 @@ class Recalling(Gathering):
             # Not an error where the engine holds no vectors: the optimizer said so.
             return np.zeros((len(self.batch), 1), dtype=np.float16), np.zeros(len(self.batch), dtype=np.bool_)
         with self.phases("encode"):
-            return query_vectors(self.batch.only(rows), self.sources)
+            return query_vectors(self.batch.limit_to(rows), self.sources)
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:
         if vectors is None and self.strategy.dense:
             vectors = self.vectors[0]
         self._passes.clear()
-        lists = {channel.name: self.found(channel, vectors) for channel in self.strategy.channels}
+        lists = {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}
         searched = [own for own in self.strategy.channels if isinstance(own, _SEARCHED)]
         asked = {row for own in searched for row in self._running(own.name)}
         narrow = {row for row, route in self.routes.items() if route.hints and row in asked}
@@ -183,41 +183,43 @@ class Recalling(Gathering):
             self._widened = set(rows[np.array(counts) < below].tolist())
         if self._widened:
             for channel in searched:
-                again = self._searched(channel, self._widened & self._running(channel.name), vectors, hinted=False)
-                lists[channel.name] = _replaced(lists[channel.name], again, sorted(self._widened))
-        return self.joined(lists, vectors)
+                again = self._search_rows(channel, self._widened & self._running(channel.name), vectors, hinted=False)
+                lists[channel.name] = _replace_rows(lists[channel.name], again, sorted(self._widened))
+        return self.join_lists(lists, vectors)
 
-    def found(self, channel: AnyChannel, vectors: Halves | None) -> Found:
+    def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
         if isinstance(channel, _SEARCHED):
-            return self._searched(channel, self._running(channel.name), vectors, hinted=True)
+            return self._search_rows(channel, self._running(channel.name), vectors, hinted=True)
         with self.phases(channel.name):
             if isinstance(channel, Graph):
-                return self._related(channel)
+                return self._search_graph(channel)
             if isinstance(channel, Temporal):
-                return self._within(channel)
+                return self._search_window(channel)
             assert isinstance(channel, Conversation)
-            return self._conversed(channel)
+            return self._search_conversation(channel)
 
-    def _searched(self, channel: AnyChannel, rows: set[int], vectors: Halves | None, *, hinted: bool) -> Found:
+    def _search_rows(
+        self, channel: AnyChannel, rows: set[int], vectors: Halves | None, *, hinted: bool
+    ) -> ChannelResults:
         """What a channel of words or vectors finds for some rows, among the types that they hint at or among all."""
         changed = {}
         if hinted:
             for row in rows:
                 if hints := self.routes[row].hints:
-                    changed[row] = self.batch.narrowed(row, Comparison("type", "in", hints))
-        batch = self.batch.only(rows, changed)
-        part = Gathering(batch, self.backend, self.sources, self.strategy, self.options, of=self)
+                    changed[row] = self.batch.narrow(row, ColumnComparison("type", "in", hints))
+        batch = self.batch.limit_to(rows, changed)
+        part = EvidenceCollector(batch, self.backend, self.sources, self.strategy, self.options, of=self)
         self._passes.setdefault(channel.name, []).append(part)
-        return part.found(channel, vectors)
+        return part.search_channel(channel, vectors)
 
-    def _nothing(self) -> Found:
+    def _make_padding(self) -> ChannelResults:
         """Lists as deep as any row's, all padding."""
         shape = len(self.batch), max(self.depths.values(), default=0)
         return np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
 
-    def _related(self, channel: Graph) -> Found:
+    def _search_graph(self, channel: Graph) -> ChannelResults:
         """The memories around each row's entities, best first."""
-        scores, documents = self._nothing()
+        scores, documents = self._make_padding()
         running = self._running(channel.name)
         far = [np.zeros(0, dtype=np.int64)]
         for group in self.groups:
@@ -244,9 +246,9 @@ class Recalling(Gathering):
         self._far[channel.name] = np.sort(np.concatenate(far))
         return scores, documents
 
-    def _within(self, channel: Temporal) -> Found:
+    def _search_window(self, channel: Temporal) -> ChannelResults:
         """The events in each row's window: the first by document where they tie, else the latest."""
-        scores, documents = self._nothing()
+        scores, documents = self._make_padding()
         running = self._running(channel.name)
         for group, every, moments_of in self._events:
             order = np.argsort(moments_of, kind="stable")
@@ -280,9 +282,9 @@ class Recalling(Gathering):
             times.append(segment.times[positions])
         return np.concatenate(numbers), np.concatenate(times)
 
-    def _conversed(self, channel: Conversation) -> Found:
+    def _search_conversation(self, channel: Conversation) -> ChannelResults:
         """The newest turns by their rank for each row."""
-        scores, documents = self._nothing()
+        scores, documents = self._make_padding()
         running = self._running(channel.name)
         memory = self.batch.memory
         for group in self.groups:
@@ -290,7 +292,7 @@ class Recalling(Gathering):
             if not rows:
                 continue
             asked = self.batch.asked[rows[0]]
-            chosen = asked.accepted, asked.limits.since, asked.limits.until
+            chosen = asked.accepted, asked.settings.since, asked.settings.until
             graph = self.sources.graphs.conversation(memory, group.snapshot, group.passing, chosen, channel.ranking)
             seeds = seeds_of(graph, [analyse(memory, self.batch.queries[row]) for row in rows])
             for row, ranks in zip(rows, rank(graph, seeds), strict=True):
@@ -299,7 +301,7 @@ class Recalling(Gathering):
                 scores[row, : len(best)], documents[row, : len(best)] = ranks[best], graph.documents[best]
         return scores, documents
 
-    def said(
+    def score_channel(
         self,
         channel: AnyChannel,
         scores: Floats,
@@ -313,13 +315,13 @@ class Recalling(Gathering):
             weights = np.where(np.isin(keys, self._far[channel.name]), MULTI_HOP_WEIGHT, GRAPH_WEIGHT)
             return Channel.of(scores, named, named, offsets, weights)
         if isinstance(channel, Temporal):
-            return self._timed(channel, scores, named, offsets, documents)
+            return self._score_window(channel, scores, named, offsets, documents)
         if isinstance(channel, Conversation):
             return Channel.of(scores, named, named, offsets)
-        return super().said(channel, scores, named, offsets, documents, vectors)
+        return super().score_channel(channel, scores, named, offsets, documents, vectors)
 
     # Sources: B035.
-    def _timed(
+    def _score_window(
         self, channel: Temporal, scores: Floats, named: Flags, offsets: Integers, documents: Integers
     ) -> Channel:
         """Where all in a window tie, every candidate in it counts, whichever channel named it."""
@@ -345,7 +347,7 @@ class Recalling(Gathering):
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
         for part in reversed(self._passes[channel.name]):
             if row in part.batch.rows:
-                return explainer_of(part.batch, part.listing(channel).plans)
+                return explainer_of(part.batch, part.search_postings(channel).plans)
         return None
 
     def costs(self) -> dict[int, float]:
@@ -384,7 +386,7 @@ _SEARCHED = (Lexical, Learned, Dense)
 """Channels that search among the types that a query hints at (B042)."""
 
 
-def _replaced(before: Found, after: Found, rows: list[int]) -> Found:
+def _replace_rows(before: ChannelResults, after: ChannelResults, rows: list[int]) -> ChannelResults:
     """The lists with those of some rows taken from others."""
     width = max(before[0].shape[1], after[0].shape[1])
     made = []

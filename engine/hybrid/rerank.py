@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     pass
 
 
-def reranked(
+def rerank_hits(
     hits: Hits,
     batch: Batch,
     sources: Sources,

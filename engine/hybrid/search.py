@@ -25,59 +25,63 @@ from ..fuse.candidates import Candidates, best
 from ..records.decision import Decision
 from ..records.hits import Hits
 from ..search.batch import Batch
-from ..search.lexical import spread
+from ..search.lexical import expand_duplicates
 from ..search.options import SearchOptions
-from .evidence import Evidence, Gathering, Integers
+from .evidence import Evidence, EvidenceCollector, Integers
 from .explain import explain_hits
-from .rerank import reranked
+from .rerank import rerank_hits
 from .sources import Sources
 from .strategy import Strategy
 
 
-def gathering_of(
+def make_collector(
     batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
-) -> Gathering:
+) -> EvidenceCollector:
     """What gathers a strategy's evidence."""
     if not strategy.recalls:
-        return Gathering(batch, backend, sources, strategy, options)
-    # Not above: it is a `Gathering`.
-    from .recall import Recalling
+        return EvidenceCollector(batch, backend, sources, strategy, options)
+    # Not above: it is a `EvidenceCollector`.
+    from .recall import RecallCollector
 
-    return Recalling(batch, backend, sources, strategy, options)
+    return RecallCollector(batch, backend, sources, strategy, options)
 
 
 def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions) -> Hits:
     """The hits of a batch by a strategy. The batch is one that was prepared with the strategy's `aged`."""
-    gathering = gathering_of(batch, backend, sources, strategy, options)
-    candidates, fused = gathering.evidence()
-    with gathering.phases("fuse"):
+    collector = make_collector(batch, backend, sources, strategy, options)
+    candidates, fused = collector.evidence()
+    with collector.phases("fuse"):
         wanted = np.array([asked.k for asked in batch.asked], dtype=np.int64)
         scores, documents, _ = best(fused, candidates, wanted, batch.width)
-    scores, documents, counts = spread(batch, scores, documents, (documents >= 0).sum(axis=1).astype(np.int32))
+    scores, documents, counts = expand_duplicates(
+        batch, scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
+    )
     hits = Hits(
         scores,
         documents,
         counts,
         batch.queries,
-        gathering.served,
+        collector.served,
         batch.resolver(),
-        partial(explain_hits, gathering, candidates, fused),
+        partial(explain_hits, collector, candidates, fused),
         source=batch.source,
     )
     if options.reranker is not None:
-        with gathering.phases("rerank"):
-            vectors = gathering.vectors if strategy.dense else None
-            hits = reranked(hits, batch, sources, options.reranker, options.rerank_depth, vectors)
-    decided = gathering.decisions()
+        with collector.phases("rerank"):
+            vectors = collector.vectors if strategy.dense else None
+            hits = rerank_hits(hits, batch, sources, options.reranker, options.rerank_depth, vectors)
+    decided = collector.decisions()
     if decided is not None:
         plain = Decision(strategy.name)
         hits = replace(hits, decisions=tuple(decided.get(row, plain) for row in batch.source))
-    return replace(hits, timing=gathering.phases.milliseconds) if options.timing else hits
+    return replace(hits, timing=collector.phases.milliseconds) if options.timing else hits
 
 
-def gather(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions) -> Evidence:
+def collect_evidence(
+    batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
+) -> Evidence:
     """As `Engine.candidates`: the evidence of each query, and what turns its documents into ids."""
-    candidates = gathering_of(batch, backend, sources, strategy, options).candidates()
+    candidates = make_collector(batch, backend, sources, strategy, options).candidates()
     # Equal queries are worked out once: each gets the candidates of the row that holds its answer.
     source = np.array(batch.source, dtype=np.int64)
     counts = np.diff(candidates.offsets)[source]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..encoders.embed import checked_terms
-from ..encoders.encoder import Encoder, checked
+from ..encoders.encoder import Encoder, check_rows
 from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, ModelMismatchError, QueryError
 from ..recall.graphs import Graphs
@@ -54,7 +54,7 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     texts = _texts_of(batch, [row for row in batch.rows if not has[row]])
     if texts:
         assert sources.encoder is not None
-        encoded = unit_rows(checked(sources.encoder.queries(list(texts)), list(texts), sources.encoder))
+        encoded = unit_rows(check_rows(sources.encoder.queries(list(texts)), list(texts), sources.encoder))
         for vector, rows in zip(encoded, texts.values(), strict=True):
             vectors[rows], has[rows] = vector, True
     return vectors, has

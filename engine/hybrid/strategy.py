@@ -123,9 +123,9 @@ class Conversation:
             raise ParameterError(f"a conversation channel's ranking must be a PageRank, not {self.ranking!r}")
 
 
-Channel = Lexical | Dense | Learned | Graph | Temporal | Conversation
+AnyChannel = Lexical | Dense | Learned | Graph | Temporal | Conversation
 
-_KINDS: dict[str, type[Channel]] = {
+_KINDS: dict[str, type[AnyChannel]] = {
     "lexical": Lexical,
     "dense": Dense,
     "learned": Learned,
@@ -150,7 +150,7 @@ class Strategy:
     """
 
     name: str
-    channels: tuple[Channel, ...] = (Lexical(),)
+    channels: tuple[AnyChannel, ...] = (Lexical(),)
     fusion: Fusion | None = None
     feedback: Feedback | None = None
     depth: int | None = DEPTH
@@ -279,18 +279,18 @@ class Strategy:
         return replace(self, depth=None, complete=complete)
 
 
-def _shown(channel: Channel) -> str:
+def _shown(channel: AnyChannel) -> str:
     if not isinstance(channel, Dense):
         return channel.name
     return f"{channel.name} ({channel.interaction}{'' if channel.mode == 'exact' else ', ' + channel.mode})"
 
 
-def _channel_to_dict(channel: Channel) -> dict[str, Any]:
+def _channel_to_dict(channel: AnyChannel) -> dict[str, Any]:
     kind = next(kind for kind, own in _KINDS.items() if isinstance(channel, own))
     return {"kind": kind, **asdict(channel)}
 
 
-def _channel_of(value: Any) -> Channel:
+def _channel_of(value: Any) -> AnyChannel:
     if isinstance(value, _CHANNELS):
         return value
     if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
@@ -300,7 +300,7 @@ def _channel_of(value: Any) -> Channel:
         for key, own in value.items()
         if key != "kind"
     }
-    made: Channel = _made(_KINDS[value["kind"]], f"channel {value!r}", given)
+    made: AnyChannel = _made(_KINDS[value["kind"]], f"channel {value!r}", given)
     return made
 
 

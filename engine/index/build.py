@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..records.entities import terms_of
 from ..records.record import Record
-from ..text.vocabulary import Encoder, Vocabulary
+from ..text.vocabulary import TermIndexer, Vocabulary
 from ..vectors.vectors import Vectors
 from .columns import Columns, Ids, Schema
 from .postings import sort_tokens
@@ -19,7 +19,7 @@ from .segment import Segment, nested_segment
 
 def build_segment(
     records: Sequence[Record],
-    encoder: Encoder,
+    encoder: TermIndexer,
     fields: Sequence[str],
     schema: Schema,
     values: Mapping[str, Vocabulary],

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import DuplicateIdError
 from ..records.record import Record
-from ..text.vocabulary import Encoder, Vocabulary
+from ..text.vocabulary import TermIndexer, Vocabulary
 from ..vectors.vectors import Vectors
 from .build import entities_of, learned_of, texts_of, vectors_of
 from .columns import Columns, Ids, Schema, Strings, hashes_of
@@ -56,7 +56,7 @@ class Bulk:
     namespace: str
     before: Snapshot
     fields: Sequence[str]
-    encoder: Encoder
+    indexer: TermIndexer
     schema: Schema
     values: dict[str, Vocabulary]
     weight_terms: Vocabulary
@@ -127,7 +127,7 @@ class Bulk:
             self._size + chunk.size > self.limit or closes(self._span, chunk.span, self.window, self._size)
         ):
             self._close()
-        tokens = [self.encoder.encode_documents(own, threads=self.threads) for own in texts]
+        tokens = [self.indexer.encode_documents(own, threads=self.threads) for own in texts]
         chunk.part = Part.of(sort_tokens(tokens, chunk.size, bulk=True))
         self._open.append(chunk)
         self._size += chunk.size
@@ -146,7 +146,7 @@ class Bulk:
         strings, hashes = [chunk.strings for chunk in chunks], [chunk.hashes for chunk in chunks]
         for chunk in chunks:
             del chunk.strings, chunk.hashes
-        ids = Ids.joined(strings, hashes)
+        ids = Ids.join(strings, hashes)
         columns = Columns.concatenate([chunk.columns for chunk in chunks])
         nested: dict[str, Any] = {
             name: Segment(

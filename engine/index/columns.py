@@ -126,10 +126,10 @@ class Ids:
             hashes = np.empty_like(column.hashes)
             hashes[column.order] = column.hashes
             in_place.append(hashes)
-        return cls.joined([column.strings for column in columns], in_place)
+        return cls.join([column.strings for column in columns], in_place)
 
     @classmethod
-    def joined(cls, strings: list[Strings], hashes: list[npt.NDArray[np.uint64]]) -> Ids:
+    def join(cls, strings: list[Strings], hashes: list[npt.NDArray[np.uint64]]) -> Ids:
         """These ids, one part after another, with their hashes in the same order. Empties both lists as it goes, so
         that the parts need not stand beside the whole.
         """

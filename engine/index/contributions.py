@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..arrays import ranges
 from .bm25 import BM25, FloatArray, Statistics
 from .segment import Segment
-from .upper_bounds import DRIFT, Peaks
+from .upper_bounds import DRIFT, UpperBounds
 
 # A tile is 2**TILE_BITS neighbouring documents. On SGD (463,284 turns, k 10) tiles of 64, 256 and 1,024 documents
 # leave 21, 47 and 68 % of the postings to score.
@@ -46,20 +46,20 @@ class Contributions:
 
     @cached_property
     def saturated(self) -> FloatArray:
-        """[kinds] what a posting of each kind contributes, but for the idf: see `BM25.saturated`."""
-        norms = self._bm25.norms(self._segment.kind_lengths, self._statistics)
-        return self._bm25.saturated(self._segment.kind_frequencies, norms)
+        """[impact_classes] what a posting of each impact class contributes, but for the idf: see `BM25.saturated`."""
+        norms = self._bm25.norms(self._segment.class_lengths, self._statistics)
+        return self._bm25.saturated(self._segment.class_frequencies, norms)
 
     @cached_property
-    def peaks(self) -> tuple[Peaks, float, float]:
+    def upper_bounds(self) -> tuple[UpperBounds, float, float]:
         """Of the segment's lists, and the (least, largest) factor by which contributions differ from them here."""
-        for peaks in self._segment.surveys[:]:
-            least, largest = peaks.factors(self.saturated)
+        for upper_bounds in self._segment.surveys[:]:
+            least, largest = upper_bounds.factors(self.saturated)
             if DRIFT * least > 1.0 and largest < DRIFT:
-                return peaks, least, largest
-        peaks = Peaks(len(self._segment.terms), self.saturated)
-        self._segment.surveys[:] = [peaks]
-        return peaks, *peaks.factors(self.saturated)
+                return upper_bounds, least, largest
+        upper_bounds = UpperBounds(len(self._segment.terms), self.saturated)
+        self._segment.surveys[:] = [upper_bounds]
+        return upper_bounds, *upper_bounds.factors(self.saturated)
 
     @cached_property
     def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:
@@ -117,7 +117,7 @@ class Contributions:
 
     def at(self, where: npt.NDArray[np.int64], idf: FloatArray) -> npt.NDArray[np.int64]:
         """The contributions of the postings at these places; `idf` [places] is that of each one's term."""
-        return self._bm25.quanta(self.saturated[self._segment.kinds[where]], idf)
+        return self._bm25.quanta(self.saturated[self._segment.impact_classes[where]], idf)
 
     def _derive(
         self,

@@ -23,7 +23,7 @@ PART_BITS = 16
 TICKS = 1 << PART_BITS
 """Ticks in a half-life. A factor is off by at most one: 1.1e-5 of itself."""
 MAX_HALF_LIVES = 900
-"""Older than this is as old as this: 2**-930, the least power of two that `decayed` needs, is a normal float64."""
+"""Older than this is as old as this: 2**-930, the least power of two that `decay` needs, is a normal float64."""
 FACTOR_BITS = 30
 
 Floats = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ def ticks_of(times: Floats, now: float | Floats, rate: float | Floats) -> npt.ND
         return np.where(age > 0.0, np.minimum(age, MAX_HALF_LIVES << PART_BITS), 0.0).astype(np.int64)
 
 
-def decayed(scores: npt.NDArray[np.int64], ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def decay(scores: npt.NDArray[np.int64], ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """What these scores, integers of at least 0, are worth at these ages; in quanta."""
     whole, part = ticks >> PART_BITS, ticks & TICKS - 1
     products = np.asarray(scores).astype(np.float64) * TABLE[part].astype(np.float64)
@@ -66,5 +66,5 @@ def decayed(scores: npt.NDArray[np.int64], ticks: npt.NDArray[np.int64]) -> npt.
 def decayed_bits(
     scores: npt.NDArray[np.int64], times: Floats, now: float | Floats, rate: float | Floats
 ) -> npt.NDArray[np.int64]:
-    """The bits of `decayed` as integers, in the same order."""
-    return decayed(scores, ticks_of(times, now, rate)).view(np.int64)
+    """The bits of `decay` as integers, in the same order."""
+    return decay(scores, ticks_of(times, now, rate)).view(np.int64)

@@ -9,8 +9,8 @@ Two documents and what they become::
     {"cat": 1.5, "dog": 0.25}       terms             [0 1]
     {"dog": 1.5}                    offsets           [0 1 3]
                                     documents         [0  0 1]
-                                    kinds             [1  0 1]      which distinct weight a posting has
-                                    kind_frequencies  [[256 1536]]  weight / DOCUMENT_STEP
+                                    impact_classes    [1  0 1]      which distinct weight a posting has
+                                    class_frequencies [[256 1536]]  weight / DOCUMENT_STEP
                                     lengths           [[0 0]]
 
 A weight w becomes ``round_half_even(w / step)`` and moves by at most half a step, so a score moves by at most
@@ -92,8 +92,8 @@ def build_learned(
             for place, term, weight in wrong
             if (found := fault(weight, MAX_DOCUMENT_WEIGHT))
         )
-    for kind in set(map(type, names)):
-        if not issubclass(kind, str):
+    for impact_class in set(map(type, names)):
+        if not issubclass(impact_class, str):
             place = next(place for place, name in enumerate(names) if not isinstance(name, str))
             raise RecordError(
                 f"a learned term must be a string, not {names[place]!r}", record_id=ids.strings[int(documents[place])]
@@ -113,8 +113,8 @@ def build_learned(
 
 def _impacts(weights: Sequence[float]) -> Integers | None:
     """`quantize` of documents' weights; None if one has a `fault`."""
-    kinds = set(map(type, weights))
-    if bool in kinds or not all(issubclass(kind, _NUMBERS) for kind in kinds):
+    impact_classes = set(map(type, weights))
+    if bool in impact_classes or not all(issubclass(impact_class, _NUMBERS) for impact_class in impact_classes):
         return None
     try:
         numbers = np.fromiter(weights, np.float64, len(weights))

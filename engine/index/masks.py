@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QueryError
-from ..records.filters import ORDERINGS, And, Comparison, Filter, Junction, Not, Scalar
+from ..records.filters import ORDERINGS, And, ColumnComparison, Filter, Junction, Not, Scalar
 
 if TYPE_CHECKING:
     from ..text.vocabulary import Vocabulary
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class CompiledFilter:
     """A filter in the codes of an engine's vocabularies: one canonical, hashable form."""
 
-    def passing(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [columns.size]: a new array."""
         raise NotImplementedError
 
@@ -34,7 +34,7 @@ class _Among(CompiledFilter):
     absent: bool  # no value is among them too
     inside: bool
 
-    def passing(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         if self.column in columns.categories:
             return self._categories(columns.categories[self.column])
         if self.column in columns.numbers:
@@ -84,7 +84,7 @@ class _Ordering(CompiledFilter):
     value: float
     inside: bool
 
-    def passing(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         if self.column not in columns.numbers:
             return np.full(columns.size, not self.inside, dtype=np.bool_)
         mask = _bool(ORDERINGS[self.operator](columns.numbers[self.column], self.value))
@@ -95,12 +95,12 @@ class _Ordering(CompiledFilter):
 class _All(CompiledFilter):
     parts: tuple[CompiledFilter, ...] = field(default=())
 
-    def passing(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         if not self.parts:
             return np.ones(columns.size, dtype=np.bool_)
-        mask = self.parts[0].passing(columns)
+        mask = self.parts[0].mask(columns)
         for part in self.parts[1:]:
-            mask &= part.passing(columns)
+            mask &= part.mask(columns)
         return mask
 
 
@@ -108,12 +108,12 @@ class _All(CompiledFilter):
 class _Any(CompiledFilter):
     parts: tuple[CompiledFilter, ...] = field(default=())
 
-    def passing(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         if not self.parts:
             return np.zeros(columns.size, dtype=np.bool_)
-        mask = self.parts[0].passing(columns)
+        mask = self.parts[0].mask(columns)
         for part in self.parts[1:]:
-            mask |= part.passing(columns)
+            mask |= part.mask(columns)
         return mask
 
 
@@ -138,12 +138,14 @@ def _compile(filter: Filter, inside: bool, schema: Schema, values: Mapping[str, 
         return _compile(filter.filter, not inside, schema, values)
     if isinstance(filter, Junction):
         parts = [_compile(part, inside, schema, values) for part in filter.filters]
-        return _joined(isinstance(filter, And) == inside, parts)
-    assert isinstance(filter, Comparison)
-    return _compared(filter, inside, schema, values)
+        return _join_parts(isinstance(filter, And) == inside, parts)
+    assert isinstance(filter, ColumnComparison)
+    return _compile_comparison(filter, inside, schema, values)
 
 
-def _compared(filter: Comparison, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]) -> CompiledFilter:
+def _compile_comparison(
+    filter: ColumnComparison, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]
+) -> CompiledFilter:
     name, of_numbers = filter.column, filter.column in schema.numbers
     if not of_numbers and name not in schema.categories:
         there = ", ".join((*schema.categories, *schema.numbers))
@@ -177,7 +179,7 @@ def _compared(filter: Comparison, inside: bool, schema: Schema, values: Mapping[
     return _Among(name, tuple(sorted(found)), absent, inside)
 
 
-def _joined(every: bool, parts: Iterable[CompiledFilter]) -> CompiledFilter:
+def _join_parts(every: bool, parts: Iterable[CompiledFilter]) -> CompiledFilter:
     """All of `parts` (`every`) or any of them: flat, each once, in one order."""
     kind, neutral, absorbing = (_All, EVERYTHING, NOTHING) if every else (_Any, NOTHING, EVERYTHING)
     # The neutral one has no parts, so that it leaves here.

@@ -49,11 +49,11 @@ class Lists(Protocol):
     @property
     def documents(self) -> npt.NDArray[np.integer[Any]]: ...
     @property
-    def kinds(self) -> Unsigned: ...
+    def impact_classes(self) -> Unsigned: ...
     @property
-    def kind_frequencies(self) -> npt.NDArray[np.int32]: ...
+    def class_frequencies(self) -> npt.NDArray[np.int32]: ...
     @property
-    def kind_lengths(self) -> npt.NDArray[np.int32]: ...
+    def class_lengths(self) -> npt.NDArray[np.int32]: ...
     @property
     def lengths(self) -> npt.NDArray[np.int32]: ...
 
@@ -65,18 +65,20 @@ class Postings:
     terms: npt.NDArray[np.int32]  # [terms]
     offsets: Integers  # [terms + 1]
     documents: npt.NDArray[np.int32]  # [postings]
-    kinds: Unsigned  # [postings]
-    kind_frequencies: npt.NDArray[np.int32]  # [fields, kinds]
-    kind_lengths: npt.NDArray[np.int32]  # [fields, kinds]
+    impact_classes: Unsigned  # [postings]
+    class_frequencies: npt.NDArray[np.int32]  # [fields, impact_classes]
+    class_lengths: npt.NDArray[np.int32]  # [fields, impact_classes]
     lengths: npt.NDArray[np.int32]  # [fields, size]
 
     @classmethod
     def none(cls, size: int) -> Postings:
         """Those of documents without a token, in one field."""
         empty = np.zeros(0, dtype=np.int32)
-        kinds = np.zeros(0, dtype=kind_type(0))
+        impact_classes = np.zeros(0, dtype=class_type(0))
         table = empty.reshape(1, 0)
-        return cls(empty, np.zeros(1, dtype=np.int64), empty, kinds, table, table, np.zeros((1, size), dtype=np.int32))
+        return cls(
+            empty, np.zeros(1, dtype=np.int64), empty, impact_classes, table, table, np.zeros((1, size), dtype=np.int32)
+        )
 
 
 def sort_tokens(
@@ -105,21 +107,21 @@ def sort_tokens(
         keys, counts = keys_by_field[0]
         frequencies = counts[None, :]
     else:
-        keys = distinct(np.concatenate([keys for keys, _ in keys_by_field]))
+        keys = distinct_numbers(np.concatenate([keys for keys, _ in keys_by_field]))
         frequencies = np.zeros((len(fields), len(keys)), dtype=np.int64)
         for position, (field_keys, counts) in enumerate(keys_by_field):
             frequencies[position, np.searchsorted(keys, field_keys)] = counts
     term_of_posting = (keys >> 32).astype(np.int32)
     starts = np.flatnonzero(np.diff(term_of_posting, prepend=-1))
     documents = (keys & 0xFFFFFFFF).astype(np.int32)
-    kinds, representatives = kinds_of([*frequencies, *lengths[:, documents]])
+    impact_classes, representatives = classes_of([*frequencies, *lengths[:, documents]])
     return Postings(
         terms=term_of_posting[starts],
         offsets=np.append(starts, len(keys)).astype(np.int64),
         documents=documents,
-        kinds=kinds,
-        kind_frequencies=frequencies[:, representatives].astype(np.int32),
-        kind_lengths=lengths[:, documents[representatives]],
+        impact_classes=impact_classes,
+        class_frequencies=frequencies[:, representatives].astype(np.int32),
+        class_lengths=lengths[:, documents[representatives]],
         lengths=lengths,
     )
 
@@ -143,23 +145,23 @@ def _count_tokens(
     width = int(lengths.max(initial=0)) + 1
     possible = (int(frequencies.max(initial=0)) + 1) * width
     if possible > min(FLAGS, 16 * len(documents) + 1024):
-        kinds, representatives = kinds_of([frequencies, lengths[0][documents]])
-        kind_frequencies, kind_lengths = frequencies[representatives], lengths[0][documents[representatives]]
+        impact_classes, representatives = classes_of([frequencies, lengths[0][documents]])
+        class_frequencies, class_lengths = frequencies[representatives], lengths[0][documents[representatives]]
     else:
         flags = np.zeros(possible, dtype=np.bool_)
-        loops.flag_kinds(frequencies, documents, lengths[0], width, flags)
+        loops.flag_classes(frequencies, documents, lengths[0], width, flags)
         codes = np.flatnonzero(flags)
-        ranks = np.zeros(possible, dtype=kind_type(len(codes)))
+        ranks = np.zeros(possible, dtype=class_type(len(codes)))
         ranks[codes] = np.arange(len(codes))
-        kinds = np.empty(len(documents), dtype=ranks.dtype)
-        loops.rank_kinds(frequencies, documents, lengths[0], width, ranks, kinds)
-        kind_frequencies, kind_lengths = (column.astype(np.int32) for column in np.divmod(codes, width))
+        impact_classes = np.empty(len(documents), dtype=ranks.dtype)
+        loops.rank_classes(frequencies, documents, lengths[0], width, ranks, impact_classes)
+        class_frequencies, class_lengths = (column.astype(np.int32) for column in np.divmod(codes, width))
     return Postings(
-        distinct_terms, offsets, documents, kinds, kind_frequencies[None, :], kind_lengths[None, :], lengths
+        distinct_terms, offsets, documents, impact_classes, class_frequencies[None, :], class_lengths[None, :], lengths
     )
 
 
-def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
+def classes_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
     """The number of each place's tuple of values (none negative), and a place that holds each tuple.
 
     Tuples are numbered in lexicographic order, so that the numbering depends on the tuples alone.
@@ -175,7 +177,7 @@ def kinds_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Uns
     codes, count = _renumber(codes, possible)
     representatives = np.empty(count, dtype=np.int64)
     representatives[codes] = np.arange(len(codes))
-    return codes.astype(kind_type(count)), representatives
+    return codes.astype(class_type(count)), representatives
 
 
 def _renumber(codes: Integers, possible: int) -> tuple[Integers, int]:
@@ -189,8 +191,9 @@ def _renumber(codes: Integers, possible: int) -> tuple[Integers, int]:
     return ranks[codes], int(ranks[-1]) + 1
 
 
-def kind_type(count: int) -> npt.DTypeLike:
-    """The type of so many kinds' numbers; one for all but the oddest segments, as loops are compiled for each."""
+def class_type(count: int) -> npt.DTypeLike:
+    """The type of so many impact classes' numbers; one for all but the oddest segments, as loops are compiled for
+    each."""
     return np.uint16 if count <= 1 << 16 else np.uint32
 
 
@@ -202,14 +205,14 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
     """
     terms, offsets = _all_terms(parts)
     fields = len(parts[0].lengths)
-    tables = [np.concatenate([part.kind_frequencies, part.kind_lengths]) for part in parts]
+    tables = [np.concatenate([part.class_frequencies, part.class_lengths]) for part in parts]
     table = np.concatenate(tables, axis=1)
-    numbers, representatives = kinds_of(list(table.astype(np.int64)))
+    numbers, representatives = classes_of(list(table.astype(np.int64)))
     table = table[:, representatives]
     kinds_of_parts = np.split(numbers, np.cumsum([columns.shape[1] for columns in tables])[:-1])
 
     documents = np.empty(int(offsets[-1]), dtype=np.int32)
-    kinds = np.empty(len(documents), dtype=kind_type(table.shape[1]))
+    impact_classes = np.empty(len(documents), dtype=class_type(table.shape[1]))
     loops = _loops(len(documents), isinstance(parts[0], Part))
     block = MERGE_BLOCK * len(parts) if loops is None else COMPILED_BLOCK
     copy: Callable[..., None] = _copy_lists if loops is None else loops.copy_lists
@@ -226,7 +229,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
             if start < stop:
                 rows = low + np.searchsorted(block_terms, part.terms[start:stop])
                 bounds = part.offsets[start : stop + 1]
-                copy(rows, bounds, part.documents, part.kinds, first, names, free, documents, kinds)
+                copy(rows, bounds, part.documents, part.impact_classes, first, names, free, documents, impact_classes)
                 if isinstance(part, Part):
                     part.give_back(int(bounds[-1]))
                 if loops is None:
@@ -236,9 +239,9 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
         terms=terms,
         offsets=offsets,
         documents=documents,
-        kinds=kinds,
-        kind_frequencies=table[:fields],
-        kind_lengths=table[fields:],
+        impact_classes=impact_classes,
+        class_frequencies=table[:fields],
+        class_lengths=table[fields:],
         lengths=np.concatenate([part.lengths for part in parts], axis=1),
     )
 
@@ -247,7 +250,7 @@ def _all_terms(parts: Sequence[Lists]) -> tuple[npt.NDArray[np.int32], Integers]
     """The terms of all parts, ascending, and the offsets of their lists in one."""
     width = max((int(part.terms[-1]) + 1 for part in parts if len(part.terms)), default=0)
     if width > SPARSE * sum(len(part.terms) for part in parts):
-        terms = distinct(np.concatenate([part.terms for part in parts]))
+        terms = distinct_numbers(np.concatenate([part.terms for part in parts]))
         counts = np.zeros(len(terms), dtype=np.int64)
         for part in parts:
             counts[np.searchsorted(terms, part.terms)] += np.diff(part.offsets)
@@ -266,23 +269,23 @@ def _copy_lists(
     rows: Integers,
     bounds: npt.NDArray[np.signedinteger[Any]],
     documents: npt.NDArray[np.integer[Any]],
-    kinds: Unsigned,
+    impact_classes: Unsigned,
     first: int,
     names: Unsigned,
     free: Integers,
     all_documents: npt.NDArray[np.int32],
-    all_kinds: Unsigned,
+    all_classes: Unsigned,
 ) -> None:
     """Copy the lists of one part to the free places of the whole's lists, and move the free places on.
 
     The part's list i, ``[bounds[i], bounds[i + 1])``, belongs to row ``rows[i]`` of the whole. There the documents of
-    the part are numbered from `first` on, and its kind k is ``names[k]``.
+    the part are numbered from `first` on, and its impact class k is ``names[k]``.
     """
     source = slice(int(bounds[0]), int(bounds[-1]))
     counts = np.diff(bounds)
     target = np.repeat(free[rows] - bounds[:-1], counts) + np.arange(source.start, source.stop)
     all_documents[target] = documents[source] + np.int32(first)
-    all_kinds[target] = names[kinds[source]]
+    all_classes[target] = names[impact_classes[source]]
     free[rows] += counts
 
 
@@ -299,7 +302,7 @@ def blocks(offsets: Integers, size: int | None = None, pause: bool = True) -> It
         start = end
 
 
-def distinct(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
+def distinct_numbers(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """The distinct numbers, ascending; sorts in place. `np.unique` hashes them first, for ten times as long."""
     numbers.sort()
     new = np.ones(len(numbers), dtype=np.bool_)
@@ -318,9 +321,9 @@ class Part:
     terms: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int32]
     documents: Unsigned
-    kinds: Unsigned
-    kind_frequencies: npt.NDArray[np.int32]
-    kind_lengths: npt.NDArray[np.int32]
+    impact_classes: Unsigned
+    class_frequencies: npt.NDArray[np.int32]
+    class_lengths: npt.NDArray[np.int32]
     lengths: npt.NDArray[np.int32]
     _mapped: list[tuple[mmap.mmap, int]]
     _freed: list[int] = field(default_factory=lambda: [0, 0])
@@ -329,19 +332,19 @@ class Part:
     def of(cls, postings: Postings) -> Part:
         narrow = np.uint16 if postings.lengths.shape[1] <= 1 << 16 else np.uint32
         documents: Unsigned = postings.documents.astype(narrow)
-        kinds = postings.kinds
+        impact_classes = postings.impact_classes
         mapped: list[tuple[mmap.mmap, int]] = []
         if len(documents) >= MAPPED_LEAST:
             documents, behind_documents = _map(documents)
-            kinds, behind_kinds = _map(kinds)
-            mapped = [(behind_documents, documents.itemsize), (behind_kinds, kinds.itemsize)]
+            impact_classes, behind_classes = _map(impact_classes)
+            mapped = [(behind_documents, documents.itemsize), (behind_classes, impact_classes.itemsize)]
         return cls(
             postings.terms,
             postings.offsets.astype(np.int32 if postings.offsets[-1] < 1 << 31 else np.int64),
             documents,
-            kinds,
-            postings.kind_frequencies,
-            postings.kind_lengths,
+            impact_classes,
+            postings.class_frequencies,
+            postings.class_lengths,
             postings.lengths,
             mapped,
         )

@@ -45,7 +45,7 @@ def fill_lists(
 
 
 @numba.njit(nogil=True, cache=True)
-def flag_kinds(
+def flag_classes(
     frequencies,  # [postings] int32
     documents,  # [postings] int32
     lengths,  # [documents of the segment] int32
@@ -58,17 +58,17 @@ def flag_kinds(
 
 
 @numba.njit(nogil=True, cache=True)
-def rank_kinds(
+def rank_classes(
     frequencies,  # [postings] int32
     documents,  # [postings] int32
     lengths,  # [documents of the segment] int32
     width,  # largest length + 1
-    ranks,  # [codes] uint16 or uint32: kind of each code
-    kinds,  # [postings] uint16 or uint32: written
+    ranks,  # [codes] uint16 or uint32: impact class of each code
+    impact_classes,  # [postings] uint16 or uint32: written
 ):
-    """Look up the number of every posting's kind."""
+    """Look up the number of every posting's impact class."""
     for posting in range(len(documents)):
-        kinds[posting] = ranks[np.int64(frequencies[posting]) * width + lengths[documents[posting]]]
+        impact_classes[posting] = ranks[np.int64(frequencies[posting]) * width + lengths[documents[posting]]]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -76,18 +76,18 @@ def copy_lists(
     rows,  # [lists] int64: list of the whole that each list of the part belongs to
     bounds,  # [lists + 1] int32 or int64: postings of each list of the part
     documents,  # [postings of the part] uint16, uint32 or int32
-    kinds,  # [postings of the part] uint16 or uint32
+    impact_classes,  # [postings of the part] uint16 or uint32
     first,  # number of the part's first document in the whole
-    names,  # [kinds of the part] uint16 or uint32: kind in the whole
+    names,  # [impact_classes of the part] uint16 or uint32: impact class in the whole
     free,  # [lists of the whole] int64: first free posting of each list; moved on
     all_documents,  # [postings of the whole] int32: written
-    all_kinds,  # [postings of the whole] uint16 or uint32: written
+    all_classes,  # [postings of the whole] uint16 or uint32: written
 ):
     """As `_copy_lists` of engine/index/postings.py."""
     for number in range(len(rows)):
         target = free[rows[number]]
         for source in range(bounds[number], bounds[number + 1]):
             all_documents[target] = np.int64(documents[source]) + first
-            all_kinds[target] = names[kinds[source]]
+            all_classes[target] = names[impact_classes[source]]
             target += 1
         free[rows[number]] = target

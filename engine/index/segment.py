@@ -5,13 +5,13 @@ Three tiny documents and what they become (one field)::
     0: "cat cat dog"   terms             [0 1 2]        cat, dog, fish (ids of the engine's vocabulary, ascending)
     1: "dog fish"      offsets           [0 1 3 4]      the postings of terms[i] are [offsets[i], offsets[i + 1])
     2: ""              documents         [0  0 1  1]    within the segment, ascending for each term
-                       kinds             [2  1 0  0]    which (frequency, length) pair a posting is
-                       kind_frequencies  [[1 1 2]]      raw counts (A011) of each kind
-                       kind_lengths      [[2 3 3]]      and lengths
+                       impact_classes    [2  1 0  0]    which (frequency, length) pair a posting is
+                       class_frequencies [[1 1 2]]      raw counts (A011) of each impact class
+                       class_lengths     [[2 3 3]]      and lengths
                        lengths           [[3 2 0]]      kept tokens a document
 
-What a posting contributes depends on its term's idf and on its kind alone, and there are few kinds (392 in 330,000
-dialogue turns). So new statistics cost a number a kind, not a number a posting.
+What a posting contributes depends on its term's idf and on its impact class alone, and there are few impact classes
+(392 in 330,000 dialogue turns). So new statistics cost a number an impact class, not a number a posting.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..text.vocabulary import Vocabulary
 from ..vectors.vectors import Vectors
 from .columns import Columns, Ids
 from .masks import CompiledFilter
-from .postings import Integers, Postings, Unsigned, blocks, distinct, join_postings, kinds_of
-from .skip_tables import Skips
-from .upper_bounds import Peaks
+from .postings import Integers, Postings, Unsigned, blocks, classes_of, distinct_numbers, join_postings
+from .skip_tables import SkipTables
+from .upper_bounds import UpperBounds
 
 NESTED = "learned", "entities"
 """Further postings of a segment's documents, each a segment of its own in the attribute of this name."""
@@ -55,9 +55,9 @@ class Segment:
     terms: npt.NDArray[np.int32]  # [terms]
     offsets: Integers  # [terms + 1]
     documents: npt.NDArray[np.int32]  # [postings]
-    kinds: Unsigned  # [postings] in the narrowest type
-    kind_frequencies: npt.NDArray[np.int32]  # [fields, kinds]
-    kind_lengths: npt.NDArray[np.int32]  # [fields, kinds]
+    impact_classes: Unsigned  # [postings] in the narrowest type
+    class_frequencies: npt.NDArray[np.int32]  # [fields, impact_classes]
+    class_lengths: npt.NDArray[np.int32]  # [fields, impact_classes]
     lengths: npt.NDArray[np.int32]  # [fields, size]
     ids: Ids
     columns: Columns
@@ -72,7 +72,7 @@ class Segment:
 
     def __post_init__(self) -> None:
         # Loops are compiled once for memory-mapped arrays and built ones alike.
-        arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.kinds, self.times]
+        arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.impact_classes, self.times]
         if self.vectors is not None:
             arrays += [self.vectors.matrix, self.vectors.offsets]
         for array in arrays:
@@ -107,13 +107,13 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of what BM25 needs: terms, offsets, documents, kinds and lengths."""
-        held = (self.terms, self.offsets, self.documents, self.kinds, self.lengths)
-        return sum(a.nbytes for a in (*held, self.kind_frequencies, self.kind_lengths))
+        """Bytes of what BM25 needs: terms, offsets, documents, impact classes and lengths."""
+        held = (self.terms, self.offsets, self.documents, self.impact_classes, self.lengths)
+        return sum(a.nbytes for a in (*held, self.class_frequencies, self.class_lengths))
 
     def frequencies(self, where: slice | Integers = slice(None)) -> npt.NDArray[np.int32]:
         """Raw counts of the postings at these places, [fields, places]."""
-        return self.kind_frequencies[:, self.kinds[where]]
+        return self.class_frequencies[:, self.impact_classes[where]]
 
     @cached_property
     def total_lengths(self) -> tuple[int, ...]:
@@ -162,7 +162,7 @@ class Segment:
     def windows_among(self, documents: slice | npt.NDArray[np.bool_], window: float) -> Integers:
         """As `windows`, of these documents alone."""
         times = np.zeros(0) if self.times is None else self.times[documents]
-        return distinct(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
+        return distinct_numbers(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
 
     @cached_property
     def _windows(self) -> dict[float, Integers]:
@@ -175,11 +175,11 @@ class Segment:
             if (inner := self.held(name)) is not None:
                 inner.prepare()
 
-    def passing(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
+    def mask(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [size]. The last few masks are kept."""
         mask = self._masks.get(accepted)
         if mask is None:
-            mask = accepted.passing(self.columns)
+            mask = accepted.mask(self.columns)
             if len(self._masks) >= MASKS:
                 self._masks.clear()
             self._masks[accepted] = mask
@@ -190,12 +190,12 @@ class Segment:
         return {}
 
     @cached_property
-    def skips(self) -> Skips:
+    def skip_tables(self) -> SkipTables:
         """Where documents stand in the lists, of those that were asked for."""
-        return Skips(self.offsets, self.size)
+        return SkipTables(self.offsets, self.size)
 
     @cached_property
-    def surveys(self) -> list[Peaks]:
+    def surveys(self) -> list[UpperBounds]:
         """The last survey of the lists, if one was made."""
         return []
 
@@ -255,29 +255,31 @@ def _postings_segment(
     ids: Ids,
     columns: Columns,
 ) -> Segment:
-    kinds, representatives = kinds_of([frequencies])
+    impact_classes, representatives = classes_of([frequencies])
     distinct = frequencies[representatives][None, :].astype(np.int32)
     return Segment(
         terms=terms.astype(np.int32),
         offsets=offsets,
         documents=documents.astype(np.int32),
-        kinds=kinds,
-        kind_frequencies=distinct,
-        kind_lengths=np.zeros_like(distinct),
+        impact_classes=impact_classes,
+        class_frequencies=distinct,
+        class_lengths=np.zeros_like(distinct),
         lengths=np.zeros((1, columns.size), dtype=np.int32),
         ids=ids,
         columns=columns,
     )
 
 
-def merge_segments(segments: Sequence[Segment], dead: Sequence[npt.NDArray[np.bool_] | None] | None = None) -> Segment:
-    """One segment with the documents of neighbouring segments in their order, without the dead ones.
+def merge_segments(
+    segments: Sequence[Segment], deleted: Sequence[npt.NDArray[np.bool_] | None] | None = None
+) -> Segment:
+    """One segment with the documents of neighbouring segments in their order, without the deleted ones.
 
     Linear in the postings; no sort. Works in pieces, between which other threads may run.
     """
     parts = [
         segment if gone is None else select_documents(segment, ~gone)
-        for segment, gone in zip(segments, dead or [None] * len(segments), strict=True)
+        for segment, gone in zip(segments, deleted or [None] * len(segments), strict=True)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -332,23 +334,23 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only
 def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, columns: Columns) -> Segment:
     """The postings of these documents, over their own ids and columns."""
     renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
-    documents, kinds = [], []
+    documents, impact_classes = [], []
     counts = np.zeros(len(segment.terms), dtype=np.int64)
     for lists in blocks(segment.offsets):
         source = slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))
         own = segment.documents[source]
         alive = kept[own]
         documents.append(renumbered[own[alive]])
-        kinds.append(segment.kinds[source][alive])
+        impact_classes.append(segment.impact_classes[source][alive])
         counts[lists] = np.diff(offsets_of(alive)[segment.offsets[lists.start : lists.stop + 1] - source.start])
     held = np.flatnonzero(counts)
     return Segment(
         terms=segment.terms[held],
         offsets=offsets_of(counts[held]),
         documents=np.concatenate([np.zeros(0, dtype=np.int32), *documents]),
-        kinds=np.concatenate([np.zeros(0, dtype=segment.kinds.dtype), *kinds]),
-        kind_frequencies=segment.kind_frequencies,
-        kind_lengths=segment.kind_lengths,
+        impact_classes=np.concatenate([np.zeros(0, dtype=segment.impact_classes.dtype), *impact_classes]),
+        class_frequencies=segment.class_frequencies,
+        class_lengths=segment.class_lengths,
         lengths=segment.lengths[:, kept],
         ids=ids,
         columns=columns,

@@ -23,7 +23,7 @@ GROUPS = 16
 LEAST_POSTINGS = 64
 
 
-class Skips:
+class SkipTables:
     """Of one segment's lists, by position in its terms. Memory that no list was entered into is not touched."""
 
     def __init__(self, offsets: npt.NDArray[np.int64], size: int) -> None:

@@ -23,7 +23,7 @@ from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
 from .segment import Segment, merge_segments, select_documents
-from .tombstones import NOTHING_DEAD, Tombstones
+from .tombstones import NOTHING_DELETED, Tombstones
 
 # A segment of this many documents is closed: large enough that per-segment overhead vanishes, small enough that
 # merging one stays under a second.
@@ -33,8 +33,8 @@ MAX_SEGMENT_DOCUMENTS = 1 << 20
 WINDOW_DOCUMENTS = 1 << 16
 # A namespace of this many documents keeps its document frequencies in one array over the vocabulary.
 COUNTED_DOCUMENTS = 1 << 12
-# A segment is written anew once this share of its documents is dead.
-DEAD_SHARE = 0.25
+# A segment is written anew once this share of its documents is deleted.
+DELETED_SHARE = 0.25
 # Filtered corpora kept a snapshot.
 FILTERED = 8
 
@@ -51,15 +51,15 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An immutable state of a namespace: segments in order of arrival, the dead among their documents, one epoch of
+    """An immutable state of a namespace: segments in order of arrival, the deleted among their documents, one epoch of
     statistics.
 
-    Documents are numbered through all segments in order, the dead included, until a merge leaves those out.
+    Documents are numbered through all segments in order, the deleted included, until a merge leaves those out.
     """
 
     segments: tuple[Segment, ...]
     bm25: BM25
-    tombstones: Mapping[int, Tombstones] = field(default_factory=lambda: NOTHING_DEAD)  # by number of the segment
+    tombstones: Mapping[int, Tombstones] = field(default_factory=lambda: NOTHING_DELETED)  # by number of the segment
     counts: npt.NDArray[np.int32] | None = None
     """Document frequency of each term by vocabulary id, live documents alone; kept by large namespaces."""
 
@@ -70,7 +70,7 @@ class Snapshot:
 
     @cached_property
     def numbers(self) -> int:
-        """Documents, the dead included: one more than the largest number."""
+        """Documents, the deleted included: one more than the largest number."""
         return sum(segment.size for segment in self.segments)
 
     @cached_property
@@ -117,7 +117,7 @@ class Snapshot:
     def statistics(self) -> Statistics:
         totals = [sum(column) for column in zip(*(s.total_lengths for s in self.segments), strict=True)]
         for own in self.tombstones.values():
-            totals = [total - dead for total, dead in zip(totals, own.lengths, strict=True)]
+            totals = [total - deleted for total, deleted in zip(totals, own.lengths, strict=True)]
         frequencies = None
         if self.bm25.method == "okapi":
             frequencies = self.all_document_frequencies()
@@ -157,7 +157,7 @@ class Snapshot:
 
     @cached_property
     def learned(self) -> Snapshot:
-        """The learned term weights as a namespace of their own: the same documents, numbers and dead."""
+        """The learned term weights as a namespace of their own: the same documents, numbers and deleted."""
         return self._nested("learned")
 
     @cached_property
@@ -169,12 +169,12 @@ class Snapshot:
 
     def _nested(self, name: str) -> Snapshot:
         inner = [segment.nested(name) for segment in self.segments]
-        dead = {number: own.nested(inner[number]) for number, own in self.tombstones.items()}
-        return Snapshot((), IMPACTS).extended(inner, dead)
+        deleted = {number: own.nested(inner[number]) for number, own in self.tombstones.items()}
+        return Snapshot((), IMPACTS).extended(inner, deleted)
 
     @cached_property
     def has_vectors(self) -> bool:
-        """Whether any document, the dead included, has a vector."""
+        """Whether any document, the deleted included, has a vector."""
         return any(segment.vectors is not None for segment in self.segments)
 
     @cached_property
@@ -229,7 +229,7 @@ class Snapshot:
         for number, segment in enumerate(self.segments):
             own = self.tombstones.get(number)
             for index, position in segment.ids.find_all(ids, hashes):
-                if own is None or not own.dead[position]:
+                if own is None or not own.deleted[position]:
                     found[ids[index]] = Place(number, position)
         return found
 
@@ -261,7 +261,7 @@ class Snapshot:
         if known is None:
             parts, numbers = [], [np.zeros(0, dtype=np.int64)]
             for number, segment in enumerate(self.segments):
-                mask, alive = segment.passing(accepted), self.alive(number)
+                mask, alive = segment.mask(accepted), self.alive(number)
                 mask = mask if alive is None else mask & alive
                 if mask.any():
                     parts.append(select_documents(segment, mask, text_only=True))
@@ -276,10 +276,10 @@ class Snapshot:
     def _filtered(self) -> dict[CompiledFilter, tuple[Snapshot, npt.NDArray[np.int64]]]:
         return {}
 
-    def extended(self, new: Sequence[Segment], dead: Mapping[int, Tombstones] = NOTHING_DEAD) -> Snapshot:
-        """The snapshot with these segments after its own; `dead` holds tombstones of theirs by number among them."""
+    def extended(self, new: Sequence[Segment], deleted: Mapping[int, Tombstones] = NOTHING_DELETED) -> Snapshot:
+        """The snapshot with these segments after its own; `deleted` holds tombstones of theirs by number among them."""
         counts = self.counts
-        tombstones = {**self.tombstones, **{len(self.segments) + number: own for number, own in dead.items()}}
+        tombstones = {**self.tombstones, **{len(self.segments) + number: own for number, own in deleted.items()}}
         snapshot = replace(self, segments=(*self.segments, *new), tombstones=MappingProxyType(tombstones), counts=None)
         if counts is None:
             counts = snapshot.all_document_frequencies().astype(np.int32) if snapshot.counted else None
@@ -288,7 +288,7 @@ class Snapshot:
             counts = np.concatenate([counts, np.zeros(max(width - len(counts), 0), dtype=np.int32)])
             for segment in new:
                 counts[segment.terms] += np.diff(segment.offsets).astype(np.int32)
-            for number, own in dead.items():
+            for number, own in deleted.items():
                 counts[new[number].terms[own.terms]] -= own.frequencies.astype(np.int32)
         return replace(snapshot, counts=counts)
 
@@ -305,12 +305,12 @@ class Snapshot:
         counts = None if self.counts is None else self.counts.copy()
         for number in sorted({place.segment for place in places}):
             segment = self.segments[number]
-            dead = np.zeros(segment.size, dtype=np.bool_)
-            dead[[place.position for place in places if place.segment == number]] = True
-            new = Tombstones.of(segment, dead)
+            deleted = np.zeros(segment.size, dtype=np.bool_)
+            deleted[[place.position for place in places if place.segment == number]] = True
+            new = Tombstones.of(segment, deleted)
             if counts is not None:
                 counts[segment.terms[new.terms]] -= new.frequencies.astype(np.int32)
-            tombstones[number] = tombstones[number].joined(new) if number in tombstones else new
+            tombstones[number] = tombstones[number].join(new) if number in tombstones else new
         return replace(self, tombstones=MappingProxyType(tombstones), counts=counts)
 
     def replaced(self, merge: Merge, merged: Segment | None) -> Snapshot | None:
@@ -323,10 +323,10 @@ class Snapshot:
             return None
         last = first + len(merge.segments)
         late = []
-        for number, gone in zip(range(first, last), merge.dead, strict=True):
+        for number, gone in zip(range(first, last), merge.deleted, strict=True):
             size = self.segments[number].size
             before = np.zeros(size, dtype=np.bool_) if gone is None else gone
-            now = self.tombstones[number].dead if number in self.tombstones else np.zeros(size, dtype=np.bool_)
+            now = self.tombstones[number].deleted if number in self.tombstones else np.zeros(size, dtype=np.bool_)
             late.append(now[~before])
         shift = (0 if merged is None else 1) - len(merge.segments)
         tombstones = {
@@ -345,7 +345,7 @@ class Snapshot:
         """What should be merged, none with more than `limit` documents.
 
         Neighbours so that sizes at least halve: there are O(log N) small segments, and a document is copied O(log N)
-        times in its life. Segments with many dead documents on their own.
+        times in its life. Segments with many deleted documents on their own.
         """
         groups: list[list[int]] = []
         sizes: list[int] = []
@@ -364,7 +364,9 @@ class Snapshot:
                 sizes[-2:] = [sizes[-2] + sizes[-1]]
         for group in groups:
             own = self.tombstones.get(group[0]) if len(group) == 1 else None
-            worn = own is not None and own.count >= max(DEAD_SHARE * len(own.dead), 1) and len(own.dead) <= limit
+            worn = (
+                own is not None and own.count >= max(DELETED_SHARE * len(own.deleted), 1) and len(own.deleted) <= limit
+            )
             if len(group) > 1 or worn:
                 yield self.merge_of(group)
 
@@ -372,7 +374,7 @@ class Snapshot:
         """The merge of these neighbouring segments."""
         return Merge(
             tuple(self.segments[number] for number in group),
-            tuple(self.tombstones[number].dead if number in self.tombstones else None for number in group),
+            tuple(self.tombstones[number].deleted if number in self.tombstones else None for number in group),
         )
 
     def compacted(self, limit: int | None = None, window: float = WEEK) -> Snapshot:
@@ -389,14 +391,14 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class Merge:
-    """Neighbouring segments to become one, and their dead documents when that was decided."""
+    """Neighbouring segments to become one, and their deleted documents when that was decided."""
 
     segments: tuple[Segment, ...]
-    dead: tuple[npt.NDArray[np.bool_] | None, ...]
+    deleted: tuple[npt.NDArray[np.bool_] | None, ...]
 
     def run(self) -> Segment | None:
         """The merged segment, or None if no document is left."""
-        merged = merge_segments(self.segments, self.dead)
+        merged = merge_segments(self.segments, self.deleted)
         return merged if merged.size else None
 
 

@@ -15,34 +15,34 @@ from .segment import Segment, postings_of
 
 @dataclass(frozen=True, eq=False)
 class Tombstones:
-    """The dead documents of one segment, and what the statistics no longer count because of them."""
+    """The deleted documents of one segment, and what the statistics no longer count because of them."""
 
-    dead: npt.NDArray[np.bool_]  # [documents of the segment]
+    deleted: npt.NDArray[np.bool_]  # [documents of the segment]
     terms: npt.NDArray[np.int64]  # [terms] positions in the segment's terms, ascending
-    frequencies: npt.NDArray[np.int64]  # [terms] dead documents that hold each
-    lengths: tuple[int, ...]  # tokens of dead documents, one number a field
+    frequencies: npt.NDArray[np.int64]  # [terms] deleted documents that hold each
+    lengths: tuple[int, ...]  # tokens of deleted documents, one number a field
 
     @classmethod
-    def of(cls, segment: Segment, dead: npt.NDArray[np.bool_]) -> Tombstones:
-        terms, frequencies = postings_of(segment, dead)
-        return cls(dead, terms, frequencies, tuple(int(own[dead].sum(dtype=np.int64)) for own in segment.lengths))
+    def of(cls, segment: Segment, deleted: npt.NDArray[np.bool_]) -> Tombstones:
+        terms, frequencies = postings_of(segment, deleted)
+        return cls(deleted, terms, frequencies, tuple(int(own[deleted].sum(dtype=np.int64)) for own in segment.lengths))
 
-    def joined(self, other: Tombstones) -> Tombstones:
+    def join(self, other: Tombstones) -> Tombstones:
         """With another set of the same segment's documents, which must not overlap."""
         terms, place = np.unique(np.concatenate([self.terms, other.terms]), return_inverse=True)
         counts = np.bincount(
             place.reshape(-1), weights=np.concatenate([self.frequencies, other.frequencies]), minlength=len(terms)
         )
         lengths = tuple(a + b for a, b in zip(self.lengths, other.lengths, strict=True))
-        return Tombstones(self.dead | other.dead, terms, counts.astype(np.int64), lengths)
+        return Tombstones(self.deleted | other.deleted, terms, counts.astype(np.int64), lengths)
 
     @cached_property
     def alive(self) -> npt.NDArray[np.bool_]:
-        return ~self.dead
+        return ~self.deleted
 
     @cached_property
     def count(self) -> int:
-        return int(self.dead.sum())
+        return int(self.deleted.sum())
 
     @cached_property
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:
@@ -50,10 +50,10 @@ class Tombstones:
         return {}
 
     def nested(self, inner: Segment) -> Tombstones:
-        """The same documents, dead in `inner`, which is nested in the segment that these are of."""
+        """The same documents, deleted in `inner`, which is nested in the segment that these are of."""
         known = self._nested.get(inner)
         if known is None:
-            known = self._nested[inner] = Tombstones.of(inner, self.dead)
+            known = self._nested[inner] = Tombstones.of(inner, self.deleted)
         return known
 
     @cached_property
@@ -61,4 +61,4 @@ class Tombstones:
         return {}
 
 
-NOTHING_DEAD: Mapping[int, Tombstones] = MappingProxyType({})
+NOTHING_DELETED: Mapping[int, Tombstones] = MappingProxyType({})

@@ -2,8 +2,8 @@
 
 A bound is a fact about a segment, which never changes, and about the average length and the number of documents, which
 every write changes a little. So a list is surveyed once, in the segment's life, by the statistics of that moment (the
-reference); under others all of it is off by a factor between two numbers, which one look at the kinds of postings
-gives. The idf is not part of it.
+reference); under others all of it is off by a factor between two numbers, which one look at the impact classes of
+postings gives. The idf is not part of it.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ DRIFT = 1.02
 MARGIN = 1e-6
 
 
-class Peaks:
+class UpperBounds:
     """Of one segment's lists, by position in its terms: saturated frequencies (`BM25.saturated`) of the best posting of
     each rank of `RANKS`, by the reference. Zeros where a list was not surveyed, or is shorter.
     """
 
     def __init__(self, terms: int, reference: FloatArray) -> None:
         self.reference = reference
-        """[kinds] what a posting of each kind contributes, but for the idf."""
+        """[impact_classes] what a posting of each impact class contributes, but for the idf."""
         self.values = np.zeros((terms, len(RANKS)), dtype=np.float32)
         self.ranks = np.array(RANKS, dtype=np.int64)
 
     @cached_property
-    def best_kinds(self) -> npt.NDArray[np.int64]:
-        """[kinds] the kinds, those that contribute most first."""
+    def best_classes(self) -> npt.NDArray[np.int64]:
+        """[impact_classes] the impact classes, those that contribute most first."""
         return np.argsort(-self.reference, kind="stable")
 
     def factors(self, saturated: FloatArray) -> tuple[float, float]:
-        """(least, largest) factor between what each kind contributes now and by the reference, with the margin."""
+        """(least, largest) factor between what each impact class contributes now and by the reference, with the
+        margin."""
         held = self.reference > 0
         if saturated[~held].any():
             return 0.0, np.inf

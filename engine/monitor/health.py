@@ -60,7 +60,7 @@ class HealthReport:
 
     `batch` is what a caller waited for, once a batch; `query` is what a query cost, that time divided by the batch's
     queries, once a query. `results` maps "0", "1", "2-3", "4-7", ... hits to queries. `fallback_count` maps reasons to
-    the queries that were answered by another road than the chosen one, `backends` names to the queries that they
+    the queries that were answered by another path than the chosen one, `backends` names to the queries that they
     answered, `failure_count` classes of errors to the queries that they cost; the last are not in `query_count`.
     """
 
@@ -122,7 +122,7 @@ class Health:
     ) -> None:
         """Count a batch that was answered: `results` [queries] hits of each query, `seconds` for the whole batch.
 
-        `fallback` is the reason why another road than the chosen one answered. `scope`, the queries' `texts` and their
+        `fallback` is the reason why another path than the chosen one answered. `scope`, the queries' `texts` and their
         best `scores` [queries] only stand in the log line, the last two only with `log_texts`.
         """
         hits: list[int] = results.tolist() if isinstance(results, np.ndarray) else list(results)
@@ -270,7 +270,7 @@ class DriftReport:
 
 
 # Sources: B014, A011.
-class Drift:
+class HealthDrift:
     """Compares a namespace's most frequent terms with those of the check before, such as last week's.
 
     The Five Retrievers article rebuilds an index whose idf is stale. fanrank derives contributions from live

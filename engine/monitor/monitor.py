@@ -13,7 +13,7 @@ from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
 from ..storage.memory import Memory
-from .health import TOP_TERMS, Drift, DriftReport, Health, HealthReport, top_terms
+from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 
 
@@ -30,7 +30,7 @@ class Monitor:
         self.rate = rate
         self._recency: dict[str, Recency] = {}
         self._health: dict[str, Health] = {}
-        self._drift: dict[str, Drift] = {}
+        self._drift: dict[str, HealthDrift] = {}
         self._drift_of: ref[Memory] | None = None
         """The memory whose term numbers `_drift` compares; another memory may number terms otherwise."""
 
@@ -70,7 +70,7 @@ class Monitor:
             self._drift_of = ref(memory)
         df = snapshot.all_document_frequencies()
         terms = np.flatnonzero(df)
-        return self._drift.setdefault(namespace, Drift()).check(top_terms(terms, df[terms], TOP_TERMS))
+        return self._drift.setdefault(namespace, HealthDrift()).check(top_terms(terms, df[terms], TOP_TERMS))
 
     def drop(self, namespace: str) -> None:
         """Forget what was counted and learned of a namespace."""

@@ -18,7 +18,7 @@ from ..arrays import offsets_of
 from ..errors import QueryError
 from ..index.bm25 import DOT, INT32_MAX, FloatArray
 from ..index.contributions import Contributions
-from ..index.decay import decayed, decayed_bits, ticks_of
+from ..index.decay import decay, decayed_bits, ticks_of
 from ..index.masks import EVERYTHING
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
@@ -81,14 +81,14 @@ class Plan:
     now: npt.NDArray[np.float64]  # [queries]
     rates: npt.NDArray[np.float64]  # [queries] 0: no decay
     requests: Requests
-    candidates: tuple[int, ...]  # numbers of the segments whose times suit a query, in order of arrival
+    segment_numbers: tuple[int, ...]  # numbers of the segments whose times suit a query, in order of arrival
 
     @cached_property
     def segments(self) -> tuple[SegmentPlan, ...]:
         """What the batch needs of the segments that can hold a hit, in order of arrival."""
-        return tuple(part for number in self.candidates if (part := self.part(number)) is not None)
+        return tuple(part for number in self.segment_numbers if (part := self.plan_segment(number)) is not None)
 
-    def part(self, number: int) -> SegmentPlan | None:
+    def plan_segment(self, number: int) -> SegmentPlan | None:
         """What the batch needs of one of the candidates, made when first asked for; None if it can hold no hit."""
         if number not in self._parts:
             self._parts[number] = segment_plan(self.snapshot, number, self.requests, self.terms)
@@ -184,8 +184,8 @@ def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
     if len(df):
         bounds = _term_bounds(snapshot, idf)[slots] * multiplicities
         highest = np.bincount(owners, weights=bounds, minlength=count).astype(np.float64)
-    limits, limit = requests.limits, requests.limit
-    newest_first = np.array([own.ranged or own.rate > 0 for own in limits], dtype=np.bool_)[limit]
+    settings, setting = requests.settings, requests.setting
+    newest_first = np.array([own.ranged or own.rate > 0 for own in settings], dtype=np.bool_)[setting]
     return Plan(
         snapshot=snapshot,
         rows=requests.rows,
@@ -198,12 +198,12 @@ def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
         multiplicities=multiplicities,
         large=highest >= INT32_MAX,
         signed=bm25.signed,
-        reads_all=not newest_first.any() and all(own.filter is EVERYTHING for own in limits),
+        reads_all=not newest_first.any() and all(own.filter is EVERYTHING for own in settings),
         newest_first=newest_first,
-        now=np.array([own.now for own in limits], dtype=np.float64)[limit],
-        rates=np.array([own.rate for own in limits], dtype=np.float64)[limit],
+        now=np.array([own.now for own in settings], dtype=np.float64)[setting],
+        rates=np.array([own.rate for own in settings], dtype=np.float64)[setting],
         requests=requests,
-        candidates=_candidates(snapshot, requests),
+        segment_numbers=_select_segments(snapshot, requests),
     )
 
 
@@ -247,16 +247,16 @@ def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
     if snapshot.bm25.method != DOT:
         return snapshot.bm25.bounds(idf)
     return snapshot.bm25.bounds(
-        idf, max((int(s.kind_frequencies.max(initial=0)) for s in snapshot.segments), default=0)
+        idf, max((int(s.class_frequencies.max(initial=0)) for s in snapshot.segments), default=0)
     )
 
 
-def _candidates(snapshot: Snapshot, requests: Requests) -> tuple[int, ...]:
-    if not all(own.ranged for own in requests.limits):
+def _select_segments(snapshot: Snapshot, requests: Requests) -> tuple[int, ...]:
+    if not all(own.ranged for own in requests.settings):
         return tuple(range(len(snapshot.segments)))
     earliest, latest = snapshot.spans
     suits = np.zeros(len(earliest), dtype=np.bool_)
-    for since, until in {(own.since, own.until) for own in requests.limits}:
+    for since, until in {(own.since, own.until) for own in requests.settings}:
         suits |= (latest >= since) & (earliest <= until)
     return tuple(np.flatnonzero(suits).tolist())
 
@@ -267,15 +267,15 @@ def segment_plan(
     """What the requests need of a segment; None if it can hold no hit."""
     segment = snapshot.segments[number]
     alive = snapshot.alive(number)
-    limits = requests.limits
-    # [limits]
-    low, high = np.zeros(len(limits), dtype=np.int64), np.full(len(limits), segment.size, dtype=np.int64)
-    ranges = {(own.since, own.until) for own in limits if own.ranged}
+    settings = requests.settings
+    # [settings]
+    low, high = np.zeros(len(settings), dtype=np.int64), np.full(len(settings), segment.size, dtype=np.int64)
+    ranges = {(own.since, own.until) for own in settings if own.ranged}
     inside: dict[tuple[float, float], npt.NDArray[np.bool_] | None] = {}
     if ranges:
         found = {times: document_range(segment, *times) for times in ranges}
         inside = {times: mask for times, (_, _, mask) in found.items() if mask is not None}
-        for place, own in enumerate(limits):
+        for place, own in enumerate(settings):
             if own.ranged:
                 low[place], high[place], _ = found[own.since, own.until]
         if not (low < high).any():
@@ -288,10 +288,10 @@ def segment_plan(
     starts, ends = np.zeros(len(terms), dtype=np.int64), np.zeros(len(terms), dtype=np.int64)
     starts[present], ends[present] = segment.offsets[located], segment.offsets[located + 1]
 
-    filters = np.full(len(limits), -1, dtype=np.int64)
+    filters = np.full(len(settings), -1, dtype=np.int64)
     masks: list[npt.NDArray[np.bool_]] = []
     numbered: dict[tuple[object, ...], int] = {}
-    for place, own in enumerate(limits):
+    for place, own in enumerate(settings):
         mask = inside.get((own.since, own.until)) if own.ranged else None
         if alive is None and mask is None and own.filter is EVERYTHING:
             continue
@@ -299,7 +299,7 @@ def segment_plan(
         if key not in numbered:
             parts = [part for part in (alive, mask) if part is not None]
             if own.filter is not EVERYTHING:
-                parts.append(segment.passing(own.filter))
+                parts.append(segment.mask(own.filter))
             numbered[key] = len(masks)
             masks.append(parts[0] if len(parts) == 1 else np.logical_and.reduce(parts))
         filters[place] = numbered[key]
@@ -312,9 +312,9 @@ def segment_plan(
         starts,
         ends,
         tuple(masks),
-        filters[requests.limit],
-        low[requests.limit],
-        high[requests.limit],
+        filters[requests.setting],
+        low[requests.setting],
+        high[requests.setting],
     )
 
 
@@ -340,5 +340,5 @@ def decayed_total(plan: Plan, query: int, segment: Segment, position: int, total
         return float(total), 1.0
     time = math.inf if segment.times is None else float(segment.times[position])
     ticks = ticks_of(np.array([time, time]), float(plan.now[query]), rate)
-    score, factor = decayed(np.array([total, 1], dtype=np.int64), ticks).tolist()
+    score, factor = decay(np.array([total, 1], dtype=np.int64), ticks).tolist()
     return score, factor

@@ -18,7 +18,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Limits:
+class QuerySettings:
     """Which documents may be hits of a query, and how scores fade: most queries of a batch share one."""
 
     filter: CompiledFilter = EVERYTHING
@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Request:
-    """One query by itself; `Requests.of` puts several together. Fields as those of `Limits` and `Requests`."""
+    """One query by itself; `Requests.of` puts several together. Fields as those of `QuerySettings` and `Requests`."""
 
     row: int
     terms: Sequence[int]
@@ -47,8 +47,8 @@ class Request:
     weights: Sequence[int] | None = None
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.filter, self.since, self.until, self.now, self.rate)
+    def settings(self) -> QuerySettings:
+        return QuerySettings(self.filter, self.since, self.until, self.now, self.rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Requests:
     k: Integers  # [queries]
     terms: npt.NDArray[np.int32]  # [terms] vocabulary ids; repeats count
     offsets: Integers  # [queries + 1] into terms
-    limits: tuple[Limits, ...]  # each is some query's
-    limit: Integers  # [queries] which of `limits` is its own
+    settings: tuple[QuerySettings, ...]  # each is some query's
+    setting: Integers  # [queries] which of `settings` is its own
     weights: Integers | None = None  # [terms] 1 or more; those of repeats add up. None: 1 each
     weighted: npt.NDArray[np.bool_] | None = None  # [queries] whether it brought weights, where there are some
 
@@ -72,14 +72,14 @@ class Requests:
         """These queries. Raises `QueryError` for weights that are not one for each term, or below 1."""
         terms = np.array(list(chain.from_iterable(own.terms for own in requests)), dtype=np.int32)
         weighted = np.array([own.weights is not None for own in requests], dtype=np.bool_)
-        numbers: dict[Limits, int] = {}
+        numbers: dict[QuerySettings, int] = {}
         return cls(
             rows=np.array([own.row for own in requests], dtype=np.int64),
             k=np.array([own.k for own in requests], dtype=np.int64),
             terms=terms,
             offsets=offsets_of([len(own.terms) for own in requests]),
-            limit=np.array([numbers.setdefault(own.limits, len(numbers)) for own in requests], dtype=np.int64),
-            limits=tuple(numbers),
+            setting=np.array([numbers.setdefault(own.settings, len(numbers)) for own in requests], dtype=np.int64),
+            settings=tuple(numbers),
             weights=np.concatenate([_weights(own) for own in requests]) if weighted.any() else None,
             weighted=weighted if weighted.any() else None,
         )

@@ -242,7 +242,7 @@ def graph_of(
 ) -> ConversationGraph:
     """The graph of the documents that pass: `terms` are the vocabulary's strings by id, `passing` [size] by segment.
 
-    Leaving out the dead is up to `passing`. Reads all postings of the segments that hold one of the newest `window`
+    Leaving out the deleted is up to `passing`. Reads all postings of the segments that hold one of the newest `window`
     documents, about 2 ns each.
     """
     how = parameters or PageRank()

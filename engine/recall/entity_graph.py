@@ -31,7 +31,7 @@ from ..arrays import offsets_of, ranges
 from ..errors import ParameterError
 from ..index.snapshot import Snapshot
 from ..records.entities import Category, Said
-from .statements import CATEGORIES, Floats, Integers, Names, Statements
+from .statements import CATEGORIES, EntityNames, Floats, Integers, Statements
 
 HOP_SCORES = (1.0, 0.6, 0.35, 0.15)
 """What a memory is worth by the edges between the query's entity and its own (B021)."""
@@ -51,7 +51,7 @@ CHUNK = 1 << 20
 DENSE_SHARE = 8
 """A table of places is filled instead of sorting keys where it has at most this many places a key."""
 
-Postings = Callable[[npt.NDArray[np.int32]], tuple[Integers, Integers]]
+PostingReader = Callable[[npt.NDArray[np.int32]], tuple[Integers, Integers]]
 """Terms [n] -> (offsets [n + 1], document numbers) of the live documents that say them."""
 
 
@@ -77,7 +77,7 @@ class EntityGraph:
     """
 
     def __init__(
-        self, statements: Statements, live: Integers, postings: Postings, type_prior: Mapping[Category, float]
+        self, statements: Statements, live: Integers, postings: PostingReader, type_prior: Mapping[Category, float]
     ) -> None:
         self.statements = statements
         self._live = live
@@ -112,7 +112,7 @@ class EntityGraph:
         cls,
         said: Sequence[Said] | Statements,
         live: npt.ArrayLike,
-        postings: Postings,
+        postings: PostingReader,
         type_prior: Mapping[Category, float] = TYPE_PRIOR,
     ) -> EntityGraph:
         """The graph of what is `said` by term; `live` [terms] counts the live documents that say each.
@@ -167,7 +167,7 @@ class EntityGraph:
         return np.unique(names.words[ranges(names.offsets[chosen], lengths)])
 
     @cached_property
-    def _names(self) -> tuple[Integers, Integers, Names]:
+    def _names(self) -> tuple[Integers, Integers, EntityNames]:
         """(offsets [entities + 1], places in the names, by entity), and the names."""
         names = self.statements.names(len(self._live))
         chosen = np.flatnonzero((self._live[names.terms] > 0) & np.isin(names.entities, self._active))

@@ -61,7 +61,7 @@ class Graphs:
         ranking: PageRank,
     ) -> ConversationGraph:
         """The graph of the documents that pass, by segment; `key` tells this choice of documents from others."""
-        strings, analyzer = memory.encoder.vocabulary.strings, memory.analyzer
+        strings, analyzer = memory.indexer.vocabulary.strings, memory.analyzer
         return self._keep(
             self._conversations,
             snapshot,

@@ -148,7 +148,7 @@ def _mentions(
         anchors = [set(own) for first, _, own in spans if first != start]
         if asker is not None:
             anchors.append({asker})
-        mentions.append(_weighed(graph, near, name, counts, context, _sets(anchors)))
+        mentions.append(_weigh_mentions(graph, near, name, counts, context, _sets(anchors)))
     return tuple(mentions)
 
 
@@ -170,7 +170,7 @@ def _spans(graph: EntityGraph, words: tuple[str, ...]) -> list[tuple[int, int, M
     return sorted(chosen, key=lambda span: span[0])
 
 
-def _weighed(
+def _weigh_mentions(
     graph: EntityGraph,
     near: _Neighbourhoods,
     name: str,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..records.entities import Category, Said, said
+from ..records.entities import Category, Said, parse_term
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class Relations(NamedTuple):
     valid_to: Floats  # inf where it does not end
 
 
-class Names(NamedTuple):
+class EntityNames(NamedTuple):
     """Names of entities by term, ascending; words are numbered by `Statements.words`."""
 
     terms: Integers  # [names]
@@ -77,7 +77,7 @@ class Statements:
         """
         with self._lock:
             for term in strings[self._count : upto]:
-                self._take(said(term))
+                self._take(parse_term(term))
         return self
 
     def mentions(self, upto: int) -> tuple[Integers, Integers]:
@@ -86,12 +86,12 @@ class Statements:
             terms, entities = self._mentions.below(upto).T
         return terms, entities
 
-    def names(self, upto: int) -> Names:
+    def names(self, upto: int) -> EntityNames:
         """The names among the terms below `upto`."""
         with self._lock:
             terms, entities = self._names.below(upto).T
             holders, words = self._words.below(upto).T
-        return Names(terms, entities, np.append(np.searchsorted(holders, terms), len(words)), words)
+        return EntityNames(terms, entities, np.append(np.searchsorted(holders, terms), len(words)), words)
 
     def relations(self, upto: int) -> Relations:
         """The relations among the terms below `upto`."""

@@ -142,8 +142,8 @@ def checked_relations(value: object) -> tuple[Relation, ...]:
 def terms_of(
     entities: Mapping[str, str] | Sequence[str] | None, relations: Sequence[Relation | Mapping[str, Any]] | None
 ) -> list[str]:
-    """What a record with these says of entities as terms, each once; a relation's ends count as mentioned. `said` reads
-    them.
+    """What a record with these says of entities as terms, each once; a relation's ends count as mentioned. `parse_term`
+    reads them.
     """
     given = entities if isinstance(entities, Mapping) else {entity: entity for entity in entities or ()}
     edges = [Relation.of(relation) for relation in relations or ()]
@@ -159,7 +159,7 @@ def terms_of(
     return list(terms)
 
 
-def said(term: str) -> Said:
+def parse_term(term: str) -> Said:
     """What a term of `terms_of` says."""
     kind, rest = term[0], term[1:]
     if kind == _ENTITY:

@@ -60,7 +60,7 @@ class Filter:
     def _nested(self, filters: Iterable[Filter]) -> None:
         object.__setattr__(self, "depth", 1 + max((inner.depth for inner in filters), default=0))
         if self.depth > MAX_DEPTH:
-            raise _too_deep()
+            raise _too_deep_error()
 
 
 def _parts(kind: type[Junction], value: Filter) -> tuple[Filter, ...]:
@@ -68,12 +68,12 @@ def _parts(kind: type[Junction], value: Filter) -> tuple[Filter, ...]:
     return value.filters if type(value) is kind else (value,)
 
 
-def _too_deep() -> QueryError:
+def _too_deep_error() -> QueryError:
     return QueryError(f"a filter is nested more than {MAX_DEPTH} deep; write long lists as one 'in', 'and' or 'or'")
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Filter):
+class ColumnComparison(Filter):
     """One column against a value, or against several with ``in`` and ``not in``. Raises `QueryError`."""
 
     column: str
@@ -121,7 +121,7 @@ class Junction(Filter):
     def __post_init__(self) -> None:
         if isinstance(self.filters, Filter) or not _is_several(self.filters):
             raise QueryError(f"{type(self).__name__} takes a list of filters, not {self.filters!r}")
-        filters = tuple(_checked(one) for one in self.filters)
+        filters = tuple(_check_depth(one) for one in self.filters)
         object.__setattr__(self, "filters", filters)
         self._nested(filters)
 
@@ -149,7 +149,7 @@ class Not(Filter):
     filter: Filter
 
     def __post_init__(self) -> None:
-        self._nested((_checked(self.filter),))
+        self._nested((_check_depth(self.filter),))
 
     def to_dict(self) -> dict[str, Any]:
         return {"not": self.filter.to_dict()}
@@ -160,7 +160,7 @@ class Not(Filter):
 
 def _in_brackets(filter: Filter) -> str:
     shown = repr(filter)
-    plain = isinstance(filter, Not) or (isinstance(filter, Comparison) and isinstance(filter.value, tuple))
+    plain = isinstance(filter, Not) or (isinstance(filter, ColumnComparison) and isinstance(filter.value, tuple))
     return shown if plain or (isinstance(filter, Junction) and len(filter.filters) < 2) else f"({shown})"
 
 
@@ -176,31 +176,31 @@ class Column:
         _check_name(name)
         self.name = name
 
-    def __eq__(self, value: object) -> Comparison:  # type: ignore[override]
-        return Comparison(self.name, "==", value)  # type: ignore[arg-type]
+    def __eq__(self, value: object) -> ColumnComparison:  # type: ignore[override]
+        return ColumnComparison(self.name, "==", value)  # type: ignore[arg-type]
 
-    def __ne__(self, value: object) -> Comparison:  # type: ignore[override]
-        return Comparison(self.name, "!=", value)  # type: ignore[arg-type]
+    def __ne__(self, value: object) -> ColumnComparison:  # type: ignore[override]
+        return ColumnComparison(self.name, "!=", value)  # type: ignore[arg-type]
 
-    def __lt__(self, value: float) -> Comparison:
-        return Comparison(self.name, "<", value)
+    def __lt__(self, value: float) -> ColumnComparison:
+        return ColumnComparison(self.name, "<", value)
 
-    def __le__(self, value: float) -> Comparison:
-        return Comparison(self.name, "<=", value)
+    def __le__(self, value: float) -> ColumnComparison:
+        return ColumnComparison(self.name, "<=", value)
 
-    def __gt__(self, value: float) -> Comparison:
-        return Comparison(self.name, ">", value)
+    def __gt__(self, value: float) -> ColumnComparison:
+        return ColumnComparison(self.name, ">", value)
 
-    def __ge__(self, value: float) -> Comparison:
-        return Comparison(self.name, ">=", value)
+    def __ge__(self, value: float) -> ColumnComparison:
+        return ColumnComparison(self.name, ">=", value)
 
-    def isin(self, values: Iterable[Scalar]) -> Comparison:
+    def isin(self, values: Iterable[Scalar]) -> ColumnComparison:
         """One of these values; None stands for no value."""
-        return Comparison(self.name, "in", values)  # type: ignore[arg-type]
+        return ColumnComparison(self.name, "in", values)  # type: ignore[arg-type]
 
-    def not_in(self, values: Iterable[Scalar]) -> Comparison:
+    def not_in(self, values: Iterable[Scalar]) -> ColumnComparison:
         """None of these values: the exact negation of `isin`."""
-        return Comparison(self.name, "not in", values)  # type: ignore[arg-type]
+        return ColumnComparison(self.name, "not in", values)  # type: ignore[arg-type]
 
     def between(self, low: float, high: float) -> Filter:
         """``low <= column <= high``, both ends included."""
@@ -254,7 +254,7 @@ def _scalar(column: str, value: object) -> Scalar:
     raise QueryError(f"filter on {column!r}: a value must be a string, a number or None, not {value!r}")
 
 
-def _checked(value: object) -> Filter:
+def _check_depth(value: object) -> Filter:
     if not isinstance(value, Filter):
         raise QueryError(f"a filter must be a comparison such as col('role') == 'tool', not {value!r}")
     return value
@@ -286,7 +286,7 @@ def _parse(value: object, depth: int) -> Filter:
             f"col('role') == 'tool', not {type(value).__name__}"
         )
     if depth > MAX_DEPTH:
-        raise _too_deep()
+        raise _too_deep_error()
     parts: list[Filter] = []
     for name, wanted in value.items():
         if name == "not":
@@ -296,9 +296,9 @@ def _parse(value: object, depth: int) -> Filter:
                 raise QueryError(f"a filter's {name!r} takes a list of filters, not {type(wanted).__name__}")
             parts.append((And if name == "and" else Or)(tuple(_parse(one, depth + 1) for one in wanted)))
         elif not isinstance(wanted, Mapping):
-            parts.append(Comparison(name, "in" if _is_several(wanted) else "==", wanted))
+            parts.append(ColumnComparison(name, "in" if _is_several(wanted) else "==", wanted))
         elif not wanted:
             raise QueryError(f"filter on {name!r}: no comparison; give one of {', '.join(OPERATORS)}")
         else:
-            parts.extend(Comparison(name, comparison, one) for comparison, one in wanted.items())
+            parts.extend(ColumnComparison(name, comparison, one) for comparison, one in wanted.items())
     return parts[0] if len(parts) == 1 else And(tuple(parts))

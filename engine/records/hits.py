@@ -23,7 +23,7 @@ class Resolver(Protocol):
 
     def __call__(self, documents: npt.NDArray[np.int64], /) -> npt.NDArray[np.object_]: ...
 
-    def part(self, start: int, stop: int) -> Resolver:
+    def slice(self, start: int, stop: int) -> Resolver:
         """That of the queries at [start, stop) alone."""
         ...
 
@@ -61,7 +61,7 @@ class Hits:
         """Different queries."""
         return None if self.source is None else len(set(self.source))
 
-    def part(self, start: int, stop: int, width: int, queries: tuple[Query, ...]) -> Hits:
+    def slice(self, start: int, stop: int, width: int, queries: tuple[Query, ...]) -> Hits:
         """The answer to the queries at [start, stop), as if they had been the batch: arrays [stop - start, width].
 
         `queries` are what stands in their places, and `width` is their largest k. The arrays are copies, so that a part
@@ -77,14 +77,14 @@ class Hits:
             position %= count
             return whole(start + position, record_id).at(position)
 
-        cut = getattr(whole, "part", None)
+        cut = getattr(whole, "slice", None)
         return Hits(
             self.scores[rows, :width].copy(),
             self.documents[rows, :width].copy(),
             self.counts[rows].copy(),
             queries,
             self.backend,
-            self.resolver.part(start, stop),
+            self.resolver.slice(start, stop),
             explain if cut is None else cut(start, stop),
             reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
             decisions=None if self.decisions is None else self.decisions[rows],

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..encoders.models import opened, positive, readable
+from ..encoders.models import open_model, positive, repair_texts
 from ..errors import EncoderError, ParameterError
 from ..metrics.bootstrap import Comparison, paired_bootstrap
 
@@ -123,7 +123,7 @@ class CrossEncoderReranker:
         device: str | None = None,
     ) -> None:
         self.name: str
-        model, self.name = opened("CrossEncoder", model, name, device, max_length, batch_size)
+        model, self.name = open_model("CrossEncoder", model, name, device, max_length, batch_size)
         outputs = int(model.config.num_labels)
         if outputs != 1:
             raise EncoderError(f"{self.name!r} gives {outputs} numbers a pair; a reranker gives one")
@@ -137,7 +137,7 @@ class CrossEncoderReranker:
             return np.zeros(0)
         from torch.nn import Identity
 
-        queries, texts = (readable(side) for side in zip(*pairs, strict=True))
+        queries, texts = (repair_texts(side) for side in zip(*pairs, strict=True))
         with self._lock:
             logits = self._model.predict(
                 list(zip(queries, texts, strict=True)),

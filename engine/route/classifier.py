@@ -126,7 +126,7 @@ class Classifier:
         if not width:
             counts = Counter(types)
             return cls(labels, terms, idf, weights, np.log([counts[one] / len(types) for one in labels]), 0, model)
-        weights, bias = _fitted(made.features(texts), len(terms), dense, types, c, seed)
+        weights, bias = _fit_weights(made.features(texts), len(terms), dense, types, c, seed)
         return cls(labels, terms, idf, weights, bias, dimension, model)
 
     def features(self, texts: Sequence[str]) -> tuple[Integers, Integers, Floats]:
@@ -217,7 +217,7 @@ class Classifier:
         return {term: place for place, term in enumerate(self.terms)}
 
 
-def _fitted(
+def _fit_weights(
     features: tuple[Integers, Integers, Floats],
     width: int,
     dense: Floats | None,

@@ -112,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Answerer, dict[str, Any]]:
     except UnicodeDecodeError:
         raise PolicyFileError(f"{place}: is not a policy file (not JSON); give one that `fanrank tune` wrote") from None
     try:
-        content = json.loads(text, parse_constant=_declined)
+        content = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise PolicyFileError(f"{place}: is not a policy file, or damaged (not JSON: {error})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -135,5 +135,5 @@ def load(path: str | os.PathLike[str]) -> tuple[Answerer, dict[str, Any]]:
         raise PolicyFileError(f"{place}: damaged, or changed by hand to what cannot be: {error}") from error
 
 
-def _declined(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")

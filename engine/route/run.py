@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
-from ..hybrid.rerank import reranked
+from ..hybrid.rerank import rerank_hits
 from ..hybrid.sources import Sources, check_vectors, query_vectors
 from ..hybrid.strategy import Strategy
 from ..records.decision import Decision
@@ -31,7 +31,7 @@ from ..records.explanation import Explanation, FusedExplanation
 from ..records.hits import Hits
 from ..records.query import Query
 from ..search import lexical
-from ..search.batch import Asked, Batch
+from ..search.batch import Batch, PreparedQuery
 from ..search.explain import position_of
 from ..search.options import SearchOptions
 from .cascade import Cascade
@@ -162,7 +162,7 @@ class _Run:
         self.milliseconds: dict[str, float] = {}
 
     def answer(
-        self, policy: Policy, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+        self, policy: Policy, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         if not rows:
             return
@@ -172,7 +172,7 @@ class _Run:
             self._cascade(policy, rows, asked, batch, answers)
 
     def _cascade(
-        self, policy: Cascade, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+        self, policy: Cascade, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
@@ -200,7 +200,7 @@ class _Run:
             else:
                 self._strategy(chosen, own, ask, batch, answers)
             for place, row in zip(escalated, own, strict=True):
-                decided[place] = _both(answers.decisions[row], decided[place])
+                decided[place] = _join_decisions(answers.decisions[row], decided[place])
         confident = np.flatnonzero(skipped)
         if len(confident):
             own = [rows[place] for place in confident.tolist()]
@@ -210,11 +210,11 @@ class _Run:
             else:  # searched again, as deep as it is reranked: next to the reranker words cost nothing
                 self._strategy(_PLAIN, own, ask, batch, answers)
                 for place, row in zip(confident.tolist(), own, strict=True):
-                    decided[place] = _both(answers.decisions[row], decided[place])
+                    decided[place] = _join_decisions(answers.decisions[row], decided[place])
         answers.decisions |= zip(rows, decided, strict=True)
 
     def _route(
-        self, router: Router, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+        self, router: Router, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         spent = _Clock(self, rows)
         known = [one.query.type for one in asked]
@@ -245,7 +245,7 @@ class _Run:
         self,
         router: Router,
         rows: Sequence[int],
-        asked: Sequence[Asked],
+        asked: Sequence[PreparedQuery],
         weights: Sequence[Mapping[str, float]],
         batch: Batch,
         answers: _Answers,
@@ -265,19 +265,19 @@ class _Run:
             for row in own_rows:
                 costs[row] += each
         spent = _Clock(self, rows)
-        part = batch.part(asked)
+        part = batch.select(asked)
         found = SoftAnswer(part, weights, lists, router).hits()
         each = spent.lap("fuse")
         if self.options.reranker is not None:
             vectors = query_vectors(part, self.sources) if router.dense else None
-            found = reranked(found, part, self.sources, self.options.reranker, self.options.rerank_depth, vectors)
+            found = rerank_hits(found, part, self.sources, self.options.reranker, self.options.rerank_depth, vectors)
             each += spent.lap("rerank")
         answers.take(rows, found, [one.k for one in asked])
         for place, row in enumerate(rows):
             answers.decisions[row] = Decision(router.name, costs[row] + each, weights=dict(weights[place]))
 
     def _strategy(
-        self, strategy: Strategy, rows: Sequence[int], asked: Sequence[Asked], batch: Batch, answers: _Answers
+        self, strategy: Strategy, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         spent = _Clock(self, rows)
         found = self._part(strategy, asked, batch)
@@ -291,17 +291,17 @@ class _Run:
     def _part(
         self,
         strategy: Strategy,
-        asked: Sequence[Asked],
+        asked: Sequence[PreparedQuery],
         batch: Batch,
         *,
         reranked: bool = True,
         stage: str | None = None,
     ) -> Hits:
         started = time.perf_counter()
-        part = batch.part(asked)
+        part = batch.select(asked)
         options = self.options if reranked else replace(self.options, reranker=None)
         if strategy.plain and (options.reranker is None or stage is not None):
-            found = lexical.answer(part, self.backend, options)
+            found = lexical.answer_lexical(part, self.backend, options)
         else:
             found = hybrid.answer(part, self.backend, self.sources, strategy, options)
         if stage is not None:
@@ -312,8 +312,8 @@ class _Run:
         return found
 
     def _typed(
-        self, classifier: Classifier | None, asked: Sequence[Asked], batch: Batch
-    ) -> tuple[Sequence[Asked], Sequence[Asked], list[str | None], Floats | None]:
+        self, classifier: Classifier | None, asked: Sequence[PreparedQuery], batch: Batch
+    ) -> tuple[Sequence[PreparedQuery], Sequence[PreparedQuery], list[str | None], Floats | None]:
         """(the queries, with vectors where those were asked for; the same with their types; the types; probabilities).
 
         A query that says its type is taken at its word.
@@ -333,11 +333,11 @@ class _Run:
 
     def _encoded(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[PreparedQuery],
         weights: Sequence[Mapping[str, float]],
         strategies: Mapping[str, Strategy],
         batch: Batch,
-    ) -> list[Asked]:
+    ) -> list[PreparedQuery]:
         """The queries, those with their vectors that more than one dense strategy, or a reranker too, will ask for."""
         asked = list(asked)
         uses = [sum(bool(strategies[name].dense) for name in own) for own in weights]
@@ -347,9 +347,9 @@ class _Run:
                 asked[place] = one
         return asked
 
-    def _with_vectors(self, asked: Sequence[Asked], batch: Batch) -> list[Asked]:
+    def _with_vectors(self, asked: Sequence[PreparedQuery], batch: Batch) -> list[PreparedQuery]:
         """The queries with the vectors of their texts, so that each text is encoded once."""
-        part = batch.part(asked)
+        part = batch.select(asked)
         vectors, has = query_vectors(part, self.sources)
         return [
             one._replace(query=replace(one.query, vector=vectors[place]))
@@ -379,7 +379,7 @@ class _Clock:
         return spent / self.queries
 
 
-def _both(answered: Decision, cascade: Decision) -> Decision:
+def _join_decisions(answered: Decision, cascade: Decision) -> Decision:
     """What answered a query, with what the cascade had decided before."""
     return replace(
         answered,

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..fuse.candidates import Candidates, Channel, best
 from ..hybrid.evidence import NUMBER_BITS
-from ..hybrid.explain import explained
+from ..hybrid.explain import explain_fused
 from ..records.explanation import FusedExplanation
 from ..records.hits import Hits
 from ..search.batch import Batch
@@ -57,6 +57,6 @@ class SoftAnswer:
     def explain(self, position: int, record_id: str) -> FusedExplanation:
         position = position_of(self.batch, position)
         document = number_of(self.batch, position, record_id)
-        return explained(
+        return explain_fused(
             self.candidates, self.fused, position, document, query=position, id=record_id, strategy=self.router.name
         )

@@ -15,8 +15,8 @@ from ..errors import QueryError
 from ..index.decay import rate_of
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
 from ..index.snapshot import Snapshot, window_start
-from ..plan.requests import Limits
-from ..records.filters import Comparison, Filter, all_of, parse_filter
+from ..plan.requests import QuerySettings
+from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.query import Query, check_k
 from ..storage.memory import Memory
 
@@ -34,19 +34,19 @@ Corpus = tuple[str, CompiledFilter]
 Integers = npt.NDArray[np.int64]
 
 
-class Asked(NamedTuple):
+class PreparedQuery(NamedTuple):
     """A query with everything decided that does not depend on its terms."""
 
     query: Query
     k: int
     corpus: Corpus
-    limits: Limits
+    settings: QuerySettings
     """Without the filter where the statistics are the filtered records' own: the corpus has it then."""
 
     @property
     def accepted(self) -> CompiledFilter:
         """What the query's filter and scope let pass, whatever its statistics are counted over."""
-        return self.limits.filter if self.corpus[1] is EVERYTHING else self.corpus[1]
+        return self.settings.filter if self.corpus[1] is EVERYTHING else self.corpus[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Batch:
     snapshots: Mapping[str, Snapshot]
     """Those that are asked, by namespace."""
     queries: tuple[Query, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[PreparedQuery, ...]
     width: int
     """The largest k."""
     source: tuple[int, ...]
@@ -73,7 +73,7 @@ class Batch:
         """All rows of `rows_of`."""
         return [row for rows in self.rows_of.values() for row in rows]
 
-    def part(self, asked: Sequence[Asked]) -> Batch:
+    def select(self, asked: Sequence[PreparedQuery]) -> Batch:
         """The batch of these queries, which are of this one's rows or made of them, over the same snapshots.
 
         No two of them are taken for equal, as no two rows are.
@@ -81,7 +81,7 @@ class Batch:
         width = max((one.k for one in asked), default=0)
         return _batch(self.memory, self.snapshots, asked, width, range(len(asked)))
 
-    def only(self, rows: Collection[int], asked: Mapping[int, Asked] | None = None) -> Batch:
+    def limit_to(self, rows: Collection[int], asked: Mapping[int, PreparedQuery] | None = None) -> Batch:
         """The same batch with work for these rows alone, some of them asked otherwise."""
         changed = tuple((asked or {}).get(row, own) for row, own in enumerate(self.asked))
         rows_of: dict[Corpus, list[int]] = {}
@@ -90,21 +90,21 @@ class Batch:
                 rows_of.setdefault(changed[row].corpus, []).append(row)
         return replace(self, asked=changed, queries=tuple(own.query for own in changed), rows_of=rows_of)
 
-    def narrowed(self, row: int, narrower: Filter) -> Asked:
+    def narrow(self, row: int, narrower: Filter) -> PreparedQuery:
         """A row's query with one more filter."""
         own = self.asked[row]
         query = replace(own.query, filter=all_of(narrower, parse_filter(own.query.filter)))
-        accepted = compile_filter(scoped(query), self.memory.schema, self.memory.values)
+        accepted = compile_filter(combine_filters(query), self.memory.schema, self.memory.values)
         if own.corpus[1] is EVERYTHING:
-            return own._replace(query=query, limits=replace(own.limits, filter=accepted))
+            return own._replace(query=query, settings=replace(own.settings, filter=accepted))
         return own._replace(query=query, corpus=(own.corpus[0], accepted))
 
-    def resolver(self) -> Names:
-        return Names(self.snapshots, self.queries)
+    def resolver(self) -> IdResolver:
+        return IdResolver(self.snapshots, self.queries)
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
+class IdResolver:
     """Document numbers [B, n] to ids, of each query's namespace; None for -1."""
 
     snapshots: Mapping[str, Snapshot]
@@ -121,10 +121,10 @@ class Names:
             ids[present] = snapshot.ids_of(documents[present])
         return ids
 
-    def part(self, start: int, stop: int) -> Names:
+    def slice(self, start: int, stop: int) -> IdResolver:
         own = self.queries[start:stop]
         spaces = {query.namespace for query in own}
-        return Names({name: snapshot for name, snapshot in self.snapshots.items() if name in spaces}, own)
+        return IdResolver({name: snapshot for name, snapshot in self.snapshots.items() if name in spaces}, own)
 
 
 def prepare(
@@ -140,17 +140,17 @@ def prepare(
     # Queries of a batch differ in their words, and mostly in nothing else: what else they say is decided once.
     settled: dict[object, tuple[int, Decided]] = {}
     numbers: dict[Decided, int] = {}
-    asked: list[Asked] = []
+    asked: list[PreparedQuery] = []
     source: list[int] = []
     seen: dict[object, int] = {}
     for row, query in enumerate(queries):
-        said = _said(query)
+        said = _settings_key(query)
         known = settled.get(said)
         if known is None:
             decided = _decide(memory, snapshots, query, k, windows)
             known = settled[said] = numbers.setdefault(decided, len(numbers)), decided
         number, decided = known
-        asked.append(Asked(query, *decided))
+        asked.append(PreparedQuery(query, *decided))
         source.append(seen.setdefault((number, _evidence(query, aged)), row))
     return _batch(memory, snapshots, asked, max((one.k for one in asked), default=k), source)
 
@@ -158,7 +158,7 @@ def prepare(
 _settings = attrgetter("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life")
 
 
-def _said(query: Query) -> object:
+def _settings_key(query: Query) -> object:
     """All that `_decide` reads of a query."""
     settings = _settings(query)
     timed = query.windows is not None or query.half_life is not None
@@ -184,7 +184,7 @@ def _evidence(query: Query, aged: bool) -> tuple[object, ...]:
 
 
 def _batch(
-    memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[Asked], width: int, source: Sequence[int]
+    memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[PreparedQuery], width: int, source: Sequence[int]
 ) -> Batch:
     check_places(len(asked), width)
     rows_of: dict[Corpus, list[int]] = {}
@@ -206,8 +206,8 @@ def check_places(queries: int, width: int) -> None:
         raise QueryError(f"{queries} queries with k = {width} are more than {MAX_HITS:,} places; ask for fewer")
 
 
-Decided = tuple[int, Corpus, Limits]
-"""What `Asked` adds to a query."""
+Decided = tuple[int, Corpus, QuerySettings]
+"""What `PreparedQuery` adds to a query."""
 
 
 def _decide(
@@ -217,7 +217,7 @@ def _decide(
     k: int,
     windows: Callable[[str], int],
 ) -> Decided:
-    """Reads what `_said` names."""
+    """Reads what `_settings_key` names."""
     if query.half_life is not None and memory.bm25.signed:
         raise QueryError(
             f"half_life needs scores that are not negative, and method {memory.bm25.method!r} has some; "
@@ -233,10 +233,10 @@ def _decide(
     if query.half_life is not None:
         assert query.now is not None
         now, rate = float(query.now), rate_of(float(query.half_life))
-    accepted = compile_filter(scoped(query), memory.schema, memory.values)
+    accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
     apart = query.statistics == "filtered"
     corpus = query.namespace, accepted if apart else EVERYTHING
-    return k_of(query, k), corpus, Limits(EVERYTHING if apart else accepted, since, until, now, rate)
+    return k_of(query, k), corpus, QuerySettings(EVERYTHING if apart else accepted, since, until, now, rate)
 
 
 def k_of(query: Query, k: int) -> int:
@@ -245,14 +245,14 @@ def k_of(query: Query, k: int) -> int:
     return query.k if query.k is not None else k if limit is None else limit
 
 
-def scoped(query: Query) -> Filter | None:
+def combine_filters(query: Query) -> Filter | None:
     """The query's filter and its scope, together."""
     own = query.filter
     assert own is None or isinstance(own, Filter)
     scope = query.scope
     if scope is None or scope.column is None:
         return own
-    return all_of(Comparison(scope.column, "==", scope.id), own)
+    return all_of(ColumnComparison(scope.column, "==", scope.id), own)
 
 
 def newest_windows(snapshot: Snapshot, count: int, window: float, now: float | None) -> tuple[float, float]:

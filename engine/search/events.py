@@ -23,7 +23,7 @@ def events(
     for number, segment in enumerate(snapshot.segments):
         if segment.times is None:
             continue
-        positions = np.flatnonzero(passing(snapshot, number, accepted, since, until))
+        positions = np.flatnonzero(mask_of(snapshot, number, accepted, since, until))
         numbers.append(snapshot.firsts[number] + positions)
         times.append(segment.times[positions])
     documents, moments = np.concatenate(numbers), np.concatenate(times)
@@ -31,14 +31,14 @@ def events(
     return list(zip(snapshot.ids_of(documents[order]).tolist(), moments[order].tolist(), strict=True))
 
 
-def passing(
+def mask_of(
     snapshot: Snapshot, number: int, accepted: CompiledFilter, since: float, until: float
 ) -> npt.NDArray[np.bool_]:
     """[documents] which documents of a segment are live, pass the filter and have ``since <= time <= until``."""
     segment = snapshot.segments[number]
     masks = [mask for mask in (snapshot.alive(number),) if mask is not None]
     if accepted is not EVERYTHING:
-        masks.append(segment.passing(accepted))
+        masks.append(segment.mask(accepted))
     if since > -math.inf or until < math.inf:
         low, high, inside = document_range(segment, since, until)
         within = np.zeros(segment.size, dtype=np.bool_)

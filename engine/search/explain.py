@@ -15,7 +15,7 @@ from ..plan.plan import Plan, SegmentPlan, decayed_total, segment_plan
 from ..plan.requests import Request, Requests
 from ..records.explanation import Explanation, TermContribution
 from ..storage.memory import Memory
-from .batch import Asked, Batch, Corpus
+from .batch import Batch, Corpus, PreparedQuery
 
 
 def explain(
@@ -93,7 +93,7 @@ class Explainer:
 
     memory: Memory
     snapshots: Mapping[str, Snapshot]
-    asked: Sequence[Asked] | Mapping[int, Asked]
+    asked: Sequence[PreparedQuery] | Mapping[int, PreparedQuery]
     """By row that is worked out."""
     source: Sequence[int]
     rows_of: Mapping[Corpus, list[int]]
@@ -104,11 +104,11 @@ class Explainer:
         worked_out = self.source[position]
         asked = self.asked[worked_out]
         if asked.corpus not in self.plans:
-            raise unknown(record_id, asked.query.namespace)
+            raise unknown_id_error(record_id, asked.query.namespace)
         row = self.rows_of[asked.corpus].index(worked_out)
         return _explain(self.memory, self.snapshots, self.plans[asked.corpus], row, position, record_id, asked)
 
-    def part(self, start: int, stop: int) -> Explainer:
+    def slice(self, start: int, stop: int) -> Explainer:
         """That of the queries at [start, stop) alone: of other tenants it holds nothing."""
         source = self.source[start:stop]
         asked = {row: self.asked[row] for row in source}
@@ -142,7 +142,7 @@ def number_of(batch: Batch, position: int, record_id: str) -> int:
     snapshot = batch.snapshots.get(namespace)
     place = None if snapshot is None else snapshot.find(record_id)
     if snapshot is None or place is None:
-        raise unknown(record_id, namespace)
+        raise unknown_id_error(record_id, namespace)
     return snapshot.firsts[place.segment] + place.position
 
 
@@ -153,32 +153,32 @@ def _explain(
     row: int,
     query: int,
     record_id: str,
-    asked: Asked,
+    asked: PreparedQuery,
 ) -> Explanation:
     namespace = snapshots[asked.query.namespace]
     live = namespace.find(record_id)
     if live is None:
-        raise unknown(record_id, asked.query.namespace)
+        raise unknown_id_error(record_id, asked.query.namespace)
     place = plan.snapshot.find(record_id)
     passed = place is not None and _passes(plan.snapshot, place, asked)
-    terms = [memory.encoder.vocabulary.strings[term] for term in plan.terms.tolist()]
+    terms = [memory.indexer.vocabulary.strings[term] for term in plan.terms.tolist()]
     fields = list(memory.bm25.fields)
     explained = explain(plan, row, query, record_id, place, passed, terms, fields)
     # The namespace's number, as the hits have it, also where the plan is over the filtered records alone.
     return replace(explained, document=namespace.firsts[live.segment] + live.position)
 
 
-def _passes(snapshot: Snapshot, place: Place, asked: Asked) -> bool:
+def _passes(snapshot: Snapshot, place: Place, asked: PreparedQuery) -> bool:
     """Whether the document passes the query's filter and time range."""
     segment = snapshot.segments[place.segment]
-    limits = asked.limits
-    if limits.filter is not EVERYTHING and not segment.passing(limits.filter)[place.position]:
+    settings = asked.settings
+    if settings.filter is not EVERYTHING and not segment.mask(settings.filter)[place.position]:
         return False
-    if not limits.ranged:
+    if not settings.ranged:
         return True
-    return segment.times is not None and bool(limits.since <= segment.times[place.position] <= limits.until)
+    return segment.times is not None and bool(settings.since <= segment.times[place.position] <= settings.until)
 
 
-def unknown(record_id: str, namespace: str) -> UnknownIdError:
+def unknown_id_error(record_id: str, namespace: str) -> UnknownIdError:
     where = f" in namespace {namespace!r}" if namespace else ""
     return UnknownIdError(f"no live record with id {record_id!r}{where}")

@@ -13,14 +13,14 @@ from ..errors import UnknownIdError
 from ..index.columns import Columns
 from ..index.masks import compile_filter
 from ..records.explanation import Explanation
-from ..records.filters import Comparison, all_of
+from ..records.filters import ColumnComparison, all_of
 from ..records.hits import Hits
 from ..records.query import Query, check_k
 from ..records.record import Record
 from ..storage.memory import Memory
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
-from .batch import AnyQuery, as_queries, k_of, scoped
+from .batch import AnyQuery, as_queries, combine_filters, k_of
 
 BACKEND = "keyword-scan"
 
@@ -62,13 +62,13 @@ class _Ids:
     def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
         return np.array([*self.ids, None], dtype=object)[documents]
 
-    def part(self, start: int, stop: int) -> _Ids:
+    def slice(self, start: int, stop: int) -> _Ids:
         return self
 
 
 def _accepts(memory: Memory, query: Query, record: Record) -> bool:
-    since = None if query.since is None else Comparison("time", ">=", query.since)
-    until = None if query.until is None else Comparison("time", "<=", query.until)
+    since = None if query.since is None else ColumnComparison("time", ">=", query.since)
+    until = None if query.until is None else ColumnComparison("time", "<=", query.until)
     values = {name: Vocabulary() for name in memory.schema.categories}
     columns = Columns.of([record], memory.schema, values)
-    return bool(compile_filter(all_of(since, until, scoped(query)), memory.schema, values).passing(columns)[0])
+    return bool(compile_filter(all_of(since, until, combine_filters(query)), memory.schema, values).mask(columns)[0])

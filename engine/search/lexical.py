@@ -17,7 +17,7 @@ from ..index.learned import SCORE_UNIT, query_terms
 from ..index.masks import EVERYTHING
 from ..index.snapshot import Snapshot
 from ..plan.plan import Plan, plan_of
-from ..plan.requests import Limits, Requests
+from ..plan.requests import QuerySettings, Requests
 from ..records.hits import Hits
 from ..records.query import Query
 from ..storage.memory import Memory
@@ -31,7 +31,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class RetrieverResults:
     """What one pass over posting lists found, by row of the batch; rows that are not worked out hold padding."""
 
     served: str
@@ -41,7 +41,7 @@ class Listed:
     plans: Mapping[Corpus, Plan]
 
 
-def listed(
+def search_lists(
     batch: Batch,
     backend: Backend,
     depths: Mapping[int, int],
@@ -49,15 +49,15 @@ def listed(
     phases: Phases,
     *,
     learned: Mapping[int, Mapping[str, float]] | None = None,
-) -> Listed:
+) -> RetrieverResults:
     """The best documents of each row by BM25, or by `learned` weights (by row): ``depths[row]`` of them."""
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
     with phases("analyse"):
         words = (
-            analysed(memory, [batch.queries[row] for row in rows])
+            analyse_queries(memory, [batch.queries[row] for row in rows])
             if learned is None
-            else _weighted(memory, [learned.get(row, {}) for row in rows])
+            else _number_weights(memory, [learned.get(row, {}) for row in rows])
         )
     with phases("plan"):
         corpora: dict[Corpus, tuple[Snapshot, Integers | None]] = {
@@ -68,7 +68,7 @@ def listed(
         plans: dict[Corpus, Plan] = {}
         first = 0
         for corpus, own in batch.rows_of.items():
-            requests = _requests(batch, own, depths, words.part(first, first + len(own)))
+            requests = _requests(batch, own, depths, words.slice(first, first + len(own)))
             plans[corpus] = plan_of(corpora[corpus][0], requests)
             first += len(own)
     with phases("serve"):
@@ -91,7 +91,7 @@ def listed(
                 found = documents[plan.rows]
                 documents[plan.rows] = np.where(found >= 0, numbers[np.maximum(found, 0)] if len(numbers) else -1, -1)
         scores[documents < 0] = -np.inf
-    return Listed(served, scores, documents, counts, plans)
+    return RetrieverResults(served, scores, documents, counts, plans)
 
 
 class Words(NamedTuple):
@@ -101,7 +101,7 @@ class Words(NamedTuple):
     offsets: Integers  # [queries + 1]
     weights: Integers | None  # [terms] learned ones; None: the words of BM25
 
-    def part(self, first: int, last: int) -> Words:
+    def slice(self, first: int, last: int) -> Words:
         """Those of the queries from `first` to `last`."""
         if not first and last == len(self.offsets) - 1:
             return self
@@ -110,17 +110,17 @@ class Words(NamedTuple):
         return Words(self.terms[start:stop], self.offsets[first : last + 1] - start, weights)
 
 
-def analysed(memory: Memory, queries: Sequence[Query]) -> Words:
+def analyse_queries(memory: Memory, queries: Sequence[Query]) -> Words:
     """The words of these queries, as `analyse` of each."""
     texts = [query.text for query in queries if query.terms is None]
     if len(texts) == len(queries):
-        return Words(*memory.encoder.encode_queries(texts), None)
+        return Words(*memory.indexer.encode_queries(texts), None)
     given = [query.terms for query in queries if query.terms is not None]
-    given_terms, given_offsets = _numbered(given, memory.encoder.vocabulary)
+    given_terms, given_offsets = _number_terms(given, memory.indexer.vocabulary)
     if not texts:
         return Words(given_terms, given_offsets, None)
     # Both kinds, brought into the queries' order.
-    terms, offsets = memory.encoder.encode_queries(texts)
+    terms, offsets = memory.indexer.encode_queries(texts)
     is_text = np.array([query.terms is None for query in queries])
     lengths, starts = np.empty(len(queries), dtype=np.int64), np.empty(len(queries), dtype=np.int64)
     lengths[is_text], starts[is_text] = np.diff(offsets), offsets[:-1]
@@ -128,7 +128,7 @@ def analysed(memory: Memory, queries: Sequence[Query]) -> Words:
     return Words(np.concatenate([terms, given_terms])[ranges(starts, lengths)], offsets_of(lengths), None)
 
 
-def _weighted(memory: Memory, weights: Sequence[Mapping[str, float]]) -> Words:
+def _number_weights(memory: Memory, weights: Sequence[Mapping[str, float]]) -> Words:
     """The learned terms of queries with these weights. Raises as `query_terms`."""
     found = [query_terms(own, memory.weight_terms) for own in weights]
     return Words(
@@ -138,7 +138,7 @@ def _weighted(memory: Memory, weights: Sequence[Mapping[str, float]]) -> Words:
     )
 
 
-def _numbered(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
+def _number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
     """The ids of all lists' terms, one list after another, and where each begins; unknown terms left out."""
     offsets = offsets_of([len(own) for own in lists])
     numbers = map(vocabulary.ids.get, chain.from_iterable(lists), repeat(UNKNOWN))
@@ -149,15 +149,15 @@ def _numbered(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[n
 
 def _requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words) -> Requests:
     """What a plan takes of these rows, all of one corpus."""
-    shared = {id(own): own for own in (batch.asked[row].limits for row in rows)}
+    shared = {id(own): own for own in (batch.asked[row].settings for row in rows)}
     places = {own: place for place, own in enumerate(shared)}
-    limits = tuple(shared.values())
+    settings = tuple(shared.values())
     weighted = None
     if words.weights is not None:
         accepted = batch.asked[rows[0]].corpus[1]
         # A half-life fades BM25 alone; statistics are no matter, so that what a corpus accepts is a filter here.
-        limits = tuple(
-            Limits(own.filter if accepted is EVERYTHING else accepted, own.since, own.until) for own in limits
+        settings = tuple(
+            QuerySettings(own.filter if accepted is EVERYTHING else accepted, own.since, own.until) for own in settings
         )
         weighted = np.ones(len(rows), dtype=np.bool_)
     return Requests(
@@ -165,22 +165,22 @@ def _requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], word
         k=np.array([depths[row] for row in rows], dtype=np.int64),
         terms=words.terms,
         offsets=words.offsets,
-        limits=limits,
-        limit=np.array([places[id(batch.asked[row].limits)] for row in rows], dtype=np.int64),
+        settings=settings,
+        setting=np.array([places[id(batch.asked[row].settings)] for row in rows], dtype=np.int64),
         weights=words.weights,
         weighted=weighted,
     )
 
 
-def answer(batch: Batch, backend: Backend, options: SearchOptions, phases: Phases | None = None) -> Hits:
+def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phases: Phases | None = None) -> Hits:
     """The hits of a batch by BM25. `phases` holds the phases that ran before this call, if any did."""
     phases = phases or Phases()
     with phases("prepare"):
         depths = {row: batch.asked[row].k for row in batch.rows}
-    found = listed(batch, backend, depths, options, phases)
+    found = search_lists(batch, backend, depths, options, phases)
     with phases("convert"):
         return Hits(
-            *spread(batch, found.scores, found.documents, found.counts),
+            *expand_duplicates(batch, found.scores, found.documents, found.counts),
             batch.queries,
             found.served,
             batch.resolver(),
@@ -191,7 +191,7 @@ def answer(batch: Batch, backend: Backend, options: SearchOptions, phases: Phase
         )
 
 
-def spread(
+def expand_duplicates(
     batch: Batch,
     scores: npt.NDArray[np.float64],
     documents: npt.NDArray[np.int64],
@@ -219,5 +219,5 @@ def _corpus(snapshots: Mapping[str, Snapshot], corpus: Corpus) -> tuple[Snapshot
 def analyse(memory: Memory, query: Query) -> list[int]:
     """The vocabulary ids of a query's terms, repeats kept; unknown terms left out."""
     if query.terms is not None:
-        return memory.encoder.encode_terms(query.terms)
-    return memory.encoder.encode_query(query.text)
+        return memory.indexer.encode_terms(query.terms)
+    return memory.indexer.encode_query(query.text)

@@ -30,7 +30,7 @@ from ..search.options import SearchOptions
 from ..signatures import BatchKeywords, read_keywords
 
 
-class State(enum.Enum):
+class CallState(enum.Enum):
     WAITING = enum.auto()
     BEGUN = enum.auto()
     OVER = enum.auto()  # answered, failed, cancelled or expired
@@ -115,7 +115,7 @@ class Call:
         self.options = options
         self.deadline = deadline
         self.patient = patient  # waits for room in the queue
-        self.state = State.WAITING
+        self.state = CallState.WAITING
         self.entered = False  # into a queue
         self.large = False
         self._hits: Hits | None = None
@@ -129,7 +129,7 @@ class Call:
         """The queries for a batch with another k: those that do not say their own say this call's."""
         if k == self.k:
             return self.queries
-        return [query if k_of(query, self.k) == k_of(query, k) else _with_k(query, self.k) for query in self.queries]
+        return [query if k_of(query, self.k) == k_of(query, k) else _set_k(query, self.k) for query in self.queries]
 
     def answered(self, hits: Hits, start: int | None = None) -> None:
         """Take the answer: `hits`, or the rows of them from `start` on."""
@@ -150,7 +150,7 @@ class Call:
         assert hits is not None
         if start is None:
             return hits
-        return hits.part(start, start + len(self), self.width, self.queries)
+        return hits.slice(start, start + len(self), self.width, self.queries)
 
     def late(self, now: float) -> bool:
         return self.deadline is not None and now >= self.deadline
@@ -176,13 +176,13 @@ class Blocked(Call):
         """Wait for the answer up to the deadline; whether it came."""
         if self.deadline is None:
             return self._over.acquire()
-        return self._over.acquire(timeout=left_until(self.deadline))
+        return self._over.acquire(timeout=seconds_until(self.deadline))
 
     def settle(self) -> None:
         self._over.release()
 
 
-class Answer(Future[Hits]):
+class CallOutcome(Future[Hits]):
     """A future that says before a thread waits for it, as the one that would answer it must not."""
 
     about_to_wait: Callable[[], None] | None = None
@@ -203,7 +203,7 @@ class Promised(Call):
 
     def __init__(self, *asked: Any, **how: Any) -> None:
         super().__init__(*asked, **how)
-        self.future = Answer()
+        self.future = CallOutcome()
 
     def begin(self) -> bool:
         try:
@@ -271,17 +271,17 @@ def settle(calls: Sequence[Call]) -> None:
             logger.error("telling a caller that its search is over raised %s", type(error).__name__)
 
 
-def left_until(moment: float) -> float:
+def seconds_until(moment: float) -> float:
     """Seconds until a time of `time.monotonic`, as locks and conditions take them."""
     return min(max(moment - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
-def expired(call: Call) -> DeadlineError:
-    begun = "its launch took longer" if call.state is State.BEGUN else "its queries were not run"
+def deadline_error(call: Call) -> DeadlineError:
+    begun = "its launch took longer" if call.state is CallState.BEGUN else "its queries were not run"
     return DeadlineError(f"{len(call)} queries were not answered within their deadline: {begun}")
 
 
-def _with_k(query: Query, k: int) -> Query:
+def _set_k(query: Query, k: int) -> Query:
     # Not `replace`, which would check all of the query again.
     own = copy.copy(query)
     object.__setattr__(own, "k", k)

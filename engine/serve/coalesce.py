@@ -33,7 +33,7 @@ from ..search.batch import AnyQuery, as_queries
 from ..searcher import Searcher
 from ..signatures import BatchKeywords
 from ..storage.memory import cores
-from .calls import Awaited, Blocked, Call, LaunchOptions, Promised, State, expired, left_until, settle
+from .calls import Awaited, Blocked, Call, CallState, LaunchOptions, Promised, deadline_error, seconds_until, settle
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -59,7 +59,7 @@ LINGER = 2.0
 EXIT_SECONDS = 1.0
 
 
-class Statistics(TypedDict):
+class CoalescerStatistics(TypedDict):
     """What a coalescer did so far. `queries` and `callers` are those that were launched."""
 
     launches: int
@@ -159,12 +159,12 @@ class Coalescer:
         """
         with self._lock:
             self._closed = True
-            left = [call for lane in self._lanes for call in self._refused(lane, _closed)]
+            left = [call for lane in self._lanes for call in self._refused(lane, _closed_error)]
         settle(left)
 
     def _refused(self, lane: _Lane, error: Callable[[], BaseException]) -> list[Call]:
         """Empty a queue; those who waited in it are returned, to be told. The lock is held."""
-        left = [call for call in lane.queue if call.state is State.WAITING]
+        left = [call for call in lane.queue if call.state is CallState.WAITING]
         for call in left:
             self._leave(call)
             call.failed(error())
@@ -173,10 +173,10 @@ class Coalescer:
         self._room.notify_all()
         return left
 
-    def stats(self) -> Statistics:
+    def stats(self) -> CoalescerStatistics:
         """What was done so far, and who waits now."""
         with self._lock:
-            found: Statistics = {**self._counts, "waiting": self._waiting}  # type: ignore[typeddict-item]
+            found: CoalescerStatistics = {**self._counts, "waiting": self._waiting}  # type: ignore[typeddict-item]
             return found
 
     def search(
@@ -198,7 +198,7 @@ class Coalescer:
         """
         batch = _held(queries)
         size = _size(batch)
-        until = _until(deadline)
+        until = _deadline_of(deadline)
         if self._launching():
             return self._within(batch, k, threads, keywords)
         lane, me = self._lanes[size > self.max_batch], threading.get_ident()
@@ -238,7 +238,7 @@ class Coalescer:
         deadline has passed no later than when the launch under way ends. Its callbacks run in the thread that launches:
         keep them short. From within a launch it never blocks, and ``result()`` there runs the search at once.
         """
-        until = _until(deadline)
+        until = _deadline_of(deadline)
         call = Promised(*self._checked(_held(queries), k, threads, keywords), deadline=until, patient=wait)
         # The call has the future, which has it weakly: a cycle would keep the answer until garbage is collected.
         own = weakref.ref(call)
@@ -248,7 +248,7 @@ class Coalescer:
             call.answer()  # raises why it was refused
         try:
             if not self._has_room(call):
-                raise self._withdraw(call, "expired") or expired(call)
+                raise self._withdraw(call, "expired") or deadline_error(call)
         except BaseException:
             call.future.cancel()
             raise
@@ -265,7 +265,7 @@ class Coalescer:
         **keywords: Unpack[BatchKeywords],
     ) -> Hits:
         """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue."""
-        until = _until(deadline)
+        until = _deadline_of(deadline)
         if self._launching():
             return self._within(_held(queries), k, threads, keywords)
         loop = asyncio.get_running_loop()
@@ -327,7 +327,7 @@ class Coalescer:
     def _within(self, batch: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords) -> Hits:
         """Answer what is asked from within a launch."""
         if self._closed:
-            raise _closed()
+            raise _closed_error()
         return self._alone(batch, k, _size(batch), threads, keywords)
 
     def _hurry(self, call: Call | None) -> None:
@@ -335,9 +335,9 @@ class Coalescer:
         if call is None or not self._launching():
             return
         with self._lock:
-            if call.state is not State.WAITING or not call.begin():
+            if call.state is not CallState.WAITING or not call.begin():
                 return
-            self._leave(call, State.BEGUN)
+            self._leave(call, CallState.BEGUN)
             self._room.notify_all()
         self._run([call])
 
@@ -364,7 +364,7 @@ class Coalescer:
         refused = []
         with self._lock:
             for call in calls:
-                if call.state is not State.WAITING:
+                if call.state is not CallState.WAITING:
                     continue
                 call.large = len(call) > self.max_batch
                 lane = self._lanes[call.large]
@@ -372,7 +372,7 @@ class Coalescer:
                     self._admit(call)
                     lane.serve(self._serve)
                 except Exception as error:  # no room, closed, no more threads
-                    call.state = State.OVER
+                    call.state = CallState.OVER
                     call.failed(error)
                     refused.append(call)
                     continue
@@ -392,7 +392,7 @@ class Coalescer:
 
     def _admit(self, call: Call) -> None:
         if self._closed:
-            raise _closed()
+            raise _closed_error()
         waiting = self._waiting
         if not call.patient and waiting and waiting + len(call) > self.max_waiting:
             self._counts["rejected"] += 1
@@ -404,26 +404,26 @@ class Coalescer:
     def _has_room(self, call: Call) -> bool:
         """Wait until a call has begun or the queue is short enough; False where the deadline passed before."""
         with self._lock:
-            while call.state is State.WAITING and self._waiting > self.max_waiting and not self._launching():
+            while call.state is CallState.WAITING and self._waiting > self.max_waiting and not self._launching():
                 if call.deadline is None:
                     self._room.wait()
-                elif not self._room.wait(left_until(call.deadline)):
+                elif not self._room.wait(seconds_until(call.deadline)):
                     return False
         return True
 
-    def _leave(self, call: Call, state: State = State.OVER) -> None:
+    def _leave(self, call: Call, state: CallState = CallState.OVER) -> None:
         """The call waits no more; the lock is held."""
         size = len(call)
-        if call.state is State.WAITING and call.entered:
+        if call.state is CallState.WAITING and call.entered:
             self._lanes[call.large].waiting -= size
         call.state = state
 
     def _withdraw(self, call: Call, why: str) -> DeadlineError | None:
         """Forget a call that its caller gave up; None where it was over already."""
         with self._lock:
-            if call.state is State.OVER:
+            if call.state is CallState.OVER:
                 return None
-            error = expired(call)
+            error = deadline_error(call)
             self._leave(call)
             self._counts[why] += 1
             self._room.notify_all()
@@ -455,12 +455,12 @@ class Coalescer:
                 call.failed(error)
         with self._lock:
             now = time.monotonic()
-            begun = [call for call in calls if call.state is State.BEGUN]
+            begun = [call for call in calls if call.state is CallState.BEGUN]
             for call in begun:
                 if call.late(now):
-                    call.failed(expired(call))
+                    call.failed(deadline_error(call))
                     self._counts["expired"] += 1
-                call.state = State.OVER
+                call.state = CallState.OVER
         settle(begun)
 
     def _next(self, lane: _Lane) -> list[Call] | None:
@@ -488,7 +488,7 @@ class Coalescer:
     def _gather(self, lane: _Lane) -> None:
         """Let others come, for `max_wait` seconds after the first; who was there at the last launch waits no longer."""
         while self.max_wait and lane.queue and lane.waiting < self.max_batch and not self._closed:
-            left = left_until(lane.due)
+            left = seconds_until(lane.due)
             if not left:
                 return
             lane.work.wait(left)
@@ -501,10 +501,10 @@ class Coalescer:
         now, size, width, places = time.monotonic(), 0, 0, 0
         while lane.queue and len(others) < LOOK_PAST:
             call = lane.queue.popleft()
-            if call.state is not State.WAITING:
+            if call.state is not CallState.WAITING:
                 continue
             if call.late(now):
-                call.failed(expired(call))
+                call.failed(deadline_error(call))
                 late.append(call)
                 self._counts["expired"] += 1
                 self._leave(call)
@@ -521,7 +521,7 @@ class Coalescer:
                 if total > self.max_batch or calls[0].options.approximate:
                     break
             elif call.begin():
-                self._leave(call, State.BEGUN)
+                self._leave(call, CallState.BEGUN)
                 calls.append(call)
                 size, width, places = total, widest, wanted
             else:
@@ -541,7 +541,7 @@ class Coalescer:
         alike: list[BaseException] = []
         while parts:
             now = time.monotonic()
-            part = [call for call in parts.pop() if call.state is State.BEGUN and not call.late(now)]
+            part = [call for call in parts.pop() if call.state is CallState.BEGUN and not call.late(now)]
             if len(alike) >= ALIKE:
                 for call in part:
                     call.failed(alike[0])
@@ -660,18 +660,18 @@ def _seconds(name: str, value: object) -> float:
     return float(value)
 
 
-def _until(deadline: float | None) -> float | None:
+def _deadline_of(deadline: float | None) -> float | None:
     return None if deadline is None else time.monotonic() + _seconds("deadline", deadline)
 
 
-def _closed() -> StorageError:
+def _closed_error() -> StorageError:
     return StorageError("the engine is closed")
 
 
 _coalescers: weakref.WeakSet[Coalescer] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     for coalescer in list(_coalescers):
         coalescer._reset()
 
@@ -686,5 +686,5 @@ def _exit() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(_exit)

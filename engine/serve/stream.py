@@ -35,8 +35,8 @@ MAX_AHEAD = 64
 DEVICE_TURNS = 2
 """Batches on a device at once: one is computed while the other is launched, or copied back."""
 
-Asked = TypeVar("Asked")
-Answered = TypeVar("Answered")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def search_stream(
         def finish() -> Hits:
             begun = time.perf_counter()
             try:
-                hits = lexical.answer(batch, serving, each)
+                hits = lexical.answer_lexical(batch, serving, each)
             except FanrankError as error:
                 searcher.count_failure(queries, error)
                 raise
@@ -99,12 +99,12 @@ def search_stream(
 
         return finish
 
-    return in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
+    return run_in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
 
 
-def in_order(
-    source: Iterable[Asked], begin: Callable[[Asked], Callable[[], Answered]], *, ahead: int, workers: int
-) -> Iterator[Answered]:
+def run_in_order(
+    source: Iterable[Item], begin: Callable[[Item], Callable[[], Result]], *, ahead: int, workers: int
+) -> Iterator[Result]:
     """What `begin` makes of each item, in order: `begin` runs in the caller's thread, what it returns in a worker's.
 
     An answer is handed out once its item and at most `ahead` more were read; without any to read ahead, all is done in
@@ -117,7 +117,7 @@ def in_order(
         for item in items:
             yield begin(item)()
         return
-    waiting: deque[Future[Answered]] = deque()
+    waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers, "fanrank-stream") as pool:
         try:
             more = True
@@ -131,7 +131,7 @@ def in_order(
                             more = False
                     except Exception as error:
                         more = False
-                        failed: Future[Answered] = Future()
+                        failed: Future[Result] = Future()
                         failed.set_exception(error)
                         waiting.append(failed)
                 if not waiting:

@@ -40,9 +40,9 @@ class SavedIndex:
     """What records say of entities."""
 
 
-def snapshot_from(segments: Sequence[Segment], dead: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
+def snapshot_from(segments: Sequence[Segment], deleted: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
     tombstones = {}
-    for number, documents in dead.items():
+    for number, documents in deleted.items():
         mask = np.zeros(segments[number].size, dtype=np.bool_)
         mask[np.array(documents)] = True
         tombstones[number] = Tombstones.of(segments[number], mask)
@@ -76,15 +76,15 @@ def part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
 
 
 def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
-    shapes = [(s.size, len(s.terms), s.postings, s.kind_lengths.shape[1]) for s in segments]
+    shapes = [(s.size, len(s.terms), s.postings, s.class_lengths.shape[1]) for s in segments]
     return {
         "shapes": np.array(shapes, dtype=np.int64),
         "terms": np.concatenate([s.terms for s in segments]),
         "offsets": np.concatenate([s.offsets for s in segments]),
         "documents": np.concatenate([s.documents for s in segments]),
-        "kinds": np.concatenate([s.kinds for s in segments]),
-        "kind_frequencies": np.concatenate([s.kind_frequencies for s in segments], axis=1),
-        "kind_lengths": np.concatenate([s.kind_lengths for s in segments], axis=1),
+        "kinds": np.concatenate([s.impact_classes for s in segments]),
+        "kind_frequencies": np.concatenate([s.class_frequencies for s in segments], axis=1),
+        "kind_lengths": np.concatenate([s.class_lengths for s in segments], axis=1),
     }
 
 
@@ -134,9 +134,9 @@ def _postings(arrays: Mapping[str, Array], prefix: str = "") -> Iterator[dict[st
             # Each segment's offsets have one entry more than it has terms.
             "offsets": arrays[f"{prefix}offsets"][term + row : term + row + terms + 1],
             "documents": arrays[f"{prefix}documents"][listed],
-            "kinds": arrays[f"{prefix}kinds"][listed],
-            "kind_frequencies": arrays[f"{prefix}kind_frequencies"][:, kept],
-            "kind_lengths": arrays[f"{prefix}kind_lengths"][:, kept],
+            "impact_classes": arrays[f"{prefix}kinds"][listed],
+            "class_frequencies": arrays[f"{prefix}kind_frequencies"][:, kept],
+            "class_lengths": arrays[f"{prefix}kind_lengths"][:, kept],
         }
         term, posting, kind = term + terms, posting + postings, kind + kinds
 
@@ -158,7 +158,7 @@ def head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], ta
     deleted = [np.zeros((0, 2), dtype=np.int64)]
     for namespace, snapshot in enumerate(index.namespaces.values()):
         for number, own in snapshot.tombstones.items():
-            documents = np.flatnonzero(own.dead)
+            documents = np.flatnonzero(own.deleted)
             deleted.append(np.stack([np.full(len(documents), len(rows) + number), documents], axis=1))
         for segment in snapshot.segments:
             tag, row = places[segment]

@@ -2,8 +2,8 @@
 
 Every array is a ``.npy`` file that any tool can read; nothing is ever pickled. Segments are written in *parts*, each a
 few files that hold the arrays of all its segments one after another; ``segments`` says which of them the index
-consists of now, and ``deleted`` which of their documents are dead. A save writes what is new beside the old files and
-then replaces the manifest, in one step: whoever opens the directory sees the old index or the new one.
+consists of now, and ``deleted`` which of their documents are deleted. A save writes what is new beside the old files
+and then replaces the manifest, in one step: whoever opens the directory sees the old index or the new one.
 """
 
 from __future__ import annotations
@@ -191,15 +191,15 @@ class IndexDirectory:
         root = self.root
         attempts = 0
         while True:
-            manifest = _readable(root, partial(_read_manifest, root))
+            manifest = _name_failures(root, partial(_read_manifest, root))
             if self.owner is not None and manifest.get("owner") != self.owner:
-                _damaged(root, "of other records than those beside it")
+                _damaged_error(root, "of other records than those beside it")
             try:
-                return _readable(root, partial(self._load, manifest, verify))
+                return _name_failures(root, partial(self._load, manifest, verify))
             except StorageError:
                 # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
                 attempts += 1
-                replaced = _readable(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
+                replaced = _name_failures(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
                 if not replaced or attempts == LOAD_ATTEMPTS:
                     raise
 
@@ -214,11 +214,11 @@ class IndexDirectory:
                 strings.setdefault(name, []).extend(column.tolist())
         held = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
         if held != manifest["lengths"]:
-            _damaged(self.root, "not the strings that the manifest counts")
+            _damaged_error(self.root, "not the strings that the manifest counts")
         parts = [segments_from(read(part["arrays"])) for part in manifest["parts"]]
         head = read(manifest["head"])
         segments: dict[int, list[Segment]] = {}
-        dead: dict[tuple[int, int], list[int]] = {}
+        deleted: dict[tuple[int, int], list[int]] = {}
         rows: list[tuple[int, int]] = []
         for number, part, row in head["segments"].tolist():
             own = segments.setdefault(number, [])
@@ -226,7 +226,7 @@ class IndexDirectory:
             own.append(parts[part][row])
             self._known[own[-1]] = (manifest["parts"][part]["tag"], row)
         for segment, document in head["deleted"].tolist():
-            dead.setdefault(rows[segment], []).append(document)
+            deleted.setdefault(rows[segment], []).append(document)
         bm25 = BM25(**manifest["parameters"])
         names = string_columns(head)["namespaces"].tolist()
         self._parts, self._strings = list(manifest["parts"]), list(manifest["strings"])
@@ -241,7 +241,9 @@ class IndexDirectory:
             },
             namespaces={
                 name: snapshot_from(
-                    segments.get(number, []), {s: d for (n, s), d in dead.items() if n == number} if dead else {}, bm25
+                    segments.get(number, []),
+                    {s: d for (n, s), d in deleted.items() if n == number} if deleted else {},
+                    bm25,
                 )
                 for number, name in enumerate(names)
             },
@@ -314,7 +316,7 @@ def _manifest_checksum(manifest: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _readable(root: Path, read: Callable[[], T]) -> T:
+def _name_failures(root: Path, read: Callable[[], T]) -> T:
     """What `read` returns, with every failure of the files named."""
     try:
         return read()
@@ -323,10 +325,10 @@ def _readable(root: Path, read: Callable[[], T]) -> T:
     except OSError as error:
         raise StorageError(f"{root}: cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        _damaged(root, f"its parts do not fit together ({type(error).__name__}: {error})")
+        _damaged_error(root, f"its parts do not fit together ({type(error).__name__}: {error})")
 
 
-def _damaged(path: Path, what: str) -> NoReturn:
+def _damaged_error(path: Path, what: str) -> NoReturn:
     raise DamagedIndexError(f"{path}: {what}; restore the index from a copy or build it again from the records")
 
 
@@ -339,7 +341,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        _damaged(path, "not valid JSON")
+        _damaged_error(path, "not valid JSON")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ForeignIndexError(f"{path}: not the manifest of a fanrank index")
     version = manifest.get("version")
@@ -348,22 +350,22 @@ def _read_manifest(root: Path) -> dict[str, Any]:
             f"{path}: written in format {version}, and this fanrank reads up to {VERSION}; upgrade fanrank"
         )
     if manifest.get("checksum") != _manifest_checksum(manifest):
-        _damaged(path, "altered since it was written")
+        _damaged_error(path, "altered since it was written")
     return manifest
 
 
 def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     path = root / entry["file"]
     if path.parent != root:
-        _damaged(path, "a file name that leaves the directory")
+        _damaged_error(path, "a file name that leaves the directory")
     if not path.exists():
-        _damaged(path, "missing")
+        _damaged_error(path, "missing")
     if path.stat().st_size != entry["bytes"]:
-        _damaged(path, f"{path.stat().st_size} bytes instead of {entry['bytes']}")
+        _damaged_error(path, f"{path.stat().st_size} bytes instead of {entry['bytes']}")
     if verify and _file_checksum(path) != entry["crc32"]:
-        _damaged(path, "altered since it was written (checksum differs)")
+        _damaged_error(path, "altered since it was written (checksum differs)")
     empty = 0 in entry["shape"]
     array: Array = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
-        _damaged(path, "not the array that the manifest names")
+        _damaged_error(path, "not the array that the manifest names")
     return array

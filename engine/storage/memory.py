@@ -34,13 +34,13 @@ from ..index.segment import Segment
 from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
 from ..records.record import Record
 from ..text.analyzers import Analyzer
-from ..text.vocabulary import Encoder, Vocabulary
+from ..text.vocabulary import TermIndexer, Vocabulary
 from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
-from .record_store import Change, RecordStore, Run
+from .record_store import Change, ChangeRun, RecordStore
 from .row_codec import EncodedRecord, encode
-from .writes import Counters, Sizes, State, Write, by_namespace, chunks_of, let_others_run
+from .writes import Counters, MemoryState, Sizes, Write, chunks_of, group_by_namespace, let_others_run
 
 logger = logging.getLogger("fanrank")
 
@@ -67,14 +67,14 @@ class Memory:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.encoder = Encoder(self.analyzer, Vocabulary())
+        self.indexer = TermIndexer(self.analyzer, Vocabulary())
         self.values = {name: Vocabulary() for name in self.schema.categories}
         self.weight_terms = Vocabulary()
         """The terms of learned weights."""
         self.entity_terms = Vocabulary()
         """What records say of entities (`engine/records/entities.py`)."""
         self.checkpointed = 0
-        self._state = State({}, 0, 0)
+        self._state = MemoryState({}, 0, 0)
         self._saved_version = 0
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
@@ -103,11 +103,11 @@ class Memory:
     def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
         """Publish: in one assignment, so that no interrupt leaves a half."""
         version = self._state.version + 1
-        self._state = State(snapshots, self._state.sequence if sequence is None else sequence, version)
+        self._state = MemoryState(snapshots, self._state.sequence if sequence is None else sequence, version)
 
     def restore(self, saved: SavedIndex) -> None:
         """Take over an index from files."""
-        self.encoder = Encoder(self.analyzer, Vocabulary(saved.terms))
+        self.indexer = TermIndexer(self.analyzer, Vocabulary(saved.terms))
         self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
         self.weight_terms = Vocabulary(saved.weight_terms)
         self.entity_terms = Vocabulary(saved.entity_terms)
@@ -253,7 +253,7 @@ class Memory:
         analysed = 0
         builds: dict[str, Bulk] = {}
         for chunk in request.added:
-            for namespace, group in by_namespace(chunk).items():
+            for namespace, group in group_by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
                 let_others_run()
                 if request.bulk:
@@ -283,7 +283,7 @@ class Memory:
     def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
         return build_segment(
             records,
-            self.encoder,
+            self.indexer,
             list(self.bm25.fields),
             self.schema,
             self.values,
@@ -297,7 +297,7 @@ class Memory:
             namespace,
             before,
             list(self.bm25.fields),
-            self.encoder,
+            self.indexer,
             self.schema,
             self.values,
             self.weight_terms,
@@ -309,7 +309,7 @@ class Memory:
 
     def _sizes(self) -> Sizes:
         return Sizes(
-            len(self.encoder.vocabulary),
+            len(self.indexer.vocabulary),
             len(self.weight_terms),
             len(self.entity_terms),
             {name: len(column) for name, column in self.values.items()},
@@ -317,8 +317,8 @@ class Memory:
 
     def _forget(self, sizes: Sizes) -> None:
         """Undo what a failed batch added to the vocabularies."""
-        if len(self.encoder.vocabulary) > sizes.terms:
-            self.encoder.forget(sizes.terms)
+        if len(self.indexer.vocabulary) > sizes.terms:
+            self.indexer.forget(sizes.terms)
         self.weight_terms.truncate(sizes.weight_terms)
         self.entity_terms.truncate(sizes.entity_terms)
         for name, column in self.values.items():
@@ -336,7 +336,7 @@ class Memory:
             self._become({name: own for name, own in self.snapshots.items() if name != namespace}, sequence)
         self.wake()
 
-    def replay(self, runs: Iterable[Run], last: int) -> None:
+    def replay(self, runs: Iterable[ChangeRun], last: int) -> None:
         """Apply what the store holds beyond the index. Ids that are not live are passed over.
 
         `last` is the store's last change if there are no runs: a writer elsewhere may have made more by the time that
@@ -345,7 +345,7 @@ class Memory:
         with self._writing:
             self._replay(runs, last)
 
-    def _replay(self, runs: Iterable[Run], last: int) -> None:
+    def _replay(self, runs: Iterable[ChangeRun], last: int) -> None:
         snapshots = dict(self.snapshots)
         for run in runs:
             self._dirty.add(run.namespace)
@@ -451,7 +451,7 @@ class Memory:
                 analyzer=self.analyzer.name,
                 parameters=self.bm25.to_dict(),
                 columns=self.schema.declared(),
-                terms=list(self.encoder.vocabulary.strings),
+                terms=list(self.indexer.vocabulary.strings),
                 categories={name: list(values.strings) for name, values in self.values.items()},
                 namespaces=self.snapshots,
                 sequence=self.sequence,

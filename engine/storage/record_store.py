@@ -72,7 +72,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Run:
+class ChangeRun:
     """A step of a replay for one namespace: first the drop, then the removals, then the additions, in order."""
 
     namespace: str
@@ -287,7 +287,7 @@ class RecordStore:
             writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
 
-    def changes_after(self, sequence: int) -> Iterator[Run]:
+    def changes_after(self, sequence: int) -> Iterator[ChangeRun]:
         """What makes the state at `sequence` the state now, as of one moment, up to 10,000 changes at a time.
 
         All removals come before all additions, each in order within its namespace. That is as good as the true order:
@@ -311,15 +311,15 @@ class RecordStore:
                 rows = reader.execute(
                     "SELECT DISTINCT namespace FROM deletions WHERE sequence > ? AND id IS NULL", (sequence,)
                 )
-                yield from [Run(names[number], last, dropped=True) for (number,) in rows]
+                yield from [ChangeRun(names[number], last, dropped=True) for (number,) in rows]
                 rows = reader.execute(
                     "SELECT namespace, id FROM deletions WHERE sequence > ? AND id IS NOT NULL ORDER BY sequence",
                     (sequence,),
                 )
                 while chunk := rows.fetchmany(REPLAY_CHUNK):
-                    runs: dict[int, Run] = {}
+                    runs: dict[int, ChangeRun] = {}
                     for number, record_id in chunk:
-                        runs.setdefault(number, Run(names[number], last)).removed.append(name_of(record_id))
+                        runs.setdefault(number, ChangeRun(names[number], last)).removed.append(name_of(record_id))
                     yield from runs.values()
             rows = reader.execute(
                 f"SELECT namespace, id, checksum, data, {vectors_in(reader)} FROM records"
@@ -329,7 +329,7 @@ class RecordStore:
             while chunk := rows.fetchmany(REPLAY_CHUNK):
                 runs = {}
                 for number, *row in chunk:
-                    run = runs.setdefault(number, Run(names.get(number, ""), last))
+                    run = runs.setdefault(number, ChangeRun(names.get(number, ""), last))
                     run.added.append(decode_row(run.namespace, *row))
                 yield from runs.values()
 

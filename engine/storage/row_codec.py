@@ -129,7 +129,7 @@ def decode_row(namespace: str, record_id: bytes, checksum: int, data: bytes, vec
         return record
     embedding = _decode_rows(vectors, checksum, rows)
     if embedding is None:
-        raise _altered(f"the vectors of the record with id {record.id!r} were altered since they were written")
+        raise _altered_error(f"the vectors of the record with id {record.id!r} were altered since they were written")
     return record.with_rows(embedding)
 
 
@@ -138,13 +138,13 @@ def decode_data(namespace: str, record_id: bytes, checksum: int, data: bytes) ->
     # In a damaged row a column may even have another type.
     name = name_of(record_id) if isinstance(record_id, bytes) else repr(record_id)
     if not isinstance(data, bytes) or _checksum(namespace, name, data) != checksum:
-        raise _altered(f"the record with id {name!r} was altered since it was written")
+        raise _altered_error(f"the record with id {name!r} was altered since it was written")
     values = json.loads(data)
     rows = values.pop(_ROWS, None)
     return Record(id=name, namespace=namespace, **values), rows
 
 
-def _altered(what: str) -> DamagedStoreError:
+def _altered_error(what: str) -> DamagedStoreError:
     return DamagedStoreError(
         f"{RECORDS}: {what} (checksum differs); restore the file from a copy, as records cannot be rebuilt"
     )

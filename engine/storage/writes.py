@@ -42,7 +42,7 @@ class Write:
     error: BaseException | None = None
 
 
-class State(NamedTuple):
+class MemoryState(NamedTuple):
     """What searches and checkpoints see."""
 
     snapshots: Mapping[str, Snapshot]
@@ -98,7 +98,7 @@ def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[li
         yield chunk
 
 
-def by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:
+def group_by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The records of each namespace, in their order."""
     namespaces = dict.fromkeys(map(_namespace, records))
     if len(namespaces) == 1:

@@ -61,9 +61,9 @@ class TokenTable:
         while self._used + walk.used > room:
             room *= 2
         if slots > len(table):
-            table = loops.larger(table, slots, self.multiplier)
+            table = loops.grow_table(table, slots, self.multiplier)
         if room > len(store):
-            store = loops.longer(store, room)
+            store = loops.grow_store(store, room)
         added, self._used = loops.enter(table, store, self._used, self.multiplier, walk.new_store, codes)
         self.size += added
         self.arrays = (table, store)

@@ -118,9 +118,9 @@ def walk(
                 known += 1
                 used += 1 + ((length + 7) >> 3)
                 if used + 4 > len(new_store):
-                    new_store = longer(new_store, 2 * len(new_store))
+                    new_store = grow_store(new_store, 2 * len(new_store))
                 if 8 * known > FILL * len(new_table):
-                    new_table = larger(new_table, 2 * len(new_table), multiplier)
+                    new_table = grow_table(new_table, 2 * len(new_table), multiplier)
                     new_shift = _shift(new_table)
             codes[n] = code
             n += code != DROPPED
@@ -170,7 +170,7 @@ def _pack(lowered, p, store, at):
         place += 1
         p += BYTE
         if place + 3 > len(store):
-            store = longer(store, 2 * len(store))
+            store = grow_store(store, 2 * len(store))
         number = _load(lowered, p)
         zeros = _zeros(number)
     mask = _before(zeros)
@@ -270,7 +270,7 @@ def _put(table, key, entry, multiplier, shift):
 
 
 @numba.njit(nogil=True, cache=True)
-def longer(store, size):
+def grow_store(store, size):
     """A copy of a store with room for more."""
     copy = np.zeros(size, dtype=np.uint64)
     copy[: len(store)] = store
@@ -278,7 +278,7 @@ def longer(store, size):
 
 
 @numba.njit(nogil=True, cache=True)
-def larger(table, slots, multiplier):
+def grow_table(table, slots, multiplier):
     """A copy of a table with more slots."""
     copy = np.zeros((slots, 2), dtype=np.uint64)
     shift = _shift(copy)

@@ -1,4 +1,4 @@
-"""Which road takes many texts to term ids: the compiled loops of `blocks.py`, or the analyzer token by token."""
+"""Which path takes many texts to term ids: the compiled loops of `blocks.py`, or the analyzer token by token."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from .analyzers import Analyzer, word_recipe
 
 LEAST_CHARACTERS = 1 << 12
-"""Characters of a call below which the plain road is as fast: the compiled one takes some 70 us before the first token,
+"""Characters of a call below which the plain path is as fast: the compiled one takes some 70 us before the first token,
 and the two meet at 2,500 characters. The 20 queries of a fan-out hold 1,200."""
 LOADING_CHARACTERS = 1 << 22
 """The same while the loops are not loaded: importing numba and loading what it compiled earlier takes .3 to .8 s, in
-which the plain road analyses this much. (Compiling them, once a machine, takes some 10 s.)"""
+which the plain path analyses this much. (Compiling them, once a machine, takes some 10 s.)"""
 
 LOOPS = f"{__package__}.blocks"
 
 
 @dataclass(frozen=True)
-class Road:
-    """How texts get to term ids; every road gives the same ids."""
+class TokenPath:
+    """How texts get to term ids; every path gives the same ids."""
 
     name: str
     """``compiled`` or ``plain``."""
@@ -34,29 +34,29 @@ class Road:
             return False
         return LOOPS in sys.modules or before + characters >= LOADING_CHARACTERS
 
-    def loaded(self) -> Road:
-        """This road with its loops loaded, or the plain one where numba is there, but cannot be imported."""
+    def loaded(self) -> TokenPath:
+        """This path with its loops loaded, or the plain one where numba is there, but cannot be imported."""
         if self.name != "compiled":
             return self
         try:
             importlib.import_module(LOOPS)
         except ImportError as error:
-            return Road("plain", f"numba cannot be imported: {error}")
+            return TokenPath("plain", f"numba cannot be imported: {error}")
         return self
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})"
 
 
-def road_of(analyzer: Analyzer) -> Road:
-    """The road of an analyzer's texts on this machine."""
+def choose_token_path(analyzer: Analyzer) -> TokenPath:
+    """The path of an analyzer's texts on this machine."""
     from ..settings import ENVIRONMENT_VARIABLE
 
     if word_recipe(analyzer) is None:
-        return Road("plain", f"{analyzer.name!r} does not take runs of letters and digits one by one")
+        return TokenPath("plain", f"{analyzer.name!r} does not take runs of letters and digits one by one")
     if os.environ.get(ENVIRONMENT_VARIABLE) == "numpy":
-        return Road("plain", f"{ENVIRONMENT_VARIABLE} is numpy")
+        return TokenPath("plain", f"{ENVIRONMENT_VARIABLE} is numpy")
     if importlib.util.find_spec("numba") is None:
-        return Road("plain", "no numba; install fanrank[cpu] for compiled loops")
+        return TokenPath("plain", "no numba; install fanrank[cpu] for compiled loops")
     least = f"fewer than {LEAST_CHARACTERS:,} characters, or {LOADING_CHARACTERS:,} before the loops are loaded"
-    return Road("compiled", f"numba; calls of {least}, go token by token")
+    return TokenPath("compiled", f"numba; calls of {least}, go token by token")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .analyzers import DROPPED, MAX_LENGTH, Analyzer
-from .dispatch import Road, road_of
+from .dispatch import TokenPath, choose_token_path
 
 if TYPE_CHECKING:
     from .blocks import TokenTable
@@ -79,14 +79,14 @@ class _TokenIds(dict[str, int]):
         return number
 
 
-class Encoder:
+class TermIndexer:
     """Texts to term ids, for one analyzer and one vocabulary. One writer at a time; queries need no lock.
 
-    Calls with much text take the compiled road where there is one (`dispatch.py`), the others go token by token: the
+    Calls with much text take the compiled path where there is one (`dispatch.py`), the others go token by token: the
     same ids either way.
     """
 
-    # On either road, looked at between calls. An entry takes 120 bytes on the plain road and up to 50 on the compiled
+    # On either path, looked at between calls. An entry takes 120 bytes on the plain path and up to 50 on the compiled
     # one where spellings are as long as words are: some 350 MB in all; ten times that were each `MAX_LENGTH` long.
     MAX_CACHED_TOKENS = 1 << 21
 
@@ -96,18 +96,18 @@ class Encoder:
         self._token_ids = _TokenIds(analyzer, vocabulary)
         self._table: TokenTable | None = None
         self._read = 0
-        """Characters of documents that went by the plain road."""
+        """Characters of documents that went by the plain path."""
 
     @cached_property
-    def road(self) -> Road:
-        """The road that serves calls with much text, and why."""
-        return road_of(self.analyzer)
+    def token_path(self) -> TokenPath:
+        """The path that serves calls with much text, and why."""
+        return choose_token_path(self.analyzer)
 
     def _goes_by_blocks(self, characters: int, before: int = 0) -> bool:
-        if not self.road.serves(characters, before):
+        if not self.token_path.serves(characters, before):
             return False
-        self.road = self.road.loaded()
-        return self.road.name == "compiled"
+        self.token_path = self.token_path.loaded()
+        return self.token_path.name == "compiled"
 
     @cached_property
     def _stop_table(self) -> TokenTable:

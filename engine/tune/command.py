@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ParameterError, PolicyFileError, RecordError, StorageError
-from ..evaluate.encoders import default_encoder, named, open_encoder
+from ..evaluate.encoders import default_encoder, describe_encoder, open_encoder
 from ..evaluate.presets import LOADERS, find_preset
-from ..evaluate.protocol import asked_with, engine_of
+from ..evaluate.protocol import engine_of, prepare_dataset
 from ..evaluate.tables import table
 from ..hybrid.strategy import STRATEGIES, Strategy
 from ..records.jsonl import read_json_lines
@@ -61,7 +61,7 @@ class Source:
             return
         preset = find_preset(self.preset, self.kind)
         reading = {**preset.reading, **({"split": self.split} if self.kind == "beir" else {})}
-        dataset = asked_with(LOADERS[self.kind](self.path, **reading), STRATEGIES["agent_rrf"], "none")
+        dataset = prepare_dataset(LOADERS[self.kind](self.path, **reading), STRATEGIES["agent_rrf"], "none")
         name = self.encoder
         if name is None and dense:
             name = default_encoder("a system needs vectors")
@@ -71,7 +71,7 @@ class Source:
             yield (
                 engine,
                 labelled,
-                {"source": dataset.name, "preset": self.preset, "encoder": named(model)},
+                {"source": dataset.name, "preset": self.preset, "encoder": describe_encoder(model)},
             )
 
     def _asked(self, one: Labelled) -> Labelled:
@@ -95,7 +95,9 @@ def labelled_of(data: Any) -> Labelled:
     return Labelled(query, grades, query.type)
 
 
-def drawn(questions: Sequence[Labelled], labels: int | None, seed: int) -> tuple[list[Labelled], list[Labelled]]:
+def draw_questions(
+    questions: Sequence[Labelled], labels: int | None, seed: int
+) -> tuple[list[Labelled], list[Labelled]]:
     """(so many of them, drawn by `seed`, the others in their order); all and none where there are no more."""
     if labels is None or labels >= len(questions):
         return list(questions), []
@@ -106,7 +108,7 @@ def drawn(questions: Sequence[Labelled], labels: int | None, seed: int) -> tuple
     ]
 
 
-def tuned(
+def tune_policy(
     source: Source,
     *,
     labels: int = LABELS,
@@ -134,7 +136,7 @@ def tuned(
         empty = next((one for one in questions if not any(grade > 0 for grade in one.relevant.values())), None)
         if empty is not None:
             raise ParameterError(f"question {empty.query.text[:60]!r} has no relevant record to learn from; label it")
-        labelled, others = drawn(questions, labels, seed)
+        labelled, others = draw_questions(questions, labels, seed)
         found = tune(
             engine,
             labelled,
@@ -156,7 +158,7 @@ def tuned(
     }
 
 
-def checked(
+def check_policy(
     source: Source,
     path: str | os.PathLike[str],
     *,
@@ -173,7 +175,7 @@ def checked(
                 f"{said.get('preset')}; give the same"
             )
         try:
-            found = check(policy, about, engine, drawn(questions, labels, seed)[0], seed=seed)
+            found = check(policy, about, engine, draw_questions(questions, labels, seed)[0], seed=seed)
         except PolicyFileError as error:
             raise PolicyFileError(f"{os.fspath(path)}: {error}") from None
     return {**said, "policy": os.fspath(path), **found.to_dict()}
@@ -188,7 +190,7 @@ def _check_place(path: str | os.PathLike[str]) -> None:
 
 
 def render_tuned(result: Mapping[str, Any]) -> str:
-    """A result of `tuned` as text."""
+    """A result of `tune_policy` as text."""
     model = result.get("encoder") or result.get("model")
     parts = [
         f"{result['source']}: {result['labelled']:,} labelled questions, {result['held_out']:,} others; "
@@ -266,7 +268,7 @@ def _chosen(
 
 
 def render_drift(result: Mapping[str, Any]) -> str:
-    """A result of `checked` as text."""
+    """A result of `check_policy` as text."""
     lines = [f"{result['policy']}: {result['n']:,} questions now, {result['reference']:,} when it was tuned"]
     if result["tests"]:
         lines.append(

@@ -21,7 +21,7 @@ from ..errors import ParameterError, PolicyFileError
 from ..metrics.bootstrap import TIE
 from ..records.query import Query
 from ..route.policy import Answerer
-from .measure import Judge, Labelled, Questions, Run
+from .measure import Judge, Labelled, PolicyRun, Questions
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -48,7 +48,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Drift:
+class PolicyDrift:
     """`tests` in the order skip, types, confidence, accuracy, as far as there is something to compare.
 
     `drifted`: one of them has p below `level` / tests, or the engine's vectors are of another model than at tuning.
@@ -82,7 +82,7 @@ class Drift:
         }
 
 
-def reference_of(run: Run, of: str, seed: int = 0) -> dict[str, Any]:
+def reference_of(run: PolicyRun, of: str, seed: int = 0) -> dict[str, Any]:
     """What a policy's file keeps of `run`, plain JSON values; `of` says which questions they were.
 
     Of more than `KEPT` questions, so many drawn by `seed`: the first would be those of a dataset's first
@@ -112,7 +112,7 @@ def check(
     judge: Judge | None = None,
     level: float = LEVEL,
     seed: int = 0,
-) -> Drift:
+) -> PolicyDrift:
     """The policy on `questions` now against what its file says `about` the time when it was tuned.
 
     Escalated share: Fisher's exact test. Types: the same for each type against all others, the smallest p times the
@@ -158,7 +158,7 @@ def check(
         tests.append(Test("accuracy", float(first.mean()), run.accuracy, two_means(first, second, seed=seed)))
     pins = about.get("model"), None if engine.pin is None else _model(engine.pin)
     changed = None not in pins and pins[0] != pins[1]
-    return Drift(len(asked), int(then["n"]), tuple(tests), level, changed)
+    return PolicyDrift(len(asked), int(then["n"]), tuple(tests), level, changed)
 
 
 def _reference(about: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..encoders.cache import CachedEncoder
-from ..encoders.encoder import Rows, checked
+from ..encoders.encoder import Rows, check_rows
 from ..errors import ParameterError
 from ..evaluate.dataset import Dataset
 from ..evaluate.encoders import RecordCache
@@ -64,7 +64,7 @@ def labelled_questions(dataset: Dataset) -> list[Labelled]:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PolicyRun:
     """`values` [n] of the answers, `milliseconds` a question (wall-clock, encoding included), and what was decided.
 
     `types` [n] are those that were gone by: the question's own, or the predicted one.
@@ -118,7 +118,7 @@ class Questions:
     def __len__(self) -> int:
         return len(self.labelled)
 
-    def part(self, places: Sequence[int]) -> Questions:
+    def select(self, places: Sequence[int]) -> Questions:
         """Only the questions at these places."""
         return Questions(
             self.engine,
@@ -128,7 +128,7 @@ class Questions:
             k=self.k,
         )
 
-    def answer(self, how: Answerer) -> Run:
+    def answer(self, how: Answerer) -> PolicyRun:
         """All of them in one batch, once; raises what the search raises, `ParameterError` for a judge's value."""
         return self.compare({"": how})[""]
 
@@ -139,7 +139,7 @@ class Questions:
         repeats: int = 1,
         size: int | None = None,
         progress: Callable[[], object] = lambda: None,
-    ) -> dict[str, Run]:
+    ) -> dict[str, PolicyRun]:
         """Each of these ways to answer, timed against the others: they take turns at every batch of `size` questions
         (None: all), `repeats` times, and a batch's time is the least of its runs.
 
@@ -150,7 +150,7 @@ class Questions:
         size = size or len(self)
         seconds = dict.fromkeys(ways, 0.0)
         found: dict[str, list[Hits]] = {name: [] for name in ways}
-        with encoding_afresh(self.engine):
+        with encode_afresh(self.engine):
             if len(ways) > 1 or repeats > 1:
                 self.engine.search(self.batch, self.depth)
                 first = list({query.namespace: query for query in self.batch}.values())
@@ -176,7 +176,7 @@ class Questions:
         """How many hits are asked for: one more than k where the question's own record may be among them."""
         return self.k + any(one.own is not None for one in self.labelled)
 
-    def _run(self, parts: Sequence[Hits], milliseconds: float) -> Run:
+    def _run(self, parts: Sequence[Hits], milliseconds: float) -> PolicyRun:
         lists = [
             row[:count] for hits in parts for row, count in zip(hits.ids.tolist(), hits.counts.tolist(), strict=True)
         ]
@@ -187,7 +187,7 @@ class Questions:
         types = [query.type for query in self.batch]
         if decided:
             types = [own if one.type is None else one.type for own, one in zip(types, decided, strict=True)]
-        return Run(self._values(ids), milliseconds, tuple(types), tuple(decided) or None)
+        return PolicyRun(self._values(ids), milliseconds, tuple(types), tuple(decided) or None)
 
     def _values(self, ids: list[list[str]]) -> Floats:
         if self.judge is None:
@@ -236,7 +236,7 @@ class _Afresh:
         return self.cache.documents(texts, progress=progress)
 
     def queries(self, texts: Sequence[str]) -> Rows:
-        return checked(self.cache.encoder.queries(texts), texts, self.cache.encoder)
+        return check_rows(self.cache.encoder.queries(texts), texts, self.cache.encoder)
 
 
 def _unlimited(scope: SearchScope | None) -> SearchScope | None:
@@ -244,7 +244,7 @@ def _unlimited(scope: SearchScope | None) -> SearchScope | None:
 
 
 @contextmanager
-def encoding_afresh(engine: Engine) -> Iterator[None]:
+def encode_afresh(engine: Engine) -> Iterator[None]:
     """Meanwhile the engine encodes its queries, even those that a cache knows: a look-up takes no time, and no user's
     question has been encoded before.
 

@@ -242,8 +242,9 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
     ``router-*``: each question by its predicted type, classifier and table (best system of a type) of the other folds.
     ``oracle-table``: by its true type, table of the other folds. ``oracle``: by its true type, table of all questions,
     the upper bound of routing by type, which no user has. ``any``: where any system is right. ``soft``: the
-    values [n] of the soft router, which the caller measured. ``captured`` is in percent (`captured`) of the ``gap``
-    between the best static system and ``oracle``, None of a static system. ``values`` holds each row's column [n].
+    values [n] of the soft router, which the caller measured. ``captured`` is in percent (`captured_share`) of the
+    ``gap`` between the best static system and ``oracle``, None of a static system. ``values`` holds each row's column
+    [n].
     """
     table, systems = measured.table, list(measured.values)
     everything = np.arange(len(measured))
@@ -278,7 +279,7 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
         "rows": {
             name: {
                 "value": float(column.mean()),
-                "captured": None if name in systems else captured(float(column.mean()), floor, ceiling),
+                "captured": None if name in systems else captured_share(float(column.mean()), floor, ceiling),
                 **({"accuracy": accuracy[name]} if name in accuracy else {}),
             }
             for name, column in columns.items()
@@ -287,7 +288,7 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
     }
 
 
-def captured(value: float, static: float, oracle: float) -> float | None:
+def captured_share(value: float, static: float, oracle: float) -> float | None:
     """Percent of the way from the best static system to the oracle; None where there is no such way."""
     gap = oracle - static
     return None if gap <= TIE else 100.0 * (value - static) / gap
@@ -311,7 +312,7 @@ def noise_grid(
     ]
     rows = []
     for level in levels:
-        noisy = corrupted(measured.texts, level, seed)
+        noisy = corrupt_texts(measured.texts, level, seed)
         chosen, right = np.zeros(len(measured), dtype=np.int64), np.zeros(len(measured), dtype=bool)
         for classifier, (routes, default), test in fitted:
             told = classifier.predict([noisy[place] for place in test])
@@ -321,7 +322,7 @@ def noise_grid(
     return rows
 
 
-def corrupted(texts: Sequence[str], share: float, seed: int = SEED) -> list[str]:
+def corrupt_texts(texts: Sequence[str], share: float, seed: int = SEED) -> list[str]:
     """The texts with about this share of their characters hit by a slip of the keyboard.
 
     Each character is hit with probability `share`, and then, each as often: replaced by a random letter, left out,
@@ -330,10 +331,10 @@ def corrupted(texts: Sequence[str], share: float, seed: int = SEED) -> list[str]
     """
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 <= share <= 1.0:
         raise ParameterError(f"the share of corrupted characters must lie in [0, 1], not {share!r}")
-    return [_slipped(text, share, np.random.default_rng([seed, place])) for place, text in enumerate(texts)]
+    return [_mistype(text, share, np.random.default_rng([seed, place])) for place, text in enumerate(texts)]
 
 
-def _slipped(text: str, share: float, random: np.random.Generator) -> str:
+def _mistype(text: str, share: float, random: np.random.Generator) -> str:
     hit = random.random(len(text)) < share
     kinds, letters = random.integers(0, 4, len(text)), random.integers(0, len(_LETTERS), len(text))
     found: list[str] = []

@@ -139,7 +139,7 @@ def folds_of(n: int, folds: int, seed: int) -> Integers:
 
 
 # Sources: A089.
-def cross_validated(
+def cross_validate(
     confidence: Floats,
     lexical: Floats,
     escalated: Floats,

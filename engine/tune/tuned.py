@@ -77,7 +77,7 @@ class Tuned:
         about = {name: value for name, value in self.about.items() if name not in ("reference", "systems", "chosen")}
         return {
             **about,
-            "systems": {point.name: shown(point) for point in self.systems},
+            "systems": {point.name: point_to_dict(point) for point in self.systems},
             "escalation": self.escalation,
             "types": self.types,
             "sweep": [{**asdict(step), "milliseconds": spent(step.skip)} for step in self.steps],
@@ -92,11 +92,11 @@ class Tuned:
                 for name, folds in self.folds.items()
             },
             "classifier": None if self.classified is None else {"accuracy": self.classified},
-            "points": [{"name": point.name, **shown(point)} for point in self.points],
+            "points": [{"name": point.name, **point_to_dict(point)} for point in self.points],
             "front": [point.name for point in self.front],
             "chosen": {
                 "name": self.chosen.name,
-                **shown(self.chosen),
+                **point_to_dict(self.chosen),
                 "policy": str(self.policy),
                 "on_front": not self.beaten_by,
                 "beaten_by": [point.name for point in self.beaten_by],
@@ -106,14 +106,14 @@ class Tuned:
             if self.confirmation is None
             else {
                 "n": self.confirmation.n,
-                "chosen": shown(self.confirmation.chosen),
-                "systems": {point.name: shown(point) for point in self.confirmation.systems},
+                "chosen": point_to_dict(self.confirmation.chosen),
+                "systems": {point.name: point_to_dict(point) for point in self.confirmation.systems},
                 "differences": {name: asdict(found) for name, found in self.confirmation.differences.items()},
             },
         }
 
 
-def shown(point: Point) -> dict[str, Any]:
+def point_to_dict(point: Point) -> dict[str, Any]:
     """Plain JSON values of a point, but for its name."""
     return {
         "accuracy": point.accuracy,

@@ -33,7 +33,7 @@ from ..route.policy import Answerer, Policy
 from ..route.router import Router
 from .drift import reference_of
 from .front import Point, cheapest
-from .measure import REPEATS, Floats, Judge, Labelled, Questions, Run
+from .measure import REPEATS, Floats, Judge, Labelled, PolicyRun, Questions
 from .thresholds import (
     ALWAYS,
     MARGIN,
@@ -41,7 +41,7 @@ from .thresholds import (
     Integers,
     best,
     best_by_type,
-    cross_validated,
+    cross_validate,
     folds_of,
     members,
     smallest_tau,
@@ -49,7 +49,7 @@ from .thresholds import (
     taus_by_type,
     thresholds,
 )
-from .tuned import Confirmation, Tuned, shown
+from .tuned import Confirmation, Tuned, point_to_dict
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -253,8 +253,8 @@ class _Tuner:
                 "model": None
                 if self.engine.pin is None
                 else {name: self.engine.pin[name] for name in ("name", "version", "dimension")},
-                "systems": {point.name: shown(point) for point in systems},
-                "chosen": {"name": chosen.name, **shown(chosen)},
+                "systems": {point.name: point_to_dict(point) for point in systems},
+                "chosen": {"name": chosen.name, **point_to_dict(chosen)},
                 "reference": reference,
             },
         )
@@ -286,7 +286,7 @@ class _Tuner:
             return lambda test: np.full(len(test), tau)
 
         tau = smallest_tau(sure, lexical, escalated, self.margin)
-        own_folds, unseen = cross_validated(sure, lexical, escalated, self.fold, fit)
+        own_folds, unseen = cross_validate(sure, lexical, escalated, self.fold, fit)
         candidate = _Candidate(
             _named(escalate.name, tau),
             self._cascade(escalate, tau),
@@ -331,7 +331,7 @@ class _Tuner:
                 known = [(name, self.types[place]) for name, place in zip(told, places, strict=True)]
                 right += [name == true for name, true in known if true is not None]
             for name, policy in fitted(train, model).items():
-                run = self.questions.part(places).answer(policy)
+                run = self.questions.select(places).answer(policy)
                 unseen.setdefault(name, np.empty(len(self.texts)))[test] = run.values
                 if name == by_type:
                     found.append(Fold(len(places), run.skip or 0.0, run.accuracy))
@@ -343,7 +343,7 @@ class _Tuner:
             taus = taus_by_type(sure[train], lexical[train], escalated[train], own, self.margin)
             return lambda test: thresholds([self.types[place] for place in test.tolist()], tau, taus)
 
-        oracle, _ = cross_validated(sure, lexical, escalated, self.fold, by_truth)
+        oracle, _ = cross_validate(sure, lexical, escalated, self.fold, by_truth)
         whole = fitted(everything, self._classifier(everything))
         candidates = [
             _Candidate(name, policy, float(unseen[name].mean()), learned=True) for name, policy in whole.items()
@@ -375,7 +375,7 @@ class _Tuner:
         }
 
     def _confirmed(
-        self, policy: Answerer, chosen: Point, held_out: Sequence[Labelled], tuned: Run
+        self, policy: Answerer, chosen: Point, held_out: Sequence[Labelled], tuned: PolicyRun
     ) -> tuple[Confirmation | None, dict[str, Any]]:
         if not held_out:
             return None, reference_of(tuned, "labelled", self.seed)
@@ -393,7 +393,7 @@ class _Tuner:
         )
         return confirmation, reference_of(run, "held_out", self.seed)
 
-    def _differences(self, run: Run, runs: dict[str, Run]) -> dict[str, Comparison]:
+    def _differences(self, run: PolicyRun, runs: dict[str, PolicyRun]) -> dict[str, Comparison]:
         return {one.name: paired_bootstrap(run.values, runs[one.name].values, seed=self.seed) for one in self.systems}
 
 

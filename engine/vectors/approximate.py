@@ -22,8 +22,8 @@ import numpy as np
 from ..arrays import offsets_of
 from ..errors import MissingExtraError, ParameterError
 from .interaction import Interaction
-from .vectors import BLOCK_VALUES, Halves, Integers, Vectors, widened
-from .verbs import DenseVerbs, Flags, Output, Stretch, compared
+from .vectors import BLOCK_VALUES, Halves, Integers, Vectors, widen
+from .verbs import DenseVerbs, Flags, Output, Stretch, rows_to_compare
 
 # Stretches of fewer rows, and filters that leave fewer, are searched exactly. At 20,000 rows a batch of 20 took 4.4 ms
 # through the index and 8.2 without, one of 300 took 68 both ways, and building took 10 s; at 5,183 (SciFact) they took
@@ -103,7 +103,7 @@ def best(
 
 
 def _wanted_rows(stretch: Stretch, interaction: Interaction) -> int:
-    vectors, _ = compared(stretch.vectors, interaction)
+    vectors, _ = rows_to_compare(stretch.vectors, interaction)
     return len(vectors.matrix) if stretch.passing is None else int(np.diff(vectors.offsets)[stretch.passing].sum())
 
 
@@ -119,7 +119,7 @@ def _of_stretch(
     wanted: int,
 ) -> Output:
     """The k best of `wanted` rows, or of more where these belong to fewer than k documents."""
-    vectors, _ = compared(stretch.vectors, interaction)
+    vectors, _ = rows_to_compare(stretch.vectors, interaction)
     index = index_of(vectors, parameters)
     fetched = min(wanted if vectors.single else wanted * SEVERAL, len(vectors.matrix))
     rows = index.nearest(faiss, queries, fetched, _rows_of(stretch, vectors), threads)
@@ -181,13 +181,13 @@ class Index:
         with _threads(faiss, parameters.threads):
             if not self._index.is_trained:
                 # Half precision learns nothing; FAISS wants it said.
-                self._index.train(widened(vectors.matrix[:size]))
+                self._index.train(widen(vectors.matrix[:size]))
             for start in range(0, len(vectors.matrix), size):
-                self._index.add(widened(vectors.matrix[start : start + size]))
+                self._index.add(widen(vectors.matrix[start : start + size]))
 
     def nearest(self, faiss: Any, queries: Halves, wanted: int, passing: Flags | None, threads: int) -> Integers:
         """Row numbers [B, wanted], in no promised order; -1 where fewer were found."""
-        asked = widened(np.ascontiguousarray(queries))
+        asked = widen(np.ascontiguousarray(queries))
         if self._gpu:
             # A flat index on a GPU knows no mask; rows that do not pass are dropped after it.
             _, rows = self._index.search(asked, min(wanted, MOST_FETCHED_ON_GPU))

@@ -24,17 +24,17 @@ def unit_rows(value: Any) -> Halves:
     """These vectors [d] or [n, d] as unit vectors in half precision, float16 [n, d], read-only.
 
     A row that float16 holds exactly and whose length is 1 but for rounding (`UNIT`) stays as it is, so that what was
-    normalised once keeps its bits however often it is read and written again. Raises `ValueError` as `normalized`, for
+    normalised once keeps its bits however often it is read and written again. Raises `ValueError` as `normalize`, for
     the caller to name what they are of, and for no row at all.
     """
     # Not above: engine/vectors/vectors.py needs engine/index/columns.py, and that needs this module.
-    from .vectors import as_rows, normalized
+    from .vectors import as_rows, normalize
 
     try:
         given = as_rows(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError("must be numbers, all rows of one length") from None
-    made = normalized(given)
+    made = normalize(given)
     if not len(made):
         raise ValueError("has no row; leave it out where there is no vector")
     # Their first components tell nearly all other rows, which cost next to nothing so.

@@ -71,7 +71,7 @@ class Vectors:
         means = np.empty((len(held), self.dimension), dtype=np.float16)
         for part in blocks_of(offsets_of(counts), max(1, BLOCK_VALUES // max(1, self.dimension))):
             rows = self.matrix[firsts[part.start] : firsts[part.stop - 1] + counts[part.stop - 1]]
-            sums = np.add.reduceat(widened(rows).astype(np.float64), firsts[part] - firsts[part.start], axis=0)
+            sums = np.add.reduceat(widen(rows).astype(np.float64), firsts[part] - firsts[part.start], axis=0)
             lengths = _lengths(sums)
             kept = (counts[part] == 1) | (lengths == 0.0)
             means[part] = sums / np.where(kept, 1.0, lengths)[:, None]
@@ -107,7 +107,7 @@ class Vectors:
 
 
 # Sources: B005.
-def normalized(vectors: npt.ArrayLike) -> Halves:
+def normalize(vectors: npt.ArrayLike) -> Halves:
     """These vectors [n, dimension] at length 1, in half precision.
 
     Raises `ValueError`, for the caller to name what they are of: a shape other than that, no dimension, a value that is
@@ -150,13 +150,13 @@ def quantized(vectors: Halves) -> tuple[npt.NDArray[np.int8], Floats]:
     size = max(1, BLOCK_VALUES // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), size):
         part = slice(start, start + size)
-        wide = widened(vectors[part]).astype(np.float64)
+        wide = widen(vectors[part]).astype(np.float64)
         steps[part] = np.abs(wide).max(axis=1, initial=0.0) / 127.0
         codes[part] = np.rint(wide / np.where(steps[part] > 0.0, steps[part], 1.0)[:, None])
     return codes, steps
 
 
-def widened(halves: Halves, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
+def widen(halves: Halves, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
     """These numbers, all below 2 in absolute value, in float32, in which float16 is exact; into `out` if given.
 
     numpy converts one by one (2.1 ns each); shifting exponent and mantissa to their places in float32 and multiplying

@@ -83,7 +83,7 @@ def check_mode(mode: str) -> None:
         raise ParameterError(f"unknown mode {mode!r} of dense search; there are: {', '.join(MODES)}")
 
 
-def compared(vectors: Vectors, interaction: Interaction) -> tuple[Vectors, Interaction]:
+def rows_to_compare(vectors: Vectors, interaction: Interaction) -> tuple[Vectors, Interaction]:
     """The rows whose cosines an interaction takes, and how they become one number: of one row its cosine (``late``)."""
     if interaction.kind == "early":
         return vectors.centroids, replace(interaction, kind="late")

@@ -37,8 +37,8 @@ struct CutArguments {
     i32 posting_bytes;          // 8, 6 or 4
     i64 lists;                  // L
     const i64* words_of;        // [S] int64, address of uint32 [P]
-    const i64* quanta_of;       // [S] int64, address of int32 or int64 [P]; of 6 bytes a posting uint16 [P], the kinds
-    const i64* saturated_of;    // [S] int64, address of float64 [kinds]; null at 8 bytes a posting
+    const i64* quanta_of;       // [S] int64, address of int32 or int64 [P]; of 6 bytes a posting uint16 [P], the impact classes
+    const i64* saturated_of;    // [S] int64, address of float64 [impact_classes]; null at 8 bytes a posting
     const double* list_idf;     // [L] float64; null at 8 bytes a posting
     const i32* sizes;           // [S] int32, documents
     const i32* list_segment;    // [L] int32
@@ -55,7 +55,7 @@ struct ScoreArguments {
     i32 options;                // KEEP_THRESHOLDS, UNIT_MAJOR (score_tile.cuh)
     i32 segments;               // S
     const i64* words_of;        // [S] int64, address of uint32 [P]
-    const i64* quanta_of;       // [S] int64, address of int32 or int64 [P]; of 6 bytes a posting uint16 [P], the kinds
+    const i64* quanta_of;       // [S] int64, address of int32 or int64 [P]; of 6 bytes a posting uint16 [P], the impact classes
     const i32* sizes;           // [S] int32, documents
     const i64* firsts;          // [S] int64, number of the first document
     const i64* block_offset;    // [S + 1] int64
@@ -84,7 +84,7 @@ struct ScoreArguments {
     const double* query_now;    // [Q] float64, seconds
     const double* query_rate;   // [Q] float64, ticks a second, 0 for a query that does not decay
     const i32* decay_table;     // [1 << PART_BITS] int32
-    const i64* saturated_of;    // [S] int64, address of float64 [kinds]; null at 8 bytes a posting
+    const i64* saturated_of;    // [S] int64, address of float64 [impact_classes]; null at 8 bytes a posting
     const double* list_idf;     // [L] float64; null at 8 bytes a posting
     u8* global_sums;            // [blocks, stride] uint8, the tiles of score_narrow_global; else null
     i64 stride;                 // bytes of a block in `global_sums`

@@ -55,7 +55,7 @@ __device__ __forceinline__ Index upper_bound(const T* values, Index low, Index h
 }
 
 // As BM25.quanta (engine/index/bm25.py) where contributions are at least one quantum, of 2**-18.
-__device__ __forceinline__ i64 quanta_of_kind(double idf, double saturated) {
+__device__ __forceinline__ i64 quanta_of_class(double idf, double saturated) {
     return larger(__double2ll_rn(__dmul_rn(__dmul_rn(idf, saturated), 0x1p18)), i64(1));
 }
 

@@ -64,11 +64,12 @@ __device__ __forceinline__ i64 largest_absolute(const Quantum* quanta, i32 count
     });
 }
 
-// The largest saturated frequency of postings whose kinds are kind(index). Positive doubles are ordered as their bits.
-template <typename Kind>
-__device__ __forceinline__ double largest_saturated(const double* saturated, i32 count, const Kind& kind) {
+// The largest saturated frequency of postings whose impact classes are impact class(index). Positive doubles are
+// ordered as their bits.
+template <typename ImpactClass>
+__device__ __forceinline__ double largest_saturated(const double* saturated, i32 count, const ImpactClass& impact_class) {
     return __longlong_as_double(
-        largest_value(count, [=](i32 index) { return index < count ? __double_as_longlong(saturated[kind(index)]) : 0; }));
+        largest_value(count, [=](i32 index) { return index < count ? __double_as_longlong(saturated[impact_class(index)]) : 0; }));
 }
 
 // Writes the maximum of one (list, tile) a warp, which largest(list, segment, first posting, postings) returns. Grid:
@@ -105,11 +106,11 @@ extern "C" __global__ void __launch_bounds__(256) cut_maxima(const __grid_consta
     });
 }
 
-// As `cut_maxima`, where contributions are computed from kinds. A contribution grows with the saturated frequency, so
-// only that of the largest is computed.
-extern "C" __global__ void __launch_bounds__(256) cut_maxima_kinds(const __grid_constant__ CutArguments a) {
+// As `cut_maxima`, where contributions are computed from impact classes. A contribution grows with the saturated
+// frequency, so only that of the largest is computed.
+extern "C" __global__ void __launch_bounds__(256) cut_maxima_classes(const __grid_constant__ CutArguments a) {
     write_maxima(a, [&](i64 list, i32 segment, i64 first, i32 count) {
-        // Without postings the maximum is 0, and quanta_of_kind is at least 1.
+        // Without postings the maximum is 0, and quanta_of_class is at least 1.
         if (count == 0) {
             return i64(0);
         }
@@ -119,9 +120,9 @@ extern "C" __global__ void __launch_bounds__(256) cut_maxima_kinds(const __grid_
             const u32* const words = at_address<u32>(a.words_of[segment]) + first;
             largest = largest_saturated(saturated, count, [=](i32 index) { return words[index] >> DOCUMENT_BITS; });
         } else {
-            const u16* const kinds = at_address<u16>(a.quanta_of[segment]) + first;
-            largest = largest_saturated(saturated, count, [=](i32 index) { return static_cast<u32>(kinds[index]); });
+            const u16* const impact_classes = at_address<u16>(a.quanta_of[segment]) + first;
+            largest = largest_saturated(saturated, count, [=](i32 index) { return static_cast<u32>(impact_classes[index]); });
         }
-        return quanta_of_kind(a.list_idf[list], largest);
+        return quanta_of_class(a.list_idf[list], largest);
     });
 }

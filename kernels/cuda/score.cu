@@ -2,8 +2,8 @@
 //
 // The kernels differ in types alone, so that each has only the registers that it needs. Narrow kernels add in int32, wide
 // ones in int64. Of a query that decays, the complete sums become the bits of positive doubles, which are ordered as
-// integers. A posting's contribution is read (8 bytes a posting), or computed from its kind, which lies beside its word
-// (6 bytes) or in it (4 bytes).
+// integers. A posting's contribution is read (8 bytes a posting), or computed from its impact class, which lies beside
+// its word (6 bytes) or in it (4 bytes).
 #include "score_candidates.cuh"
 
 // The shared memory of a block. A kernel that does not call one of these has no such memory. They are no templates: the
@@ -28,7 +28,7 @@ __device__ __forceinline__ KindFactors* block_factors() {
 template <typename Sum, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
 __device__ __forceinline__ void score(const ScoreArguments a, unsigned char* tile_memory) {
     static_assert(!DECAYS || (sizeof(Sum) == 8 && !SIGNED), "a decayed score is the bits of a positive double");
-    static_assert(BYTES == 8 || !SIGNED, "a contribution computed from a kind is at least one quantum");
+    static_assert(BYTES == 8 || !SIGNED, "a contribution computed from an impact class is at least one quantum");
     constexpr bool WIDE = sizeof(Sum) == 8;
     constexpr i32 PER_VECTOR = 16 / static_cast<i32>(sizeof(Sum));
     Shared& shared = block_shared();
@@ -135,7 +135,7 @@ __device__ __forceinline__ void score(const ScoreArguments a, unsigned char* til
 
     if (thread == 0) {
         if constexpr (BYTES < 8) {
-            factors->kinds = at_address<u16>(a.quanta_of[segment]);
+            factors->impact_classes = at_address<u16>(a.quanta_of[segment]);
             factors->saturated = at_address<double>(a.saturated_of[segment]);
         }
         shared.state.bound = bound;

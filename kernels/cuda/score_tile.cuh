@@ -58,10 +58,11 @@ struct Shared {
     u16 reached[MAX_REACHED];  // documents of the tile, in the order in which they reached the threshold
 };
 
-// What contributions are computed from where a posting holds its kind. It lies in shared memory to free registers.
+// What contributions are computed from where a posting holds its impact class. It lies in shared memory to free
+// registers.
 struct KindFactors {
-    const u16* kinds;         // [P] uint16, at 6 bytes a posting
-    const double* saturated;  // [kinds] float64
+    const u16* impact_classes;         // [P] uint16, at 6 bytes a posting
+    const double* saturated;  // [impact_classes] float64
     double idf[SLOTS];        // of the described slots
 };
 
@@ -199,7 +200,7 @@ __device__ __forceinline__ void add_run(
                     values[i] = static_cast<Sum>(quanta[first + index]);
                 } else if constexpr (BYTES == 6) {
                     // A document's place in its tile takes less than 16 bits.
-                    locals[i] = (locals[i] & tile_mask) | static_cast<u32>(factors->kinds[first + index]) << 16;
+                    locals[i] = (locals[i] & tile_mask) | static_cast<u32>(factors->impact_classes[first + index]) << 16;
                 }
             }
         }
@@ -212,8 +213,8 @@ __device__ __forceinline__ void add_run(
                     value = values[i];
                 } else {
                     // Read last: it lies in the first-level cache, and takes two registers.
-                    const u32 kind = locals[i] >> (BYTES == 6 ? 16 : DOCUMENT_BITS);
-                    value = static_cast<Sum>(quanta_of_kind(factors->idf[slot], factors->saturated[kind]));
+                    const u32 impact_class = locals[i] >> (BYTES == 6 ? 16 : DOCUMENT_BITS);
+                    value = static_cast<Sum>(quanta_of_class(factors->idf[slot], factors->saturated[impact_class]));
                 }
                 value *= weight;
                 const Sum before = add_shared(&sums[local], value);

@@ -8,7 +8,7 @@ from ctypes import c_int32, c_int64
 import torch
 
 from ...engine.errors import ParameterError
-from ..work import MAX_SELECTED, MIN_TILE_BITS, POSTING_BYTES, Answer, Buffers, Formula, Postings, Work
+from ..work import MAX_SELECTED, MIN_TILE_BITS, POSTING_BYTES, Buffers, DevicePostings, Formula, KernelAnswer, Work
 from .arguments import BASELINE, CUT, DERIVE, SCORE, SELECT
 from .launcher import Launcher
 
@@ -51,8 +51,8 @@ class CudaVerbs:
     rows are the same. `tile_bits` overrides the preferred tile size.
 
     The other options leave out an optimisation, to measure it; the answer is the same. `sums` "global" keeps a narrow
-    tile's sums in global memory; decay, signed methods and wide sums always take "shared". Without `raises_floors` no
-    tile raises its query's threshold. Without `tile_major` the queries of a tile are not scored side by side.
+    tile's sums in global memory; decay, signed methods and wide sums always take "shared". Without `raises_thresholds`
+    no tile raises its query's threshold. Without `tile_major` the queries of a tile are not scored side by side.
     """
 
     posting_bytes = POSTING_BYTES
@@ -64,7 +64,7 @@ class CudaVerbs:
         *,
         tile_bits: int | None = None,
         sums: str = "shared",
-        raises_floors: bool = True,
+        raises_thresholds: bool = True,
         tile_major: bool = True,
         name: str = "cuda",
     ) -> None:
@@ -76,7 +76,7 @@ class CudaVerbs:
             raise ParameterError(f"sums must be one of {', '.join(SUMS)}, not {sums!r}")
         self.name = name
         self._sums = sums
-        self._options = (0 if raises_floors else KEEP_THRESHOLDS) | (0 if tile_major else UNIT_MAJOR)
+        self._options = (0 if raises_thresholds else KEEP_THRESHOLDS) | (0 if tile_major else UNIT_MAJOR)
         self._launcher = launcher
         self._select_method = select_method
         self._tile_bits = tile_bits
@@ -87,7 +87,7 @@ class CudaVerbs:
             return preferred
         return min(self._tile_bits, MAX_WIDE_TILE_BITS) if wide else self._tile_bits
 
-    def derive(self, postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
+    def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         count = quanta.numel()
         if count == 0:
             return
@@ -146,7 +146,7 @@ class CudaVerbs:
             maxima=buffers.maxima,
         )
         self._launch("cut_borders", -(-lists * groups * WARP // CUT_THREADS), CUT_THREADS, 0, arguments)
-        kernel = "cut_maxima_kinds" if work.posting_bytes < 8 else "cut_maxima"
+        kernel = "cut_maxima_classes" if work.posting_bytes < 8 else "cut_maxima"
         self._launch(kernel, -(-lists * work.max_tiles * WARP // CUT_THREADS), CUT_THREADS, 0, arguments)
 
     def score(self, work: Work, buffers: Buffers, *, wide: bool) -> None:
@@ -197,7 +197,7 @@ class CudaVerbs:
             candidate_offset=work.candidate_offset,
             cuts=buffers.cuts,
             maxima=buffers.maxima,
-            thresholds=buffers.floors,
+            thresholds=buffers.thresholds,
             counts=buffers.counts,
             keys=buffers.keys,
             documents=buffers.documents if wide else None,
@@ -216,7 +216,7 @@ class CudaVerbs:
             arguments.block_base = work.blocks - 1 - first if decays else first
             self._launch(kernel, min(work.blocks - first, grid), SCORE_THREADS, shared_bytes, arguments)
 
-    def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
         queries = work.query_k.numel()
         if queries == 0 or not (work.any_wide if wide else work.any_narrow):
             return

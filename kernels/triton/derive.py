@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..work import DOCUMENT_BITS, Formula, Postings
+from ..work import DOCUMENT_BITS, DevicePostings, Formula
 
 _BITS = tl.constexpr(DOCUMENT_BITS)
 _DOCUMENT = tl.constexpr((1 << DOCUMENT_BITS) - 1)
@@ -24,7 +24,9 @@ class Settings:
     warps: int = 4
 
 
-def launch(postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor, settings: Settings) -> None:
+def launch(
+    postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor, settings: Settings
+) -> None:
     count, terms = len(quanta), len(postings.offsets) - 1
     if not count:
         return

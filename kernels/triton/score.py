@@ -46,7 +46,7 @@ class Settings:
     programs: int = 4  # for each multiprocessor
     slab: int = 32 << 20  # bytes of sums at most
     # As `CudaVerbs` has them: left out for measurements alone.
-    raises_floors: bool = True
+    raises_thresholds: bool = True
     tile_major: bool = True
 
 
@@ -85,7 +85,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         decay_table=work.decay_table,
         cuts=buffers.cuts,
         maxima=buffers.maxima,
-        floors=buffers.floors,
+        thresholds=buffers.thresholds,
         counts=buffers.counts,
         keys=buffers.keys,
         documents=buffers.documents,
@@ -100,7 +100,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         SLOTS=settings.slots,
         POSTINGS=settings.postings,
         CHUNK=min(settings.emitted, tile),
-        RAISES=settings.raises_floors,
+        RAISES=settings.raises_thresholds,
         TILE_MAJOR=settings.tile_major,
         num_warps=settings.warps,
         # Decay subtracts and multiplies in float64: each operation rounds by itself.
@@ -135,7 +135,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int, *,
         "decay_table",
         "cuts",
         "maxima",
-        "floors",
+        "thresholds",
         "counts",
         "keys",
         "documents",
@@ -177,7 +177,7 @@ def _score(
     # Buffers.
     cuts,  # [cuts] int32
     maxima,  # [cuts] int64
-    floors,  # [Q] int64, raised
+    thresholds,  # [Q] int64, raised
     counts,  # [Q] int32, raised
     keys,  # [candidates] int64, written
     documents,  # [candidates] int32 if WIDE, written
@@ -225,7 +225,7 @@ def _score(
                 slot_begin, slot_end, tile, list_cuts, slot_list, slot_weight, cuts, maxima, BOUNDED
             )
             # Other programs raise the threshold meanwhile. The first-level cache would keep an old one.
-            threshold = tl.load(floors + query, cache_modifier=".cg")
+            threshold = tl.load(thresholds + query, cache_modifier=".cg")
             if DECAYS:
                 now = tl.load(query_now + query)
                 rate = tl.load(query_rate + query)
@@ -266,7 +266,7 @@ def _score(
                         k,
                         tl.load(firsts + segment),
                         tl.load(candidate_offset + query),
-                        floors + query,
+                        thresholds + query,
                         counts + query,
                         keys,
                         documents,

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..work import MAX_SELECTED, Answer, Buffers, Work
+from ..work import MAX_SELECTED, Buffers, KernelAnswer, Work
 
 _LOW = tl.constexpr((1 << 32) - 1)
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -29,7 +29,9 @@ class Settings:
     stripes: int = 16  # programs for a query at most
 
 
-def launch(work: Work, buffers: Buffers, answer: Answer, settings: Settings, processors: int, *, wide: bool) -> None:
+def launch(
+    work: Work, buffers: Buffers, answer: KernelAnswer, settings: Settings, processors: int, *, wide: bool
+) -> None:
     queries, room = len(work.query_k), len(buffers.keys)
     device = work.query_k.device
     width = triton.next_power_of_2(min(max(work.width, 1), MAX_SELECTED))
@@ -39,7 +41,7 @@ def launch(work: Work, buffers: Buffers, answer: Answer, settings: Settings, pro
         offsets = torch.arange(queries + 1, dtype=torch.int64, device=device) * (stripes * width)
         counts = torch.zeros(queries, dtype=torch.int32, device=device)
         keys, documents = _scratch(queries * stripes * width, device, wide)
-        _thin[(queries, stripes)](
+        _reduce_stripe[(queries, stripes)](
             keys=buffers.keys,
             documents=buffers.documents,
             offsets=work.candidate_offset,
@@ -174,7 +176,7 @@ def _gather(
         "to_counts",
     ]
 )
-def _thin(
+def _reduce_stripe(
     keys,  # [candidates] int64
     documents,  # [candidates] int32 if WIDE
     offsets,  # [Q + 1] int64, the query's candidates

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..work import Answer, Buffers, Formula, Postings, Work
+from ..work import Buffers, DevicePostings, Formula, KernelAnswer, Work
 from . import cut, derive, score, select
 
 
@@ -73,7 +73,7 @@ class TritonVerbs:
     def tile_bits(self, wide: bool) -> int:
         return self._settings.wide_tile_bits if wide else self._settings.narrow_tile_bits
 
-    def derive(self, postings: Postings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
+    def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         with self._current():
             derive.launch(postings, formula, idf, quanta, self._settings.derive)
 
@@ -85,7 +85,7 @@ class TritonVerbs:
         with self._current():
             score.launch(work, buffers, self._settings.score, self._processors, wide=wide)
 
-    def select(self, work: Work, buffers: Buffers, answer: Answer, *, wide: bool) -> None:
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
         with self._current():
             select.launch(work, buffers, answer, self._settings.select, self._processors, wide=wide)
 

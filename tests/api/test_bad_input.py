@@ -36,7 +36,7 @@ def state(made: fr.Engine) -> tuple[Any, ...]:
         hits.documents.tolist(),
         made.stats(),
         made.namespaces,
-        list(made.index.memory.encoder.vocabulary.strings),
+        list(made.index.memory.indexer.vocabulary.strings),
         {name: list(column.strings) for name, column in made.index.memory.values.items()},
         str(made.explain("milk tea", "2")),
     )

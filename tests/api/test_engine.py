@@ -44,7 +44,7 @@ def records(count: int, start: int = 0, namespace: str = "") -> list[fr.Record]:
 
 
 def filled(path: Path, **options: Any) -> fr.Engine:
-    """With dead records, replaced ones and two namespaces."""
+    """With deleted records, replaced ones and two namespaces."""
     engine = fr.Engine.open(path, analyzer="minimal", **options)
     engine.add(records(30))
     engine.add(records(8, namespace="n"))

@@ -271,8 +271,8 @@ def test_a_batch_over_many_tenants_is_each_alone() -> None:
     for record in records:
         held[record.namespace].append(record)
     expected = [history.expected(held[query.namespace], query, 3) for query in batch]
-    for road, hits in history.roads(engine, batch, 3):
-        assert list(hits) == expected, road
+    for path, hits in history.paths(engine, batch, 3):
+        assert list(hits) == expected, path
     assert [engine.search([query], 3)[0] for query in batch[:100]] == expected[:100]
     reports = [engine.health(name) for name in names]
     assert [report.query_count for report in reports] == [report.batch_count for report in reports]

@@ -11,7 +11,7 @@ from fanrank.engine.plan.plan import Request, make_plan
 
 
 def taught(device: tuple[float, float], cpu: tuple[float, float]) -> Crossover:
-    """A crossover that has seen both roads take ``fixed + slope * work`` seconds."""
+    """A crossover that has seen both paths take ``fixed + slope * work`` seconds."""
     crossover = Crossover(("gpu", "cpu"))
     for work in (10, 1_000, 20_000, 300_000, 1_000_000):
         for name, (fixed, slope) in (("gpu", device), ("cpu", cpu)):

@@ -104,13 +104,13 @@ def test_one_thread_unless_more_are_asked_for(size: int, monkeypatch: pytest.Mon
 
 def test_numpy_keeps_to_one_thread_where_python_has_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, started = memory(8, "numpy"), []
-    in_threads = vectorised.in_threads
+    in_threads = vectorised.run_in_threads
 
     def counted(run: Any, tasks: Any, threads: int) -> None:
         started.append(threads)
         in_threads(run, tasks, threads)
 
-    monkeypatch.setattr(vectorised, "in_threads", counted)
+    monkeypatch.setattr(vectorised, "run_in_threads", counted)
     for pays, threads in ((False, 1), (True, 2)):
         borders.shrink(monkeypatch, THREADS_PAY=pays)
         engine.search(["tea milk"] * 2, threads=2)

@@ -229,7 +229,7 @@ def test_tables_show_errors_and_what_did_not_verify():
     assert report_systems.markdown([]) == "No rows."
 
 
-# The whole road, with the one peer that Python carries and one that cannot be there
+# The whole method, with the one peer that Python carries and one that cannot be there
 
 
 def test_a_run_measures_what_works_and_records_what_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -298,11 +298,11 @@ def test_a_corpus_that_is_not_there_is_a_row_that_says_so(tmp_path: Path, monkey
 
 
 def test_a_worker_that_dies_or_hangs_is_a_reason(tmp_path: Path):
-    dead = client.Worker(Path(sys.executable), "sqlite", 1, tmp_path / "log")
-    dead.process.kill()
+    deleted = client.Worker(Path(sys.executable), "sqlite", 1, tmp_path / "log")
+    deleted.process.kill()
     with pytest.raises(measure.PeerError, match="ended with code"):
-        dead.ask("build", 5)
-    dead.close()
+        deleted.ask("build", 5)
+    deleted.close()
     slow = client.Worker(Path(sys.executable), "sqlite", 1, tmp_path / "log")
     with pytest.raises(measure.PeerError, match="no answer"):
         slow.ask("load", 0.0, corpus="", scratch="")

@@ -1,4 +1,4 @@
-"""bench/agents.py on a corpus of a few documents: its roads, its verdicts, its rows."""
+"""bench/agents.py on a corpus of a few documents: its methods, its verdicts, its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ try:
 finally:
     sys.path.remove(str(ROOT))
 
-ROADS = ("coalesced-threads", "coalesced-asyncio", "locked", "direct")
+METHODS = ("coalesced-threads", "coalesced-asyncio", "locked", "direct")
 
 
 class Clock:
@@ -66,8 +66,8 @@ def test_rows_of_every_road(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "synthetic-5k",
         "--agents",
         "1,3",
-        "--roads",
-        ",".join(ROADS),
+        "--methods",
+        ",".join(METHODS),
         "--seconds",
         "0.3",
         "--reps",
@@ -75,21 +75,23 @@ def test_rows_of_every_road(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ]
     assert agents.main([*given, "--results", str(results)]) == 0
     rows = [json.loads(line) for line in results.read_text().splitlines()]
-    assert [(row["agents"], row["road"]) for row in rows] == [(count, road) for count in (1, 3) for road in ROADS]
+    assert [(row["agents"], row["method"]) for row in rows] == [
+        (count, method) for count in (1, 3) for method in METHODS
+    ]
     for row in rows:
         assert row["verified"] is True
         assert row["queries_per_s"] > 0
         assert row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
         assert row["machine"]
         assert row["commit"]
-        assert (row["queries_per_launch"] is not None) == row["road"].startswith("coalesced")
+        assert (row["queries_per_launch"] is not None) == row["method"].startswith("coalesced")
     assert capsys.readouterr().out.count("| yes |") == len(rows)
 
 
 def test_nothing_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Path] = []
     monkeypatch.setattr(agents, "append", lambda path, rows: kept.append(path))
-    given = ["--cases", "synthetic-5k", "--agents", "1", "--roads", "direct", "--seconds", "0.1", "--reps", "1"]
+    given = ["--cases", "synthetic-5k", "--agents", "1", "--methods", "direct", "--seconds", "0.1", "--reps", "1"]
     assert agents.main(given) == 0
     assert kept == []
 
@@ -98,10 +100,10 @@ def test_a_road_that_answers_wrongly_is_told() -> None:
     case = agents.Case("synthetic-5k", bm25s=False)
     right = case._search
 
-    def wrong(numbers: Sequence[int]) -> agents.Found:
+    def wrong(numbers: Sequence[int]) -> agents.HitArrays:
         documents, scores = right(numbers, None)
         documents[-1, 0] += 1
         return documents, scores
 
-    assert case.verified(agents.Road("right", ask=lambda numbers: right(numbers, None)), 2)
-    assert not case.verified(agents.Road("wrong", ask=wrong), 2)
+    assert case.verified(agents.ClientMethod("right", ask=lambda numbers: right(numbers, None)), 2)
+    assert not case.verified(agents.ClientMethod("wrong", ask=wrong), 2)

@@ -49,7 +49,7 @@ def needs(*names: str) -> None:
 
 def test_a_shaped_corpus_has_its_shape():
     shape = dataclasses.replace(TINY, documents=3_000, vocabulary=2_000, tokens=42, segment_documents=1_024, queries=50)
-    problem = gpu_corpora.shaped(shape)
+    problem = gpu_corpora.load_shaped(shape)
     segments = problem.snapshot.segments
     assert [segment.size for segment in segments] == [1_024, 1_024, 952]
     assert problem.snapshot.firsts == (0, 1_024, 2_048)
@@ -66,9 +66,9 @@ def test_a_shaped_corpus_has_its_shape():
 
 
 def test_a_shaped_corpus_is_the_same_again_and_from_the_cache():
-    once = gpu_corpora.shaped(TINY)
-    again = gpu_corpora.shaped(TINY)
-    other = gpu_corpora.shaped(dataclasses.replace(TINY, seed=2))
+    once = gpu_corpora.load_shaped(TINY)
+    again = gpu_corpora.load_shaped(TINY)
+    other = gpu_corpora.load_shaped(dataclasses.replace(TINY, seed=2))
     assert np.array_equal(once.terms, again.terms)
     assert [s.documents.tolist() for s in once.snapshot.segments] == [
         s.documents.tolist() for s in again.snapshot.segments
@@ -86,7 +86,7 @@ def test_tokens_become_the_same_postings_as_the_reference_finds():
 
 
 def test_the_flat_index_joins_the_segments():
-    problem = gpu_corpora.shaped(TINY)
+    problem = gpu_corpora.load_shaped(TINY)
     flat = gpu_corpora.flat(problem)
     assert len(flat.lengths) == 70
     for term in range(TINY.vocabulary):
@@ -209,12 +209,12 @@ def test_a_smoke_run_of_the_triton_kernels_verifies(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_wrong_answer_is_seen():
-    problem = gpu_corpora.shaped(TINY)
+    problem = gpu_corpora.load_shaped(TINY)
     expected = gpu_systems.reference(problem, 5, 1)
     cell = gpu_run.cell_of(problem, 2, 5, expected)
     assert [(variant.start, variant.stop) for variant in cell.variants] == [(0, 2), (2, 4)]
 
-    def answer(number: int) -> gpu_systems.Found:
+    def answer(number: int) -> gpu_systems.HitArrays:
         scores, documents, counts = (part[2 * number : 2 * number + 2].copy() for part in expected)
         if number == 1:
             scores[0, 0] += 1
@@ -248,9 +248,11 @@ def test_a_tuning_is_written_as_its_table_has_it():
     pytest.importorskip("triton", reason="triton is not installed")
     from fanrank.kernels.triton.verbs import Tuning
 
-    tuning = gpu_tune.changed(gpu_tune.changed(Tuning(), "narrow_tile_bits", 12), "score.warps", 16)
-    assert gpu_tune.written("GPU", tuning) == '"GPU": Tuning(narrow_tile_bits=12, score=score.Settings(warps=16)),'
-    assert all(gpu_tune.changed(Tuning(), name, values[0]) for name, values in gpu_tune.TRITON.items())
+    tuning = gpu_tune.change_setting(gpu_tune.change_setting(Tuning(), "narrow_tile_bits", 12), "score.warps", 16)
+    assert (
+        gpu_tune.render_tuning("GPU", tuning) == '"GPU": Tuning(narrow_tile_bits=12, score=score.Settings(warps=16)),'
+    )
+    assert all(gpu_tune.change_setting(Tuning(), name, values[0]) for name, values in gpu_tune.TRITON.items())
 
 
 def test_the_scoring_kernel_takes_other_threads():

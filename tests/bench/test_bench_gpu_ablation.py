@@ -58,7 +58,7 @@ def test_every_idea_is_measured_and_right(tmp_path: Path) -> None:
     assert all(row.identical == 1.0 and row.repeatable and row.part == "ideas" for row in found)
     bytes_of = {row.options.get("posting_bytes", 8): row for row in kernels if row.options.keys() <= {"posting_bytes"}}
     assert bytes_of[8].counted["l2_bytes"] == 2 * bytes_of[4].counted["l2_bytes"]
-    # Both hold the kinds' numbers and the terms' idfs; a posting differs by the 16 bits of its kind.
+    # Both hold the impact classes' numbers and the terms' idfs; a posting differs by the 16 bits of its impact class.
     assert (bytes_of[6].index_bytes or 0) - (bytes_of[4].index_bytes or 0) == 2 * bytes_of[4].postings
     assert all(row.counted.get("l2_int32") for row in kernels if row.options.get("sums") == "global")
 
@@ -95,7 +95,7 @@ def test_streams_stand_beside_the_kernels(tmp_path: Path) -> None:
 
 
 def test_a_wrong_stream_is_seen() -> None:
-    problem = gpu_corpora.shaped(TINY)
+    problem = gpu_corpora.load_shaped(TINY)
     expected = gpu_systems.reference(problem, 5, 1)
     engine = gpu_ablation.engine_of(problem)
     found = [engine.search(batch, 5) for batch in gpu_ablation.text_batches(problem, 3)]
@@ -120,11 +120,11 @@ def test_what_cannot_be_measured_is_a_row(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_scaled_corpora_and_queries_are_what_is_asked_for() -> None:
-    problem = gpu_corpora.shaped(gpu_corpora.zipf(4_000))
+    problem = gpu_corpora.load_shaped(gpu_corpora.zipf(4_000))
     assert 2_000 <= problem.postings <= 6_000
-    asked = gpu_corpora.asking(problem, 7, 20)
+    asked = gpu_corpora.with_queries(problem, 7, 20)
     assert asked.queries == 7
     assert set(np.diff(asked.offsets)) <= {19, 20, 21}
     assert (asked.document_frequencies[asked.terms] > 0).all()
     with pytest.raises(ValueError, match="fewer than a query"):
-        gpu_corpora.asking(problem, 1, 10_000)
+        gpu_corpora.with_queries(problem, 1, 10_000)

@@ -82,7 +82,7 @@ def test_of_a_case_the_newest_complete_run_counts_and_a_newer_part_of_one_does_n
     old, new = grid("2026-01-01"), grid("2026-01-02")
     part = grid("2026-01-03", (OWN, PEER))
     assert report_rows.newest_cases([*new, *old, *part]) == new
-    told = report_rows.passed_over([*new, *old, *part])
+    told = report_rows.describe_passed_over([*new, *old, *part])
     assert told == ["scifact: run 2026-01-03 is newer than run 2026-01-02, but holds less and does not count"]
     assert report_rows.newest_cases(part) == part
     broken = [dataclasses.replace(each, ms_per_query=None, error="no wheel") for each in grid("2026-01-04")]
@@ -96,7 +96,7 @@ def test_each_case_has_a_run_of_its_own_and_cases_stand_in_their_declared_order(
 
 
 def test_the_newest_row_of_each_combination():
-    found = report_rows.newest(
+    found = report_rows.choose_newest(
         [{"a": 1, "date": "2", "v": "old"}, {"a": 1, "date": "3", "v": "new"}, {"a": None, "date": "1", "v": "x"}], "a"
     )
     assert {key: each["v"] for key, each in found.items()} == {(1,): "new", (None,): "x"}
@@ -223,9 +223,9 @@ def test_phases_of_the_newest_run_add_up():
 # Growth, the store, cost
 
 
-def grown(records: int, road: str, us: float, run: str = "r1", **more: Any) -> dict[str, Any]:
+def grown(records: int, method: str, us: float, run: str = "r1", **more: Any) -> dict[str, Any]:
     fields = {"p50_us": us, "p99_us": 2 * us, "searched_share": 0.5, "verified": True, "threads": 1, "k": 10}
-    own = growth.GrowthRow("growth", run, "steady", records, road, **{**fields, **more})  # type: ignore[arg-type]
+    own = growth.GrowthRow("growth", run, "steady", records, method, **{**fields, **more})  # type: ignore[arg-type]
     return {**dataclasses.asdict(own), "date": run, "commit": "abc"}
 
 
@@ -251,9 +251,9 @@ def test_writes_and_agents_and_builds_as_far_as_there_are_rows():
         "figures": {"records": 10, "peak_bytes_per_record": 376, "disk_bytes_per_record": 423},
     }  # fmt: skip
     stamp = {"run": "r1", "date": "r1", "commit": "a"}
-    agents = {"bench": "agents", "road": "coalesced", "agents": 8, "case": "sgd", "queries_per_s": 1234.5, **stamp}
+    agents = {"bench": "agents", "method": "coalesced", "agents": 8, "case": "sgd", "queries_per_s": 1234.5, **stamp}
     agents |= {"p50_ms": 1.5, "p99_ms": 2.5, "figures": {"a": 1}}
-    direct = {**agents, "road": "direct", "agents": 1, "queries_per_s": 99.0, "verified": False}
+    direct = {**agents, "method": "direct", "agents": 1, "queries_per_s": 99.0, "verified": False}
     built = {"bench": "building", "system": "fanrank", "documents": 5, "documents_per_s": 9.0, "error": None, **stamp}
     found = recorded(writes=[tail], agents=[agents, direct, {**direct, "run": "r2"}], building=[built])
     assert report_store.write_lines(found)[1] == ("disk", "423 bytes a record")
@@ -321,15 +321,15 @@ def test_the_same_rows_give_the_same_report_and_every_figure_is_a_number():
 
 def test_blocks_are_filled_and_unknown_ones_refused():
     text = "a\n<!-- rows: crash -->\nstale\n<!-- /rows -->\nb\n"
-    assert report_readme.filled(text, recorded()) == (
+    assert report_readme.fill_blocks(text, recorded()) == (
         "a\n<!-- rows: crash -->\nNo row yet: `make crash`.\n<!-- /rows -->\nb\n"
     )
     with pytest.raises(ValueError, match="no block 'nothing'"):
-        report_readme.filled("<!-- rows: nothing -->\n<!-- /rows -->", recorded())
+        report_readme.fill_blocks("<!-- rows: nothing -->\n<!-- /rows -->", recorded())
 
 
 def test_the_committed_files_are_what_the_rows_give():
-    found = report.made(report_rows.load(RESULTS), ROOT)
+    found = report.render_files(report_rows.load(RESULTS), ROOT)
     differing = report.differences(found, ROOT / "bench" / "plots")
     assert not differing, "`make report` writes them anew"
 
@@ -375,11 +375,11 @@ def test_pictures_are_the_same_bytes_and_do_without_systems():
     pytest.importorskip("matplotlib")
     cpu = [*grid("r1", (OWN, PEER)), *grid("r1", (PEER,), "other", ceiling={})]
     asked = [
-        {"case": "sgd", "road": road, "agents": agents, "queries_per_s": 10.0 * agents, "run": "r1", "date": "r1"}
-        for road in ("coalesced", "direct")
+        {"case": "sgd", "method": method, "agents": agents, "queries_per_s": 10.0 * agents, "run": "r1", "date": "r1"}
+        for method in ("coalesced", "direct")
         for agents in (1, 100)
     ]
-    steady = [grown(records, road, 10.0) for records in (10, 100) for road in ("temporal", "decay", "own road")]
+    steady = [grown(records, method, 10.0) for records in (10, 100) for method in ("temporal", "decay", "own method")]
     found = recorded(cpu, growth=steady, profile=[profile("plan", 1.0), profile("analyse", 3.0)], agents=asked)
     first = report_plots.svgs(found)
     assert set(first) == {
@@ -391,5 +391,5 @@ def test_pictures_are_the_same_bytes_and_do_without_systems():
         "agents-sgd.svg",
     }
     assert first == report_plots.svgs(found)
-    assert all(report.drawn_here(svg) and b"<dc:date>" not in svg for svg in first.values())
+    assert all(report.is_drawn_here(svg) and b"<dc:date>" not in svg for svg in first.values())
     assert report_plots.svgs(recorded()) == {}

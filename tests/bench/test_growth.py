@@ -1,4 +1,4 @@
-"""Growth and session: what they declare, that they mark wrong answers, and small runs of the whole road."""
+"""Growth and session: what they declare, that they mark wrong answers, and small runs of the whole method."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 try:
     from bench import growth, session
-    from bench.harness import roads
-    from bench.harness.roads import CPU_ROADS, FAN_OUT, Road
+    from bench.harness import methods
+    from bench.harness.methods import CPU_METHODS, FAN_OUT, Method
     from bench.harness.workload import WEEK, Memory, Question
 finally:
     sys.path.remove(str(ROOT))
@@ -42,11 +42,11 @@ def hits(ids: list[list[str]], scores: list[list[float]]) -> Any:
 
 
 def test_roads_are_declared_once_and_refer_to_each_other():
-    names = [road.name for road in CPU_ROADS]
+    names = [method.name for method in CPU_METHODS]
     assert len(set(names)) == len(names)
-    assert {road.exact for road in CPU_ROADS} - {""} <= set(names)
-    assert set(growth.TWO_YEAR_ROADS) | set(session.DEFAULT_ROADS) <= set(names)
-    assert names == [road.name for road in roads.roads()][: len(names)]
+    assert {method.exact for method in CPU_METHODS} - {""} <= set(names)
+    assert set(growth.TWO_YEAR_METHODS) | set(session.DEFAULT_METHODS) <= set(names)
+    assert names == [method.name for method in methods.list_methods()][: len(names)]
 
 
 def test_the_published_sizes():
@@ -57,21 +57,21 @@ def test_the_published_sizes():
 def test_the_same_answers_however_cut():
     whole = [hits([["a", "b"], ["c", "d"]], [[2.0, 1.0], [4.0, 3.0]])]
     cut = [hits([["a", "b"]], [[2.0, 1.0]]), hits([["c", "d"]], [[4.0, 3.0]])]
-    assert roads.same(whole, cut)
-    assert not roads.same(whole, [hits([["a", "b"], ["d", "c"]], [[2.0, 1.0], [4.0, 3.0]])])
-    assert not roads.same(whole, [hits([["a", "b"], ["c", "d"]], [[2.0, 1.0], [4.0, np.nextafter(3.0, 4.0)]])])
-    assert roads.found(cut, [Question("", 0.0, "b"), Question("", 0.0, "b")]) == 1
+    assert methods.are_equal(whole, cut)
+    assert not methods.are_equal(whole, [hits([["a", "b"], ["d", "c"]], [[2.0, 1.0], [4.0, 3.0]])])
+    assert not methods.are_equal(whole, [hits([["a", "b"], ["c", "d"]], [[2.0, 1.0], [4.0, np.nextafter(3.0, 4.0)]])])
+    assert methods.count_found(cut, [Question("", 0.0, "b"), Question("", 0.0, "b")]) == 1
 
 
 def test_newest_windows_skip_empty_ones():
     times = [0.0, 1.0, 2 * WEEK, 5 * WEEK + 1, 5 * WEEK + 2]
-    assert [roads.newest_windows(times, count) for count in (1, 2, 3, 9)] == [5 * WEEK, 2 * WEEK, 0.0, 0.0]
+    assert [methods.newest_windows(times, count) for count in (1, 2, 3, 9)] == [5 * WEEK, 2 * WEEK, 0.0, 0.0]
 
 
 def test_unknown_names_are_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]):
     for main in (growth.main, session.main):
         with pytest.raises(SystemExit):
-            main(["--roads", "nothing"])
+            main(["--methods", "nothing"])
         assert "maxscore" in capsys.readouterr().err
 
 
@@ -105,16 +105,16 @@ class Clock:
 def steady() -> list[growth.GrowthRow]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growth, "time", Clock())
-        return growth.run_corpus("steady", [4_000, 700], CPU_ROADS, EFFORT, COMMON, silent)
+        return growth.run_corpus("steady", [4_000, 700], CPU_METHODS, EFFORT, COMMON, silent)
 
 
 def test_every_road_answers_at_every_size_with_the_same_bits(steady: list[growth.GrowthRow]):
-    assert [(row.records, row.road) for row in steady] == [
-        (size, road.name) for size in (700, 4_000) for road in CPU_ROADS
+    assert [(row.records, row.method) for row in steady] == [
+        (size, method.name) for size in (700, 4_000) for method in CPU_METHODS
     ]
     for row in steady:
         assert row.error is None
-        assert row.verified is (None if row.road in ("vectorised", "decay-exhaustive") else True)
+        assert row.verified is (None if row.method in ("vectorised", "decay-exhaustive") else True)
         assert row.fan_outs == 2
         assert 0 < row.q1_us <= row.p50_us <= row.q3_us <= row.p99_us  # type: ignore[operator]
         assert row.fanout_p50_us >= FAN_OUT * row.q1_us  # type: ignore[operator]
@@ -125,20 +125,20 @@ def test_every_road_answers_at_every_size_with_the_same_bits(steady: list[growth
 
 
 def test_windows_search_a_part_and_say_how_many(steady: list[growth.GrowthRow]):
-    by_road = {row.road: row for row in steady if row.records == 4_000}
-    assert by_road["vectorised"].searched_share == by_road["decay-exhaustive"].searched_share == 1
-    assert 0 < by_road["temporal"].searched_share < 0.6  # type: ignore[operator]
-    assert by_road["temporal"].windows == 4
-    assert by_road["temporal-auto"].windows in range(1, growth.MOST_WINDOWS + 1)
-    assert by_road["temporal"].hit_rate <= by_road["vectorised"].hit_rate  # type: ignore[operator]
+    by_method = {row.method: row for row in steady if row.records == 4_000}
+    assert by_method["vectorised"].searched_share == by_method["decay-exhaustive"].searched_share == 1
+    assert 0 < by_method["temporal"].searched_share < 0.6  # type: ignore[operator]
+    assert by_method["temporal"].windows == 4
+    assert by_method["temporal-auto"].windows in range(1, growth.MOST_WINDOWS + 1)
+    assert by_method["temporal"].hit_rate <= by_method["vectorised"].hit_rate  # type: ignore[operator]
 
 
 def test_two_years_whatever_the_size():
-    chosen = [road for road in CPU_ROADS if road.name in growth.TWO_YEAR_ROADS]
+    chosen = [method for method in CPU_METHODS if method.name in growth.TWO_YEAR_METHODS]
     rows = growth.run_corpus("two-years", [300, 900], chosen, EFFORT, COMMON, silent)
     assert len(rows) == 8
     assert all(row.error is None and row.verified is not False for row in rows)
-    assert all(row.searched_share < 0.2 for row in rows if row.road == "temporal")  # type: ignore[operator]
+    assert all(row.searched_share < 0.2 for row in rows if row.method == "temporal")  # type: ignore[operator]
 
 
 def test_a_wrong_answer_is_marked_and_told_by_the_exit_code(
@@ -146,14 +146,24 @@ def test_a_wrong_answer_is_marked_and_told_by_the_exit_code(
 ):
     right = growth.answer
 
-    def wrong(engine: fr.Engine, road: Road, queries: Any, **options: Any) -> list[fr.Hits]:
-        found = right(engine, road, queries, **options)
+    def wrong(engine: fr.Engine, method: Method, queries: Any, **options: Any) -> list[fr.Hits]:
+        found = right(engine, method, queries, **options)
         return (
-            [dataclasses.replace(one, scores=one.scores + 1.0) for one in found] if road.name == "maxscore" else found
+            [dataclasses.replace(one, scores=one.scores + 1.0) for one in found] if method.name == "maxscore" else found
         )
 
     monkeypatch.setattr(growth, "RESULTS", tmp_path)
-    arguments = ["--sizes", "300", "--corpora", "steady", "--roads", "vectorised,maxscore", "--fan-outs", "1", "--json"]
+    arguments = [
+        "--sizes",
+        "300",
+        "--corpora",
+        "steady",
+        "--methods",
+        "vectorised,maxscore",
+        "--fan-outs",
+        "1",
+        "--json",
+    ]
     assert growth.main(arguments) == 0
     good = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(growth, "answer", wrong)
@@ -170,13 +180,13 @@ def test_a_wrong_answer_is_marked_and_told_by_the_exit_code(
 def test_a_road_that_fails_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch):
     right = growth.answer
 
-    def failing(engine: fr.Engine, road: Road, queries: Any, **options: Any) -> list[fr.Hits]:
-        if road.name == "maxscore":
+    def failing(engine: fr.Engine, method: Method, queries: Any, **options: Any) -> list[fr.Hits]:
+        if method.name == "maxscore":
             raise fr.errors.ParameterError("no such execution today")
-        return right(engine, road, queries, **options)
+        return right(engine, method, queries, **options)
 
     monkeypatch.setattr(growth, "answer", failing)
-    chosen = [road for road in CPU_ROADS if road.name in ("vectorised", "maxscore")]
+    chosen = [method for method in CPU_METHODS if method.name in ("vectorised", "maxscore")]
     good, bad = growth.run_corpus("steady", [300], chosen, EFFORT, COMMON, silent)
     assert good.error is None
     assert bad.error == "ParameterError: no such execution today"
@@ -186,7 +196,7 @@ def test_a_road_that_fails_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_a_slow_road_stops_when_its_budget_is_spent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(growth, "FEWEST", 2)
-    chosen = [road for road in CPU_ROADS if road.name == "vectorised"]
+    chosen = [method for method in CPU_METHODS if method.name == "vectorised"]
     (row,) = growth.run_corpus("steady", [300], chosen, growth.Effort(6, 0.0), COMMON, silent)
     assert row.fan_outs == 2
     assert row.note == "slow: the first 2 of 6 fan-outs"
@@ -199,7 +209,7 @@ def test_growing_adds_the_difference():
     assert len(engine) == 700
     whole = fr.Engine.from_records(Memory(700).stream(), backend="numpy")
     queries = [question.text for question in Memory(700).questions(20)]
-    assert roads.same([engine.search(queries)], [whole.search(queries)])
+    assert methods.are_equal([engine.search(queries)], [whole.search(queries)])
 
 
 # Session
@@ -217,9 +227,9 @@ def test_a_session_grows_linearly_and_asks_as_published():
 
 def test_a_small_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(session, "RESULTS", tmp_path)
-    assert session.main(["--turns", "3", "--records", "900", "--roads", "sequential,temporal", "--json"]) == 0
+    assert session.main(["--turns", "3", "--records", "900", "--methods", "sequential,temporal", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["road"] for row in rows] == ["sequential", "temporal"]
+    assert [row["method"] for row in rows] == ["sequential", "temporal"]
     for row in rows:
         assert row["error"] is None
         assert row["retrievals"] == sum(session.Session(3, 900, 900).retrievals())
@@ -234,5 +244,5 @@ def test_a_small_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_steps_over_the_limit_are_counted():
     turns = session.Session(4, 10, 20)
     times = session.Times(steps=[0.1, 0.3, 0.1, 0.5], writes=[0.01] * 4, hits=sum(turns.retrievals()))
-    row = session.row(turns, CPU_ROADS[1], 2, times, "numpy", COMMON)
+    row = session.row(turns, CPU_METHODS[1], 2, times, "numpy", COMMON)
     assert (row.cumulative_s, row.over_limit, row.step_max_ms, row.hit_rate) == (1.0, 0.5, 500.0, 1.0)

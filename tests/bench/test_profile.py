@@ -136,14 +136,14 @@ def test_phases_cover_a_search(served: str, ask: str, monkeypatch: pytest.Monkey
 
 def test_texts_are_distinct_and_of_the_same_words() -> None:
     texts = ["a b c", "d e", "f"]
-    found = profile.distinct(texts, 9)
+    found = profile.make_distinct(texts, 9)
     assert len(set(found)) == 9
     assert found[:3] == texts
     assert {" ".join(sorted(text.split())) for text in found} == set(texts)
-    assert found == profile.distinct(texts, 9)
-    assert profile.distinct(texts, 2) == texts[:2]
+    assert found == profile.make_distinct(texts, 9)
+    assert profile.make_distinct(texts, 2) == texts[:2]
     with pytest.raises(ValueError, match="fewer than 10 orders"):
-        profile.distinct(texts, 10)
+        profile.make_distinct(texts, 10)
 
 
 @pytest.mark.parametrize("served", BACKENDS)
@@ -161,7 +161,7 @@ def test_rows_of_a_call_add_up(served: str) -> None:
     lower = profile.limits(rows[0])
     assert lower["scattered additions"] == pytest.approx(rows[0].postings_per_query / 100.0)
     assert lower["copy"] == pytest.approx(rows[0].bytes_per_query / 1e4)
-    assert "times scattered additions" in profile.printed(rows)
+    assert "times scattered additions" in profile.render(rows)
 
 
 def test_a_shaped_corpus_has_ids_and_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.feedback.pool import Pool, rounded
+from fanrank.engine.feedback.pool import Pool, round_moved
 from fanrank.engine.feedback.registry import feedback_of
 from fanrank.engine.feedback.rocchio import BETAS, KS, Rocchio
-from fanrank.engine.records.query import Query as Asked
+from fanrank.engine.records.query import Query as RecordedQuery
 from fanrank.engine.records.record import Record
-from fanrank.engine.vectors.vectors import normalized
+from fanrank.engine.vectors.vectors import normalize
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
@@ -37,7 +37,7 @@ def vectors(seed: int) -> dict[str, Any]:
     centres = chance.normal(size=(6, WIDTH))
 
     def rows(count: int, noise: float) -> Any:
-        return normalized(centres[np.arange(count) % 6] + noise * chance.normal(size=(count, WIDTH))).astype(float)
+        return normalize(centres[np.arange(count) % 6] + noise * chance.normal(size=(count, WIDTH))).astype(float)
 
     return {"documents": rows(DOCUMENTS, 0.6), "queries": rows(QUERIES, 0.9), "sentences": rows(DOCUMENTS, 0.7)}
 
@@ -83,7 +83,7 @@ def test_known_programs_are_the_engines_methods_bit_for_bit(program: Rerank, nam
         moved = feedback_of(name)(found.queries, pool_of(found, found.queries))
         if name != "hard-top1":
             assert found.vector(program.vector).tobytes() == moved.tobytes()
-        assert found.rounded(program.vector).tobytes() == rounded(found.queries, moved).tobytes()
+        assert found.rounded(program.vector).tobytes() == round_moved(found.queries, moved).tobytes()
 
 
 @pytest.mark.parametrize("k", KS)
@@ -93,7 +93,7 @@ def test_rocchio_is_an_interpolation(k: int, beta: float):
     moved = Rocchio(k, beta)(found.queries, pool_of(found, found.queries))
     program = Rerank(algebra.rocchio(k, beta))
     np.testing.assert_allclose(found.vector(program.vector), moved, rtol=0.0, atol=1e-14)
-    expected = np.argsort(-(rounded(found.queries, moved) @ found.documents.T), axis=1, kind="stable")[:, :10]
+    expected = np.argsort(-(round_moved(found.queries, moved) @ found.documents.T), axis=1, kind="stable")[:, :10]
     np.testing.assert_array_equal(found.ranked(program, 10)[0], expected)
 
 
@@ -331,7 +331,7 @@ def test_without_sentences_no_program_needs_them(folder: Path, capsys: pytest.Ca
 def test_embeddings_that_do_not_fit(change: dict[str, Any], message: str):
     records = [Record(f"d{n}", "text") for n in range(DOCUMENTS)]
     judged = {f"q{n}": {"d0": 1} for n in range(QUERIES)}
-    dataset = Dataset("tiny", records, [Asked("text", id=name) for name in judged], judged)
+    dataset = Dataset("tiny", records, [RecordedQuery("text", id=name) for name in judged], judged)
     arrays = {name: rows for name, rows in {**vectors(0), **change}.items() if rows is not None}
     with pytest.raises(ValueError, match=message):
         programs.cell_of(dataset, arrays)
@@ -340,7 +340,7 @@ def test_embeddings_that_do_not_fit(change: dict[str, Any], message: str):
 def test_a_document_without_a_sentence_has_no_anchor():
     records = [Record(f"d{n}", "text") for n in range(DOCUMENTS)]
     judged = {f"q{n}": {"d0": 1} for n in range(QUERIES)}
-    dataset = Dataset("tiny", records, [Asked("text", id=name) for name in judged], judged, own={"q2": "d2"})
+    dataset = Dataset("tiny", records, [RecordedQuery("text", id=name) for name in judged], judged, own={"q2": "d2"})
     arrays = vectors(0)
     arrays["sentences"][:] = 0.0
     found = programs.cell_of(dataset, arrays).corpus

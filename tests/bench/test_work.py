@@ -28,11 +28,11 @@ finally:
 
 VERSIONS = {"python": "3.x.y", "numpy": "2", "numba": "none"}
 COUNTS = {"postings": 1_000, "lookups": 10, "bytes": 8_000, "calls": 500, "peak_kib": 300}
-NUMPY_AUTO = next(road for road in work.ROADS if road.name == "numpy auto")
+NUMPY_AUTO = next(task for task in work.TASKS if task.name == "numpy auto")
 
 
 def baseline() -> dict[str, Any]:
-    return work.recorded({}, {"numpy auto": COUNTS}, VERSIONS)
+    return work.update_baseline({}, {"numpy auto": COUNTS}, VERSIONS)
 
 
 def told(**changed: int) -> list[str]:
@@ -50,7 +50,7 @@ def test_the_recorded_baseline_holds() -> None:
 
 def test_every_road_is_recorded() -> None:
     kept = json.loads(work.BASELINE.read_text())
-    assert {road.name for road in work.ROADS} <= set(kept["counts"])
+    assert {task.name for task in work.TASKS} <= set(kept["counts"])
     assert all(own["versions"]["numpy"] for own in kept["python"].values())
 
 
@@ -86,37 +86,40 @@ def test_a_count_that_begins_is_growth_and_a_new_road_is_not() -> None:
 
 
 def test_recording_keeps_other_roads_and_drops_those_that_are_gone() -> None:
-    kept = work.recorded({}, {"numpy auto": COUNTS, "gone": COUNTS}, VERSIONS)
+    kept = work.update_baseline({}, {"numpy auto": COUNTS, "gone": COUNTS}, VERSIONS)
     assert set(kept["counts"]) == {"numpy auto"}
     kept["python"]["2.7"] = {"versions": {}, "roads": {}}
-    again = work.recorded(kept, {"build": COUNTS}, VERSIONS)
+    again = work.update_baseline(kept, {"build": COUNTS}, VERSIONS)
     assert set(again["counts"]) == {"numpy auto", "build"}
     assert set(again["python"]) == {"2.7", work.python()}
     assert set(again["python"][work.python()]["roads"]) == {"numpy auto", "build"}
     # Calls under other versions are no longer worth anything.
-    newer = work.recorded(kept, {"build": COUNTS}, {**VERSIONS, "numpy": "3"})
+    newer = work.update_baseline(kept, {"build": COUNTS}, {**VERSIONS, "numpy": "3"})
     assert set(newer["python"][work.python()]["roads"]) == {"build"}
 
 
 def test_the_command_records_compares_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "deep" / "work.json"
     arguments = ["--baseline", str(path)]
-    with patch.object(work, "ROADS", (NUMPY_AUTO,)), patch.object(work, "measured", lambda road: dict(COUNTS)):
+    with patch.object(work, "TASKS", (NUMPY_AUTO,)), patch.object(work, "count_task", lambda task: dict(COUNTS)):
         assert work.main([*arguments, "--record"]) == 0
         assert work.main(arguments) == 0
         assert "as recorded" in capsys.readouterr().out
-    with patch.object(work, "ROADS", (NUMPY_AUTO,)), patch.object(work, "measured", lambda _: {**COUNTS, "bytes": 1}):
+    with patch.object(work, "TASKS", (NUMPY_AUTO,)), patch.object(work, "count_task", lambda _: {**COUNTS, "bytes": 1}):
         assert work.main(arguments) == 0
         assert "shrank: record it" in capsys.readouterr().out
-    with patch.object(work, "ROADS", (NUMPY_AUTO,)), patch.object(work, "measured", lambda _: {**COUNTS, "calls": 600}):
+    with (
+        patch.object(work, "TASKS", (NUMPY_AUTO,)),
+        patch.object(work, "count_task", lambda _: {**COUNTS, "calls": 600}),
+    ):
         assert work.main(arguments) == 1
         assert "+20.0% GREW" in capsys.readouterr().out
 
 
 def test_counts_repeat_and_a_call_more_for_each_query_is_found() -> None:
-    before = work.measured(NUMPY_AUTO)
+    before = work.count_task(NUMPY_AUTO)
     assert before["postings"] > 100_000
-    again = work.measured(NUMPY_AUTO)
+    again = work.count_task(NUMPY_AUTO)
     assert {name: again[name] for name in (*work.COUNTED, "calls")} == {
         name: before[name] for name in (*work.COUNTED, "calls")
     }
@@ -126,9 +129,9 @@ def test_counts_repeat_and_a_call_more_for_each_query_is_found() -> None:
         return evidence(*arguments)
 
     with patch.object(batch, "_evidence", slower):
-        planted = work.measured(NUMPY_AUTO)
+        planted = work.count_task(NUMPY_AUTO)
     assert planted["calls"] == before["calls"] + work.QUERIES
-    kept = work.recorded({}, {"numpy auto": before}, VERSIONS)
+    kept = work.update_baseline({}, {"numpy auto": before}, VERSIONS)
     assert [change.count for change in work.changes(kept, {"numpy auto": planted}, VERSIONS) if change.grew] == [
         "calls"
     ]
@@ -136,7 +139,7 @@ def test_counts_repeat_and_a_call_more_for_each_query_is_found() -> None:
 
 def test_what_searches_count_is_summed_over_all_of_them() -> None:
     phases, other = Phases(), Phases()
-    with counting.counted() as sums:
+    with counting.count_work() as sums:
         phases.count("postings", 3)
         phases.count("postings", 4)
         other.count("lookups", 5)

@@ -1,4 +1,4 @@
-"""`check` over real and made corpora, that it sees a road that is broken, and quanta against float64."""
+"""`check` over real and made corpora, that it sees a path that is broken, and quanta against float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.fuse import RRF
 from fanrank.engine.index import learned
 
-ROADS = [
+PATHS = [
     "batch, auto",
     "batch, exhaustive",
     "batch, pruned",
@@ -35,7 +35,7 @@ ROADS = [
     "saved and loaded",
 ]
 WAYS = ["batch", "one by one", "grown in 7 pieces", "saved and loaded"]
-ROADS += [f"{strategy}, {way}" for strategy in STRATEGIES for way in WAYS]
+PATHS += [f"{strategy}, {way}" for strategy in STRATEGIES for way in WAYS]
 
 Search = Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]
 
@@ -50,7 +50,7 @@ QUERIES = [fr.Query("tea w3"), fr.Query("w1 w2 w2"), fr.Query("nothing"), fr.Que
 def break_search(
     monkeypatch: pytest.MonkeyPatch, spoil: Callable[[np.ndarray, np.ndarray], None], when: Callable[..., bool]
 ) -> None:
-    plain: Search = numpy_search.search
+    plain: Search = numpy_search.search_numpy
 
     def spoiled(plans: Any, batch: int, k: int, *, threads: int, execution: str, **rest: Any) -> Any:
         scores, documents, counts = plain(plans, batch, k, threads=threads, execution=execution, **rest)
@@ -58,7 +58,7 @@ def break_search(
             spoil(scores, documents)
         return scores, documents, counts
 
-    monkeypatch.setattr(numpy_search, "search", spoiled)
+    monkeypatch.setattr(numpy_search, "search_numpy", spoiled)
 
 
 def one_quantum(scores: np.ndarray, documents: np.ndarray) -> None:
@@ -74,11 +74,11 @@ def test_it_finds_no_difference_and_has_its_shape() -> None:
     assert json.loads(json.dumps(found)) == found
     assert list(found) == ["corpus", "queries", "roads", "differences"]
     assert (found["corpus"], found["queries"], found["differences"]) == ("made", 4, 0)
-    assert found["roads"] == [{"name": f"numpy: {road}", "queries": 4, "differences": 0} for road in ROADS]
+    assert found["roads"] == [{"name": f"numpy: {path}", "queries": 4, "differences": 0} for path in PATHS]
 
 
 @pytest.mark.parametrize(
-    ("road", "when"),
+    ("path", "when"),
     [
         ("batch, pruned", lambda execution, **_: execution == "pruned"),
         ("batch, exhaustive", lambda execution, **_: execution == "exhaustive"),
@@ -87,25 +87,25 @@ def test_it_finds_no_difference_and_has_its_shape() -> None:
 )
 @pytest.mark.parametrize("spoil", [one_quantum, swap])
 def test_it_names_the_road_that_differs(
-    monkeypatch: pytest.MonkeyPatch, road: str, when: Callable[..., bool], spoil: Callable[..., None]
+    monkeypatch: pytest.MonkeyPatch, path: str, when: Callable[..., bool], spoil: Callable[..., None]
 ) -> None:
     break_search(monkeypatch, spoil, when)
     asked = [QUERIES[0], QUERIES[2]]  # the second has no hit to spoil
     found = check(corpus(), asked, corpus="made", k=20, backend="numpy")
     assert found["differences"] == 1
-    assert {row["name"]: row["differences"] for row in found["roads"] if row["differences"]} == {f"numpy: {road}": 1}
+    assert {row["name"]: row["differences"] for row in found["roads"] if row["differences"]} == {f"numpy: {path}": 1}
 
 
 @pytest.mark.parametrize(
     # The two hits that change places tie, and a strategy orders what its channels list by itself.
-    ("spoil", "roads"),
+    ("spoil", "paths"),
     [(one_quantum, {"one by one", "sparse, one by one"}), (swap, {"one by one"})],
 )
 def test_what_differs_one_by_one_differs_in_strategies_over_postings(
-    monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., None], roads: set[str]
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., None], paths: set[str]
 ) -> None:
     break_search(monkeypatch, spoil, lambda batch, **_: batch == 1)
-    assert differing(check(corpus(), [QUERIES[0], QUERIES[2]], corpus="made", k=20, backend="numpy")) == roads
+    assert differing(check(corpus(), [QUERIES[0], QUERIES[2]], corpus="made", k=20, backend="numpy")) == paths
 
 
 def differing(found: dict[str, Any]) -> set[str]:
@@ -221,7 +221,7 @@ def test_the_pruned_road_prunes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_long_is_cut_and_counts_what_it_asked() -> None:
     found = check(corpus(), [fr.Query(f"w{n % 5}") for n in range(60)], corpus="made", backend="numpy")
     assert {row["name"].removeprefix("numpy: "): row["queries"] for row in found["roads"]} == {
-        road: 60 if road in ROADS[:8] and road != "one by one" else 50 for road in ROADS
+        path: 60 if path in PATHS[:8] and path != "one by one" else 50 for path in PATHS
     }
 
 
@@ -257,7 +257,7 @@ def folder(data: Path, name: str) -> Path:
 def test_cranfield(data: Path) -> None:
     dataset = load_beir(folder(data, "cranfield"))
     found = check(dataset.records, dataset.queries[:40], corpus="cranfield")
-    assert len(found["roads"]) >= len(ROADS)
+    assert len(found["roads"]) >= len(PATHS)
     assert found["differences"] == 0
 
 

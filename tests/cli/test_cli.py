@@ -267,7 +267,7 @@ def test_check_of_a_beir_directory(beir: Path) -> None:
     assert list(result) == ["corpus", "queries", "roads", "differences"]
     assert (result["corpus"], result["queries"], result["differences"]) == ("toy", 3, 0)
     assert len(result["roads"]) >= 8
-    assert all(list(road) == ["name", "queries", "differences"] for road in result["roads"])
+    assert all(list(path) == ["name", "queries", "differences"] for path in result["roads"])
     text = run("check", beir).stdout
     assert text.startswith("toy: 12 records, 4 queries, top 100")
     assert text.endswith("one answer\n")
@@ -279,16 +279,16 @@ def test_check_of_records(records: Path) -> None:
 
 
 def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = numpy_search.search
+    plain = numpy_search.search_numpy
 
     def spoiled(*arguments: Any, threads: int = 1, **options: Any) -> Any:
         scores, documents, counts = plain(*arguments, threads=threads, **options)
         return (scores + (documents >= 0) if threads == 2 else scores), documents, counts
 
-    monkeypatch.setattr(numpy_search, "search", spoiled)
+    monkeypatch.setattr(numpy_search, "search_numpy", spoiled)
     result = run_json("check", records, code=1)
     assert result["differences"] == 4
-    assert {road["name"]: road["differences"] for road in result["roads"] if road["differences"]} == {
+    assert {path["name"]: path["differences"] for path in result["roads"] if path["differences"]} == {
         "numpy: batch, 2 threads": 4
     }
     assert run("check", records, code=1).stdout.endswith("4 DIFFERENCES\n")

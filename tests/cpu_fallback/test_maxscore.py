@@ -13,8 +13,8 @@ from support import borders
 import fanrank as fr
 from fanrank.cpu_fallback.loop_arguments import SkipTable
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.index.skip_tables import LEAST_POSTINGS, Skips
-from fanrank.engine.index.upper_bounds import RANKS, Peaks
+from fanrank.engine.index.skip_tables import LEAST_POSTINGS, SkipTables
+from fanrank.engine.index.upper_bounds import RANKS, UpperBounds
 
 compiled = pytest.importorskip("fanrank.cpu_fallback.compiled")
 maxscore = pytest.importorskip("fanrank.cpu_fallback.maxscore")
@@ -61,7 +61,7 @@ def test_unread_postings_change_nothing(monkeypatch: pytest.MonkeyPatch, tile: i
         for how in ({}, {"execution": "pruned"}, {"execution": "exhaustive"}, {"threads": 2}):
             for found, wanted in zip(answers(engine, asked, "numba", **how), expected, strict=True):
                 np.testing.assert_array_equal(found, wanted)
-        # New statistics, dead documents and further segments, so that what was surveyed is a little off.
+        # New statistics, deleted documents and further segments, so that what was surveyed is a little off.
         engine.delete([str(number) for number in range(round_, 3_000, 20)])
         engine.add([fr.Record(f"{round_}-{r.id}", r.text + " w1" * round_) for r in corpus(round_ + 7, 700)])
 
@@ -80,10 +80,10 @@ def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypat
     # One word, and as many hits as a rank of the survey: the score that hits need is that of the last of them.
     borders.shrink(monkeypatch, PRUNED_DOCUMENTS=1)
     engine = fr.Engine.from_records(corpus(4, 3_000), analyzer="minimal")
-    for dead in ([], [str(number) for number in range(0, 3_000, 400)]):
-        engine.delete(dead)
+    for deleted in ([], [str(number) for number in range(0, 3_000, 400)]):
+        engine.delete(deleted)
         # As many fewer hits as documents died: they may be among the best.
-        asked = [fr.Query(word, k=rank - len(dead)) for word in WORDS for rank in RANKS if rank > len(dead)]
+        asked = [fr.Query(word, k=rank - len(deleted)) for word in WORDS for rank in RANKS if rank > len(deleted)]
         expected = answers(engine, asked, "numpy", execution="exhaustive")
         for found, wanted in zip(answers(engine, asked, "numba"), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
@@ -111,17 +111,25 @@ def test_a_survey_finds_the_best_postings(held: list[list[int]], seed: int) -> N
     numbers = np.random.default_rng(seed)
     offsets = np.cumsum([0, *map(len, held)])
     reference = numbers.random(int(numbers.integers(1, 50))) * 3
-    kinds = numbers.integers(0, len(reference), offsets[-1]).astype(np.uint16)
-    peaks = Peaks(len(held), reference)
+    impact_classes = numbers.integers(0, len(reference), offsets[-1]).astype(np.uint16)
+    upper_bounds = UpperBounds(len(held), reference)
     positions = np.array([*range(len(held)), -1])
-    maxscore.survey(positions, offsets, kinds, reference, peaks.best_kinds, peaks.ranks, peaks.values)
+    maxscore.survey(
+        positions,
+        offsets,
+        impact_classes,
+        reference,
+        upper_bounds.best_classes,
+        upper_bounds.ranks,
+        upper_bounds.values,
+    )
     for term in range(len(held)):
-        best = np.sort(reference[kinds[offsets[term] : offsets[term + 1]]])[::-1]
+        best = np.sort(reference[impact_classes[offsets[term] : offsets[term + 1]]])[::-1]
         expected = [np.float32(best[rank - 1]) if rank <= len(best) else 0.0 for rank in RANKS]
-        assert peaks.values[term].tolist() == expected
+        assert upper_bounds.values[term].tolist() == expected
     # Under other statistics every contribution lies between its two bounds.
     now = reference * (1.0 + numbers.random(len(reference)) / 50)
-    least, largest = peaks.factors(now)
+    least, largest = upper_bounds.factors(now)
     assert (now <= reference * largest).all()
     assert (now >= reference * least).all()
 
@@ -132,22 +140,22 @@ def test_skips_find_every_posting_and_no_other(held: list[list[int]]) -> None:
     size = 401
     offsets = np.cumsum([0, *map(len, held)])
     documents = np.concatenate(held).astype(np.int32)
-    skips = Skips(offsets, size)
-    entered = np.flatnonzero(skips.wanted_bits >= 0)
+    table = SkipTables(offsets, size)
+    entered = np.flatnonzero(table.wanted_bits >= 0)
     assert entered.tolist() == [t for t, own in enumerate(held) if len(own) >= LEAST_POSTINGS]
     table = SkipTable(
-        skips.wanted_bits, skips.starts, skips.entries, skips.group_bits, skips.group_starts, skips.presence
+        table.wanted_bits, table.starts, table.entries, table.group_bits, table.group_starts, table.presence
     )
     maxscore.enter(entered, offsets, documents, size, table)
     for term in entered.tolist():
-        entries = skips.entries[skips.starts[term] :]
-        presence = skips.presence[skips.group_starts[term] :]
+        entries = table.entries[table.starts[term] :]
+        presence = table.presence[table.group_starts[term] :]
         for document in range(size):
-            block = document >> int(skips.wanted_bits[term])
+            block = document >> int(table.wanted_bits[term])
             inside = documents[offsets[term] + entries[block] : offsets[term] + entries[block + 1]]
             assert (document in inside) == (document in held[term])
-            group = document >> int(skips.group_bits[term])
-            present = any(other >> int(skips.group_bits[term]) == group for other in held[term])
+            group = document >> int(table.group_bits[term])
+            present = any(other >> int(table.group_bits[term]) == group for other in held[term])
             assert bool(presence[group >> 3] >> (group & 7) & 1) == present
 
 

@@ -19,7 +19,7 @@ TERMS = ["a1", "b2", "c3", "d4", "e5"]
 
 
 class Scored:
-    """What the pruned road scored: in each call, how many of the segment's tiles."""
+    """What the pruned path scored: in each call, how many of the segment's tiles."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[int, int]] = []

@@ -14,19 +14,19 @@ from fanrank.cpu_fallback.select import (
     NO_KEY,
     best_narrow,
     best_wide,
-    candidates,
     pack,
+    select_candidates,
     unpack,
 )
 
 
-def plain(scores: np.ndarray, k: int, floor: int) -> list[tuple[int, int]]:
-    pairs = [(-int(score), column) for column, score in enumerate(scores) if score >= floor]
+def plain(scores: np.ndarray, k: int, threshold: int) -> list[tuple[int, int]]:
+    pairs = [(-int(score), column) for column, score in enumerate(scores) if score >= threshold]
     return [(column, -score) for score, column in sorted(pairs)[:k]]
 
 
-def selected(scores: np.ndarray, k: int, floors: np.ndarray) -> list[list[tuple[int, int]]]:
-    row, column, score = candidates(scores, k, floors)
+def selected(scores: np.ndarray, k: int, thresholds: np.ndarray) -> list[list[tuple[int, int]]]:
+    row, column, score = select_candidates(scores, k, thresholds)
     assert (np.diff(row) >= 0).all()
     keys = best_narrow(row, column, score, len(scores), k)
     best_scores, best_columns = unpack(keys)
@@ -65,8 +65,8 @@ def test_every_layout(width: int, k: int, largest: int) -> None:
     scores = rng.integers(0, largest, (3, width), endpoint=True).astype(np.int32)
     scores[0, rng.random(width) < 0.9] = 0
     scores[2] = largest  # every document ties
-    floors = np.array([1, 1, 1])
-    assert selected(scores, k, floors) == [plain(row, k, 1) for row in scores]
+    thresholds = np.array([1, 1, 1])
+    assert selected(scores, k, thresholds) == [plain(row, k, 1) for row in scores]
 
 
 @settings(deadline=None)
@@ -75,9 +75,9 @@ def test_every_layout(width: int, k: int, largest: int) -> None:
     st.integers(1, 12),
     st.integers(-5, 5),
 )
-def test_signed_scores_and_floors(rows: list[list[int]], k: int, floor: int) -> None:
+def test_signed_scores_and_floors(rows: list[list[int]], k: int, threshold: int) -> None:
     scores = np.array(rows, dtype=np.int32)
-    assert selected(scores, k, np.full(len(rows), floor)) == [plain(row, k, floor) for row in scores]
+    assert selected(scores, k, np.full(len(rows), threshold)) == [plain(row, k, threshold) for row in scores]
 
 
 @given(st.lists(st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 2**32 - 1)), unique=True))

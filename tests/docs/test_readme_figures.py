@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Only while importing: the root holds folders named like other people's packages.
 sys.path.append(str(ROOT))
 try:
-    from bench.harness import cases, roads, workload
+    from bench.harness import cases, methods, workload
     from bench.report import readme as report_readme
     from bench.report import rows as report_rows
 finally:
@@ -25,9 +25,9 @@ SETTINGS = {
     "BM25": "a name",
     f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
     f"{workload.PER_WEEK} records": "workload.py",
-    f"fan-outs of {roads.FAN_OUT}": "roads.py",
-    "newest 4 windows": "roads.py",
-    f"half-life of {roads.HALF_LIFE / 86_400:g} days": "roads.py",
+    f"fan-outs of {methods.FAN_OUT}": "methods.py",
+    "newest 4 windows": "methods.py",
+    f"half-life of {methods.HALF_LIFE / 86_400:g} days": "methods.py",
 }
 """Every other number in the README's prose: what it is, and where it is declared."""
 
@@ -42,7 +42,7 @@ def prose(text: str) -> str:
 
 def test_the_blocks_are_what_the_rows_give():
     recorded = report_rows.load(ROOT / "bench" / "results")
-    assert report_readme.filled(README, recorded) == README, "`make report` writes them anew"
+    assert report_readme.fill_blocks(README, recorded) == README, "`make report` writes them anew"
     assert {match["name"] for match in report_readme.BLOCK.finditer(README)} == set(report_readme.BLOCKS)
     assert README.count("<!-- rows: ") == README.count("<!-- /rows -->") == len(report_readme.BLOCKS)
 

@@ -22,7 +22,7 @@ from support.hashing import Hashing
 from fanrank.engine.encoders.cache import CachedEncoder
 from fanrank.engine.encoders.encoder import OwnVectors, Rows
 from fanrank.engine.errors import CacheError, EncoderError, ParameterError, StorageError
-from fanrank.engine.vectors.vectors import normalized
+from fanrank.engine.vectors.vectors import normalize
 
 
 @settings(max_examples=40, deadline=None)
@@ -38,7 +38,7 @@ def test_cached_is_fresh(calls: list[list[str]], chunk: int) -> None:
                 assert (found.dtype, found.shape) == (np.float32, (len(texts), 4))
                 assert found.tobytes() == wanted.tobytes()
                 if texts:
-                    assert normalized(found).tobytes() == normalized(wanted).tobytes()
+                    assert normalize(found).tobytes() == normalize(wanted).tobytes()
             distinct = {text for texts in calls for text in texts}
             assert sorted(counted.asked) == sorted(distinct)
             assert (cached.misses, cached.hits) == (len(distinct), sum(map(len, calls)) - len(distinct))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import tiny_models
 
-from fanrank.engine.encoders.encoder import OwnVectors, checked
+from fanrank.engine.encoders.encoder import OwnVectors, check_rows
 from fanrank.engine.encoders.sentence import SentenceEncoder, resolve
 from fanrank.engine.errors import EncoderError, FanrankError, MissingExtraError, ParameterError
 
@@ -79,9 +79,9 @@ def test_own_vectors_refuse_a_name(bad: dict[str, Any]) -> None:
 )
 def test_what_encoders_answer_is_checked(rows: list[list[float]], message: str) -> None:
     with pytest.raises(EncoderError, match=message):
-        checked(rows, ["first", "second"], OwnVectors(2))
-    assert checked([[1.0, 2.0]], ["one"], OwnVectors(2)).dtype == np.float32
-    assert checked([], [], OwnVectors(2)).shape == (0, 2)
+        check_rows(rows, ["first", "second"], OwnVectors(2))
+    assert check_rows([[1.0, 2.0]], ["one"], OwnVectors(2)).dtype == np.float32
+    assert check_rows([], [], OwnVectors(2)).shape == (0, 2)
 
 
 def test_importing_loads_no_model_library() -> None:

@@ -15,7 +15,7 @@ from support import borders
 from fanrank.engine.errors import DatasetError, MissingExtraError, ParameterError
 from fanrank.engine.evaluate import PRESETS, Dataset, compare, encoders, evaluate, find_preset, load_locomo, rank, run
 from fanrank.engine.evaluate.encoders import RecordCache, open_encoder
-from fanrank.engine.evaluate.protocol import _confidence, asked_with, classifier_of
+from fanrank.engine.evaluate.protocol import _confidence, classifier_of, prepare_dataset
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.decision import Decision
 from fanrank.engine.records.query import Query
@@ -317,18 +317,18 @@ def test_predicted_types_are_the_classifiers(tmp_path: Path) -> None:
     file = write_locomo(tmp_path / "locomo.json")
     dataset = load_locomo(file)
     policy = Cascade(classifier=classifier())
-    told = [query.type for query in asked_with(dataset, policy, "predicted").queries]
+    told = [query.type for query in prepare_dataset(dataset, policy, "predicted").queries]
     assert told == ["adversarial", "single-hop", "adversarial"] * 2
-    assert [query.type for query in asked_with(dataset, policy, "none").queries] == [None] * 6
+    assert [query.type for query in prepare_dataset(dataset, policy, "none").queries] == [None] * 6
     inner = Cascade(escalate=Router({}, STRATEGIES["bm25"], classifier()))
     assert classifier_of(inner) is inner.escalate.classifier
     assert classifier_of(STRATEGIES["bm25"]) is None
-    assert [query.type for query in asked_with(dataset, inner, "predicted").queries] == told
+    assert [query.type for query in prepare_dataset(dataset, inner, "predicted").queries] == told
     # One that looks at vectors: more a's than b's are single-hop.
     seen = Cascade(classifier=classifier(26))
     with pytest.raises(ParameterError, match="looks at query vectors: give an encoder"):
-        asked_with(dataset, seen, "predicted")
-    by_vector = asked_with(dataset, seen, "predicted", encoder=Letters()).queries
+        prepare_dataset(dataset, seen, "predicted")
+    by_vector = prepare_dataset(dataset, seen, "predicted", encoder=Letters()).queries
     texts = [query.text.lower() for query in dataset.queries]
     assert [q.type for q in by_vector] == [
         "single-hop" if t.count("a") > t.count("b") else "adversarial" for t in texts

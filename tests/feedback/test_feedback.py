@@ -23,7 +23,7 @@ from fanrank.engine.feedback.registry import FEEDBACKS, PRESETS, feedback_of, fe
 from fanrank.engine.feedback.rocchio import Rocchio, RocchioFloor
 from fanrank.engine.feedback.routed import AdaptiveSoftCentroid, FactoidRoute, is_factoid, median_gap
 from fanrank.engine.feedback.sentences import first_sentence, sentences
-from fanrank.engine.vectors.vectors import normalized
+from fanrank.engine.vectors.vectors import normalize
 
 CLOSE = 1e-9
 LONG, MEDIUM, SHORT = "word " * 80, "word " * 30, "word"
@@ -175,7 +175,7 @@ def one_pool(one: One) -> Pool:
 
 def rescored(one: One, moved: list[float], limit: int) -> One:
     """The query rounded as the engine rounds it, and its first hits in their new order."""
-    query = one.query if moved == one.query else normalized([moved])[0].astype(float).tolist()
+    query = one.query if moved == one.query else normalize([moved])[0].astype(float).tolist()
     hits = [(dot(query, vector), -at, vector) for at, (_, vector) in enumerate(one.hits[:limit])]
     return replace(one, query=query, hits=[(cosine, vector) for cosine, _, vector in sorted(hits, reverse=True)])
 
@@ -274,7 +274,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Pool, Any]:
         raw = np.array(draw(components)[:dimension], dtype=float)
         if not raw.any():
             return np.zeros(dimension) if zero else np.eye(dimension)[0]
-        return normalized([raw])[0].astype(float)
+        return normalize([raw])[0].astype(float)
 
     queries = np.array([vector() for _ in range(count)])
     vectors = np.zeros((count, width, dimension), dtype=np.float16)
@@ -319,11 +319,11 @@ class World:
         centres = random.normal(size=(5, dimension))
 
         def near() -> Any:
-            return normalized(centres[random.integers(5)] + random.normal(size=dimension) * 0.8)
+            return normalize(centres[random.integers(5)] + random.normal(size=dimension) * 0.8)
 
         def many(count: int) -> Any:
             rows = [centres[random.integers(5)] + 0.8 * random.normal(size=dimension) for _ in range(count)]
-            return normalized(rows).astype(float)
+            return normalize(rows).astype(float)
 
         self.documents, self.firsts, self.queries = many(documents), many(documents), many(33)
         self.texts = [(SHORT, MEDIUM, LONG, "who founded it")[row % 4] for row in range(33)]
@@ -413,12 +413,12 @@ def test_tau_to_zero_is_the_best_hit_and_tau_to_infinity_the_mean(world: World, 
 def test_hard_top1_is_the_best_hit_itself(world: World):
     pool = world.pool(world.queries, world.texts)
     found = feedback_of("hard-top1")(world.queries, pool)
-    assert normalized(found).tobytes() == normalized(pool.vectors[:, 0].astype(float)).tobytes()
+    assert normalize(found).tobytes() == normalize(pool.vectors[:, 0].astype(float)).tobytes()
 
 
 def test_equal_best_hits_share_the_weight_as_tau_falls():
-    queries = normalized([[1.0, 0.0, 0.0]]).astype(float)
-    vectors = normalized([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 0.0, 1.0]])[None]
+    queries = normalize([[1.0, 0.0, 0.0]]).astype(float)
+    vectors = normalize([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 0.0, 1.0]])[None]
     cosines = np.einsum("bd,bpd->bp", queries, vectors.astype(float))
     pool = Pool(["q"], cosines, cosines, vectors, np.array([3]))
     np.testing.assert_array_equal(SoftCentroid(alpha=1.0, tau=1e-12)(queries, pool), [[1.0, 0.0, 0.0]])
@@ -430,7 +430,7 @@ def test_one_round_is_the_method_itself(world: World):
 
 
 def test_opposite_vectors_leave_the_query_as_it_is():
-    queries = normalized([[1.0, 2.0, -2.0]]).astype(float)
+    queries = normalize([[1.0, 2.0, -2.0]]).astype(float)
     vectors = -queries[:, None, :].repeat(3, axis=1).astype(np.float16)
     cosines = np.einsum("bd,bpd->bp", queries, vectors.astype(float))
     pool = Pool(["q"], cosines, cosines, vectors, np.array([3]), lambda n: vectors[:, :n].astype(float))
@@ -440,7 +440,7 @@ def test_opposite_vectors_leave_the_query_as_it_is():
 
 
 def test_what_rounding_leaves_of_a_sum_is_no_direction():
-    queries = normalized(np.random.default_rng(1).normal(size=(1, 67))).astype(float)
+    queries = normalize(np.random.default_rng(1).normal(size=(1, 67))).astype(float)
     vectors = -queries[:, None, :].repeat(3, axis=1).astype(np.float16)
     pool = Pool(["q"], np.zeros((1, 3)), np.array([[0.9, 0.83, 0.81]]), vectors, np.array([3]))
     weights = np.exp((pool.similarities[0] - 0.9) / 0.05)
@@ -452,7 +452,7 @@ def test_what_rounding_leaves_of_a_sum_is_no_direction():
 
 
 def test_rescored_hits_of_one_cosine_keep_their_order():
-    queries = normalized([[1.0, 0.0, 0.0]]).astype(float)
+    queries = normalize([[1.0, 0.0, 0.0]]).astype(float)
     turns = np.arange(40) * 0.1
     heights = np.where(np.arange(40) % 3, 0.25, 0.5)
     vectors = np.stack([heights, np.cos(turns), np.sin(turns)], axis=1).astype(np.float16)[None]
@@ -466,7 +466,7 @@ def test_rescored_hits_of_one_cosine_keep_their_order():
 
 
 def test_a_cosine_at_the_floor_is_a_hit_of_rocchio_and_no_sure_one():
-    queries = normalized([[1.0, 0.0]]).astype(float)
+    queries = normalize([[1.0, 0.0]]).astype(float)
     vectors = np.array([[[0.5, 0.866]]], dtype=np.float16)
     pool = Pool(["q"], np.array([[0.5]]), np.array([[0.5]]), vectors, np.array([1]))
     assert RocchioFloor(floor=0.5)(queries, pool)[0, 1] > 0.1

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import fuse_oracle
-from support.fuse_cases import Asked, batch_of, batches, large
+from support.fuse_cases import FusionQuery, batch_of, batches, large
 from support.fuse_oracle import NAMES, Shares
 
 from fanrank.engine.errors import ParameterError
@@ -27,7 +27,7 @@ from fanrank.engine.fuse.rrf import RRF
 from fanrank.engine.fuse.score_rrf import ScoreRRF
 from fanrank.engine.fuse.zscore import ZScore
 
-Oracle = Callable[[Asked], Shares]
+Oracle = Callable[[FusionQuery], Shares]
 WEIGHTS = {"dense": 0.4, "other": 0.0}
 
 EXACT: list[tuple[Fusion, Oracle]] = [
@@ -63,7 +63,7 @@ FADING: list[tuple[Fusion, Oracle]] = [
 ]
 
 
-def check(fusion: Fusion, oracle: Oracle, batch: list[Asked], tolerance: float) -> None:
+def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery], tolerance: float) -> None:
     candidates = batch_of(batch, NAMES)
     fused = fusion(candidates)
     expected = [shares for asked in batch for shares in oracle(asked)]
@@ -88,14 +88,14 @@ def check(fusion: Fusion, oracle: Oracle, batch: list[Asked], tolerance: float) 
 @pytest.mark.parametrize(("fusion", "oracle"), EXACT, ids=[str(fusion) for fusion, _ in EXACT])
 @settings(deadline=None, max_examples=60)
 @given(batch=batches())
-def test_the_oracle_agrees(fusion: Fusion, oracle: Oracle, batch: list[Asked]) -> None:
+def test_the_oracle_agrees(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery]) -> None:
     check(fusion, oracle, batch, 0.0)
 
 
 @pytest.mark.parametrize(("fusion", "oracle"), FADING, ids=[str(fusion) for fusion, _ in FADING])
 @settings(deadline=None, max_examples=60)
 @given(batch=batches(signed=False))
-def test_the_oracle_agrees_where_evidence_fades(fusion: Fusion, oracle: Oracle, batch: list[Asked]) -> None:
+def test_the_oracle_agrees_where_evidence_fades(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery]) -> None:
     check(fusion, oracle, batch, 1e-15)
 
 
@@ -108,7 +108,7 @@ def test_the_oracle_agrees_on_long_lists(fusion: Fusion, oracle: Oracle, seed: i
 @pytest.mark.parametrize("fusion", [fusion for fusion, _ in EXACT + FADING], ids=str)
 @settings(deadline=None, max_examples=30)
 @given(batch=batches(signed=False))
-def test_a_query_alone_scores_as_in_a_batch(fusion: Fusion, batch: list[Asked]) -> None:
+def test_a_query_alone_scores_as_in_a_batch(fusion: Fusion, batch: list[FusionQuery]) -> None:
     alone_in_batch(fusion, batch)
 
 
@@ -117,7 +117,7 @@ def test_a_query_alone_scores_as_in_a_long_batch(fusion: Fusion) -> None:
     alone_in_batch(fusion, large(7))
 
 
-def alone_in_batch(fusion: Fusion, batch: list[Asked]) -> None:
+def alone_in_batch(fusion: Fusion, batch: list[FusionQuery]) -> None:
     together, place = fusion(batch_of(batch, NAMES)), 0
     for asked in batch:
         alone = fusion(batch_of([asked], NAMES))

@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from support.fuse_cases import DAY, NOW, Asked, Document, Evidence, batch_of, scores_of
+from support.fuse_cases import DAY, NOW, Document, Evidence, FusionQuery, batch_of, scores_of
 
 from fanrank.engine.errors import QueryError
 from fanrank.engine.fuse.age import exponential
@@ -33,7 +33,7 @@ def pair(ages: list[float], scores: list[float] | None = None) -> Candidates:
         Document(number, {"bm25": Evidence(score), "dense": Evidence(score)}, time=NOW - age * DAY)
         for number, (age, score) in enumerate(zip(ages, scores, strict=True))
     ]
-    return batch_of([Asked(documents)], ["bm25", "dense"])
+    return batch_of([FusionQuery(documents)], ["bm25", "dense"])
 
 
 def test_reciprocal_ranks() -> None:
@@ -53,7 +53,7 @@ def test_lists_of_ten() -> None:
         Document(n, {"bm25": Evidence(20.0 - n, True, n < 10), "semantic": Evidence(n / 20, True, n >= 10)})
         for n in range(20)
     ]
-    fused = RRF()(batch_of([Asked(documents)], ["bm25", "semantic"]))
+    fused = RRF()(batch_of([FusionQuery(documents)], ["bm25", "semantic"]))
     assert fused.scores.tolist() == [1 / (61 + n) for n in range(10)] + [1 / (80 - n) for n in range(10, 20)]
     assert fused.kept.all()
     assert fused.shares["semantic"][:10].tolist() == [0.0] * 10
@@ -88,7 +88,9 @@ def test_a_weight_within_a_list() -> None:
 def test_spread_too_small_to_tell() -> None:
     """SPEC D003: a standard deviation below 1e-9 gives zeros; one above does not."""
     for step, flat in ((1e-10, True), (1e-8, False)):
-        batch = [Asked([Document(n, {"bm25": Evidence(1.0 + n * step), "dense": Evidence(0.5)}) for n in range(2)])]
+        batch = [
+            FusionQuery([Document(n, {"bm25": Evidence(1.0 + n * step), "dense": Evidence(0.5)}) for n in range(2)])
+        ]
         fused = ZScore()(batch_of(batch, ["bm25", "dense"]))
         assert fused.shares["dense"].tolist() == [0.0, 0.0]
         assert fused.scores == pytest.approx([0.0, 0.0] if flat else [-0.5, 0.5])
@@ -97,7 +99,7 @@ def test_spread_too_small_to_tell() -> None:
 def test_a_constant_channel_of_any_length_is_flat() -> None:
     """Rounding in the mean of equal scores stays below the guard."""
     documents = [Document(n, {"bm25": Evidence(0.1), "dense": Evidence(1 / 3)}) for n in range(20_000)]
-    assert not ZScore()(batch_of([Asked(documents)], ["bm25", "dense"])).scores.any()
+    assert not ZScore()(batch_of([FusionQuery(documents)], ["bm25", "dense"])).scores.any()
 
 
 def test_an_empty_session_is_below_all() -> None:
@@ -105,7 +107,7 @@ def test_an_empty_session_is_below_all() -> None:
     cosines = [0.9, 0.2, 0.4]
     held = [Document(n, {"bm25": Evidence(0.0), "dense": Evidence(cosine)}) for n, cosine in enumerate(cosines)]
     empty = Document(3, {"bm25": Evidence(0.0), "dense": Evidence(-9.0, False, False)})
-    fused = ZScore(alpha=0.0)(batch_of([Asked([*held, empty])], ["bm25", "dense"]))
+    fused = ZScore(alpha=0.0)(batch_of([FusionQuery([*held, empty])], ["bm25", "dense"]))
     z = (np.array(cosines) - np.mean(cosines)) / np.std(cosines)
     assert fused.scores[:3] == pytest.approx(z)
     assert fused.scores[3] == fused.scores[1] == fused.scores.min()
@@ -116,7 +118,7 @@ def test_a_constant_pool_is_stretched_to_nothing() -> None:
     cases = [([3.0, 3.0], [0.0, 0.0]), ([3.0, 0.0], [0.1, 0.0]), ([3.0, 2.0, 1.0], [0.1, 0.05, 0.0]), ([7.0], [0.0])]
     for bm25, shares in cases:
         documents = [Document(n, {"bm25": Evidence(score), "dense": Evidence(0.5)}) for n, score in enumerate(bm25)]
-        candidates = batch_of([Asked(documents)], ["bm25", "dense"])
+        candidates = batch_of([FusionQuery(documents)], ["bm25", "dense"])
         fused = MinMax()(candidates)
         assert fused.shares["bm25"].tolist() == shares
         assert fused.shares["dense"].tolist() == [0.9 * 0.5] * len(bm25)
@@ -146,7 +148,7 @@ def test_the_bonus() -> None:
     assert recency == pytest.approx([0.005, 0.005 / math.e, 0.005, 0.005 * math.exp(-4.0), 0.0], rel=1e-15)
     documents = [Document(n, {"bm25": Evidence(1.0)}, NOW - 120.0 * DAY, 0.5) for n in range(2)]
     types = ["multi-session", "temporal-reasoning", "single-session-user", None]
-    candidates = batch_of([Asked(documents, type=kind) for kind in types], ["bm25"])
+    candidates = batch_of([FusionQuery(documents, type=kind) for kind in types], ["bm25"])
     for fusion, expected in (
         (AgentRRF(), [math.exp(-1.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
         (AgentRRF(recency_types=None), [math.exp(-1.0), math.exp(-4.0), math.exp(-4.0), math.exp(-4.0)]),
@@ -196,7 +198,11 @@ def test_the_exponential_is_off_by_less_than_two_units() -> None:
 
 def test_a_query_without_its_time_is_declined() -> None:
     documents = [Document(0, {"bm25": Evidence(1.0)}, NOW)]
-    batch = [Asked(documents), Asked(documents, math.nan, "single-session-user"), Asked(documents, math.nan)]
+    batch = [
+        FusionQuery(documents),
+        FusionQuery(documents, math.nan, "single-session-user"),
+        FusionQuery(documents, math.nan),
+    ]
     candidates = batch_of(batch, ["bm25"])
     with pytest.raises(QueryError, match=r"query 2: the fusion 'agent_rrf'.*set its 'now'"):
         AgentRRF()(candidates)
@@ -213,5 +219,5 @@ def test_scores_below_zero_do_not_decay() -> None:
     with pytest.raises(QueryError, match=r"query 1: the channel 'bm25' scores a hit -0.5"):
         Decay()(scores_of([0.0, 1.0], [2.0, -0.5]))
     beyond = [Document(0, {"bm25": Evidence(-0.5, True, False)}), Document(1, {"bm25": Evidence(0.5)})]
-    fused = Decay()(batch_of([Asked(beyond)], ["bm25"]))
+    fused = Decay()(batch_of([FusionQuery(beyond)], ["bm25"]))
     assert (fused.scores.tolist(), fused.kept.tolist()) == ([0.0, 0.5], [False, True])

@@ -60,8 +60,8 @@ def histories(draw: st.DrawFn) -> tuple[list[list[fr.Record]], list[str]]:
     made = [draw(records(f"r{number}")) for number in range(count)]
     cut = draw(st.integers(0, count))
     first, second = made[:cut], made[cut:]
-    dead = [record.id for record in first if draw(st.booleans()) and draw(st.booleans())]
-    return [first, second], dead
+    deleted = [record.id for record in first if draw(st.booleans()) and draw(st.booleans())]
+    return [first, second], deleted
 
 
 @st.composite
@@ -79,14 +79,14 @@ def queries(draw: st.DrawFn) -> fr.Query:
 
 
 def live_of(history: tuple[list[list[fr.Record]], list[str]]) -> list[fr.Record]:
-    (first, second), dead = history
-    return [record for record in first if record.id not in dead] + second
+    (first, second), deleted = history
+    return [record for record in first if record.id not in deleted] + second
 
 
 def filled(engine: fr.Engine, history: tuple[list[list[fr.Record]], list[str]]) -> fr.Engine:
-    (first, second), dead = history
+    (first, second), deleted = history
     engine.add(first)
-    engine.delete(dead)
+    engine.delete(deleted)
     engine.add(second)
     return engine
 
@@ -382,7 +382,7 @@ def test_a_survivor_answers_as_before(tmp_path: Path) -> None:
         engine.add(made[25:])
         engine.delete(["r3", "r17"])
     memory.save(tmp_path / "saved")
-    roads = [
+    paths = [
         fr.Engine.open(tmp_path / "m"),
         fr.Engine.load(tmp_path / "saved", encoder=fr.OwnVectors(DIMENSION)),
     ]
@@ -392,9 +392,9 @@ def test_a_survivor_answers_as_before(tmp_path: Path) -> None:
         if "hnsw" in name:
             pytest.importorskip("faiss")
         wanted = list(memory.search(batch, 6, strategy=name))
-        for road in roads:
-            assert list(road.search(batch, 6, strategy=name)) == wanted, name
-    roads[0].close()
+        for path in paths:
+            assert list(path.search(batch, 6, strategy=name)) == wanted, name
+    paths[0].close()
 
 
 def test_namespaces_are_apart() -> None:

@@ -17,7 +17,7 @@ from fanrank.engine.index.segment import Segment, merge_segments
 from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.storage import memory
 from fanrank.engine.storage.writes import chunks_of
-from fanrank.engine.text.vocabulary import Encoder
+from fanrank.engine.text.vocabulary import TermIndexer
 
 WORDS = [f"{letter}{number}" for number in range(9) for letter in "zyx"]
 
@@ -44,7 +44,7 @@ def arrays(segment: Segment) -> dict[str, Any]:
     """All that a segment holds."""
     held = {
         name: getattr(segment, name)
-        for name in ("terms", "offsets", "documents", "kinds", "kind_frequencies", "kind_lengths", "lengths")
+        for name in ("terms", "offsets", "documents", "impact_classes", "class_frequencies", "class_lengths", "lengths")
     }
     held |= {"hashes": segment.ids.hashes, "order": segment.ids.order, "block": segment.ids.strings.block}
     held |= {"string offsets": segment.ids.strings.offsets, **segment.columns.categories, **segment.columns.numbers}
@@ -58,7 +58,7 @@ def arrays(segment: Segment) -> dict[str, Any]:
 
 
 def assert_same(one: fr.Engine, other: fr.Engine) -> None:
-    assert one.index.memory.encoder.vocabulary.strings == other.index.memory.encoder.vocabulary.strings
+    assert one.index.memory.indexer.vocabulary.strings == other.index.memory.indexer.vocabulary.strings
     assert one.namespaces == other.namespaces
     for name in one.namespaces:
         mine, theirs = (own.index.memory.snapshot(name).segments for own in (one, other))
@@ -92,7 +92,7 @@ def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk
 
 @pytest.mark.parametrize("rich", [False, True])
 def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
-    """The same chunks added one by one and merged by the other road."""
+    """The same chunks added one by one and merged by the other path."""
     borders.shrink(monkeypatch, BUILD_CHUNK=16, INLINE_DOCUMENTS=0)
     whole = built(100, 2, rich)
     monkeypatch.setattr(memory.Memory, "wake", lambda self: None)
@@ -134,15 +134,15 @@ def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: in
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("first", "tea")])
     refused = threading.Event()
-    real = Encoder.encode_documents
+    real = TermIndexer.encode_documents
 
-    def broken(self: Encoder, texts: list[str], threads: int = 1) -> Any:
+    def broken(self: TermIndexer, texts: list[str], threads: int = 1) -> Any:
         if "break" in texts:
             refused.wait(0.5 if threads > 1 else 0)
             raise MemoryError("no room")
         return real(self, texts, threads)
 
-    monkeypatch.setattr(Encoder, "encode_documents", broken)
+    monkeypatch.setattr(TermIndexer, "encode_documents", broken)
 
     def source() -> Iterator[Any]:
         yield from (fr.Record(f"r{n}", "new words") for n in range(2))
@@ -153,7 +153,7 @@ def test_what_fails_first_is_raised(monkeypatch: pytest.MonkeyPatch, threads: in
     with pytest.raises(MemoryError, match="no room"):
         engine.add(source(), threads=threads)
     assert len(engine) == 1
-    assert engine.index.memory.encoder.vocabulary.strings == ["tea"]
+    assert engine.index.memory.indexer.vocabulary.strings == ["tea"]
     monkeypatch.undo()
     assert engine.add(records(5), threads=threads) == 5
 

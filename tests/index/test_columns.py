@@ -233,7 +233,7 @@ def test_hashes_of_many_are_those_of_each(names: list[str]) -> None:
 @given(st.lists(strings, min_size=1, max_size=4))
 def test_joined_ids_are_those_made_at_once(parts: list[list[str]]) -> None:
     whole = [name for part in parts for name in part]
-    joined = Ids.joined([Strings.of(part) for part in parts], [hashes_of(part) for part in parts])
+    joined = Ids.join([Strings.of(part) for part in parts], [hashes_of(part) for part in parts])
     made = Ids.of(whole)
     assert joined.strings.tolist() == made.strings.tolist() == whole
     for mine, theirs in (

@@ -22,7 +22,7 @@ from fanrank.engine.index.decay import (
     PART_BITS,
     TABLE,
     TICKS,
-    decayed,
+    decay,
     decayed_bits,
     rate_of,
     ticks_of,
@@ -74,7 +74,7 @@ def test_arrays_follow_the_definition(documents: list[tuple[int, float]], half_l
     rate = rate_of(half_life)
     expected = [stated(score, time, now, rate) for score, time in zip(own.tolist(), times.tolist(), strict=True)]
     assert decayed_bits(own, times, now, rate).tolist() == expected
-    assert decayed(own, ticks_of(times, now, rate)).view(np.int64).tolist() == expected
+    assert decay(own, ticks_of(times, now, rate)).view(np.int64).tolist() == expected
 
 
 @settings(deadline=None)
@@ -96,11 +96,11 @@ def test_more_and_younger_never_score_less(low: int, high: int, young: float, ol
 
 def test_every_tick_is_a_step_down() -> None:
     ticks = np.concatenate([np.arange(3 * TICKS), np.arange(-3, 1) + MAX_HALF_LIVES * TICKS])
-    found = decayed(np.full(len(ticks), (1 << 61) - 1), ticks)
+    found = decay(np.full(len(ticks), (1 << 61) - 1), ticks)
     assert (np.diff(found) < 0.0).all()
-    np.testing.assert_array_equal(decayed(np.array([1 << 40]), np.array([5 * TICKS])), [float(1 << 35)])
+    np.testing.assert_array_equal(decay(np.array([1 << 40]), np.array([5 * TICKS])), [float(1 << 35)])
     # Nothing is rounded away at the least of all: it is a normal number.
-    assert decayed(np.array([1]), np.array([MAX_HALF_LIVES * TICKS]))[0] == 2.0**-MAX_HALF_LIVES
+    assert decay(np.array([1]), np.array([MAX_HALF_LIVES * TICKS]))[0] == 2.0**-MAX_HALF_LIVES
 
 
 @given(scores, st.floats(-1e12, 0.0), half_lives)

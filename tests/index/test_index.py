@@ -22,7 +22,7 @@ from fanrank.engine.index.segment import Segment
 from fanrank.engine.index.snapshot import WEEK, Merge, Place, Snapshot
 from fanrank.engine.index.tombstones import Tombstones
 from fanrank.engine.text.analyzers import get_analyzer
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 TERMS = [f"t{n}" for n in range(9)]
 
@@ -35,7 +35,7 @@ def segment(texts: list[list[str]], first: int = 0, times: list[float] | None = 
     ]
     schema = Schema.of(None)
     values = {name: Vocabulary() for name in schema.categories}
-    return build_segment(records, Encoder(get_analyzer("minimal"), Vocabulary(TERMS)), ("text",), schema, values)
+    return build_segment(records, TermIndexer(get_analyzer("minimal"), Vocabulary(TERMS)), ("text",), schema, values)
 
 
 def some_texts(count: int, seed: int = 1) -> list[list[str]]:
@@ -200,7 +200,7 @@ def test_without_leaves_the_snapshot_before_as_it_was() -> None:
     assert np.flatnonzero(~after.alive(1)).tolist() == [5, 9]  # type: ignore[operator]
     assert all(one is other for one, other in zip(before.segments, after.segments, strict=True))
     assert before.without([]) is before
-    # Ids of the dead can be found at another place.
+    # Ids of the deleted can be found at another place.
     again = after.extended([segment([["t0"]], 3)])
     assert again.find("r3") == Place(2, 0)
     assert without(again, [3]).find("r3") is None
@@ -251,12 +251,12 @@ def test_what_dies_while_a_merge_runs_is_dead_after_it() -> None:
 
 def test_tombstones_join() -> None:
     own = segment(some_texts(20))
-    dead = np.zeros((2, 20), dtype=np.bool_)
-    dead[0, [1, 7]] = dead[1, [0, 2, 19]] = True
-    joined = Tombstones.of(own, dead[0]).joined(Tombstones.of(own, dead[1]))
-    at_once = Tombstones.of(own, dead.any(axis=0))
+    deleted = np.zeros((2, 20), dtype=np.bool_)
+    deleted[0, [1, 7]] = deleted[1, [0, 2, 19]] = True
+    joined = Tombstones.of(own, deleted[0]).join(Tombstones.of(own, deleted[1]))
+    at_once = Tombstones.of(own, deleted.any(axis=0))
     assert (joined.count, joined.lengths) == (at_once.count, at_once.lengths)
-    np.testing.assert_array_equal(joined.alive, ~dead.any(axis=0))
+    np.testing.assert_array_equal(joined.alive, ~deleted.any(axis=0))
     np.testing.assert_array_equal(joined.terms, at_once.terms)
     np.testing.assert_array_equal(joined.frequencies, at_once.frequencies)
 

@@ -82,7 +82,7 @@ class Corpus:
         return integers_of(self.documents, self.vocabulary)
 
     def expected(
-        self, requests: list[Request], dead: tuple[int, ...] = (), passing: list[Callable[[int], bool]] | None = None
+        self, requests: list[Request], deleted: tuple[int, ...] = (), passing: list[Callable[[int], bool]] | None = None
     ) -> Answer:
         """The rows by the scipy product, a full sort, and masks."""
         matrix, rows = self.matrix(), []
@@ -93,7 +93,7 @@ class Corpus:
             assert sums.dtype == np.int64
             times = np.array([record.time for record in self.records])
             held = (sums > 0) & (times >= request.since) & (times <= request.until)
-            held[list(dead)] = False
+            held[list(deleted)] = False
             if passing is not None:
                 held &= np.array([passing[number](document) for document in range(len(held))], dtype=np.bool_)
             keys = decayed_bits(sums, times, request.now, request.rate) if request.rate else sums
@@ -146,7 +146,7 @@ def answer(verb: Serve, plan: Plan, batch: int, k: int, execution: str = "auto")
     ]
 
 
-def roads(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Iterator[tuple[str, Answer]]:
+def paths(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Iterator[tuple[str, Answer]]:
     """Every way of asking that must not change the answer."""
     batch = len(requests)
     for execution in EXECUTIONS[:1] if name == "triton" else EXECUTIONS:
@@ -227,8 +227,8 @@ def test_the_segment() -> None:
     assert own.offsets.tolist() == [0, 2, 3, 4]
     assert own.documents.tolist() == [0, 2, 2, 0]
     assert own.frequencies().tolist() == [[256, 1536, MAX_IMPACT, 1536]]
-    assert own.kind_frequencies.tolist() == [[256, 1536, MAX_IMPACT]]
-    assert own.kinds.dtype == np.uint16
+    assert own.class_frequencies.tolist() == [[256, 1536, MAX_IMPACT]]
+    assert own.impact_classes.dtype == np.uint16
     assert own.lengths.tolist() == [[0, 0, 0, 0]]
     assert (own.size, own.total_lengths, own.ids[2]) == (4, (0,), "c")
     assert [a.dtype for a in (own.terms, own.offsets, own.documents)] == [np.int32, np.int64, np.int32]
@@ -310,7 +310,7 @@ def test_weights_that_do_not_fit() -> None:
 def test_text_queries_may_bring_weights() -> None:
     engine = fr.Engine.from_records([fr.Record("x", "cat dog"), fr.Record("y", "dog dog"), fr.Record("z", "cat")])
     (snapshot,) = engine.index.memory.snapshots.values()
-    cat, dog = (engine.index.memory.encoder.encode_query(word)[0] for word in ("cat", "dog"))
+    cat, dog = (engine.index.memory.indexer.encode_query(word)[0] for word in ("cat", "dog"))
     repeated = make_plan(snapshot, [Request(0, [cat] * 3 + [dog] * 2, 3)])
     weighted = make_plan(snapshot, [Request(0, [cat, dog], 3, weights=[3, 2])])
     assert answer(serve("numpy"), weighted, 1, 3) == answer(serve("numpy"), repeated, 1, 3)
@@ -318,7 +318,7 @@ def test_text_queries_may_bring_weights() -> None:
 
 @pytest.mark.parametrize("name", [*CPU, *DEVICES])
 def test_where_int32_ends(name: str) -> None:
-    """The bound is the largest weight that is held, and one more than int32 holds takes the int64 road."""
+    """The bound is the largest weight that is held, and one more than int32 holds takes the int64 path."""
     held = {"a": 63.0, "b": 63.0}  # 64,512 each
     corpus = Corpus([[held, {"a": 1.0}, {"b": 63.0}, {"c": 63.0}] * 10])
     last = ((1 << 31) - 1) // (2 * 64_512)
@@ -328,11 +328,11 @@ def test_where_int32_ends(name: str) -> None:
     assert plan.large.tolist() == [False, True, False]
     expected = corpus.expected(requests)
     assert expected[0][0][1] < 1 << 31 <= expected[1][0][1]
-    for road, found in roads(name, corpus.snapshot, requests, 25):
-        assert found == expected, road
+    for path, found in paths(name, corpus.snapshot, requests, 25):
+        assert found == expected, path
 
 
-# One answer on every road.
+# One answer on every path.
 
 NAMES = [f"t{number}" for number in range(12)]
 # Few values, so that ties are common, among them the largest and one that rounds to 0.
@@ -355,12 +355,12 @@ queries = st.lists(
 )
 
 
-def check_roads(name: str, documents: list[list[Weights | None]], batch: list[Any], dead: list[int]) -> None:
+def check_paths(name: str, documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]) -> None:
     corpus = Corpus(documents)
     size = len(corpus.documents)
-    dead = sorted({number % size for number in dead}) if size else []
+    deleted = sorted({number % size for number in deleted}) if size else []
     places, snapshot = [], corpus.snapshot
-    for number in dead:
+    for number in deleted:
         own = max(n for n, first in enumerate(snapshot.firsts) if first <= number and snapshot.segments[n].size)
         places.append(Place(own, number - snapshot.firsts[own]))
     snapshot = snapshot.without(places)
@@ -370,10 +370,10 @@ def check_roads(name: str, documents: list[list[Weights | None]], batch: list[An
         options = {"filter": accepted, "since": since, "until": until, "now": 8.0, "rate": rate}
         requests.append(corpus.request(weights, k, row, **options))
         passing.append(lambda n, session=session: session is None or corpus.records[n].session == session)
-    expected = corpus.expected(requests, tuple(dead), passing)
+    expected = corpus.expected(requests, tuple(deleted), passing)
     k = max(request.k for request in requests)
-    for road, found in roads(name, snapshot, requests, k):
-        assert found == expected, road
+    for path, found in paths(name, snapshot, requests, k):
+        assert found == expected, path
 
 
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -382,19 +382,19 @@ SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.f
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", CPU)
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
-@given(documents=parts, batch=queries, dead=st.lists(st.integers(0, 80), max_size=5))
+@given(documents=parts, batch=queries, deleted=st.lists(st.integers(0, 80), max_size=5))
 def test_every_road_equals_the_product(
-    name: str, documents: list[list[Weights | None]], batch: list[Any], dead: list[int]
+    name: str, documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]
 ) -> None:
-    check_roads(name, documents, batch, dead)
+    check_paths(name, documents, batch, deleted)
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_every_device_equals_the_product(name: str) -> None:
     @settings(max_examples=8 if name == "triton" else 60, deadline=None, suppress_health_check=SLOW)
-    @given(documents=parts, batch=queries, dead=st.lists(st.integers(0, 80), max_size=5))
-    def check(documents: list[list[Weights | None]], batch: list[Any], dead: list[int]) -> None:
-        check_roads(name, documents, batch, dead)
+    @given(documents=parts, batch=queries, deleted=st.lists(st.integers(0, 80), max_size=5))
+    def check(documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]) -> None:
+        check_paths(name, documents, batch, deleted)
 
     check()
 
@@ -524,7 +524,7 @@ class Dataset:
         self.data = load_beir(self.folder)
         engine = fr.Engine.from_records(self.data.records, backend="numpy")
         (snapshot,) = engine.index.memory.snapshots.values()
-        width = len(engine.index.memory.encoder.vocabulary)
+        width = len(engine.index.memory.indexer.vocabulary)
         rows, terms, weights = [], [], []
         for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
             idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
@@ -535,7 +535,7 @@ class Dataset:
         documents = sparse.csr_matrix(
             (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
         )
-        asked = [engine.index.memory.encoder.encode_query(query.text) for query in self.data.queries]
+        asked = [engine.index.memory.indexer.encode_query(query.text) for query in self.data.queries]
         owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
         queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
         queries.sum_duplicates()

@@ -1,4 +1,4 @@
-"""Postings by both roads, compiled and in numpy: the very same arrays, of whatever tokens and in whatever pieces."""
+"""Postings by both paths, compiled and in numpy: the very same arrays, of whatever tokens and in whatever pieces."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def plain(documents: list[list[int]]) -> dict[str, list[object]]:
         for number, own in enumerate(documents)
         if term in own
     ]
-    kinds = sorted({(frequency, length) for _, _, frequency, length in found})
+    impact_classes = sorted({(frequency, length) for _, _, frequency, length in found})
     terms = sorted({term for term, *_ in found})
     return {
         "terms": terms,
         "offsets": [sum(own[0] < term for own in found) for term in terms] + [len(found)],
         "documents": [number for _, number, _, _ in found],
-        "kinds": [kinds.index((frequency, length)) for _, _, frequency, length in found],
-        "kind_frequencies": [[frequency for frequency, _ in kinds]],
-        "kind_lengths": [[length for _, length in kinds]],
+        "impact_classes": [impact_classes.index((frequency, length)) for _, _, frequency, length in found],
+        "class_frequencies": [[frequency for frequency, _ in impact_classes]],
+        "class_lengths": [[length for _, length in impact_classes]],
         "lengths": [[len(own) for own in documents]],
     }
 
@@ -56,7 +56,7 @@ def assert_same(one: Postings, other: Postings) -> None:
 
 
 @pytest.fixture(params=["compiled", "numpy"])
-def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     borders.shrink(monkeypatch, COMPILED_LEAST=0 if request.param == "compiled" else 1 << 60)
     if request.param == "numpy":
         monkeypatch.setattr(postings, "_compiled", lambda: None)
@@ -82,8 +82,8 @@ def test_every_road_is_the_definition(documents: list[list[int]], cuts: list[int
 
 
 @pytest.mark.parametrize("longest", [40, 9000])
-def test_large_ones(road: str, longest: int) -> None:
-    """Lists of many blocks, and more than 2**16 kinds where documents are of any length."""
+def test_large_ones(path: str, longest: int) -> None:
+    """Lists of many blocks, and more than 2**16 impact classes where documents are of any length."""
     rng = np.random.default_rng(longest)
     lengths = rng.integers(0, longest, 400 if longest > 40 else 6000)
     terms = (rng.random(int(lengths.sum())) ** 3 * 500).astype(np.int32)
@@ -91,11 +91,11 @@ def test_large_ones(road: str, longest: int) -> None:
     found = sort_tokens([(terms, token_documents)], len(lengths), bulk=True)
     keys, counts = np.unique(terms.astype(np.int64) << 32 | token_documents, return_counts=True)
     np.testing.assert_array_equal(found.documents, keys & 0xFFFFFFFF)
-    np.testing.assert_array_equal(found.kind_frequencies[0][found.kinds], counts)
-    np.testing.assert_array_equal(found.kind_lengths[0][found.kinds], lengths[found.documents])
+    np.testing.assert_array_equal(found.class_frequencies[0][found.impact_classes], counts)
+    np.testing.assert_array_equal(found.class_lengths[0][found.impact_classes], lengths[found.documents])
     pairs = np.stack([counts, lengths[found.documents]])
     np.testing.assert_array_equal(
-        np.stack([found.kind_frequencies[0], found.kind_lengths[0]]), np.unique(pairs, axis=1)
+        np.stack([found.class_frequencies[0], found.class_lengths[0]]), np.unique(pairs, axis=1)
     )
     cut = int(np.searchsorted(token_documents, len(lengths) // 3))
     parts = [

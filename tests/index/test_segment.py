@@ -21,15 +21,15 @@ from fanrank.engine.text.vocabulary import Vocabulary
 
 
 def assert_equal(one: Segment, other: Segment) -> None:
-    """The same documents; kinds may be numbered through more of them than there are."""
+    """The same documents; impact classes may be numbered through more of them than there are."""
     for name in ("terms", "offsets", "documents", "lengths"):
         mine, theirs = getattr(one, name), getattr(other, name)
         assert mine.dtype == theirs.dtype, name
         np.testing.assert_array_equal(mine, theirs, name)
     np.testing.assert_array_equal(one.frequencies(), other.frequencies())
-    np.testing.assert_array_equal(one.kind_lengths[:, one.kinds], one.lengths[:, one.documents])
-    np.testing.assert_array_equal(other.kind_lengths[:, other.kinds], other.lengths[:, other.documents])
-    assert one.kinds.dtype == other.kinds.dtype
+    np.testing.assert_array_equal(one.class_lengths[:, one.impact_classes], one.lengths[:, one.documents])
+    np.testing.assert_array_equal(other.class_lengths[:, other.impact_classes], other.lengths[:, other.documents])
+    assert one.impact_classes.dtype == other.impact_classes.dtype
     assert one.columns.size == other.columns.size == one.size
     for mine, theirs in (
         (one.columns.categories, other.columns.categories),
@@ -69,15 +69,17 @@ def test_the_docstrings_example() -> None:
     assert segment.terms.tolist() == [0, 1, 2]
     assert segment.offsets.tolist() == [0, 1, 3, 4]
     assert segment.documents.tolist() == [0, 0, 1, 1]
-    assert segment.kinds.tolist() == [2, 1, 0, 0]
-    assert segment.kind_frequencies.tolist() == [[1, 1, 2]]
-    assert segment.kind_lengths.tolist() == [[2, 3, 3]]
+    assert segment.impact_classes.tolist() == [2, 1, 0, 0]
+    assert segment.class_frequencies.tolist() == [[1, 1, 2]]
+    assert segment.class_lengths.tolist() == [[2, 3, 3]]
     assert segment.frequencies().tolist() == [[2, 1, 1, 1]]
     assert segment.lengths.tolist() == [[3, 2, 0]]
-    types = [a.dtype for a in (segment.terms, segment.offsets, segment.documents, segment.kinds, segment.lengths)]
+    types = [
+        a.dtype for a in (segment.terms, segment.offsets, segment.documents, segment.impact_classes, segment.lengths)
+    ]
     assert types == [np.int32, np.int64, np.int32, np.uint16, np.int32]
-    assert (segment.kind_frequencies.dtype, segment.kind_lengths.dtype) == (np.int32, np.int32)
-    # 3 terms, 3 + 1 offsets, 4 postings of 4 + 2 bytes, 3 kinds of 4 + 4, 3 lengths
+    assert (segment.class_frequencies.dtype, segment.class_lengths.dtype) == (np.int32, np.int32)
+    # 3 terms, 3 + 1 offsets, 4 postings of 4 + 2 bytes, 3 impact classes of 4 + 4, 3 lengths
     assert segment.index_bytes == 3 * 4 + 4 * 8 + 4 * 6 + 3 * 8 + 3 * 4
 
 
@@ -110,34 +112,37 @@ def test_no_count_is_too_large(count: int) -> None:
     assert merged.frequencies().tolist() == [[count, 1, 1, 1]]
 
 
-@pytest.mark.parametrize(("kinds", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
-def test_kinds_take_the_narrowest_type(kinds: int, dtype: type) -> None:
-    """One term a document, and as many lengths as kinds."""
-    segment = segment_of_lengths(kinds)
+@pytest.mark.parametrize(("impact_classes", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
+def test_kinds_take_the_narrowest_type(impact_classes: int, dtype: type) -> None:
+    """One term a document, and as many lengths as impact classes."""
+    segment = segment_of_lengths(impact_classes)
     merged = merge_segments([segment, segment])
     for own in (segment, merged):
-        assert own.kinds.dtype == dtype
-        assert own.kind_lengths.shape == (1, kinds)
-        np.testing.assert_array_equal(own.kind_lengths[0, own.kinds], own.lengths[0])
-    # Half of the kinds each, none of them shared: only the merged segment needs the wide type.
-    low, high = segment_of_lengths(kinds // 2), segment_of_lengths(kinds - kinds // 2, kinds // 2)
-    assert low.kinds.dtype == high.kinds.dtype == np.uint16
+        assert own.impact_classes.dtype == dtype
+        assert own.class_lengths.shape == (1, impact_classes)
+        np.testing.assert_array_equal(own.class_lengths[0, own.impact_classes], own.lengths[0])
+    # Half of the impact classes each, none of them shared: only the merged segment needs the wide type.
+    low, high = (
+        segment_of_lengths(impact_classes // 2),
+        segment_of_lengths(impact_classes - impact_classes // 2, impact_classes // 2),
+    )
+    assert low.impact_classes.dtype == high.impact_classes.dtype == np.uint16
     merged = merge_segments([low, high])
-    assert merged.kinds.dtype == dtype
-    np.testing.assert_array_equal(merged.kind_lengths[0, merged.kinds], np.arange(1, kinds + 1))
+    assert merged.impact_classes.dtype == dtype
+    np.testing.assert_array_equal(merged.class_lengths[0, merged.impact_classes], np.arange(1, impact_classes + 1))
 
 
 def segment_of_lengths(count: int, first: int = 0) -> Segment:
     """Documents of `first` + 1 to `first` + `count` tokens that hold one posting each."""
     lengths = np.arange(first + 1, first + count + 1, dtype=np.int32)
-    kinds, representatives = postings.kinds_of([np.ones(count, dtype=np.int64), lengths.astype(np.int64)])
+    impact_classes, representatives = postings.classes_of([np.ones(count, dtype=np.int64), lengths.astype(np.int64)])
     return Segment(
         terms=np.zeros(1, dtype=np.int32),
         offsets=np.array([0, count]),
         documents=np.arange(count, dtype=np.int32),
-        kinds=kinds,
-        kind_frequencies=np.ones((1, count), dtype=np.int32),
-        kind_lengths=lengths[None, representatives],
+        impact_classes=impact_classes,
+        class_frequencies=np.ones((1, count), dtype=np.int32),
+        class_lengths=lengths[None, representatives],
         lengths=lengths[None, :],
         ids=Ids.of([f"r{n}" for n in range(count)]),
         columns=Columns(count, {}, {}),
@@ -224,7 +229,7 @@ def records(parts: list[tuple[str, str, str | None, float | None]]) -> list[fr.R
 
 @pytest.fixture(params=[(1, 1), (7, 40), (1 << 16, 1 << 24)])
 def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few postings moved at a time, and kinds told apart in every way."""
+    """Few postings moved at a time, and impact classes told apart in every way."""
     borders.shrink(monkeypatch, {"postings.FLAGS": request.param[1]}, MERGE_BLOCK=request.param[0])
 
 
@@ -235,7 +240,7 @@ def test_merging_equals_building_at_once(
     parts: list[tuple[str, str, str | None, float | None]], cuts: list[int], data: st.DataObject
 ) -> None:
     made = records(parts)
-    dead = np.array(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
+    deleted = np.array(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
 
     def segment(own: list[fr.Record]) -> Segment:
         return of(own, Vocabulary(TERMS), ("text", "predicate"))
@@ -245,15 +250,15 @@ def test_merging_equals_building_at_once(
     merged, whole = merge_segments(pieces), segment(made)
     assert_equal(merged, whole)
     # Kinds are numbered by what they are, not by how the segment came about.
-    np.testing.assert_array_equal(merged.kinds, whole.kinds)
-    np.testing.assert_array_equal(merged.kind_frequencies, whole.kind_frequencies)
-    np.testing.assert_array_equal(merged.kind_lengths, whole.kind_lengths)
+    np.testing.assert_array_equal(merged.impact_classes, whole.impact_classes)
+    np.testing.assert_array_equal(merged.class_frequencies, whole.class_frequencies)
+    np.testing.assert_array_equal(merged.class_lengths, whole.class_lengths)
     assert (merged.times is None) == (whole.times is None)
 
-    gone = [dead[a:b] if dead[a:b].any() else None for a, b in itertools.pairwise(edges)]
-    left = segment([record for record, lost in zip(made, dead, strict=True) if not lost])
+    gone = [deleted[a:b] if deleted[a:b].any() else None for a, b in itertools.pairwise(edges)]
+    left = segment([record for record, lost in zip(made, deleted, strict=True) if not lost])
     assert_equal(merge_segments(pieces, gone), left)
-    assert_equal(select_documents(whole, ~dead), left)
+    assert_equal(select_documents(whole, ~deleted), left)
 
 
 @settings(deadline=None)

@@ -29,7 +29,7 @@ from fanrank.kernels.cuda.verbs import Baseline, CudaVerbs  # noqa: E402
 from fanrank.kernels.cuda_host.build import build as build_library  # noqa: E402
 from fanrank.kernels.cuda_host.build import compiler, run_sanitized, sanitizer_library  # noqa: E402
 from fanrank.kernels.cuda_host.launcher import HostLauncher, KernelFault  # noqa: E402
-from fanrank.kernels.work import DOCUMENT_BITS, Answer, Buffers, Formula, Postings, Work  # noqa: E402
+from fanrank.kernels.work import DOCUMENT_BITS, Buffers, DevicePostings, Formula, KernelAnswer, Work  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import support.kernel_cases as kc  # noqa: E402
@@ -100,7 +100,7 @@ def family(order: str = "ascending", seed: int = 0, *, select: str = "auto", edi
     return CudaVerbs(Launchers(edits, order, seed), select, name="cuda-host")
 
 
-def launch(verbs: CudaVerbs, work: Work, buffers: Buffers, answer: Answer) -> None:
+def launch(verbs: CudaVerbs, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
     verbs.cut(work, buffers)
     for verb in (verbs.score, functools.partial(verbs.select, answer=answer)):
         for wide, any_such in ((False, work.any_narrow), (True, work.any_wide)):
@@ -124,7 +124,7 @@ def test_every_case_of_kinds(posting_bytes: int, edits: Edits) -> None:
     own = family("shuffle", 1, edits=edits)
     for case in kc.cases():
         if not case.work.signed and not case.work.long_quanta:
-            kc.check_family(own, kc.of_kinds(case, posting_bytes))
+            kc.check_family(own, kc.of_classes(case, posting_bytes))
 
 
 @settings(max_examples=200, deadline=None)
@@ -220,13 +220,13 @@ def test_many_terms(method: str) -> None:
     kc.check_family(family("shuffle", 3, edits=SMALL), case)
     if not case.work.signed:
         for posting_bytes in (6, 4):
-            kc.check_family(family("shuffle", 3), kc.of_kinds(case, posting_bytes))
+            kc.check_family(family("shuffle", 3), kc.of_classes(case, posting_bytes))
 
 
 @pytest.mark.parametrize("bits", [12, 14])
 @pytest.mark.parametrize(("method", "decays"), [("lucene", "none"), ("lucene", "some"), ("robertson", "none")])
 def test_tiles_of_full_size(bits: int, method: str, decays: str) -> None:
-    """The list of documents at the floor overflows, and k passes what a small tile holds."""
+    """The list of documents at the threshold overflows, and k passes what a small tile holds."""
     options: dict[str, Any] = {"terms": 5, "queries": 3, "ks": (7, 900, 1024), "method": method, "decays": decays}
     case = kc.build(bits, sizes=((1 << bits) + 4000,), tile_bits=bits, **options)
     for select in ("bitonic", "warp"):
@@ -254,7 +254,7 @@ def test_derive_takes_every_block_and_alignment() -> None:
         shifted = torch.zeros(count + shift, dtype=torch.int32)
         shifted[shift:] = torch.from_numpy(words)
         quanta = torch.full((count,), -1, dtype=dtype)
-        postings = Postings(shifted[shift:], None, torch.from_numpy(offsets), torch.from_numpy(lengths))
+        postings = DevicePostings(shifted[shift:], None, torch.from_numpy(offsets), torch.from_numpy(lengths))
         family("shuffle", 1).derive(postings, formula, torch.from_numpy(idf), quanta)
         np.testing.assert_array_equal(quanta.numpy(), expected)
 
@@ -302,7 +302,7 @@ def test_derive_over_a_grid(method: str, fields: dict[str, float], k1: float, b:
     for words, kept in ((word, stored), (packed, None)):
         if kept is None and len(fields) == 2:
             continue
-        postings = Postings(torch.from_numpy(words.view(np.int32)), kept, offsets, torch.from_numpy(dl))
+        postings = DevicePostings(torch.from_numpy(words.view(np.int32)), kept, offsets, torch.from_numpy(dl))
         dtypes = [torch.int64] + [torch.int32] * bool(np.abs(expected).max() < 1 << 31)
         for dtype in dtypes:
             quanta = torch.full((3 * documents,), -1, dtype=dtype)
@@ -475,12 +475,12 @@ DECAY_MUTATIONS: dict[str, tuple[str, str, str]] = {
         "at_address<double>(a.latest_of[segment])[tile];",
         "at_address<double>(a.times_of[segment])[tile_first];",
     ),
-    "sums compared with a floor of bits": (
+    "sums compared with a threshold of bits": (
         "score.cu",
         "            least_sum = decay.least_sum(threshold, latest);\n",
         "",
     ),
-    "documents listed that decayed below the floor": (
+    "documents listed that decayed below the threshold": (
         "score_candidates.cuh",
         "if (!DECAYS || sums[local] >= static_cast<Sum>(shared.state.threshold))",
         "if (true)",
@@ -508,8 +508,8 @@ def test_mutations_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
             return str(error).strip().splitlines()[0]
         return ""
 
-    roads = ((order, edits) for edits in ((), SMALL) for order in ORDERS)
-    found = (failure(*order, edits, case) for order, edits in roads for case in kc.cases())
+    paths = ((order, edits) for edits in ((), SMALL) for order in ORDERS)
+    found = (failure(*order, edits, case) for order, edits in paths for case in kc.cases())
     caught = next(filter(None, found), "")
     print(f"{name}: {caught}")
     assert caught
@@ -558,12 +558,12 @@ def launch_every_kernel() -> None:
     for place, long in enumerate((False, True)):
         check_launch(CudaVerbs(launchers), kc.build(7 + place, decays="all", long_quanta=long, **few))
     check_launch(CudaVerbs(launchers, sums="global"), kc.build(7, wide="none", restricted=0.3, **few))
-    roads: list[dict[str, Any]] = [{"wide": "none", "restricted": 0.3}, {"wide": "all"}, {"decays": "all"}]
-    for posting_bytes, road in itertools.product((6, 4), roads):
-        # Of more terms than SMALL describes at a time, so that what kinds are made with is written anew.
-        case = kc.build(7, terms=60, **few, **road)
+    paths: list[dict[str, Any]] = [{"wide": "none", "restricted": 0.3}, {"wide": "all"}, {"decays": "all"}]
+    for posting_bytes, path in itertools.product((6, 4), paths):
+        # Of more terms than SMALL describes at a time, so that what impact classes are made with is written anew.
+        case = kc.build(7, terms=60, **few, **path)
         assert int(case.work.unit_slots.diff().max()) > 32
-        check_launch(CudaVerbs(launchers), kc.of_kinds(case, posting_bytes))
+        check_launch(CudaVerbs(launchers), kc.of_classes(case, posting_bytes))
     for is_wide, select in itertools.product((False, True), ("bitonic", "warp")):
         for k in (3, 100, 500, 1000) if select == "warp" else (40,):
             kc.check_select(CudaVerbs(launchers, select), 1, [300], [k], wide=is_wide)

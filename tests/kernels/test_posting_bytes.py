@@ -21,9 +21,9 @@ from fanrank.kernels.families import device_search  # noqa: E402
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"sums": "global"},
-    {"raises_floors": False},
+    {"raises_thresholds": False},
     {"tile_major": False},
-    {"sums": "global", "raises_floors": False, "tile_major": False},
+    {"sums": "global", "raises_thresholds": False, "tile_major": False},
 )
 
 
@@ -48,7 +48,7 @@ def serve(engine: fr.Engine, launcher: Any, posting_bytes: int = 8, **options: A
 
 
 def batches(asked: list[fr.Query]) -> Iterator[list[fr.Query]]:
-    """Of every kind; without decay; the fan-out's road."""
+    """Of every impact class; without decay; the fan-out's path."""
     yield asked
     yield [query for query in asked if query.half_life is None]
     yield [fr.Query(query.text, k=4) for query in asked[:3]]
@@ -67,7 +67,7 @@ def test_fewer_bytes_a_posting(posting_bytes: int, seed: int, launcher: Any) -> 
         resident = made.residency.resident_of(engine.index.memory.snapshot("").segments[0], False)
         assert resident.posting_bytes == posting_bytes
         assert not resident.quanta.numel()
-        assert (resident.words.nbytes + resident.kinds.nbytes) / resident.words.numel() == posting_bytes
+        assert (resident.words.nbytes + resident.impact_classes.nbytes) / resident.words.numel() == posting_bytes
         # Another epoch: contributions follow the statistics, and nothing but they is derived.
         engine.add([fr.Record(f"new{len(batch)}", "a1 b2 b2")])
         again = engine.search(batch, 5)
@@ -114,8 +114,8 @@ def test_tensors_from_kinds(posting_bytes: int, launcher: Any) -> None:
 
 def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = remembered(1, 160)
-    kinds = engine.index.memory.snapshot("").segments[0].kind_frequencies.shape[1]
-    borders.shrink(monkeypatch, MAX_KINDS={4: kinds - 1, 6: 1 << 16})
+    impact_classes = engine.index.memory.snapshot("").segments[0].class_frequencies.shape[1]
+    borders.shrink(monkeypatch, MAX_CLASSES={4: impact_classes - 1, 6: 1 << 16})
     serve(engine, launcher, 4)
     with pytest.raises(fr.errors.ParameterError, match="kinds of postings"):
         engine.search(asked[:2], 3)
@@ -141,7 +141,7 @@ def test_what_is_left_out_changes_no_answer(options: dict[str, Any], seed: int, 
 
 
 def test_the_options_do_what_they_say(launcher: Any) -> None:
-    """Floors that stay, blocks in the other order and the kernel of global sums, seen in what was launched."""
+    """Thresholds that stay, blocks in the other order and the kernel of global sums, seen in what was launched."""
     engine = fr.Engine(analyzer="minimal", backend="numpy")
     engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(70))
     launched: list[str] = []
@@ -151,7 +151,7 @@ def test_the_options_do_what_they_say(launcher: Any) -> None:
             launched.append(name)
             launcher.launch(name, *rest)
 
-    floors = {}
+    thresholds = {}
     for name, options in {"": {}, **{"-".join(o): o for o in OPTIONS}}.items():
         made = serve(engine, Watched(), **options)
         kept: list[Any] = []
@@ -159,15 +159,15 @@ def test_the_options_do_what_they_say(launcher: Any) -> None:
 
         def scored(work: Any, buffers: Any, *, wide: bool, plain: Any = plain, kept: list[Any] = kept) -> None:
             plain(work, buffers, wide=wide)
-            kept.append(buffers.floors.clone())
+            kept.append(buffers.thresholds.clone())
 
         made.verbs.score = scored  # type: ignore[method-assign]
         launched.clear()
         engine.search(["tea milk"], 3, execution="exhaustive")
-        floors[name] = int(kept[0][0])
+        thresholds[name] = int(kept[0][0])
         assert ("score_narrow_global" in launched) == ("sums" in options)
-    assert floors[""] > 1
-    assert floors["raises_floors"] == 1
-    assert floors["tile_major"] > 1
+    assert thresholds[""] > 1
+    assert thresholds["raises_thresholds"] == 1
+    assert thresholds["tile_major"] > 1
     with pytest.raises(fr.errors.ParameterError, match="sums must be one of"):
         CudaVerbs(launcher, sums="elsewhere")

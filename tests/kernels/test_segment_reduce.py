@@ -47,8 +47,8 @@ def of_triton(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction
     return found
 
 
-ROADS: list[Reduce] = [numpy_reduce, of_torch, of_triton]
-roads = pytest.mark.parametrize("reduce", ROADS, ids=["numpy", "torch", "triton"])
+PATHS: list[Reduce] = [numpy_reduce, of_torch, of_triton]
+paths = pytest.mark.parametrize("reduce", PATHS, ids=["numpy", "torch", "triton"])
 
 
 def plain(values: list[float], interaction: Interaction) -> float:
@@ -101,7 +101,7 @@ def cosines_of(seed: int, queries: int, rows: int, few: bool) -> np.ndarray:
     return rng.uniform(-1.01, 1.01, size=(queries, rows))
 
 
-@roads
+@paths
 @settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 1 << 32),
@@ -116,7 +116,7 @@ def test_reduction(
     check(reduce, cosines_of(seed, queries, sum(counts), few), counts, interaction)
 
 
-@roads
+@paths
 @pytest.mark.parametrize("kind", ["late", "top", "lse", "lme"])
 def test_a_long_segment_beside_short_ones(reduce: Reduce, kind: str) -> None:
     """More of the largest than float64 adds exactly: the order of the sum counts."""
@@ -125,13 +125,13 @@ def test_a_long_segment_beside_short_ones(reduce: Reduce, kind: str) -> None:
     check(reduce, rng.uniform(-1, 1, size=(2, 50)) / 3, [0, 3, 0, 40, 0, 7, 0], interaction)
 
 
-@roads
+@paths
 def test_early_is_no_reduction(reduce: Reduce) -> None:
     with pytest.raises(ValueError, match="centroids"):
         reduce(np.zeros((1, 1)), np.array([0, 1]), Interaction("early"))
 
 
-@roads
+@paths
 @pytest.mark.parametrize("kind", ["late", "top", "lse", "lme"])
 def test_a_number_depends_on_its_segment_alone(reduce: Reduce, kind: str) -> None:
     interaction = Interaction(kind)  # type: ignore[arg-type]

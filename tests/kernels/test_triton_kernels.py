@@ -32,7 +32,7 @@ from support import borders, kernel_cases  # noqa: E402
 from fanrank.engine.index.bm25 import BM25, METHODS, SCALE, Statistics  # noqa: E402
 from fanrank.kernels.triton import TritonVerbs, cut, derive, score, select  # noqa: E402
 from fanrank.kernels.triton.verbs import DEFAULT  # noqa: E402
-from fanrank.kernels.work import DOCUMENT_BITS, Formula, Postings  # noqa: E402
+from fanrank.kernels.work import DOCUMENT_BITS, DevicePostings, Formula  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERPRETED = not isinstance(score._score, triton.runtime.JITFunction)
@@ -161,7 +161,7 @@ def test_one_query_is_selected_by_several_programs(verbs: TritonVerbs, wide: boo
     kernel_cases.check_select(verbs, 0, [2500], [k], wide=wide)
 
 
-def grid(model: BM25) -> tuple[Postings, Formula, torch.Tensor, np.ndarray]:
+def grid(model: BM25) -> tuple[DevicePostings, Formula, torch.Tensor, np.ndarray]:
     """One term of each idf with a posting of each (frequency, length); what they must contribute."""
     fields = len(model.fields)
     documents = 463_284
@@ -196,7 +196,7 @@ def grid(model: BM25) -> tuple[Postings, Formula, torch.Tensor, np.ndarray]:
     # Empty lists before, between and after the others.
     offsets = np.repeat(np.arange(terms + 1) * postings, 2)
     words = document.astype(np.int32)
-    given_postings = Postings(
+    given_postings = DevicePostings(
         torch.from_numpy(words),
         torch.from_numpy(repeated.astype(np.int32)),
         torch.from_numpy(offsets),
@@ -239,7 +239,7 @@ def test_derive_takes_frequencies_from_the_words(verbs: TritonVerbs) -> None:
     idf = model.idf(np.array([4]), statistics)
     formula = Formula(0, False, False, model.k1, model.b, 0.0, SCALE, [1.0], [statistics.average_length(0)])
     quanta = torch.zeros(4, dtype=torch.int32)
-    postings = Postings(words, None, torch.tensor([0, 4]), torch.from_numpy(lengths))
+    postings = DevicePostings(words, None, torch.tensor([0, 4]), torch.from_numpy(lengths))
     verbs.derive(postings, formula, torch.from_numpy(idf), quanta)
     expected = model.quanta(model.saturated(tf[None], model.norms(lengths, statistics)[:, document]), np.repeat(idf, 4))
     assert quanta.tolist() == expected.tolist()
@@ -249,7 +249,7 @@ I32, I64, U8, F64 = "*i32", "*i64", "*u8", "*fp64"
 TYPES = {
     **dict.fromkeys(["blocks", "segments", "count", "terms", "size", "width"], "i32"),
     **dict.fromkeys(["words", "quanta", "firsts", "block_offset", "list_start", "list_cuts", "unit_slots"], I64),
-    **dict.fromkeys(["unit_filter", "candidate_offset", "maxima", "floors", "keys", "offsets", "to_offsets"], I64),
+    **dict.fromkeys(["unit_filter", "candidate_offset", "maxima", "thresholds", "keys", "offsets", "to_offsets"], I64),
     **dict.fromkeys(["to_keys", "best_keys", "scores_out", "documents_out"], I64),
     **dict.fromkeys(["sizes", "unit_offset", "list_segment", "list_length", "unit_query", "unit_low"], I32),
     **dict.fromkeys(["unit_high", "slot_list", "slot_weight", "query_k", "cuts", "counts", "documents"], I32),
@@ -308,7 +308,7 @@ def variants() -> Iterator[Variant]:
             "SLOTS": DEFAULT.score.slots,
             "POSTINGS": DEFAULT.score.postings,
             "CHUNK": DEFAULT.score.emitted,
-            "RAISES": DEFAULT.score.raises_floors,
+            "RAISES": DEFAULT.score.raises_thresholds,
             "TILE_MAJOR": DEFAULT.score.tile_major,
         }
         name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
@@ -321,7 +321,7 @@ def variants() -> Iterator[Variant]:
         yield f"finish wide={wide:d} k={width}", select._finish, chosen.warps, finish, {}, {}
         if width == 1024:
             thin = {**constants, "STRIPE": chosen.stripe}
-            yield f"thin wide={wide:d} k={width}", select._thin, chosen.warps, thin, {}, {}
+            yield f"thin wide={wide:d} k={width}", select._reduce_stripe, chosen.warps, thin, {}, {}
 
 
 def compiled(variant: Variant, capability: int) -> dict[str, Any]:

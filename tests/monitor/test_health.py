@@ -20,8 +20,8 @@ from fanrank.engine.monitor.health import (
     MAX_NAMES,
     OTHER,
     TOP_TERMS,
-    Drift,
     Health,
+    HealthDrift,
     jaccard,
     top_terms,
 )
@@ -219,7 +219,7 @@ def test_jaccard() -> None:
 
 
 def test_drift_compares_with_the_check_before() -> None:
-    drift = Drift()
+    drift = HealthDrift()
     reports = [drift.check(ids(*range(low, low + 100))) for low in (0, 17, 35, 35)]
     # 83 of 117 and 82 of 118 shared: .709 and .695.
     assert [report.jaccard for report in reports] == [1.0, 83 / 117, 82 / 118, 1.0]
@@ -229,7 +229,7 @@ def test_drift_compares_with_the_check_before() -> None:
 
 
 def test_drift_at_the_threshold_and_from_nothing() -> None:
-    drift = Drift(0.5)
+    drift = HealthDrift(0.5)
     assert not drift.check(ids()).drifted
     assert not drift.check(ids()).drifted
     assert drift.check(ids(1, 2, 3)).drifted
@@ -243,4 +243,4 @@ def test_drift_at_the_threshold_and_from_nothing() -> None:
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, math.nan, "0.7", True])
 def test_a_threshold_out_of_range(threshold: Any) -> None:
     with pytest.raises(ParameterError, match="threshold"):
-        Drift(threshold)
+        HealthDrift(threshold)

@@ -266,7 +266,7 @@ def of_engine(engine: fr.Engine, how: PageRank, namespace: str = "") -> tuple[Co
         np.ones(segment.size, dtype=np.bool_) if own is None else own
         for own, segment in zip(alive, snapshot.segments, strict=True)
     ]
-    return graph_of(snapshot, memory.encoder.vocabulary.strings, memory.analyzer, passing, how), snapshot
+    return graph_of(snapshot, memory.indexer.vocabulary.strings, memory.analyzer, passing, how), snapshot
 
 
 def plain_of(engine: fr.Engine, records: list[fr.Record]) -> list[Turn]:
@@ -277,7 +277,7 @@ def plain_of(engine: fr.Engine, records: list[fr.Record]) -> list[Turn]:
     return [
         (
             {
-                memory.encoder.vocabulary.ids[term]
+                memory.indexer.vocabulary.ids[term]
                 for term in memory.analyzer(record.text)
                 if len(term) > 3 and term not in asking
             },
@@ -344,8 +344,8 @@ def test_only_those_that_pass() -> None:
     snapshot = memory.snapshots[""]
     wanted = np.array([True, False, False, True, True, False])
     passing = np.split(wanted, list(snapshot.firsts)[1:])
-    graph = graph_of(snapshot, memory.encoder.vocabulary.strings, memory.analyzer, passing)
+    graph = graph_of(snapshot, memory.indexer.vocabulary.strings, memory.analyzer, passing)
     assert graph.documents.tolist() == [0, 3, 4]
     assert edges_of(graph) == [(4, 0, 1.0), (0, 4, 1.0)]
-    nothing = graph_of(snapshot, memory.encoder.vocabulary.strings, memory.analyzer, [own & False for own in passing])
+    nothing = graph_of(snapshot, memory.indexer.vocabulary.strings, memory.analyzer, [own & False for own in passing])
     assert len(nothing) == len(nothing.keywords) == 0

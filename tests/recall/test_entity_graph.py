@@ -28,7 +28,7 @@ from fanrank.engine.recall.entity_graph import (
 )
 from fanrank.engine.recall.resolution import COMMIT, CONTEXT, STRUCTURE, Mention, asks_many_hops, resolve, roots_of
 from fanrank.engine.recall.statements import Statements
-from fanrank.engine.records.entities import Relation, said, terms_of, words_of
+from fanrank.engine.records.entities import Relation, parse_term, terms_of, words_of
 from fanrank.engine.text.vocabulary import Vocabulary
 
 SCHEMA = Schema.of(None)
@@ -36,15 +36,15 @@ NAN = math.nan
 
 Entities = Mapping[str, str]
 Said = tuple[Entities, Sequence[Relation]]
-Found = dict[tuple[int, int], tuple[float, int]]
+Walks = dict[tuple[int, int], tuple[float, int]]
 
 
 @dataclass
 class Memory:
-    """Records given as (names to ids, relations), in segments; `dead` are numbers of those deleted."""
+    """Records given as (names to ids, relations), in segments; `deleted` are numbers of those deleted."""
 
     parts: Sequence[Sequence[Said]]
-    dead: frozenset[int] = frozenset()
+    deleted: frozenset[int] = frozenset()
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
 
     def __post_init__(self) -> None:
@@ -58,21 +58,21 @@ class Memory:
             segments.append(build_learned(weights, self.vocabulary, Ids.of([own.id for own in records]), columns))
             start += len(part)
         snapshot = Snapshot((), IMPACTS).extended(segments)
-        places = [snapshot.find(f"r{number}") for number in sorted(self.dead)]
+        places = [snapshot.find(f"r{number}") for number in sorted(self.deleted)]
         self.snapshot = snapshot.without([place for place in places if isinstance(place, Place)])
 
     @property
     def graph(self) -> EntityGraph:
-        return entity_graph_of(self.snapshot, [said(term) for term in self.vocabulary.strings])
+        return entity_graph_of(self.snapshot, [parse_term(term) for term in self.vocabulary.strings])
 
     @property
     def live(self) -> list[tuple[int, Said]]:
-        return [(number, own) for number, own in enumerate(self.records) if number not in self.dead]
+        return [(number, own) for number, own in enumerate(self.records) if number not in self.deleted]
 
-    def walks(self, roots: Sequence[Mapping[str, float]], now: Sequence[float], hops: Sequence[int]) -> Found:
+    def walks(self, roots: Sequence[Mapping[str, float]], now: Sequence[float], hops: Sequence[int]) -> Walks:
         """(row, document) -> (score, hops), by every walk that there is."""
         relations = {own for _, (_, stated) in self.live for own in stated}
-        found: Found = {}
+        found: Walks = {}
         for row, own in enumerate(roots):
             best: dict[str, tuple[float, int]] = {}
             walks = [(entity, weight, 0) for entity, weight in own.items()]
@@ -102,7 +102,7 @@ class Memory:
 
 def expanded(
     graph: EntityGraph, roots: Sequence[Mapping[str, float]], now: Sequence[float], hops: Sequence[int]
-) -> Found:
+) -> Walks:
     rows, documents, scores, lengths = graph.expand(roots, now, hops)
     pairs = list(zip(rows.tolist(), documents.tolist(), strict=True))
     assert pairs == sorted(set(pairs))
@@ -155,8 +155,8 @@ ROWS = st.lists(
 @pytest.mark.parametrize("share", [0, 8])
 def test_all_walks(chunk: int, share: int, data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.lists(RECORDS, min_size=1, max_size=4), min_size=1, max_size=3))
-    dead = data.draw(st.frozensets(st.integers(0, sum(map(len, parts)) - 1), max_size=3))
-    memory = Memory(parts, dead)
+    deleted = data.draw(st.frozensets(st.integers(0, sum(map(len, parts)) - 1), max_size=3))
+    memory = Memory(parts, deleted)
     roots, now, hops = (list(column) for column in zip(*data.draw(ROWS), strict=True))
     with pytest.MonkeyPatch.context() as patch:
         borders.shrink(patch, {"entity_graph.CHUNK": chunk, "entity_graph.DENSE_SHARE": share})
@@ -173,9 +173,9 @@ def test_all_walks(chunk: int, share: int, data: st.DataObject) -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.lists(RECORDS, min_size=1, max_size=6), st.data())
 def test_deletes_equal_never_written(records: list[Said], data: st.DataObject) -> None:
-    dead = data.draw(st.frozensets(st.integers(0, len(records) - 1)))
-    memory = Memory([records], dead)
-    kept = [number for number in range(len(records)) if number not in dead]
+    deleted = data.draw(st.frozensets(st.integers(0, len(records) - 1)))
+    memory = Memory([records], deleted)
+    kept = [number for number in range(len(records)) if number not in deleted]
     rows = [{name: 1.0} for name in "abcdef"]
     now, hops = [1.0] * 6, [3] * 6
     rest = expanded(Memory([[records[number] for number in kept]]).graph, rows, now, hops)
@@ -208,7 +208,7 @@ def test_worked_numbers() -> None:
     assert [found[row, 3][0] for row in range(4)] == pytest.approx([0.3325, 0.09975, 0.09975, 0.029925], abs=1e-15)
     assert {found[row, 3][1] for row in range(4)} == {2}
     # The reading that X19 does not take, by configuration.
-    terms = [said(term) for term in memory.vocabulary.strings]
+    terms = [parse_term(term) for term in memory.vocabulary.strings]
     lifecycle = entity_graph_of(memory.snapshot, terms, type_prior={**TYPE_PRIOR, "lifecycle": 0.3})
     assert expanded(lifecycle, [{"bob": 1.0}], [NAN], [1])[0, 3][0] == pytest.approx(0.6 * 0.3)
 
@@ -333,12 +333,12 @@ def test_priors_are_live_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dead", "chen", "lee"), [((), 1 / 3, 2 / 3), ((0,), 1 / 3, 2 / 3), ((0, 1), 0.0, 1.0), ((0, 1, 2), 0.0, 0.0)]
+    ("deleted", "chen", "lee"), [((), 1 / 3, 2 / 3), ((0,), 1 / 3, 2 / 3), ((0, 1), 0.0, 1.0), ((0, 1, 2), 0.0, 0.0)]
 )
-def test_confidence_by_hand(dead: tuple[int, ...], chen: float, lee: float) -> None:
+def test_confidence_by_hand(deleted: tuple[int, ...], chen: float, lee: float) -> None:
     """Twice as many records mean Chen; Berlin is next to her, Bob and the garden to Lee, while records say so."""
     memory = two_sarahs(chens=2, lees=1)
-    memory.snapshot = memory.snapshot.without([Place(0, number) for number in dead])
+    memory.snapshot = memory.snapshot.without([Place(0, number) for number in deleted])
     sarah = resolve(memory.graph, ["Sarah and bob's garden in Berlin"])[0][0]
     beliefs = 2 * (1 + STRUCTURE * chen), 1 * (1 + STRUCTURE * lee)
     expected = {"sarah-chen": beliefs[0] / sum(beliefs), "sarah-lee": beliefs[1] / sum(beliefs)}

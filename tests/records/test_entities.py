@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.entity_cases import edges, ids, plain_statements, record_parts
 
 import fanrank as fr
-from fanrank.engine.records.entities import Relation, said, terms_of, words_of
+from fanrank.engine.records.entities import Relation, parse_term, terms_of, words_of
 from fanrank.engine.records.query import Query, zone_of
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage.row_codec import decode, encode
@@ -21,7 +21,7 @@ from fanrank.engine.storage.row_codec import decode, encode
 def test_a_record_says_what_the_module_shows() -> None:
     edge = Relation("sarah-chen", "ana", "reports-to")
     record = Record("m1", "Sarah reports to Ana", entities={"Sarah": "sarah-chen", "Ana": "ana"}, relations=[edge])
-    assert [said(term) for term in terms_of(record.entities, record.relations)] == [
+    assert [parse_term(term) for term in terms_of(record.entities, record.relations)] == [
         ("entity", "sarah-chen"),
         ("name", ("sarah",), "sarah-chen"),
         ("entity", "ana"),
@@ -30,7 +30,7 @@ def test_a_record_says_what_the_module_shows() -> None:
         ("relation", edge),
     ]
     assert terms_of(None, None) == terms_of({}, ()) == []
-    assert [said(term) for term in terms_of(["!?"], None)] == [("entity", "!?")]
+    assert [parse_term(term) for term in terms_of(["!?"], None)] == [("entity", "!?")]
     assert words_of("Zoë-Ann O'NEIL, STRASSE ß") == ("zoë", "ann", "o", "neil", "strasse", "ss")
 
 
@@ -40,7 +40,7 @@ def test_terms_say_what_the_record_says(parts: dict[str, Any]) -> None:
     terms = terms_of(record.entities, record.relations)
     assert len(set(terms)) == len(terms)
     assert terms_of(parts["entities"], parts["relations"]) == terms
-    statements = [said(term) for term in terms]
+    statements = [parse_term(term) for term in terms]
     assert len(set(statements)) == len(statements)
     assert set(statements) == plain_statements(record)
 

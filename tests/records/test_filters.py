@@ -19,7 +19,7 @@ from support import borders
 import fanrank as fr
 from fanrank.engine.index.columns import ABSENT, Columns, Schema
 from fanrank.engine.index.masks import EVERYTHING, NOTHING, CompiledFilter, compile_filter
-from fanrank.engine.records.filters import MAX_DEPTH, And, Comparison, Filter, Not, Or, col, parse_filter
+from fanrank.engine.records.filters import MAX_DEPTH, And, ColumnComparison, Filter, Not, Or, col, parse_filter
 from fanrank.engine.text.vocabulary import Vocabulary
 
 SCHEMA = Schema.of({"project": "category", "priority": "number"})
@@ -37,7 +37,7 @@ def plain(found: Filter, row: Mapping[str, Any]) -> bool:
         return any(plain(part, row) for part in found.filters)
     if isinstance(found, Not):
         return not plain(found.filter, row)
-    assert isinstance(found, Comparison)
+    assert isinstance(found, ColumnComparison)
     own, wanted = row.get(found.column), found.value
     compared: dict[str, Callable[[], Any]] = {
         "==": lambda: own == wanted,
@@ -72,12 +72,15 @@ rows = st.lists(
     max_size=12,
 )
 comparisons = st.one_of(
-    st.builds(Comparison, st.sampled_from(CATEGORIES), st.sampled_from(["==", "!="]), strings),
-    st.builds(Comparison, st.sampled_from(CATEGORIES), st.sampled_from(["in", "not in"]), st.lists(strings)),
-    st.builds(Comparison, st.sampled_from(NUMERIC), st.sampled_from(["==", "!="]), numbers),
-    st.builds(Comparison, st.sampled_from(NUMERIC), st.sampled_from(["in", "not in"]), st.lists(numbers)),
+    st.builds(ColumnComparison, st.sampled_from(CATEGORIES), st.sampled_from(["==", "!="]), strings),
+    st.builds(ColumnComparison, st.sampled_from(CATEGORIES), st.sampled_from(["in", "not in"]), st.lists(strings)),
+    st.builds(ColumnComparison, st.sampled_from(NUMERIC), st.sampled_from(["==", "!="]), numbers),
+    st.builds(ColumnComparison, st.sampled_from(NUMERIC), st.sampled_from(["in", "not in"]), st.lists(numbers)),
     st.builds(
-        Comparison, st.sampled_from(NUMERIC), st.sampled_from(["<", "<=", ">", ">="]), st.sampled_from([*NUMBERS, 0.3])
+        ColumnComparison,
+        st.sampled_from(NUMERIC),
+        st.sampled_from(["<", "<=", ">", ">="]),
+        st.sampled_from([*NUMBERS, 0.3]),
     ),
 )
 expressions = st.recursive(
@@ -96,13 +99,13 @@ def test_every_expression_is_plain_python(found: list[dict[str, Any]], expressio
     columns = Columns.of([record(number, row) for number, row in enumerate(found)], SCHEMA, values)
     expected = [plain(expression, row) for row in found]
     compiled = compile_filter(expression, SCHEMA, values)
-    mask = compiled.passing(columns)
+    mask = compiled.mask(columns)
     assert (mask.tolist(), mask.dtype) == (expected, np.bool_)
     negated = compile_filter(~expression, SCHEMA, values)
-    assert negated.passing(columns).tolist() == [not passes for passes in expected]
+    assert negated.mask(columns).tolist() == [not passes for passes in expected]
     # A caller may write to what it gets.
     mask[:] = ~mask
-    assert compiled.passing(columns).tolist() == expected
+    assert compiled.mask(columns).tolist() == expected
 
 
 SAMPLES = {"role": [*STRINGS, None], "time": [*NUMBERS, None], "user": [None] * 5, "priority": [None] * 5}
@@ -116,15 +119,17 @@ def test_every_comparison_with_every_value(column: str) -> None:
     of_numbers = column in NUMERIC
     known: dict[Any, Any] = dict(enumerate(NUMBERS if of_numbers else STRINGS)) | {9: 0.3 if of_numbers else "nobody"}
     lists = [[known.get(place) for place in places] for places in LISTS]
-    every = [Comparison(column, name, tuple(wanted)) for name in ("in", "not in") for wanted in lists]
-    every += [Comparison(column, name, wanted) for name in ("==", "!=") for wanted in (*known.values(), None)]
+    every = [ColumnComparison(column, name, tuple(wanted)) for name in ("in", "not in") for wanted in lists]
+    every += [ColumnComparison(column, name, wanted) for name in ("==", "!=") for wanted in (*known.values(), None)]
     if of_numbers:
-        every += [Comparison(column, name, wanted) for name in ("<", "<=", ">", ">=") for wanted in known.values()]
+        every += [
+            ColumnComparison(column, name, wanted) for name in ("<", "<=", ">", ">=") for wanted in known.values()
+        ]
     values = vocabularies()
     columns = Columns.of([record(number, row) for number, row in enumerate(found)], SCHEMA, values)
     for one in every:
         for expression in (one, ~one):
-            mask = compile_filter(expression, SCHEMA, values).passing(columns)
+            mask = compile_filter(expression, SCHEMA, values).mask(columns)
             assert mask.tolist() == [plain(expression, row) for row in found], expression
 
 
@@ -146,16 +151,16 @@ def test_the_json_form_and_the_printed_one_say_the_same(expression: Filter) -> N
 
 
 def test_operators_build_expressions() -> None:
-    assert (col("role") == "tool") == Comparison("role", "==", "tool")
-    assert (col("role") != None) == Comparison("role", "!=", None)  # noqa: E711
-    assert ("tool" == col("role")) == Comparison("role", "==", "tool")  # noqa: SIM300
+    assert (col("role") == "tool") == ColumnComparison("role", "==", "tool")
+    assert (col("role") != None) == ColumnComparison("role", "!=", None)  # noqa: E711
+    assert ("tool" == col("role")) == ColumnComparison("role", "==", "tool")  # noqa: SIM300
     assert [col("time") < 1, col("time") <= 1, col("time") > 1, col("time") >= 1] == [
-        Comparison("time", name, 1) for name in ("<", "<=", ">", ">=")
+        ColumnComparison("time", name, 1) for name in ("<", "<=", ">", ">=")
     ]
-    assert (np.float64(0.5) < col("time")) == Comparison("time", ">", 0.5)
-    assert (0.5 >= col("time")) == Comparison("time", "<=", 0.5)  # noqa: SIM300
-    assert col("role").isin(name for name in ["a", None]) == Comparison("role", "in", ("a", None))
-    assert col("role").not_in({"a"}) == Comparison("role", "not in", ("a",))
+    assert (np.float64(0.5) < col("time")) == ColumnComparison("time", ">", 0.5)
+    assert (0.5 >= col("time")) == ColumnComparison("time", "<=", 0.5)  # noqa: SIM300
+    assert col("role").isin(name for name in ["a", None]) == ColumnComparison("role", "in", ("a", None))
+    assert col("role").not_in({"a"}) == ColumnComparison("role", "not in", ("a",))
     assert col("time").between(1, 2) == And((col("time") >= 1, col("time") <= 2))
     one, two, three = (col("role") == name for name in "abc")
     assert (one & two) & three == one & (two & three) == And((one, two, three))
@@ -177,7 +182,7 @@ class Role(str, enum.Enum):
 
 
 def test_values_become_pythons_own() -> None:
-    made = Comparison("time", "in", np.array([1, 2], dtype=np.int32))  # type: ignore[arg-type]
+    made = ColumnComparison("time", "in", np.array([1, 2], dtype=np.int32))  # type: ignore[arg-type]
     assert [type(value) for value in made.value or ()] == [int, int]  # type: ignore[union-attr]
     assert type((col("time") == np.float32(0.5)).value) is float
     assert type((col("role") == np.str_("a")).value) is str
@@ -186,7 +191,7 @@ def test_values_become_pythons_own() -> None:
     columns = Columns.of([fr.Record("0", "", role=Role.TOOL), fr.Record("1", "", role="tool")], SCHEMA, values)
     assert values["role"].strings == ["tool"]
     for wanted in (Role.TOOL, "tool"):
-        assert compile_filter(col("role") == wanted, SCHEMA, values).passing(columns).tolist() == [True, True]
+        assert compile_filter(col("role") == wanted, SCHEMA, values).mask(columns).tolist() == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -285,9 +290,9 @@ def test_large_columns_are_looked_up_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     for wanted in (["3", "5"], ["0", None], ["9", "0"], [None], ["2"]):
         expected = [(None if code == ABSENT else str(code)) in wanted for code in codes.tolist()]
         form = compile_filter(col("session").isin(wanted), SCHEMA, values)
-        assert form.passing(columns).tolist() == expected
+        assert form.mask(columns).tolist() == expected
         form = compile_filter(col("session").not_in(wanted), SCHEMA, values)
-        assert form.passing(columns).tolist() == [not passes for passes in expected]
+        assert form.mask(columns).tolist() == [not passes for passes in expected]
 
 
 class Unhashable:

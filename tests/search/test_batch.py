@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.engine.plan.plan import make_plan, plan_of
-from fanrank.engine.plan.requests import Limits, Request, Requests
+from fanrank.engine.plan.requests import QuerySettings, Request, Requests
 from fanrank.engine.records.filters import col
 from fanrank.engine.search import lexical as searching
 from fanrank.engine.search.batch import Batch, as_queries, as_query, prepare
@@ -64,7 +64,7 @@ queries = st.one_of(
 
 def prepared(batch: list[Any], aged: bool = False) -> Batch:
     asked = as_queries(batch, "search")
-    return prepare(ENGINE.index.memory, asked, 4, ENGINE._windows, aged=aged)
+    return prepare(ENGINE.index.memory, asked, 4, ENGINE.monitor.windows, aged=aged)
 
 
 @settings(deadline=None, max_examples=150)
@@ -75,9 +75,9 @@ def test_a_query_is_decided_in_a_batch_as_alone_and_shared_with_its_equals(batch
     for row, own in enumerate(batch):
         (alone,) = prepared([own], aged).asked
         assert together.asked[row] == alone
-        query, k, corpus, limits = alone
+        query, k, corpus, settings = alone
         words = query.text, None if query.terms is None else tuple(query.terms), query.type
-        same = words, k, corpus, limits, (query.now, query.scope) if aged else None
+        same = words, k, corpus, settings, (query.now, query.scope) if aged else None
         assert together.source[row] == first.setdefault(same, row)
     held = [row for row in first.values() if together.queries[row].namespace in ENGINE.index.memory.snapshots]
     assert sorted(together.rows) == held
@@ -101,11 +101,11 @@ def test_an_answer_is_the_same_in_a_batch_as_alone(batch: list[Any]) -> None:
 @given(st.lists(queries, max_size=12))
 def test_words_of_a_batch_are_those_of_each(batch: list[Any]) -> None:
     asked = as_queries(batch, "search")
-    words = searching.analysed(ENGINE.index.memory, asked)
+    words = searching.analyse_queries(ENGINE.index.memory, asked)
     each = [searching.analyse(ENGINE.index.memory, query) for query in asked]
     assert [words.terms[a:b].tolist() for a, b in zip(words.offsets, words.offsets[1:], strict=False)] == each
     for first in range(len(batch) + 1):
-        part = words.part(first, len(batch))
+        part = words.slice(first, len(batch))
         assert part.terms.tolist() == [term for own in each[first:] for term in own]
         assert part.offsets.tolist() == np.cumsum([0, *map(len, each[first:])]).tolist()
 
@@ -135,7 +135,7 @@ def test_what_queries_share_is_compiled_once(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(searching, "compile_filter", counting)
     # Each has a time of its own, which decides nothing here.
     batch = [fr.Query("tea", filter={"session": f"s{n % 2}"}, now=float(n)) for n in range(20)]
-    assert len({id(one.limits) for one in prepared(batch).asked}) == 2
+    assert len({id(one.settings) for one in prepared(batch).asked}) == 2
     assert len(compiled) == 2
 
 
@@ -177,7 +177,7 @@ def test_a_plan_has_each_querys_terms_longest_list_first(asked: list[Any]) -> No
         ]
         assert plan.k[row] == min(own.k, snapshot.size)
         assert (plan.now[row], plan.rates[row]) == (own.now, own.rate)
-        assert plan.newest_first[row] == (own.limits.ranged or own.rate > 0)
+        assert plan.newest_first[row] == (own.settings.ranged or own.rate > 0)
     assert len(plan.offsets) == len(requests) + 1
     for part in plan.segments:
         for row, own in enumerate(requests):
@@ -189,16 +189,16 @@ def test_a_plan_has_each_querys_terms_longest_list_first(asked: list[Any]) -> No
 
 def test_limits_are_shared_by_value_or_by_identity_with_one_plan() -> None:
     snapshot = ENGINE.index.memory.snapshot("")
-    accepted = prepared([fr.Query(filter={"session": "s1"})]).asked[0].limits.filter
+    accepted = prepared([fr.Query(filter={"session": "s1"})]).asked[0].settings.filter
     requests = Requests.of([Request(0, [0], 2), Request(1, [1], 2, accepted), Request(2, [2], 2)])
-    assert requests.limits == (Limits(), Limits(accepted))
-    assert requests.limit.tolist() == [0, 1, 0]
+    assert requests.settings == (QuerySettings(), QuerySettings(accepted))
+    assert requests.setting.tolist() == [0, 1, 0]
     apart = Requests(
         requests.rows,
         requests.k,
         requests.terms,
         requests.offsets,
-        (Limits(), Limits(accepted), Limits()),
+        (QuerySettings(), QuerySettings(accepted), QuerySettings()),
         np.arange(3),
     )
     for ours, theirs in zip(plan_of(snapshot, requests).segments, plan_of(snapshot, apart).segments, strict=True):

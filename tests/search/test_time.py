@@ -1,4 +1,4 @@
-"""Decay, time ranges and windows: exactly what plain Python says, by every road, and without looking at what is old."""
+"""Decay, time ranges and windows: exactly what plain Python says, by every path, and without looking at what is old."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ documents = st.lists(st.tuples(texts, times, st.sampled_from(["s", None])), max_
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedQuery:
     query: fr.Query
     passes: Callable[[fr.Record], bool]
     newest: int | None
@@ -42,7 +42,7 @@ class Asked:
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> Asked:
+def questions(draw: st.DrawFn) -> TimedQuery:
     half_life = draw(st.sampled_from([None, None, 1.0, HOUR, DAY, 30 * DAY, 10 * YEAR]))
     windows = draw(st.sampled_from([None, None, 1, 2, "auto"]))
     filtered = draw(st.booleans())
@@ -58,11 +58,11 @@ def questions(draw: st.DrawFn) -> Asked:
         statistics=draw(st.sampled_from(["namespace", "filtered"])),
     )
     passes = (lambda record: record.session == "s") if filtered else (lambda record: True)
-    return Asked(query, passes, 3 if windows == "auto" else windows)
+    return TimedQuery(query, passes, 3 if windows == "auto" else windows)
 
 
 def filled(
-    documents: Sequence[tuple[str, float | None, str | None]], cuts: Sequence[int], dead: Sequence[int]
+    documents: Sequence[tuple[str, float | None, str | None]], cuts: Sequence[int], deleted: Sequence[int]
 ) -> tuple[fr.Engine, list[fr.Record]]:
     """An engine that was given the documents in these pieces and then lost some, and the records that remain."""
     records = [fr.Record(f"r{n}", text, time=time, session=s) for n, (text, time, s) in enumerate(documents)]
@@ -70,7 +70,7 @@ def filled(
     edges = sorted({0, len(records), *(min(cut, len(records)) for cut in cuts)})
     for start, end in itertools.pairwise(edges):
         engine.add(records[start:end])
-    gone = {f"r{number}" for number in dead if number < len(records)}
+    gone = {f"r{number}" for number in deleted if number < len(records)}
     engine.delete(sorted(gone))
     return engine, [record for record in records if record.id not in gone]
 
@@ -86,20 +86,20 @@ def filled(
 def test_every_road_is_the_plain_statement(
     documents: list[tuple[str, float | None, str | None]],
     cuts: list[int],
-    dead: list[int],
-    asked: list[Asked],
+    deleted: list[int],
+    asked: list[TimedQuery],
     in_order: bool,
 ) -> None:
     if in_order:
         documents.sort(key=lambda document: -math.inf if document[1] is None else document[1])
     with pytest.MonkeyPatch.context() as monkeypatch:
         history.shrink(monkeypatch)
-        engine, records = filled(documents, cuts, dead)
+        engine, records = filled(documents, cuts, deleted)
         held = [{record.id: record for record in records}] * len(asked)
         batch = [one.query for one in asked]
         expected = [one.expected(records, 4) for one in asked]
-        for road, hits in history.roads(engine, batch, 4):
-            assert history.rows(hits, held) == expected, road
+        for path, hits in history.paths(engine, batch, 4):
+            assert history.rows(hits, held) == expected, path
         assert [row for query in batch for row in engine.search([query], 4)] == expected
         engine.flush()
         assert list(engine.search(batch[::-1], 4)) == expected[::-1]
@@ -128,8 +128,8 @@ def test_half_lives_of_any_length() -> None:
     ]
     expected = [history.expected(records, query, 12) for query in batch]
     assert len({score for row in expected for _, score in row}) > 100
-    for road, hits in history.roads(engine, batch, 12):
-        assert list(hits) == expected, road
+    for path, hits in history.paths(engine, batch, 12):
+        assert list(hits) == expected, path
 
 
 def test_ranges_are_closed() -> None:
@@ -199,8 +199,8 @@ def test_ties_at_the_stop_go_to_the_older(monkeypatch: pytest.MonkeyPatch, half_
         for start in range(0, 40, 40 if together else 9):
             engine.add(records[start : start + (40 if together else 9)])
         asked = [fr.Query("a1", now=NOW, half_life=half_life, since=NOW - YEAR)]
-        for road, hits in history.roads(engine, asked, k):
-            assert [name for name, _ in hits[0]] == [f"r{n}" for n in range(k)], (road, together)
+        for path, hits in history.paths(engine, asked, k):
+            assert [name for name, _ in hits[0]] == [f"r{n}" for n in range(k)], (path, together)
 
 
 def test_a_late_arrival_is_found_behind_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_a_late_arrival_is_found_behind_older_ones(monkeypatch: pytest.MonkeyPat
     query = fr.Query("a1", now=NOW, half_life=DAY)
     expected = history.expected(records, query, 3)
     assert [name for name, _ in expected] == ["timeless", "new", "r59"]
-    for road, hits in history.roads(engine, [query], 3):
-        assert hits[0] == expected, road
+    for path, hits in history.paths(engine, [query], 3):
+        assert hits[0] == expected, path
 
 
 @pytest.mark.parametrize("method", ["robertson", "okapi"])
@@ -223,8 +223,8 @@ def test_signed_methods_refuse_to_decay(method: str) -> None:
     with pytest.raises(fr.errors.QueryError, match=f"method '{method}'"):
         engine.search([fr.Query("a1", now=NOW, half_life=DAY)])
     ranged = fr.Query("a1 c3", since=NOW - HOUR)
-    for road, hits in history.roads(engine, [ranged], 5):
-        assert hits[0] == history.expected(records, ranged, 5, method=method), road
+    for path, hits in history.paths(engine, [ranged], 5):
+        assert hits[0] == history.expected(records, ranged, 5, method=method), path
 
 
 def test_what_a_query_must_say() -> None:
@@ -265,7 +265,7 @@ def test_windows_are_the_newest_that_hold_records() -> None:
 
 
 def test_a_window_with_dead_records_alone_is_no_window() -> None:
-    """However the dead lie among the segments: here one of many, so that no merge leaves it out."""
+    """However the deleted lie among the segments: here one of many, so that no merge leaves it out."""
     records = [fr.Record(f"r{n}", "a1", time=WINDOW * 0.1 * n) for n in range(40)]
     engine = fr.Engine.from_records([*records, fr.Record("last", "a1", time=100 * WINDOW)], analyzer="minimal")
     engine.delete(["last"])
@@ -356,8 +356,8 @@ def test_statistics_of_the_filtered_records_alone() -> None:
             left, fr.Query(**own), 9, passes=lambda record: record.session == "s" and record.user == "u"
         )
         assert whole != expected[0]
-        for road, hits in history.roads(engine, batch, 9):
-            assert list(hits) == [expected[0], expected[0], whole], road
+        for path, hits in history.paths(engine, batch, 9):
+            assert list(hits) == [expected[0], expected[0], whole], path
         explained = engine.search(batch, 9)
         for name, score in expected[0]:
             assert explained.explain(0, name).score == score

@@ -317,7 +317,7 @@ def test_a_deadline_passes_while_the_launch_runs(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(fr.errors.DeadlineError, match="launch took longer"):
             await task
 
-    monkeypatch.setattr(calls, "left_until", left_until)
+    monkeypatch.setattr(calls, "seconds_until", left_until)
     with pytest.raises(fr.errors.DeadlineError, match="launch took longer"):
         engine.coalescer.search(["tea"], deadline=DEADLINE)
     gate.go.release()
@@ -566,7 +566,7 @@ def test_threads_end_and_the_engine_goes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_rows_may_be_written_to_and_ids_resolved_of_other_documents(engine: fr.Engine) -> None:
     whole = engine.search(["tea", "milk", "key"], 5)
-    part, other = whole.part(1, 2, 3, whole.queries[1:2]), whole.part(1, 3, 5, whole.queries[1:])
+    part, other = whole.slice(1, 2, 3, whole.queries[1:2]), whole.slice(1, 3, 5, whole.queries[1:])
     part.scores[:] = 0
     part.documents[:] = -1
     assert_same(other, engine.search(["milk", "key"], 5))

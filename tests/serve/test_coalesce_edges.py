@@ -303,7 +303,7 @@ def test_max_wait_leaves_a_deadline_time_for_its_launch(monkeypatch: pytest.Monk
         moments.append(moment)
         return 0.0
 
-    monkeypatch.setattr(coalesce, "left_until", left_until)
+    monkeypatch.setattr(coalesce, "seconds_until", left_until)
     assert_same(engine.coalescer.search(["tea"], deadline=2 * PATIENCE), expected)
     assert moments == [clock.now + PATIENCE]  # the launch waits for others for half of the deadline
 

@@ -18,7 +18,7 @@ from fanrank.engine.backends import choose as backend
 from fanrank.engine.serve import stream as pipeline
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
-ROADS = ("numpy", "numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in backend.DEVICES))
+PATHS = ("numpy", "numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in backend.DEVICES))
 
 
 def needs(name: str) -> None:
@@ -63,7 +63,7 @@ def no_thread_is_left() -> Iterator[None]:
     assert not stream_threads()
 
 
-@pytest.mark.parametrize("name", ROADS)
+@pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_gives_what_a_loop_gives(name: str, seed: int) -> None:
     engine = engine_of(name, seed)
@@ -78,9 +78,9 @@ def test_a_stream_gives_what_a_loop_gives(name: str, seed: int) -> None:
     assert wanted[1].counts.shape == (len(batches[1]),)
 
 
-@pytest.mark.parametrize("name", ROADS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_few_plain_queries_at_a_time(name: str) -> None:
-    """The road of fan-outs, whose buffers are used again, with more of them on their way than there are buffers."""
+    """The path of fan-outs, whose buffers are used again, with more of them on their way than there are buffers."""
     engine = engine_of(name, 5)
     rng = random.Random(5)
     batches = [[" ".join(rng.choices(WORDS, k=3)) for _ in range(4)] for _ in range(12)]
@@ -131,7 +131,7 @@ def test_order_back_pressure_errors_and_ends(
     count: int, ahead: int, workers: int, failing: dict[int, str], taken: int
 ) -> None:
     steps = Steps(failing)
-    answers = pipeline.in_order(steps.source(count), steps.begin, ahead=ahead, workers=workers)
+    answers = pipeline.run_in_order(steps.source(count), steps.begin, ahead=ahead, workers=workers)
     first = min((item for item in failing if item < count), default=None)
     assert steps.read == 0
     for wanted in range(taken):
@@ -171,7 +171,7 @@ def test_each_batch_sees_what_was_written_before_it_was_read() -> None:
         assert_same(hits, wanted[number])
 
 
-@pytest.mark.parametrize("name", ROADS)
+@pytest.mark.parametrize("name", PATHS)
 def test_beside_a_writer_every_batch_is_of_one_state(name: str) -> None:
     needs(name)
     engine = fr.Engine(analyzer="minimal", backend=name)

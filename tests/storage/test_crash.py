@@ -17,7 +17,7 @@ from fanrank.engine import engine as engines
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage.index_arrays import SavedIndex
-from fanrank.engine.storage.record_store import Run
+from fanrank.engine.storage.record_store import ChangeRun
 
 pytest.importorskip("resource")
 crash = pytest.importorskip("crash")
@@ -108,7 +108,7 @@ def test_a_reader_that_a_write_overtakes_counts_nothing_twice(tmp_path: Path, mo
             assert store is not None
             changes_after = store.changes_after
 
-            def overtaken(sequence: int) -> Iterator[Run]:
+            def overtaken(sequence: int) -> Iterator[ChangeRun]:
                 monkeypatch.undo()
                 writer.add([fr.Record("b", "tea")])
                 return changes_after(sequence)

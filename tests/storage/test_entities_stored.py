@@ -1,4 +1,4 @@
-"""What records say of entities lives and dies with them: equal to the plain list of live records by every road."""
+"""What records say of entities lives and dies with them: equal to the plain list of live records by every path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Schema
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
 from fanrank.engine.index.snapshot import Place
-from fanrank.engine.records.entities import Relation, said, terms_of
+from fanrank.engine.records.entities import Relation, parse_term, terms_of
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
@@ -30,7 +30,7 @@ from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, encode
 from fanrank.engine.storage.sqlite import PLAIN_VERSION, VERSION
 from fanrank.engine.text.analyzers import get_analyzer
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 NAMES = [f"r{number}" for number in range(8)]
 NAMESPACES = ["", "n"]
@@ -124,7 +124,7 @@ def test_counts_are_those_of_the_live_records(script: list[tuple[str, Any]]) -> 
 def built(records: list[Record], terms: Vocabulary) -> Segment:
     schema = Schema.of(None)
     values = {name: Vocabulary() for name in schema.categories}
-    encoder = Encoder(get_analyzer("minimal"), Vocabulary(["a", "b"]))
+    encoder = TermIndexer(get_analyzer("minimal"), Vocabulary(["a", "b"]))
     return build_segment(records, encoder, ("text",), schema, values, None, Vocabulary(["x"]), terms)
 
 
@@ -134,7 +134,7 @@ def said_by(segment: Segment, terms: Vocabulary) -> list[set[Any]]:
     found: list[set[Any]] = [set() for _ in range(segment.size)]
     for place, term in enumerate(inner.terms.tolist()):
         for document in inner.documents[slice(*inner.offsets[place : place + 2].tolist())].tolist():
-            found[document].add(said(terms.strings[term]))
+            found[document].add(parse_term(terms.strings[term]))
     return found
 
 
@@ -154,7 +154,7 @@ def test_a_segment_and_its_terms() -> None:
     assert said_by(whole, terms) == [plain_statements(record) for record in FOUR]
     assert whole.entities is not None
     assert whole.entities.terms.dtype == whole.entities.documents.dtype == np.int32
-    assert whole.entities.kind_frequencies.tolist() == [[1]]
+    assert whole.entities.class_frequencies.tolist() == [[1]]
     assert whole.entities.ids is whole.ids
     # The words have no part in it, and it has none in them.
     assert whole.terms.tolist() == built([Record(r.id, r.text) for r in FOUR], Vocabulary()).terms.tolist()

@@ -100,7 +100,7 @@ def test_round_trip(saved: Path, verify: bool) -> None:
         assert held.statistics == loaded.statistics
         assert held.tombstones.keys() == loaded.tombstones.keys()
         for number in held.tombstones:
-            np.testing.assert_array_equal(held.tombstones[number].dead, loaded.tombstones[number].dead)
+            np.testing.assert_array_equal(held.tombstones[number].deleted, loaded.tombstones[number].deleted)
         for one, other in zip(held.segments, loaded.segments, strict=True):
             for kind in ("categories", "numbers"):
                 mine, theirs = getattr(one.columns, kind), getattr(other.columns, kind)
@@ -109,7 +109,15 @@ def test_round_trip(saved: Path, verify: bool) -> None:
                     np.testing.assert_array_equal(mine[column], theirs[column])
             assert one.ids.strings.tolist() == other.ids.strings.tolist()
             assert [other.ids.find(i) for i in one.ids.strings.tolist()] == list(range(one.size))
-            for array in ("terms", "offsets", "documents", "kinds", "kind_frequencies", "kind_lengths", "lengths"):
+            for array in (
+                "terms",
+                "offsets",
+                "documents",
+                "impact_classes",
+                "class_frequencies",
+                "class_lengths",
+                "lengths",
+            ):
                 np.testing.assert_array_equal(getattr(one, array), getattr(other, array))
                 assert getattr(one, array).dtype == getattr(other, array).dtype
     assert str(after.explain("error 4711", "a")) == str(before.explain("error 4711", "a"))

@@ -95,7 +95,7 @@ def check_counts(engine: fr.Engine, kept: Kept) -> None:
 
 
 def check_answers(engine: fr.Engine, kept: Kept, batch: list[fr.Query], method: str, k: int = 4) -> None:
-    """By every road, against the oracle and against an engine built at once from what remains."""
+    """By every path, against the oracle and against an engine built at once from what remains."""
     held = [kept.get(query.namespace, {}) for query in batch]
     expected = [
         history.expected(
@@ -107,8 +107,8 @@ def check_answers(engine: fr.Engine, kept: Kept, batch: list[fr.Query], method: 
         )
         for query, own in zip(batch, held, strict=True)
     ]
-    for road, hits in history.roads(engine, batch, k):
-        assert history.rows(hits, held) == expected, road
+    for path, hits in history.paths(engine, batch, k):
+        assert history.rows(hits, held) == expected, path
     at_once = fr.Engine.from_records(
         [record for own in kept.values() for record in own.values()], analyzer="minimal", method=method
     )

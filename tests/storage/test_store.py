@@ -600,7 +600,7 @@ def test_kill_9(tmp_path: Path, point: str, kept: int) -> None:
     assert (done.returncode, done.stdout) == (-9, "0\n1\n2\n"), done.stderr
     assert (tmp_path / f"{RECORDS}-wal").stat().st_size
     assert (tmp_path / "lock").read_text().strip().isdigit()
-    # A reader first: it finds the log as the dead writer left it.
+    # A reader first: it finds the log as the deleted writer left it.
     with RecordStore.open(tmp_path, read_only=True) as reader:
         assert listed(replayed(reader)) == expected(kept)
     with RecordStore.open(tmp_path) as again:

@@ -1,4 +1,4 @@
-"""Vectors and learned weights with the records: the same bits by every road, and nothing half-done."""
+"""Vectors and learned weights with the records: the same bits by every path, and nothing half-done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import borders, history
 from support.vector_cases import D, Kept, Letters, bits, check, own, weights
 
 import fanrank as fr
-from fanrank.engine.encoders.embed import embedded
+from fanrank.engine.encoders.embed import add_embeddings
 from fanrank.engine.errors import EncoderError, ModelMismatchError
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
@@ -146,7 +146,9 @@ def test_what_dies_and_what_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     engine.flush()
     check(engine, kept)
     snapshot = engine.index.memory.snapshots[""]
-    deleted = [snapshot.tombstones[n].dead if n in snapshot.tombstones else None for n in range(len(snapshot.segments))]
+    deleted = [
+        snapshot.tombstones[n].deleted if n in snapshot.tombstones else None for n in range(len(snapshot.segments))
+    ]
     whole = merge_segments(snapshot.segments, deleted)
     assert whole.vectors is None
     assert whole.learned is None
@@ -155,11 +157,11 @@ def test_what_dies_and_what_merges(monkeypatch: pytest.MonkeyPatch) -> None:
 def built(records: Sequence[Record]) -> Segment:
     from fanrank.engine.index.columns import Schema
     from fanrank.engine.text.analyzers import get_analyzer
-    from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+    from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
     schema = Schema.of(None)
     values = {name: Vocabulary() for name in schema.categories}
-    encoder = Encoder(get_analyzer("minimal"), Vocabulary(["a", "b"]))
+    encoder = TermIndexer(get_analyzer("minimal"), Vocabulary(["a", "b"]))
     return build_segment(records, encoder, ("text",), schema, values, weight_terms=Vocabulary(["x", "y"]))
 
 
@@ -193,25 +195,25 @@ def test_a_segments_documents_are_chosen_with_all_they_have() -> None:
     assert built(records[1:2]).nested("learned").size == 1
 
 
-def given_by(road: str, records: Sequence[Record], engine: fr.Engine) -> None:
+def given_by(path: str, records: Sequence[Record], engine: fr.Engine) -> None:
     """Give these records, each with one row, to the engine."""
     bare = [dataclasses.replace(record, embedding=None) for record in records]
     given_vectors: Any = None
-    if road == "array":
+    if path == "array":
         given_vectors = np.array([record.embedding[0] for record in records])
-    elif road == "mapping":
+    elif path == "mapping":
         given_vectors = {record.id: record.embedding[0] for record in reversed(records)}
     engine.add(iter(bare if given_vectors is not None else records), vectors=given_vectors)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
-@pytest.mark.parametrize("road", ["own", "array", "mapping"])
-def test_vectors_come_by_three_roads(road: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["own", "array", "mapping"])
+def test_vectors_come_by_three_roads(path: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, {"embed.CHUNK": chunk}, BUILD_CHUNK=4)
     rng = np.random.default_rng(3)
     records = [Record(f"r{n}", "a", "n" if n % 3 else "", embedding=rng.normal(size=D)) for n in range(11)]
     engine = fr.Engine(encoder=own())
-    given_by(road, records, engine)
+    given_by(path, records, engine)
     assert bits(engine) == {(r.namespace, r.id): unit_rows(r.embedding).tobytes() for r in records}
 
 
@@ -268,7 +270,7 @@ def test_a_large_add_is_read_and_encoded_as_it_goes(monkeypatch: pytest.MonkeyPa
     engine = fr.Engine(encoder=encoder)
     assert engine.add(source()) == 100
     assert max(map(len, encoder.asked)) == 8
-    waiting = embedded(source(), engine.pin, encoder)
+    waiting = add_embeddings(source(), engine.pin, encoder)
     encoder.asked.clear()
     read = 0
     next(waiting)
@@ -425,10 +427,10 @@ def test_a_name_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
 PINNED = {"name": "letters", "version": "1", "dimension": D}
 
 
-@pytest.mark.parametrize("road", ["directory", "saved"])
-def test_the_pin_is_kept_and_another_model_refused(road: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["directory", "saved"])
+def test_the_pin_is_kept_and_another_model_refused(path: str, tmp_path: Path) -> None:
     def opened(**options: Any) -> fr.Engine:
-        if road == "directory":
+        if path == "directory":
             return fr.Engine.open(tmp_path / "memory", **options)
         return fr.Engine.load(tmp_path / "saved", **options)
 

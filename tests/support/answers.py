@@ -101,7 +101,7 @@ def order(numbers: list[int]) -> list[int]:
 def answer(hits: fr.Hits, dense: bool = True) -> list[list[tuple[int, int]]]:
     """The hits as the oracle's (document, quanta) pairs, after checking shapes, dtypes, padding and ids.
 
-    Documents are numbered in the order of the records, without gaps where the engine holds no dead ones (`dense`).
+    Documents are numbered in the order of the records, without gaps where the engine holds no deleted ones (`dense`).
     """
     b, k = hits.scores.shape
     assert hits.scores.dtype == np.float64
@@ -125,7 +125,7 @@ def answer(hits: fr.Hits, dense: bool = True) -> list[list[tuple[int, int]]]:
 
 
 def remembered(seed: int, count: int) -> tuple[fr.Engine, list[fr.Query]]:
-    """An engine whose records have times, sessions and dead neighbours, and queries of every kind in one batch."""
+    """An engine whose records have times, sessions and deleted neighbours, and queries of every kind in one batch."""
     rng = random.Random(seed)
     day = 86_400.0
     moments = sorted(rng.choice([rng.uniform(0, 60 * day), 30 * day]) for _ in range(count))

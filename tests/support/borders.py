@@ -105,7 +105,7 @@ BORDERS: dict[str, Border] = {
     "TERMS": Border("kernels.fanout", "Padded numbers of terms of a fan-out."),
     "WIDTHS": Border("kernels.fanout", "Padded numbers of hits of a fan-out."),
     "DEDUPLICATED": Border("kernels.tensors", "A batch of more terms is deduplicated."),
-    "MAX_KINDS": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),
+    "MAX_CLASSES": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),
     "MAX_GRID": Border("kernels.cuda.verbs", "Blocks of one launch; more take several."),
     "BASELINE_MATRIX_BYTES": Border(
         "kernels.cuda.verbs", "Score matrix of the baseline; a larger one is made in parts."

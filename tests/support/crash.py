@@ -38,7 +38,7 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine.engine import INDEX
-from fanrank.engine.records.entities import Relation, Said, said
+from fanrank.engine.records.entities import Relation, Said, parse_term
 from fanrank.engine.storage import failpoints, sqlite
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage import record_store as store
@@ -238,7 +238,7 @@ def statements(engine: fr.Engine) -> dict[str, dict[Said, int]]:
     found = {}
     for name, snapshot in engine.index.memory.snapshots.items():
         counts = snapshot.entities.document_frequencies(np.arange(len(terms), dtype=np.int32)).tolist()
-        found[name] = {said(term): count for term, count in zip(terms, counts, strict=True) if count}
+        found[name] = {parse_term(term): count for term, count in zip(terms, counts, strict=True) if count}
     return {name: own for name, own in found.items() if name in engine.namespaces}
 
 
@@ -417,7 +417,7 @@ class Round:
         return child, ours
 
     def listen(self, pipe: int, until: Callable[[list[str]], bool] | None = None) -> None:
-        """Take in what the child says, until it is dead or has said enough."""
+        """Take in what the child says, until it is deleted or has said enough."""
         while until is None or not until(self.said):
             ready, _, _ = select.select([pipe], [], [], PATIENCE)
             if not ready:
@@ -692,7 +692,7 @@ def shared_round(r: Round, _: Sequence[str]) -> None:
         r.bury(child, pipe)
     r.tally.kills["by the clock: shared"] += 1
     r.look()
-    r.look(r.path)  # The directory itself: the dead writer's lock is gone.
+    r.look(r.path)  # The directory itself: the deleted writer's lock is gone.
 
 
 def group_round(r: Round, points: Sequence[str]) -> None:

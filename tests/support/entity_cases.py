@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fanrank as fr
-from fanrank.engine.records.entities import Relation, Said, said
+from fanrank.engine.records.entities import Relation, Said, parse_term
 from fanrank.engine.records.record import Record
 
 Held = dict[str, dict[Said, list[str]]]
@@ -87,7 +87,7 @@ def stated(engine: fr.Engine) -> Held:
         nested = snapshot.entities
         assert nested is snapshot.entities
         assert (nested.firsts, nested.numbers, nested.size) == (snapshot.firsts, snapshot.numbers, snapshot.size)
-        lists: dict[Said, list[str]] = {said(term): [] for term in terms}
+        lists: dict[Said, list[str]] = {parse_term(term): [] for term in terms}
         for number, (part, inner) in enumerate(zip(snapshot.segments, nested.segments, strict=True)):
             assert inner is part.nested("entities")
             assert inner.ids is part.ids
@@ -103,9 +103,9 @@ def stated(engine: fr.Engine) -> Held:
                 documents = inner.documents[slice(*inner.offsets[place : place + 2].tolist())].tolist()
                 assert documents == sorted(set(documents))
                 assert documents
-                lists[said(terms[term])] += [theirs[d] for d in documents if alive is None or alive[d]]
+                lists[parse_term(terms[term])] += [theirs[d] for d in documents if alive is None or alive[d]]
         counts = nested.document_frequencies(np.arange(len(terms), dtype=np.int32)).tolist()
-        assert counts == [len(lists[said(term)]) for term in terms]
+        assert counts == [len(lists[parse_term(term)]) for term in terms]
         every = nested.all_document_frequencies().tolist()
         assert every == counts[: len(every)]
         assert not any(counts[len(every) :])

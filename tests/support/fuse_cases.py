@@ -33,7 +33,7 @@ class Document:
 
 
 @dataclass
-class Asked:
+class FusionQuery:
     """One query and its candidates, by number."""
 
     documents: list[Document] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Asked:
     type: str | None = None
 
 
-def batch_of(batch: list[Asked], names: list[str]) -> Candidates:
+def batch_of(batch: list[FusionQuery], names: list[str]) -> Candidates:
     offsets = np.concatenate([[0], np.cumsum([len(asked.documents) for asked in batch])]).astype(np.int64)
     documents = [document for asked in batch for document in asked.documents]
     channels = {}
@@ -67,7 +67,8 @@ def batch_of(batch: list[Asked], names: list[str]) -> Candidates:
 def scores_of(*rows: list[float], name: str = "bm25") -> Candidates:
     """Queries whose one channel lists every candidate with these scores."""
     batch = [
-        Asked([Document(number, {name: Evidence(score)}) for number, score in enumerate(scores)]) for scores in rows
+        FusionQuery([Document(number, {name: Evidence(score)}) for number, score in enumerate(scores)])
+        for scores in rows
     ]
     return batch_of(batch, [name])
 
@@ -79,7 +80,7 @@ COSINES = st.one_of(st.sampled_from([-0.25, 0.0, 0.5, 1.0]), st.floats(-1.0, 1.0
 
 
 @st.composite
-def batches(draw: st.DrawFn, *, signed: bool = True) -> list[Asked]:
+def batches(draw: st.DrawFn, *, signed: bool = True) -> list[FusionQuery]:
     """Ragged batches of bm25, dense and a channel that may list nothing; with `signed` cosines below 0 among them."""
     cosines = COSINES if signed else COSINES.map(abs)
     empty = draw(st.booleans())
@@ -96,11 +97,11 @@ def batches(draw: st.DrawFn, *, signed: bool = True) -> list[Asked]:
             time = draw(st.one_of(st.just(math.nan), st.floats(NOW - 4e7, NOW + 1e6), st.sampled_from([NOW, 0.0])))
             importance = draw(st.one_of(st.just(math.nan), st.floats(0.0, 1.0)))
             documents.append(Document(number, evidence, time, importance))
-        batch.append(Asked(documents, type=draw(st.sampled_from(TYPES))))
+        batch.append(FusionQuery(documents, type=draw(st.sampled_from(TYPES))))
     return batch
 
 
-def large(seed: int) -> list[Asked]:
+def large(seed: int) -> list[FusionQuery]:
     """A batch of 30 queries with 0 to 300 candidates."""
     source = random.Random(seed)
     batch = []
@@ -114,5 +115,5 @@ def large(seed: int) -> list[Asked]:
                 "other": Evidence(0.5, True, source.random() < 0.1),
             }
             documents.append(Document(number, evidence, NOW - source.uniform(-1e5, 1e7), source.random()))
-        batch.append(Asked(documents, type=source.choice(TYPES)))
+        batch.append(FusionQuery(documents, type=source.choice(TYPES)))
     return batch

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from support.fuse_cases import DAY, Asked
+from support.fuse_cases import DAY, FusionQuery
 
 NAMES = ["bm25", "dense", "other"]
 Shares = list[dict[str, float]]  # of each candidate: part -> share, in order
 
 
-def ranks(asked: Asked, name: str) -> dict[int, int]:
+def ranks(asked: FusionQuery, name: str) -> dict[int, int]:
     """document -> rank from 1, of those listed."""
     listed = [document for document in asked.documents if document.evidence[name].listed]
     listed.sort(key=lambda document: (-document.evidence[name].score, document.number))
@@ -19,7 +19,7 @@ def ranks(asked: Asked, name: str) -> dict[int, int]:
 
 
 def rrf(
-    asked: Asked,
+    asked: FusionQuery,
     k: float = 60.0,
     base: int = 1,
     weights: dict[str, float] | None = None,
@@ -38,7 +38,9 @@ def rrf(
     return found
 
 
-def score_rrf(asked: Asked, weights: dict[str, float] | None = None, scales: dict[str, str] | None = None) -> Shares:
+def score_rrf(
+    asked: FusionQuery, weights: dict[str, float] | None = None, scales: dict[str, str] | None = None
+) -> Shares:
     chosen = {"bm25": "max", "dense": "clamp", "other": "max"} | (scales or {})
 
     def worth(name: str, score: float) -> float:
@@ -56,7 +58,7 @@ def score_rrf(asked: Asked, weights: dict[str, float] | None = None, scales: dic
     return rrf(asked, weights=weights, worth=worth)
 
 
-def standardized(asked: Asked, name: str) -> list[float]:
+def standardized(asked: FusionQuery, name: str) -> list[float]:
     scores = [document.evidence[name].score for document in asked.documents if document.evidence[name].scored]
     if not scores:
         return [0.0] * len(asked.documents)
@@ -73,7 +75,7 @@ def standardized(asked: Asked, name: str) -> list[float]:
     return [next(own) if document.evidence[name].scored else min(z) for document in asked.documents]
 
 
-def stretched(asked: Asked, name: str) -> list[float]:
+def stretched(asked: FusionQuery, name: str) -> list[float]:
     scores = [document.evidence[name].score for document in asked.documents if document.evidence[name].scored]
     if not scores or max(scores) == min(scores):
         return [0.0] * len(asked.documents)
@@ -83,12 +85,12 @@ def stretched(asked: Asked, name: str) -> list[float]:
     ]
 
 
-def zscore(asked: Asked, alpha: float) -> Shares:
+def zscore(asked: FusionQuery, alpha: float) -> Shares:
     both = zip(standardized(asked, "bm25"), standardized(asked, "dense"), strict=True)
     return [{"bm25": alpha * first, "dense": (1.0 - alpha) * second} for first, second in both]
 
 
-def minmax(asked: Asked, weight: float, normalize_dense: bool) -> Shares:
+def minmax(asked: FusionQuery, weight: float, normalize_dense: bool) -> Shares:
     dense = (
         stretched(asked, "dense")
         if normalize_dense
@@ -101,7 +103,7 @@ def minmax(asked: Asked, weight: float, normalize_dense: bool) -> Shares:
     return [{"bm25": weight * first, "dense": (1.0 - weight) * second} for first, second in both]
 
 
-def agent_rrf(asked: Asked, alpha: float, beta: float, taus: dict[str, float], types: list[str] | None) -> Shares:
+def agent_rrf(asked: FusionQuery, alpha: float, beta: float, taus: dict[str, float], types: list[str] | None) -> Shares:
     found = rrf(asked)
     on = alpha > 0.0 and (asked.type is None or types is None or asked.type in types)
     tau = 30.0 if asked.type is None else taus.get(asked.type, 30.0)
@@ -113,7 +115,7 @@ def agent_rrf(asked: Asked, alpha: float, beta: float, taus: dict[str, float], t
     return found
 
 
-def decay(asked: Asked, name: str, rate: float, whole_hours: bool) -> Shares:
+def decay(asked: FusionQuery, name: str, rate: float, whole_hours: bool) -> Shares:
     found: Shares = []
     for document in asked.documents:
         own = document.evidence[name]

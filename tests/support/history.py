@@ -141,7 +141,7 @@ def rows(hits: fr.Hits, kept: Sequence[Mapping[str, fr.Record]]) -> list[Answer]
     return list(hits)
 
 
-def roads(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tuple[str, fr.Hits]]:
+def paths(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tuple[str, fr.Hits]]:
     """Every way of asking that must not change the answer."""
     served = engine.backend
     for name in backends():
@@ -159,7 +159,7 @@ def in_namespace(query: fr.Query, namespace: str) -> fr.Query:
 def statistics(engine: fr.Engine, namespace: str) -> tuple[int, int, dict[str, int]]:
     """(N, total length, document frequencies) as the engine counts them."""
     held = engine.index.memory.snapshot(namespace)
-    words = engine.index.memory.encoder.vocabulary.strings
+    words = engine.index.memory.indexer.vocabulary.strings
     counts = held.document_frequencies(np.arange(len(words), dtype=np.int32)).tolist()
     every = held.all_document_frequencies().tolist()
     assert every == counts[: len(every)]

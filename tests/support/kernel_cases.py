@@ -21,8 +21,18 @@ import torch
 
 from fanrank.engine.index.bm25 import BM25, INT32_MAX, SCALE, Statistics
 from fanrank.engine.index.decay import TABLE
-from fanrank.kernels.device import MAX_KINDS
-from fanrank.kernels.work import DOCUMENT_BITS, UNBOUNDED, Answer, Buffers, Formula, Postings, Verbs, Work, no_decay
+from fanrank.kernels.device import MAX_CLASSES
+from fanrank.kernels.work import (
+    DOCUMENT_BITS,
+    UNBOUNDED,
+    Buffers,
+    DevicePostings,
+    Formula,
+    KernelAnswer,
+    Verbs,
+    Work,
+    no_decay,
+)
 
 GUARD = 64
 """Poisoned elements behind each output, which must stay as they are."""
@@ -45,7 +55,7 @@ class SegmentCase:
     size: int
     documents: list[Array]  # of each local term: ascending, local
     quanta: list[Array]  # int64, beside `documents`
-    postings: Postings
+    postings: DevicePostings
     idf: torch.Tensor  # float64 [terms]
     saturated: Array  # float64 [postings] contributions but for the idf
     device_quanta: torch.Tensor  # what `derive` must give
@@ -117,8 +127,8 @@ def build(
     # A generator of its own, so that the rest of a launch does not depend on whether anything decays.
     decays = "none" if model.signed else decays
     decay = Decays(np.random.default_rng((seed, 1)), decays, times, half_lives, queries, segments)
-    road = (wide, long_quanta, restricted, no_units, borders, decay, device)
-    work, owners, matches, kept = _work(rng, model, segments, bits, queries, ks, max_weight, *road)
+    path = (wide, long_quanta, restricted, no_units, borders, decay, device)
+    work, owners, matches, kept = _work(rng, model, segments, bits, queries, ks, max_weight, *path)
     return Case(name or f"seed {seed}", model, formula, segments, work, owners, matches, kept)
 
 
@@ -277,7 +287,7 @@ def _segment(
     words = document.astype(np.uint32)
     if not stored:
         words |= tf[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
-    postings = Postings(
+    postings = DevicePostings(
         _tensor(words.view(np.int32), device),
         _tensor(tf.astype(np.int32), device) if stored else None,
         _tensor(offsets, device),
@@ -434,8 +444,8 @@ def _tensor(values: Array, device: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
 
-def of_kinds(case: Case, posting_bytes: int) -> Case:
-    """The case with 6 or 4 bytes a posting, whose contributions are made of kinds: neither signed nor long."""
+def of_classes(case: Case, posting_bytes: int) -> Case:
+    """The case with 6 or 4 bytes a posting, whose contributions are made of impact classes: neither signed nor long."""
     work = case.work
     assert not work.signed
     assert not work.long_quanta
@@ -449,13 +459,13 @@ def of_kinds(case: Case, posting_bytes: int) -> Case:
     # Without an address, so that what must not be read is not there.
     rows = np.zeros((3, len(case.segments)), dtype=np.int64)
     for number, segment in enumerate(case.segments):
-        distinct, kinds = np.unique(segment.saturated, return_inverse=True)
-        assert len(distinct) <= MAX_KINDS[posting_bytes]
+        distinct, impact_classes = np.unique(segment.saturated, return_inverse=True)
+        assert len(distinct) <= MAX_CLASSES[posting_bytes]
         words = np.concatenate(segment.documents).astype(np.uint32)
         if posting_bytes == 4:
-            words |= kinds.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+            words |= impact_classes.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         else:
-            rows[1, number] = address(kinds.astype(np.uint16).view(np.int16))
+            rows[1, number] = address(impact_classes.astype(np.uint16).view(np.int16))
         rows[0, number] = address(words.view(np.int32))
         rows[2, number] = address(distinct)
     # A list that does not exist has none.
@@ -497,8 +507,8 @@ class Guarded:
             assert bool((guard == self._poison).all()), f"wrote past the end of {size} x {whole.dtype}"
 
 
-def fresh(work: Work, device: str, poison: int = POISON) -> tuple[Buffers, Answer, Guarded]:
-    """Poisoned buffers and a poisoned answer; floors and counts as a launch begins."""
+def fresh(work: Work, device: str, poison: int = POISON) -> tuple[Buffers, KernelAnswer, Guarded]:
+    """Poisoned buffers and a poisoned answer; thresholds and counts as a launch begins."""
     guarded = Guarded(device, poison)
     cuts = _cut_entries(work)
     candidates = int(work.candidate_offset[-1])
@@ -513,14 +523,14 @@ def fresh(work: Work, device: str, poison: int = POISON) -> tuple[Buffers, Answe
     )
     reset(work, buffers)
     shape = (queries, work.width)
-    answer = Answer(
+    answer = KernelAnswer(
         guarded.take(shape, torch.int64), guarded.take(shape, torch.int64), guarded.take((queries,), torch.int32)
     )
     return buffers, answer, guarded
 
 
 def reset(work: Work, buffers: Buffers) -> None:
-    buffers.floors.fill_(UNBOUNDED if work.signed else 1)
+    buffers.thresholds.fill_(UNBOUNDED if work.signed else 1)
     buffers.counts.zero_()
 
 
@@ -541,7 +551,8 @@ def check_derive(verbs: Verbs, case: Case) -> None:
 
 
 def check_family(verbs: Verbs, case: Case) -> None:
-    """cut, score and select on poisoned buffers; then score and select on what that left, the floors at their best."""
+    """cut, score and select on poisoned buffers; then score and select on what that left, the thresholds at their
+    best."""
     work = case.work
     buffers, answer, guarded = fresh(work, str(work.query_k.device))
     verbs.cut(work, buffers)
@@ -554,7 +565,7 @@ def check_family(verbs: Verbs, case: Case) -> None:
     for query, matches in enumerate(case.matches):
         best = case.expected(query)
         if best and len(best) < len(matches):
-            buffers.floors[query] = best[-1][0]
+            buffers.thresholds[query] = best[-1][0]
     _run(verbs, work, buffers, answer)
     check_cuts(case, buffers)
     check_candidates(case, buffers)
@@ -592,11 +603,11 @@ def tiles_within(low: int, high: int) -> set[int]:
     return {document >> 5 for document in range(low, high)}
 
 
-def _run(verbs: Verbs, work: Work, buffers: Buffers, answer: Answer) -> None:
-    roads = [wide for wide, any_such in ((False, work.any_narrow), (True, work.any_wide)) if any_such]
-    for wide in roads:
+def _run(verbs: Verbs, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+    paths = [wide for wide, any_such in ((False, work.any_narrow), (True, work.any_wide)) if any_such]
+    for wide in paths:
         verbs.score(work, buffers, wide=wide)
-    for wide in roads:
+    for wide in paths:
         verbs.select(work, buffers, answer, wide=wide)
 
 
@@ -630,7 +641,7 @@ def candidates_of(work: Work, buffers: Buffers, query: int) -> Ranked:
 
 
 def check_candidates(case: Case, buffers: Buffers) -> None:
-    """Only true matches, none twice, at most min(k, tile size) a block, all of the k best; floors that are true."""
+    """Only true matches, none twice, at most min(k, tile size) a block, all of the k best; thresholds that are true."""
     work = case.work
     tile = 1 << work.tile_bits
     for query, matches in enumerate(case.matches):
@@ -651,15 +662,15 @@ def check_candidates(case: Case, buffers: Buffers) -> None:
         missing = set(best) - set(emitted)
         assert not missing, f"{what}: {sorted(missing)[:5]} not emitted"
         if best:
-            assert int(buffers.floors[query]) <= best[-1][0], f"{what}: the floor is above a selected score"
+            assert int(buffers.thresholds[query]) <= best[-1][0], f"{what}: the threshold is above a selected score"
 
 
-def check_answer(case: Case, answer: Answer) -> None:
+def check_answer(case: Case, answer: KernelAnswer) -> None:
     for query in range(len(case.matches)):
         _check_row(answer, query, case.expected(query), f"{case.name}: query {query}")
 
 
-def _check_row(answer: Answer, query: int, expected: Ranked, what: str) -> None:
+def _check_row(answer: KernelAnswer, query: int, expected: Ranked, what: str) -> None:
     width = answer.scores.shape[1]
     padding = width - len(expected)
     scores = [score for score, _ in expected] + [0] * padding

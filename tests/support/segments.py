@@ -7,7 +7,7 @@ from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Schema
 from fanrank.engine.index.segment import Segment
 from fanrank.engine.text.analyzers import get_analyzer
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 ANALYZER = get_analyzer("minimal")
 SCHEMA = Schema.of(None)
@@ -21,4 +21,4 @@ def build(texts: list[str], terms: tuple[str, ...] = ()) -> tuple[Segment, Vocab
 
 def of(records: list[fr.Record], vocabulary: Vocabulary, fields: tuple[str, ...] = ("text",)) -> Segment:
     values = {name: Vocabulary(["x", "y", "z"]) for name in SCHEMA.categories}
-    return build_segment(records, Encoder(ANALYZER, vocabulary), fields, SCHEMA, values)
+    return build_segment(records, TermIndexer(ANALYZER, vocabulary), fields, SCHEMA, values)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from support import borders
 
 from fanrank.engine.text import analyzers
-from fanrank.engine.text import dispatch as text_road
+from fanrank.engine.text import dispatch as dispatch
 from fanrank.engine.text.analyzers import MAX_LENGTH, Analyzer, get_analyzer, word_recipe
-from fanrank.engine.text.dispatch import Road, road_of
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.dispatch import TokenPath, choose_token_path
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 blocks = pytest.importorskip("fanrank.engine.text.blocks", reason="needs numba")
 
@@ -50,19 +50,19 @@ def every_call_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, LEAST_CHARACTERS=0, LOADING_CHARACTERS=0)
 
 
-def compiled(name: str, strings: tuple[str, ...] = ()) -> Encoder:
-    encoder = Encoder(get_analyzer(name), Vocabulary(strings))
-    assert encoder.road.name == "compiled"
+def compiled(name: str, strings: tuple[str, ...] = ()) -> TermIndexer:
+    encoder = TermIndexer(get_analyzer(name), Vocabulary(strings))
+    assert encoder.token_path.name == "compiled"
     return encoder
 
 
-def plain(name: str, strings: tuple[str, ...] = ()) -> Encoder:
-    encoder = Encoder(get_analyzer(name), Vocabulary(strings))
-    encoder.__dict__["road"] = Road("plain", "the test's choice")
+def plain(name: str, strings: tuple[str, ...] = ()) -> TermIndexer:
+    encoder = TermIndexer(get_analyzer(name), Vocabulary(strings))
+    encoder.__dict__["token_path"] = TokenPath("plain", "the test's choice")
     return encoder
 
 
-def hold_equal(one: Encoder, other: Encoder, texts: list[str], threads: int = 1) -> None:
+def hold_equal(one: TermIndexer, other: TermIndexer, texts: list[str], threads: int = 1) -> None:
     for found, wanted in zip(one.encode_documents(texts, threads), other.encode_documents(texts), strict=True):
         assert found.dtype == wanted.dtype == np.int32
         np.testing.assert_array_equal(found, wanted)
@@ -70,7 +70,7 @@ def hold_equal(one: Encoder, other: Encoder, texts: list[str], threads: int = 1)
     assert one.vocabulary.ids == other.vocabulary.ids
 
 
-def queries_hold_equal(one: Encoder, other: Encoder, texts: list[str]) -> None:
+def queries_hold_equal(one: TermIndexer, other: TermIndexer, texts: list[str]) -> None:
     rows = [other.encode_query(text) for text in texts]
     for encoder in (one, other):
         terms, offsets = encoder.encode_queries(texts)
@@ -99,7 +99,7 @@ def test_blocks_are_the_plain_road(
 def test_roads_take_turns_in_one_encoder(texts: list[str]) -> None:
     one, other = compiled("nltk"), plain("nltk")
     for number, text in enumerate(texts):
-        one.__dict__["road"] = Road("compiled" if number % 2 else "plain", "")
+        one.__dict__["token_path"] = TokenPath("compiled" if number % 2 else "plain", "")
         hold_equal(one, other, [text, *texts[:number]])
 
 
@@ -280,19 +280,19 @@ def test_real_texts(name: str, threads: int) -> None:
 def test_roads_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FANRANK_BACKEND", raising=False)
     for name in COMPILED:
-        assert road_of(get_analyzer(name)).name == "compiled"
+        assert choose_token_path(get_analyzer(name)).name == "compiled"
     mine = Analyzer("nltk", get_analyzer("nltk").tokenize, get_analyzer("nltk").normalize)
     assert word_recipe(mine) is None
     own = [Analyzer(name, str.split, str) for name in ("mine", "nltk-de", "minimal-german", "full+x", "full-numbers")]
     for analyzer in (mine, *own, *map(get_analyzer, ("lucene", "opsem", "nltk+compounds"))):
-        assert road_of(analyzer).name == "plain"
-        assert analyzer.name in road_of(analyzer).reason
+        assert choose_token_path(analyzer).name == "plain"
+        assert analyzer.name in choose_token_path(analyzer).reason
     monkeypatch.setenv("FANRANK_BACKEND", "numpy")
-    assert str(road_of(get_analyzer("nltk"))) == "plain (FANRANK_BACKEND is numpy)"
+    assert str(choose_token_path(get_analyzer("nltk"))) == "plain (FANRANK_BACKEND is numpy)"
     monkeypatch.setenv("FANRANK_BACKEND", "numba")
-    assert road_of(get_analyzer("nltk")).name == "compiled"
-    monkeypatch.setattr(text_road.importlib.util, "find_spec", lambda name: None)
-    assert "no numba" in road_of(get_analyzer("nltk")).reason
+    assert choose_token_path(get_analyzer("nltk")).name == "compiled"
+    monkeypatch.setattr(dispatch.importlib.util, "find_spec", lambda name: None)
+    assert "no numba" in choose_token_path(get_analyzer("nltk")).reason
 
 
 def test_small_calls_load_no_compiler() -> None:
@@ -300,7 +300,7 @@ def test_small_calls_load_no_compiler() -> None:
         "import sys; from fanrank.engine.text.vocabulary import Encoder, Vocabulary; "
         "from fanrank.engine.text.analyzers import get_analyzer; e = Encoder(get_analyzer('full'), Vocabulary()); "
         "e.encode_documents(['Running past the end'] * 100, threads=2); e.encode_queries(['an end'] * 20); "
-        "print(e.road.name, sorted({'numba', 'nltk'} & set(sys.modules)))"
+        "print(e.token_path.name, sorted({'numba', 'nltk'} & set(sys.modules)))"
     )
     environment = {key: value for key, value in os.environ.items() if key != "FANRANK_BACKEND"}
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src")

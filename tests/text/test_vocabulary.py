@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support import borders
 
 from fanrank.engine.text.analyzers import Analyzer, get_analyzer
-from fanrank.engine.text.vocabulary import Encoder, Vocabulary
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 
-def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> Encoder:
-    return Encoder(get_analyzer(analyzer), Vocabulary(strings))
+def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> TermIndexer:
+    return TermIndexer(get_analyzer(analyzer), Vocabulary(strings))
 
 
 def test_numbers_are_stable_and_dense() -> None:
@@ -114,7 +114,7 @@ def test_queries_leave_the_vocabulary_alone() -> None:
 
 def test_queries_of_a_batch_are_those_one_by_one() -> None:
     one = encoder("lucene")
-    assert one.road.name == "plain"
+    assert one.token_path.name == "plain"
     one.encode_documents(["running cats", "dogs"])
     texts = ["", "dogs run after dogs", "nothing known", "the cat"]
     terms, offsets = one.encode_queries(texts)
@@ -141,7 +141,7 @@ def test_a_failed_call_leaves_nothing_behind() -> None:
             raise RuntimeError(token)
         return token
 
-    one = Encoder(Analyzer("fragile", str.split, normalize), Vocabulary())
+    one = TermIndexer(Analyzer("fragile", str.split, normalize), Vocabulary())
     one.encode_documents(["ant"])
     with pytest.raises(RuntimeError):
         one.encode_documents(["bee", "cat boom"])
@@ -150,7 +150,7 @@ def test_a_failed_call_leaves_nothing_behind() -> None:
 
 
 def test_an_empty_term_is_none() -> None:
-    one = Encoder(Analyzer("own", str.split, lambda token: token.strip("-")), Vocabulary())
+    one = TermIndexer(Analyzer("own", str.split, lambda token: token.strip("-")), Vocabulary())
     terms, documents = one.encode_documents(["- ant --", "-", "bee-"])
     assert one.vocabulary.strings == ["ant", "bee"]
     assert (terms.tolist(), documents.tolist()) == ([0, 1], [0, 2])
@@ -159,10 +159,10 @@ def test_an_empty_term_is_none() -> None:
 
 @pytest.mark.parametrize("name", ["nltk-de", "minimal-german", "full+x", "stopword+compounds-de"])
 def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
-    one = Encoder(Analyzer(name, str.split, str.lower), Vocabulary())
+    one = TermIndexer(Analyzer(name, str.split, str.lower), Vocabulary())
     assert one.encode_documents(["Ant bee"])[0].tolist() == [0, 1]
     assert one.encode_queries(["bee Cat", "ANT"])[0].tolist() == [1, 0]
-    assert one.road.name == "plain"
+    assert one.token_path.name == "plain"
 
 
 def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
         "from fanrank.engine.text.analyzers import get_analyzer; "
         "dispatch.LEAST_CHARACTERS = dispatch.LOADING_CHARACTERS = 0; "
         "write, read = (Encoder(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
-        "print(write.road.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
-        "print(write.road); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.road)"
+        "print(write.token_path.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
+        "print(write.token_path); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.token_path)"
     )
     environment = {key: value for key, value in os.environ.items() if key != "FANRANK_BACKEND"}
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2] / "src")])
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    road = "plain (numba cannot be imported: numba is older than numpy)"
-    assert run.stdout.splitlines() == ["compiled [1, 0] ['bee', 'run']", road, "[0]", road]
+    path = "plain (numba cannot be imported: numba is older than numpy)"
+    assert run.stdout.splitlines() == ["compiled [1, 0] ['bee', 'run']", path, "[0]", path]
 
 
 def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

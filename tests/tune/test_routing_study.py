@@ -16,16 +16,16 @@ from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import load_locomo, paired_bootstrap
 from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.evaluate.presets import find_preset
-from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, asked_with, engine_of
+from fanrank.engine.evaluate.protocol import TAUS_A087, Evaluation, engine_of, prepare_dataset
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.query import Query
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.tune.study import (
     Measured,
-    captured,
+    captured_share,
     cascade_folds,
     cascade_sweep,
-    corrupted,
+    corrupt_texts,
     differences,
     learning_curve,
     noise_grid,
@@ -212,13 +212,13 @@ def test_routers_against_loops() -> None:
 )
 def test_captured_shares_of_the_source(value: float, static: float, oracle: float, printed: int) -> None:
     """SPEC A098; the paper cut 166.7 to 166."""
-    found = captured(value, static, oracle)
+    found = captured_share(value, static, oracle)
     assert found is not None
     assert round(found) == printed
-    soft = captured(0.274, 0.254, 0.266)
+    soft = captured_share(0.274, 0.254, 0.266)
     assert soft is not None
     assert int(soft) == 166
-    assert captured(0.5, 0.4, 0.4) is None
+    assert captured_share(0.5, 0.4, 0.4) is None
 
 
 def test_clean_questions_are_routed_as_without_noise() -> None:
@@ -229,7 +229,7 @@ def test_clean_questions_are_routed_as_without_noise() -> None:
     assert rows[0] == {"noise": 0.0, "accuracy": plain["accuracy"], "value": plain["value"]}
     assert rows[0]["accuracy"] > rows[1]["accuracy"] > rows[2]["accuracy"]
     # Nothing is left to read of the last: one type, of all questions of a fold, or what is much like it.
-    noisy = corrupted(measured.texts, 0.3)
+    noisy = corrupt_texts(measured.texts, 0.3)
     got = []
     for train, test in splits(200):
         routes, other = winners(measured, train.tolist())
@@ -240,7 +240,7 @@ def test_clean_questions_are_routed_as_without_noise() -> None:
 
 def test_slips_hit_the_share_that_is_asked_for() -> None:
     text = "#" * 20_000
-    (found,) = corrupted([text], 0.2)
+    (found,) = corrupt_texts([text], 0.2)
     letters = sum(character.isalpha() for character in found)
     # Half of the hits write a letter and half lose a character; a swap of two alike does not show, and spares one.
     hits = 20_000 * 0.2 / (1 + 0.2 / 4)
@@ -248,17 +248,17 @@ def test_slips_hit_the_share_that_is_asked_for() -> None:
     assert abs(letters - hits / 2) < 5 * spread
     assert abs(found.count("#") - (20_000 - hits / 2)) < 5 * spread
     assert set(found) <= set("#abcdefghijklmnopqrstuvwxyz")
-    swapped = corrupted(["0123456789" * 500], 0.2)[0]
+    swapped = corrupt_texts(["0123456789" * 500], 0.2)[0]
     assert any(pair in swapped for pair in ("10", "21", "32"))
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(max_size=30), max_size=5), st.floats(0, 1), st.integers(0, 9))
 def test_slips_are_a_texts_own(texts: list[str], share: float, seed: int) -> None:
-    found = corrupted(texts, share, seed)
-    assert found == corrupted(texts, share, seed)
-    assert corrupted(texts, 0.0, seed) == texts
-    assert [*found[:1]] == corrupted(texts[:1], share, seed)
+    found = corrupt_texts(texts, share, seed)
+    assert found == corrupt_texts(texts, share, seed)
+    assert corrupt_texts(texts, 0.0, seed) == texts
+    assert [*found[:1]] == corrupt_texts(texts[:1], share, seed)
     for text, noisy in zip(texts, found, strict=True):
         assert len(noisy) <= 2 * len(text)
     assert all(not noisy for text, noisy in zip(texts, found, strict=True) if not text)
@@ -267,7 +267,7 @@ def test_slips_are_a_texts_own(texts: list[str], share: float, seed: int) -> Non
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan, True, "a"])
 def test_a_share_is_a_share(share: Any) -> None:
     with pytest.raises(ParameterError, match="share of corrupted characters"):
-        corrupted(["a"], share)
+        corrupt_texts(["a"], share)
 
 
 def test_the_learning_curve_against_loops() -> None:
@@ -380,7 +380,7 @@ def test_skip_shares_of_the_source(data: Path, passages: bool) -> None:
     if not file.exists():
         pytest.skip(f"no locomo/locomo10.json in {data}; set FANRANK_DATA to the folder that holds it")
     preset = find_preset("agentir", "locomo")
-    dataset = asked_with(load_locomo(file, passages=passages, **preset.reading), Cascade(), "none")
+    dataset = prepare_dataset(load_locomo(file, passages=passages, **preset.reading), Cascade(), "none")
     engine = engine_of(dataset, preset, encoder=Letters())
     found = []
     for tau in TAUS_A087:

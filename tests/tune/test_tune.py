@@ -30,7 +30,7 @@ from fanrank.engine.tune import measure
 from fanrank.engine.tune.command import render_tuned
 from fanrank.engine.tune.drift import KEPT, check, fisher, kolmogorov_smirnov, reference_of, two_means
 from fanrank.engine.tune.front import Point, beats, cheapest, pareto, plot
-from fanrank.engine.tune.measure import Labelled, Questions, Run, encoding_afresh, labelled_questions
+from fanrank.engine.tune.measure import Labelled, PolicyRun, Questions, encode_afresh, labelled_questions
 from fanrank.engine.tune.thresholds import (
     ALWAYS,
     HUNDREDTHS,
@@ -38,7 +38,7 @@ from fanrank.engine.tune.thresholds import (
     MARGIN,
     best,
     best_by_type,
-    cross_validated,
+    cross_validate,
     folds_of,
     smallest_tau,
     sweep,
@@ -170,7 +170,7 @@ def test_cross_validation_never_sees_what_it_tests(questions: Any, folds: int, s
 
         return thresholds_of
 
-    found, values = cross_validated(sure, lexical, escalated, number, fit)
+    found, values = cross_validate(sure, lexical, escalated, number, fit)
     if len(questions) == 1:
         assert found == []
         assert values.tolist() == escalated.tolist()
@@ -333,7 +333,7 @@ def test_questions_are_asked_timed_and_judged() -> None:
     assert run.milliseconds > 0
     assert run.decisions is None
     assert run.skip is None
-    assert questions.part([1]).answer(STRATEGIES["bm25"]).values.tolist() == [run.values[1]]
+    assert questions.select([1]).answer(STRATEGIES["bm25"]).values.tolist() == [run.values[1]]
     calls: list[tuple[str, tuple[str, ...]]] = []
 
     def judge(query: fr.Query, ids: list[str]) -> float:
@@ -365,7 +365,7 @@ def test_a_cache_does_not_falsify_times(tmp_path: Path) -> None:
             assert encoder.asked == 2 * (run + 1)
         assert engine.encoder is cached
         # What another thread took meanwhile goes on to work: records by the cache, queries by the model.
-        with encoding_afresh(engine):
+        with encode_afresh(engine):
             taken = engine.encoder
         assert taken is not None
         asked, known = encoder.asked, cached.hits
@@ -746,7 +746,7 @@ def test_a_reference_is_a_sample() -> None:
         Decision("bm25", confidence=place / n, escalated=place >= n // 2, type="late" if place >= n // 2 else None)
         for place in range(n)
     )
-    run = Run(np.arange(n, dtype=float), 1.0, tuple(one.type for one in decisions), decisions)
+    run = PolicyRun(np.arange(n, dtype=float), 1.0, tuple(one.type for one in decisions), decisions)
     found = reference_of(run, "held_out", 3)
     values = [int(value) for value in found["values"]]
     assert found["n"] == len(values) == len(set(values)) == found["decided"] == KEPT
@@ -756,7 +756,7 @@ def test_a_reference_is_a_sample() -> None:
     assert abs(found["escalated"] - KEPT / 2) < 5 * math.sqrt(KEPT / 4)
     assert reference_of(run, "held_out", 3) == found
     assert reference_of(run, "held_out", 4) != found
-    few = Run(run.values[:7], 1.0, (None,) * 7, None)
+    few = PolicyRun(run.values[:7], 1.0, (None,) * 7, None)
     assert reference_of(few, "labelled", 3) == {
         "of": "labelled",
         "n": 7,

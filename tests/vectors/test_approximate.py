@@ -20,7 +20,7 @@ from fanrank.engine.errors import MissingExtraError, ParameterError
 from fanrank.engine.vectors import approximate
 from fanrank.engine.vectors.approximate import DEFAULT, Parameters, best
 from fanrank.engine.vectors.interaction import KINDS, Interaction
-from fanrank.engine.vectors.vectors import Vectors, normalized
+from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import Stretch
 
 faiss = pytest.importorskip("faiss", reason="faiss is not installed")
@@ -33,7 +33,7 @@ SMALL = Parameters(least_rows=1)
 def clustered(seed: int, rows: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((max(1, rows // 30), DIMENSION))
-    return normalized(centres[rng.integers(0, len(centres), rows)] + 0.7 * rng.standard_normal((rows, DIMENSION)))
+    return normalize(centres[rng.integers(0, len(centres), rows)] + 0.7 * rng.standard_normal((rows, DIMENSION)))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_rows_of_few_documents_make_a_query_ask_for_more(monkeypatch: pytest.Mon
     """The 200 nearest rows are those of one document; the others have one each."""
     near = clustered(6, 1)
     rng = np.random.default_rng(6)
-    rows = np.concatenate([normalized(near + 0.01 * rng.standard_normal((200, DIMENSION))), clustered(7, 1800)])
+    rows = np.concatenate([normalize(near + 0.01 * rng.standard_normal((200, DIMENSION))), clustered(7, 1800)])
     stretch = Stretch(Vectors(rows, offsets_of([200] + [1] * 1800)), 0)
     asked = []
 

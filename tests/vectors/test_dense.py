@@ -23,7 +23,7 @@ from fanrank.cpu_fallback import dense as numpy_dense
 from fanrank.engine.arrays import offsets_of
 from fanrank.engine.errors import DeviceMemoryError, ParameterError
 from fanrank.engine.vectors.interaction import KINDS, Interaction
-from fanrank.engine.vectors.vectors import Vectors, normalized
+from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch, document_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,7 @@ def on_device(name: str, small: bool) -> Iterator[DenseVerbs]:
         yield dense.dense_verbs(name)
 
 
-ROADS: dict[str, Callable[[], Any]] = {
+PATHS: dict[str, Callable[[], Any]] = {
     "numpy": lambda: numpy_with(),
     "numpy, small blocks, float64 at once": lambda: numpy_with({**SMALL, "cpu_dense.DENSE": 1 << 30}),
     "numpy, small blocks, float32 first": lambda: numpy_with({**SMALL, "cpu_dense.DENSE": 0}),
@@ -73,7 +73,7 @@ ROADS: dict[str, Callable[[], Any]] = {
     "torch, small blocks": lambda: on_device("cuda-host", True),
     "triton": lambda: on_device("triton", False),
 }
-roads = pytest.mark.parametrize("road", ROADS)
+paths = pytest.mark.parametrize("path", PATHS)
 
 
 def codes_of(row: np.ndarray) -> tuple[list[int], float]:
@@ -166,12 +166,12 @@ def check(
 def rows_of(rng: np.random.Generator, number: int, dimension: int, kind: str) -> np.ndarray:
     """Rows at random, of few directions (ties), or so near each other that float32 cannot tell them apart."""
     if kind == "random":
-        return normalized(rng.standard_normal((number, dimension)) + 1e-3)
+        return normalize(rng.standard_normal((number, dimension)) + 1e-3)
     if kind == "few":
         values = rng.integers(-1, 2, size=(number, dimension)).astype(np.float64)
         values[~values.any(axis=1), 0] = 1.0
-        return normalized(values)
-    base = np.repeat(normalized(np.random.default_rng(7).standard_normal((1, dimension)) + 1e-3), number, axis=0)
+        return normalize(values)
+    base = np.repeat(normalize(np.random.default_rng(7).standard_normal((1, dimension)) + 1e-3), number, axis=0)
     place = rng.integers(0, dimension, size=number)
     ulps = rng.integers(-1, 2, size=number).astype(np.int16)
     base.view(np.int16)[np.arange(number), place] += ulps
@@ -199,7 +199,7 @@ INTERACTIONS = st.builds(
 )
 
 
-@roads
+@paths
 @settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 1 << 32),
@@ -213,7 +213,7 @@ INTERACTIONS = st.builds(
     mode=st.sampled_from(["exact", "int8"]),
 )
 def test_best_and_scores(
-    road: str,
+    path: str,
     seed: int,
     sizes: list[int],
     dimension: int,
@@ -226,69 +226,69 @@ def test_best_and_scores(
 ) -> None:
     rng = np.random.default_rng(seed)
     queries = rows_of(rng, batch, dimension, kind)
-    with ROADS[road]() as verbs:
+    with PATHS[path]() as verbs:
         check(verbs, queries, stretches_of(rng, sizes, dimension, kind, most), k, interaction, mode)
 
 
-@roads
+@paths
 @pytest.mark.parametrize("mode", ["exact", "int8"])
 @pytest.mark.parametrize(("dimension", "kind"), [(384, "random"), (384, "near"), (1041, "random"), (1041, "equal")])
-def test_dimensions(road: str, mode: Mode, dimension: int, kind: str) -> None:
+def test_dimensions(path: str, mode: Mode, dimension: int, kind: str) -> None:
     """Of 1,041 equal components the codes are 127 all, and their sum is the first that float32 cannot hold."""
     rng = np.random.default_rng(dimension)
     if kind == "equal":
-        rows = normalized(np.ones((12, dimension)) * np.where(np.arange(12) % 3, 1.0, -1.0)[:, None])
-        queries = normalized(np.ones((2, dimension)))
+        rows = normalize(np.ones((12, dimension)) * np.where(np.arange(12) % 3, 1.0, -1.0)[:, None])
+        queries = normalize(np.ones((2, dimension)))
         assert 127 * 127 * dimension > 2**24
     else:
         rows, queries = rows_of(rng, 12, dimension, kind), rows_of(rng, 2, dimension, kind)
     stretches = [Stretch(Vectors(rows[:8], np.arange(9)), 0), Stretch(Vectors(rows[8:], offsets_of([3, 0, 1])), 8)]
-    with ROADS[road]() as verbs:
+    with PATHS[path]() as verbs:
         check(verbs, queries, stretches, 3, Interaction(), mode)
         check(verbs, queries, stretches, 12, Interaction("top", rows=2), mode)
 
 
-@roads
+@paths
 @pytest.mark.parametrize("number", [11, 12, 13, 24, 25])
-def test_borders_of_blocks(road: str, number: int) -> None:
+def test_borders_of_blocks(path: str, number: int) -> None:
     """12 scores are a small block of numpy's, 7 numbers one of rows."""
     rng = np.random.default_rng(number)
     for counts in ([1] * number, [2] * number, [0] * 5 + [number] + [1] * 3):
         vectors = Vectors(rows_of(rng, sum(counts), 3, "few"), offsets_of(counts))
-        with ROADS[road]() as verbs:
+        with PATHS[path]() as verbs:
             for k in (1, 4, number, number + 1):
                 check(verbs, rows_of(rng, 1, 3, "few"), [Stretch(vectors, 0)], k, Interaction(), "exact")
 
 
-@roads
+@paths
 @pytest.mark.parametrize("mode", ["exact", "int8"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_query_alone_and_inside_a_batch(road: str, mode: Mode, kind: str) -> None:
+def test_a_query_alone_and_inside_a_batch(path: str, mode: Mode, kind: str) -> None:
     rng = np.random.default_rng(11)
     interaction = Interaction(kind)  # type: ignore[arg-type]
     queries = rows_of(rng, 7, 24, "random")
     stretches = stretches_of(rng, [40, 9], 24, "random", 4)
-    with ROADS[road]() as verbs:
+    with PATHS[path]() as verbs:
         whole = verbs.best(queries, stretches, 6, interaction, mode)
         for number in range(len(queries)):
             alone = verbs.best(queries[number : number + 1], stretches, 6, interaction, mode)
             assert alone[1].tolist() == whole[1][number : number + 1].tolist()
-            if interaction.exact or road.startswith("numpy"):
+            if interaction.exact or path.startswith("numpy"):
                 assert alone[0].tobytes() == whole[0][number : number + 1].tobytes()
             else:
                 np.testing.assert_allclose(alone[0], whole[0][number : number + 1], atol=2 * interaction.rounding(4))
 
 
-@roads
-def test_many_documents(road: str) -> None:
+@paths
+def test_many_documents(path: str) -> None:
     """More than a thousand, so that numpy's groups of maxima hold several; against one sort."""
     rng = np.random.default_rng(2)
-    rows = normalized(rng.standard_normal((1500, 16)))
+    rows = normalize(rng.standard_normal((1500, 16)))
     rows[700:720] = rows[3]
-    queries = np.concatenate([rows[3:4], normalized(rng.standard_normal((4, 16)))])
+    queries = np.concatenate([rows[3:4], normalize(rng.standard_normal((4, 16)))])
     wide = rows.astype(np.float64)
     mask = rng.random(1500) < 0.03
-    with ROADS[road]() as verbs:
+    with PATHS[path]() as verbs:
         for own in (None, ~mask, mask):
             scores, documents, _ = verbs.best(
                 queries, [Stretch(Vectors(rows, np.arange(1501)), 10, own)], 25, Interaction(), "exact"
@@ -304,10 +304,10 @@ def test_many_documents(road: str) -> None:
 def test_float32_alone_would_lose_hits() -> None:
     """The bound matters: rows of the same components in other orders tie exactly, but not in float32."""
     rng = np.random.default_rng(4)
-    base = normalized(rng.standard_normal((1, 384)))[0]
+    base = normalize(rng.standard_normal((1, 384)))[0]
     rows = np.stack([rng.permutation(base) for _ in range(2000)])
     stretches = [Stretch(Vectors(rows, np.arange(2001)), 0)]
-    queries = normalized(np.ones((2, 384)))
+    queries = normalize(np.ones((2, 384)))
     right = numpy_dense.verbs.best(queries, stretches, 20, Interaction(), "exact")[1]
     assert right.tolist() == [list(range(20))] * 2
     with mock.patch.object(numpy_dense, "_error", return_value=0.0):
@@ -347,10 +347,10 @@ def test_document_vectors() -> None:
         document_vectors([], np.array([1]))
 
 
-@roads
-def test_an_unknown_mode_is_refused(road: str) -> None:
-    queries = normalized(np.ones((1, 2)))
-    with ROADS[road]() as verbs:
+@paths
+def test_an_unknown_mode_is_refused(path: str) -> None:
+    queries = normalize(np.ones((1, 2)))
+    with PATHS[path]() as verbs:
         with pytest.raises(ParameterError, match="mode"):
             verbs.best(queries, [], 1, Interaction(), "fast")  # type: ignore[arg-type]
         with pytest.raises(ParameterError, match="mode"):
@@ -363,7 +363,7 @@ def test_a_device_has_a_limit() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from fanrank.kernels.dense import TorchDense, dense_verbs
 
-    rows = normalized(np.random.default_rng(0).standard_normal((10, 8)))
+    rows = normalize(np.random.default_rng(0).standard_normal((10, 8)))
     verbs = dense_verbs("cuda-host", rows.nbytes + 10 * (8 + 8) - 1)
     assert isinstance(verbs, TorchDense)
     stretch = Stretch(Vectors(rows, np.arange(11)), 0)
@@ -405,10 +405,10 @@ def test_int8_products_as_on_a_gpu(seed: int, queries: int, rows: int, dimension
 
 def test_read_only_vectors() -> None:
     """As memory-mapped files are."""
-    rows = normalized(np.random.default_rng(0).standard_normal((10, 8)))
+    rows = normalize(np.random.default_rng(0).standard_normal((10, 8)))
     rows.flags.writeable = False
-    for road in ROADS.values():
-        with road() as verbs:
+    for path in PATHS.values():
+        with path() as verbs:
             check(verbs, rows[:2], [Stretch(Vectors(rows, np.arange(11)), 0)], 3, Interaction(), "exact")
 
 

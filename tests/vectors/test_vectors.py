@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import borders
 
 from fanrank.engine.arrays import offsets_of
-from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, as_rows, blocks_of, normalized, quantized, widened
+from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, as_rows, blocks_of, normalize, quantized, widen
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 7, 64, 384])
 
@@ -24,7 +24,7 @@ def rows_of(seed: int, rows: int, dimension: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((rows, dimension)) * 10.0 ** rng.integers(-6, 1, size=(rows, dimension))
     values[:, 0] += 1e-9
-    return normalized(values)
+    return normalize(values)
 
 
 @settings(deadline=None, max_examples=60)
@@ -46,7 +46,7 @@ def test_the_bound_holds_at_the_largest_dimension() -> None:
     """Every length is at most 1 + 2**-8, and no sum of absolute products leaves the 53 bits."""
     rng = np.random.default_rng(0)
     for values in (rng.standard_normal((3, MAX_DIMENSION)), np.ones((1, MAX_DIMENSION)), np.eye(1, MAX_DIMENSION)):
-        wide = normalized(values).astype(np.float64)
+        wide = normalize(values).astype(np.float64)
         assert (np.sqrt((wide * wide).sum(axis=1)) <= 1 + 2.0**-8).all()
         assert (np.abs(wide) @ np.abs(wide).T < 1.01).all()
         assert (wide * 2.0**24 == np.rint(wide * 2.0**24)).all()
@@ -56,22 +56,22 @@ def test_the_bound_holds_at_the_largest_dimension() -> None:
 @given(st.integers(0, 1 << 32), st.integers(1, 5), DIMENSIONS)
 def test_normalized(seed: int, rows: int, dimension: int) -> None:
     values = np.random.default_rng(seed).standard_normal((rows, dimension)) * 1e3
-    found = normalized(values)
+    found = normalize(values)
     assert found.dtype == np.float16
     assert found.flags.c_contiguous
     for own, row in zip(found.tolist(), values.tolist(), strict=True):
         length = math.sqrt(sum(value * value for value in row))
         assert own == pytest.approx([value / length for value in row], rel=2.0**-10, abs=2.0**-24)
     # A row's vector depends on nothing but the row.
-    again = normalized(np.asfortranarray(values))
-    alone = np.concatenate([normalized(row[None]) for row in values])
+    again = normalize(np.asfortranarray(values))
+    alone = np.concatenate([normalize(row[None]) for row in values])
     assert (found.tobytes(), found.tobytes()) == (again.tobytes(), alone.tobytes())
 
 
 def test_normalized_takes_the_largest_and_smallest_numbers() -> None:
-    assert normalized([[1e300, 1e300], [1e-310, 0.0]]).tolist() == [[0.70703125, 0.70703125], [1.0, 0.0]]
-    assert normalized(np.zeros((0, 3))).shape == (0, 3)
-    assert normalized([[3, 4]]).tolist() == [[float(np.float16(0.6)), float(np.float16(0.8))]]
+    assert normalize([[1e300, 1e300], [1e-310, 0.0]]).tolist() == [[0.70703125, 0.70703125], [1.0, 0.0]]
+    assert normalize(np.zeros((0, 3))).shape == (0, 3)
+    assert normalize([[3, 4]]).tolist() == [[float(np.float16(0.6)), float(np.float16(0.8))]]
 
 
 @pytest.mark.parametrize(
@@ -91,23 +91,23 @@ def test_normalized_takes_the_largest_and_smallest_numbers() -> None:
 )
 def test_normalized_refuses(given_rows: object, message: str) -> None:
     with pytest.raises(ValueError, match=message), np.errstate(all="ignore"):
-        normalized(given_rows)  # type: ignore[arg-type]
+        normalize(given_rows)  # type: ignore[arg-type]
 
 
 def test_widened_is_exact_for_every_number_below_two() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     halves = halves[np.isfinite(halves) & (np.abs(halves) < 2)]
     expected = np.array([float(value) for value in halves], dtype=np.float32)
-    np.testing.assert_array_equal(widened(halves).view(np.int32), expected.view(np.int32))
+    np.testing.assert_array_equal(widen(halves).view(np.int32), expected.view(np.int32))
     out = np.full((3, 4), 7, dtype=np.float32)
-    assert widened(halves[:12].reshape(3, 4), out=out) is out
+    assert widen(halves[:12].reshape(3, 4), out=out) is out
     np.testing.assert_array_equal(out.ravel(), expected[:12])
 
 
 def test_widened_where_subnormal_numbers_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = np.array([[2.0**-24, -(2.0**-15), 1.0]], dtype=np.float16)
     borders.shrink(monkeypatch, _SUBNORMAL=np.zeros(1, dtype=np.float32), _EXPONENTS=np.float32(0))
-    assert widened(halves).tolist() == [[2.0**-24, -(2.0**-15), 1.0]]
+    assert widen(halves).tolist() == [[2.0**-24, -(2.0**-15), 1.0]]
 
 
 @settings(deadline=None)
@@ -157,12 +157,12 @@ def test_centroids(seed: int, counts: list[int], dimension: int, block: int) -> 
 
 
 def test_a_mean_of_zero_keeps_the_first_row() -> None:
-    rows = normalized([[1.0, 2.0], [-1.0, -2.0]])
+    rows = normalize([[1.0, 2.0], [-1.0, -2.0]])
     assert Vectors(rows, np.array([0, 2])).centroids.matrix.tolist() == rows[:1].tolist()
 
 
 def test_take_of_and_concatenate() -> None:
-    rows = normalized(np.random.default_rng(3).standard_normal((5, 4)))
+    rows = normalize(np.random.default_rng(3).standard_normal((5, 4)))
     vectors = Vectors.of([rows[:2], None, rows[2:5]], 4)
     assert vectors.offsets.tolist() == [0, 2, 2, 5]
     assert (len(vectors), vectors.dimension, vectors.bytes) == (3, 4, 5 * 4 * 2 + 4 * 8)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from .grammar import A_FEW, COUNTED, LEAD, OF_DAY, Kind
-from .intervals import MONTHS, ONE_UNIT, ORDINALS, WEEKDAYS, compiled
+from .intervals import MONTHS, ONE_UNIT, ORDINALS, WEEKDAYS, compile_pattern
 
 _ORDINAL = rf"(?:[0-9]{{1,2}}(?:st|nd|rd|th)|{'|'.join(ORDINALS)}|fifth|last|final|next|penultimate)"
 _PREPOSITION = r"(?:in|on|at|from|during|throughout|around|over|for|of)"
@@ -106,16 +106,18 @@ def part_of_more(text: str, match: re.Match[str], kind: Kind) -> bool:
     `text` is the match's own. Looks no further than `_REACH` characters to either side.
     """
     start, end = match.span()
-    opening = compiled(rf"(?:(?:{LEAD}|on|in|during|throughout)\s+)?(?:the\s+)?").match(text, start)
+    opening = compile_pattern(rf"(?:(?:{LEAD}|on|in|during|throughout)\s+)?(?:the\s+)?").match(text, start)
     inner = min(opening.end(), end) if opening else start
     first, last = max(0, start - _REACH), end + _REACH
-    if compiled(_BOUND_BEFORE).search(text, first, start) or compiled(_PART_BEFORE).search(text, first, inner):
+    if compile_pattern(_BOUND_BEFORE).search(text, first, start) or compile_pattern(_PART_BEFORE).search(
+        text, first, inner
+    ):
         return True
-    if compiled(_LIST_BEFORE).search(text, first, inner) and compiled(_LISTED).match(text, inner):
+    if compile_pattern(_LIST_BEFORE).search(text, first, inner) and compile_pattern(_LISTED).match(text, inner):
         return True
-    if compiled(_MORE_AFTER).match(text, end, last):
+    if compile_pattern(_MORE_AFTER).match(text, end, last):
         return True
     if kind not in ("relative", "fuzzy"):
         return False
-    before = compiled(_PART_BEFORE_SPAN).search(text, first, inner)
-    return bool(before or compiled(_PART_AFTER_SPAN).match(text, end, last))
+    before = compile_pattern(_PART_BEFORE_SPAN).search(text, first, inner)
+    return bool(before or compile_pattern(_PART_AFTER_SPAN).match(text, end, last))

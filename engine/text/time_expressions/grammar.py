@@ -28,9 +28,9 @@ from .intervals import (
     VERBS,
     WEEKDAY_NUMBERS,
     WEEKDAYS,
-    Asked,
     Interval,
     Resolve,
+    TimeContext,
     calendar_year,
     day_at,
     decade,
@@ -61,26 +61,26 @@ from .intervals import (
 Kind = Literal["absolute", "relative", "fuzzy", "session"]
 
 
-def _span(match: re.Match[str], asked: Asked) -> Interval | None:
+def _span(match: re.Match[str], context: TimeContext) -> Interval | None:
     """From the beginning of one date to the end of another, which may give the year of both."""
     first = next(name for name in ("between", "from", "plain") if match[name])
-    if match["plain"] in VERBS and not asked.capital(match, "plain"):
+    if match["plain"] in VERBS and not context.capital(match, "plain"):
         return None
-    one, other = (asked.text[slice(*match.span(name))] for name in (first, "second"))
+    one, other = (context.text[slice(*match.span(name))] for name in (first, "second"))
     year = _ENDING_YEAR.search(other)
     if year and not _ENDING_YEAR.search(one):
         one += year[0]
-    begins, ends = _point(one, asked), _point(other, asked)
+    begins, ends = _point(one, context), _point(other, context)
     return EMPTY if begins is None or ends is None else (begins[0], ends[1])
 
 
-def _point(text: str, asked: Asked) -> Interval | None:
+def _point(text: str, context: TimeContext) -> Interval | None:
     """The interval of a date that stands without the word before it that a date elsewhere needs."""
     for text_led in (f"on {text}", f"in {text}"):
         for rule in _POINT_RULES:
             match = rule.pattern.fullmatch(text_led.lower())
             if match:
-                return rule.resolve(match, replace(asked, text=text_led))
+                return rule.resolve(match, replace(context, text=text_led))
     return None
 
 
@@ -156,16 +156,16 @@ _POINT_RULES = (
     _rule("absolute", (), rf"{_IN}{_PART}{_MONTH}{_YEAR_AFTER}?", named_month),
     _rule("absolute", (), rf"{_IN}{_QUARTER}{_YEAR_AFTER}?", quarter_of_year),
     _rule("absolute", (), r"on\s+today", day_at(0)),
-    _rule("absolute", (), r"on\s+now", lambda match, asked: (asked.now, asked.now)),
+    _rule("absolute", (), r"on\s+now", lambda match, context: (context.now, context.now)),
 )
 
 
-def _unnamed(pattern: str) -> str:
+def _remove_names(pattern: str) -> str:
     return re.sub(r"\(\?P<\w+>", "(?:", pattern.replace("(?P=mark)", "[-/.]"))
 
 
-_WORDED = _unnamed("|".join((_MONTH_DAY, _DAY_MONTH, rf"{_MONTH}{_YEAR_AFTER}?", rf"{_QUARTER}{_YEAR_AFTER}?")))
-_POINT = rf"{_unnamed(_ISO_DATE)}|{_WORDED}"
+_WORDED = _remove_names("|".join((_MONTH_DAY, _DAY_MONTH, rf"{_MONTH}{_YEAR_AFTER}?", rf"{_QUARTER}{_YEAR_AFTER}?")))
+_POINT = rf"{_remove_names(_ISO_DATE)}|{_WORDED}"
 
 _POINT_WORDS = [*_MONTH_WORDS, *_YEAR_WORDS, "q"]
 
@@ -264,7 +264,7 @@ RULES = (
         "relative",
         ["yesterday"],
         rf"{_MAYBE}yesterday(?!\s+night)",
-        lambda match, asked: (asked.now - DAY, asked.now),
+        lambda match, context: (context.now - DAY, context.now),
     ),
     _rule("relative", [*_UNIT_WORDS, "quarter"], rf"{_MAYBE}this\s+(?P<unit>week|month|quarter|year)", this_period),
     # "the last minute" and "my last day" are seldom spans of time; a number, "past" or "in the" makes them so.
@@ -297,11 +297,11 @@ RULES = (
         "relative",
         ["today", "tomorrow", "yesterday", *_WEEKDAY_WORDS],
         rf"(?:{COUNTED}|an?)\s+(?:week|fortnight|month|year)s?\s+(?:on\s+)?(?:today|tomorrow|yesterday"
-        rf"|{_unnamed(_WEEKDAY)})",
+        rf"|{_remove_names(_WEEKDAY)})",
         no_interval,
     ),
     # The year before a date: an order that none of the forms above has.
-    _rule("absolute", [*_MONTH_WORDS, "q"], rf"{_unnamed(_YEAR)},?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", no_interval),
+    _rule("absolute", [*_MONTH_WORDS, "q"], rf"{_remove_names(_YEAR)},?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", no_interval),
     _rule("absolute", ["every", "each"], rf"(?:every|each)\s+year,?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", no_interval),
     # Not where an age follows: "around 3 years ago" is what rounds to 3.
     _rule(
@@ -317,7 +317,7 @@ RULES = (
     _rule(
         "fuzzy",
         ["recently", "lately"],
-        rf"(?:(?<!most )(?<!least )recently|lately)(?!\s+(?:in|on)\s+(?:{_POINT}|{_unnamed(_YEAR)})(?!\w))",
+        rf"(?:(?<!most )(?<!least )recently|lately)(?!\s+(?:in|on)\s+(?:{_POINT}|{_remove_names(_YEAR)})(?!\w))",
         recently,
     ),
     _rule(

@@ -77,7 +77,7 @@ EMPTY = (math.inf, -math.inf)
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimeContext:
     """What an expression is read against. Times are seconds since 1970-01-01 UTC."""
 
     text: str
@@ -122,16 +122,16 @@ class Asked:
         return self.text[match.start(group)].isupper()
 
 
-def _around(match: re.Match[str], asked: Asked, date: dt.date) -> Interval:
+def _around(match: re.Match[str], context: TimeContext, date: dt.date) -> Interval:
     """A date's day, or the week or weekend "of" it."""
     whole = match["whole"]
     if not whole:
-        return asked.day(date)
+        return context.day(date)
     monday = date - dt.timedelta(days=date.weekday())
     if whole.startswith("weekend"):
-        return asked.day(monday + dt.timedelta(days=5), 2) if date.weekday() >= 5 else EMPTY
+        return context.day(monday + dt.timedelta(days=5), 2) if date.weekday() >= 5 else EMPTY
     # Where weeks begin on Sunday, Sunday belongs to another one.
-    return EMPTY if date.weekday() == 6 else asked.day(monday, 7)
+    return EMPTY if date.weekday() == 6 else context.day(monday, 7)
 
 
 def _fits(match: re.Match[str], date: dt.date) -> bool:
@@ -140,126 +140,128 @@ def _fits(match: re.Match[str], date: dt.date) -> bool:
     return not said or date.weekday() == WEEKDAY_NUMBERS[said[:3]]
 
 
-def full_date(match: re.Match[str], asked: Asked) -> Interval:
+def full_date(match: re.Match[str], context: TimeContext) -> Interval:
     date = dt.date(int(match["year"]), int(match["number"]), int(match["day"]))
-    return _around(match, asked, date) if _fits(match, date) else EMPTY
+    return _around(match, context, date) if _fits(match, date) else EMPTY
 
 
-def numbered_date(match: re.Match[str], asked: Asked) -> Interval | None:
+def numbered_date(match: re.Match[str], context: TimeContext) -> Interval | None:
     """15.03.2025 and 03/15/2025 can be read one way only; 03/04/2025 is doubtful."""
     year, first, second = int(match["year"]), int(match["first"]), int(match["second"])
     if first <= 12 and second <= 12 and first != second:
         return None
     day, month = (first, second) if second <= 12 else (second, first)
     date = dt.date(year, month, day)
-    return asked.day(date) if _fits(match, date) else EMPTY
+    return context.day(date) if _fits(match, date) else EMPTY
 
 
-def month_and_day(match: re.Match[str], asked: Asked) -> Interval | None:
+def month_and_day(match: re.Match[str], context: TimeContext) -> Interval | None:
     month, day = MONTH_NUMBERS[match["month"][:3]], int(match["day"])
-    year = asked.year(match)
+    year = context.year(match)
     if year is not None:
         date = dt.date(year, month, day)
-        return _around(match, asked, date) if _fits(match, date) else EMPTY
-    sure = match["on"] or match["weekday"] or match["suffix"] or match["of"] or asked.capital(match, "month")
+        return _around(match, context, date) if _fits(match, date) else EMPTY
+    sure = match["on"] or match["weekday"] or match["suffix"] or match["of"] or context.capital(match, "month")
     if match["month"] in VERBS and not sure:
         return None
     # 29 February comes back after 8 years at most, on the same weekday after 40: 2100 is no leap year.
-    for year in range(asked.today.year, asked.today.year - 41, -1):
+    for year in range(context.today.year, context.today.year - 41, -1):
         try:
             date = dt.date(year, month, day)
         except ValueError:
             continue
-        if date <= asked.today and _fits(match, date):
-            return _around(match, asked, date)
+        if date <= context.today and _fits(match, date):
+            return _around(match, context, date)
     return None
 
 
-def named_month(match: re.Match[str], asked: Asked) -> Interval:
+def named_month(match: re.Match[str], context: TimeContext) -> Interval:
     month = MONTH_NUMBERS[match["month"][:3]]
-    return asked.months(asked.begun(match, month), month, 1)
+    return context.months(context.begun(match, month), month, 1)
 
 
-def numbered_month(match: re.Match[str], asked: Asked) -> Interval | None:
+def numbered_month(match: re.Match[str], context: TimeContext) -> Interval | None:
     """2025-03 is a month; 2003-04 may be two years."""
     year, month = int(match["year"]), int(match["number"])
-    return asked.months(year, month, 1) if month <= year % 100 else None
+    return context.months(year, month, 1) if month <= year % 100 else None
 
 
-def last_month_named(match: re.Match[str], asked: Asked) -> Interval | None:
-    if match["month"] in VERBS and not asked.capital(match, "month"):
+def last_month_named(match: re.Match[str], context: TimeContext) -> Interval | None:
+    if match["month"] in VERBS and not context.capital(match, "month"):
         return None
     month = MONTH_NUMBERS[match["month"][:3]]
-    return asked.months(asked.today.year - (month >= asked.today.month), month, 1)
+    return context.months(context.today.year - (month >= context.today.month), month, 1)
 
 
-def quarter_of_year(match: re.Match[str], asked: Asked) -> Interval:
+def quarter_of_year(match: re.Match[str], context: TimeContext) -> Interval:
     quarter = ORDINALS.get(match["quarter"]) or int(match["quarter"])
     month = 3 * quarter - 2
-    return asked.months(asked.begun(match, month), month, 3)
+    return context.months(context.begun(match, month), month, 3)
 
 
-def half_year(match: re.Match[str], asked: Asked) -> Interval:
+def half_year(match: re.Match[str], context: TimeContext) -> Interval:
     half = ORDINALS.get(match["half"]) or int(match["half"])
-    return asked.months(asked.begun(match, 1), 6 * half - 5, 6)
+    return context.months(context.begun(match, 1), 6 * half - 5, 6)
 
 
-def calendar_year(match: re.Match[str], asked: Asked) -> Interval | None:
+def calendar_year(match: re.Match[str], context: TimeContext) -> Interval | None:
     # In the text's own letters: "in 2019 James moved" counts no James.
-    if compiled(_THINGS).match(asked.text, match.end()):
+    if compile_pattern(_THINGS).match(context.text, match.end()):
         return None
-    return asked.months(int(match["year"]), 1, 12)
+    return context.months(int(match["year"]), 1, 12)
 
 
-def decade(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.months(int(match["year"]), 1, 120)
+def decade(match: re.Match[str], context: TimeContext) -> Interval:
+    return context.months(int(match["year"]), 1, 120)
 
 
-def iso_week(match: re.Match[str], asked: Asked) -> Interval:
-    year, week = asked.year(match), int(match["week"])
+def iso_week(match: re.Match[str], context: TimeContext) -> Interval:
+    year, week = context.year(match), int(match["week"])
     assert year is not None
     day = match.groupdict().get("day")
     first = dt.date.fromisocalendar(year, week, int(day or 1))
-    return asked.day(first, 1 if day else 7)
+    return context.day(first, 1 if day else 7)
 
 
-def latest_weekday(match: re.Match[str], asked: Asked) -> Interval:
-    back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
-    return asked.day(asked.today - dt.timedelta(days=back))
+def latest_weekday(match: re.Match[str], context: TimeContext) -> Interval:
+    back = (context.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
+    return context.day(context.today - dt.timedelta(days=back))
 
 
-def last_weekday(match: re.Match[str], asked: Asked) -> Interval:
-    back = (asked.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
-    return asked.day(asked.today - dt.timedelta(days=back or 7))
+def last_weekday(match: re.Match[str], context: TimeContext) -> Interval:
+    back = (context.today.weekday() - WEEKDAY_NUMBERS[match["weekday"][:3]]) % 7
+    return context.day(context.today - dt.timedelta(days=back or 7))
 
 
-def weekday_of_week(match: re.Match[str], asked: Asked) -> Interval:
+def weekday_of_week(match: re.Match[str], context: TimeContext) -> Interval:
     days = WEEKDAY_NUMBERS[match["weekday"][:3]] - 7 * (match["week"] == "last")
-    return asked.day(asked.monday + dt.timedelta(days=days))
+    return context.day(context.monday + dt.timedelta(days=days))
 
 
-def last_weekend(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.day(asked.monday - dt.timedelta(days=2), 2)
+def last_weekend(match: re.Match[str], context: TimeContext) -> Interval:
+    return context.day(context.monday - dt.timedelta(days=2), 2)
 
 
-def this_weekend(match: re.Match[str], asked: Asked) -> Interval:
+def this_weekend(match: re.Match[str], context: TimeContext) -> Interval:
     """Before it begins, "this weekend" may be the one to come or the one gone by."""
-    return EMPTY if asked.today.weekday() < 5 else (asked.midnight(asked.monday + dt.timedelta(days=5)), asked.now)
+    return (
+        EMPTY if context.today.weekday() < 5 else (context.midnight(context.monday + dt.timedelta(days=5)), context.now)
+    )
 
 
 def day_at(days: int) -> Resolve:
-    return lambda match, asked: asked.day(asked.today + dt.timedelta(days=days))
+    return lambda match, context: context.day(context.today + dt.timedelta(days=days))
 
 
-def this_period(match: re.Match[str], asked: Asked) -> Interval:
-    today = asked.today
+def this_period(match: re.Match[str], context: TimeContext) -> Interval:
+    today = context.today
     first = {
-        "week": asked.monday,
+        "week": context.monday,
         "month": today.replace(day=1),
         "quarter": today.replace(month=(today.month - 1) // 3 * 3 + 1, day=1),
         "year": today.replace(month=1, day=1),
     }[match["unit"]]
-    return asked.midnight(first), asked.now
+    return context.midnight(first), context.now
 
 
 def _count(match: re.Match[str]) -> int:
@@ -268,46 +270,46 @@ def _count(match: re.Match[str]) -> int:
     return int(said) if said.isdigit() else sum(NUMBERS[word] for word in re.split(r"[\s-]+", said))
 
 
-def last_units(match: re.Match[str], asked: Asked) -> Interval | None:
+def last_units(match: re.Match[str], context: TimeContext) -> Interval | None:
     count = _count(match)
-    return (asked.now - count * UNITS[match["unit"]], asked.now) if count else None
+    return (context.now - count * UNITS[match["unit"]], context.now) if count else None
 
 
-def units_ago(match: re.Match[str], asked: Asked) -> Interval | None:
+def units_ago(match: re.Match[str], context: TimeContext) -> Interval | None:
     count, unit = _count(match), match["unit"]
     if not count:
         return None
     if unit == "day":
-        return asked.day(asked.today - dt.timedelta(days=count))
-    return asked.now - (count + 0.5) * UNITS[unit], asked.now - (count - 0.5) * UNITS[unit]
+        return context.day(context.today - dt.timedelta(days=count))
+    return context.now - (count + 0.5) * UNITS[unit], context.now - (count - 0.5) * UNITS[unit]
 
 
-def few_ago(match: re.Match[str], asked: Asked) -> Interval:
+def few_ago(match: re.Match[str], context: TimeContext) -> Interval:
     oldest, newest = FEW[match["unit"]]
-    return asked.now - oldest, asked.now - newest
+    return context.now - oldest, context.now - newest
 
 
-def recently(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.now - asked.recent, asked.now
+def recently(match: re.Match[str], context: TimeContext) -> Interval:
+    return context.now - context.recent, context.now
 
 
-def last_few(match: re.Match[str], asked: Asked) -> Interval:
-    return asked.now - FEW[match["unit"]][0], asked.now
+def last_few(match: re.Match[str], context: TimeContext) -> Interval:
+    return context.now - FEW[match["unit"]][0], context.now
 
 
-def since_last_session(match: re.Match[str], asked: Asked) -> Interval:
-    return EMPTY if asked.last_session_end is None else (asked.last_session_end, asked.now)
+def since_last_session(match: re.Match[str], context: TimeContext) -> Interval:
+    return EMPTY if context.last_session_end is None else (context.last_session_end, context.now)
 
 
-def no_interval(match: re.Match[str], asked: Asked) -> Interval:
+def no_interval(match: re.Match[str], context: TimeContext) -> Interval:
     return EMPTY
 
 
-Resolve = Callable[[re.Match[str], Asked], "Interval | None"]
+Resolve = Callable[[re.Match[str], TimeContext], "Interval | None"]
 
 
 @cache
-def compiled(expression: str) -> re.Pattern[str]:
+def compile_pattern(expression: str) -> re.Pattern[str]:
     return re.compile(expression)
 
 

@@ -3,7 +3,7 @@
 Intervals follow SPEC B030 (absolute), B031 (relative), B032 (fuzzy) and B033 (session); X20 says which words only hint
 at a time. Where the documents are silent:
 
-- A date without a year is its latest occurrence that has begun: "in March", asked in March, is this March.
+- A date without a year is its latest occurrence that has begun: "in March", context in March, is this March.
 - Dates in numbers count where they can be read one way only: 15.03.2025 and 03/15/2025, not 03/04/2025. Weeks with a
   number are those of ISO 8601: 2025-W12, "calendar week 12 of 2025".
 - A part of a day or month is that day or month: "this morning" is today, "the end of January" January. A night lies in
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from ...errors import ParameterError
 from .context import part_of_more
 from .grammar import RULES, SPECULATIVE, WORD, Kind, Rule
-from .intervals import DAY, EMPTY, Asked, Interval
+from .intervals import DAY, EMPTY, Interval, TimeContext
 
 RECENT_DAYS = 30.0
 """What "recently" and "lately" reach back (B032)."""
@@ -75,16 +75,16 @@ def parse_when(
         today = dt.datetime.fromtimestamp(now, timezone).date()
     except (OverflowError, ValueError, OSError, TypeError):
         raise ParameterError(f"now must be seconds since 1970-01-01 UTC inside the calendar, not {now!r}") from None
-    asked = Asked(text, now, today, timezone, last_session_end, recent_days * DAY)
+    context = TimeContext(text, now, today, timezone, last_session_end, recent_days * DAY)
     # Patterns match ASCII lower case only, character for character: 'İ'.lower() is two characters, and stays as it is.
     folded = text.lower()
     if len(folded) != len(text):
         folded = "".join(lower if len(lower := letter.lower()) == 1 else letter for letter in text)
     words = frozenset(WORD.findall(folded))
-    return _first(RULES, folded, words, asked) or _first(SPECULATIVE, folded, words, asked)
+    return _first(RULES, folded, words, context) or _first(SPECULATIVE, folded, words, context)
 
 
-def _first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], asked: Asked) -> When | None:
+def _first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], context: TimeContext) -> When | None:
     place: tuple[int, int] | None = None
     found: When | None = None
     for rule in rules:
@@ -95,7 +95,7 @@ def _first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], asked: A
             if place is not None and here >= place:
                 break
             try:
-                interval = rule.resolve(match, asked)
+                interval = rule.resolve(match, context)
             except (ValueError, OverflowError):  # no such day, or none inside the calendar
                 continue
             if interval is None:
@@ -103,9 +103,9 @@ def _first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], asked: A
             place, found = here, None
             if rules is RULES and part_of_more(folded, match, rule.kind):
                 break
-            start, end = _led(match.groupdict().get("lead"), interval, asked.now)
+            start, end = _led(match.groupdict().get("lead"), interval, context.now)
             if start <= end:
-                expression = asked.text[match.start() : match.end()]
+                expression = context.text[match.start() : match.end()]
                 found = When(start, end, expression, rule.kind, rules is SPECULATIVE)
             break
     return found

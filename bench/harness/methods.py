@@ -25,10 +25,10 @@ HALF_LIFE = WEEK
 
 
 @dataclass(frozen=True)
-class Road:
+class Method:
     """One way to answer: `batch` queries a call on `backend` (``cpu``: the preferred one there).
 
-    `exact` names the road whose answers this one must repeat bit for bit; a road with `windows` must repeat the
+    `exact` names the method whose answers this one must repeat bit for bit; a method with `windows` must repeat the
     exhaustive answer over the same stretch of time.
     """
 
@@ -41,49 +41,49 @@ class Road:
     exact: str = ""
 
     def queries(self, questions: Iterable[Question]) -> list[fr.Query]:
-        """The questions as this road asks them."""
+        """The questions as this method asks them."""
         return [fr.Query(q.text, now=q.now, half_life=self.half_life, windows=self.windows) for q in questions]
 
 
-CPU_ROADS = (
-    Road("sequential", "exhaustive", backend="numpy", batch=1, exact="vectorised"),
-    Road("vectorised", "exhaustive"),
-    Road("maxscore", "pruned", exact="vectorised"),
-    Road("temporal", windows=4),
-    Road("temporal-auto", windows="auto"),
-    Road("decay", half_life=HALF_LIFE, exact="decay-exhaustive"),
-    Road("decay-exhaustive", "exhaustive", half_life=HALF_LIFE),
+CPU_METHODS = (
+    Method("sequential", "exhaustive", backend="numpy", batch=1, exact="vectorised"),
+    Method("vectorised", "exhaustive"),
+    Method("maxscore", "pruned", exact="vectorised"),
+    Method("temporal", windows=4),
+    Method("temporal-auto", windows="auto"),
+    Method("decay", half_life=HALF_LIFE, exact="decay-exhaustive"),
+    Method("decay-exhaustive", "exhaustive", half_life=HALF_LIFE),
 )
 
 
-def roads() -> tuple[Road, ...]:
-    """The CPU's roads, and three of each GPU backend that serves here."""
+def list_methods() -> tuple[Method, ...]:
+    """The CPU's methods, and three of each GPU backend that serves here."""
     usable = [status.name for status in backends.statuses() if status.usable and not status.by_name]
     devices = [
-        road
+        method
         for name in backends.DEVICES
         if name in usable
-        for road in (
-            Road(name, backend=name, exact="vectorised"),
-            Road(f"{name}-temporal", backend=name, windows=4),
-            Road(f"{name}-decay", backend=name, half_life=HALF_LIFE, exact="decay-exhaustive"),
+        for method in (
+            Method(name, backend=name, exact="vectorised"),
+            Method(f"{name}-temporal", backend=name, windows=4),
+            Method(f"{name}-decay", backend=name, half_life=HALF_LIFE, exact="decay-exhaustive"),
         )
     ]
-    return (*CPU_ROADS, *devices)
+    return (*CPU_METHODS, *devices)
 
 
 class Backends:
-    """The backend of each road, made once: one engine serves them all in turn."""
+    """The backend of each method, made once: one engine serves them all in turn."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
 
-    def serve(self, engine: fr.Engine, road: Road) -> str:
-        """Let the road's backend serve the engine; its name. Raises `BackendUnavailableError`."""
-        if road.backend not in self._made:
-            cpu = road.backend == "cpu"
-            self._made[road.backend] = backends.choose(among=backends.CPU) if cpu else backends.choose(road.backend)
-        engine.backend = self._made[road.backend]
+    def serve(self, engine: fr.Engine, method: Method) -> str:
+        """Let the method's backend serve the engine; its name. Raises `BackendUnavailableError`."""
+        if method.backend not in self._made:
+            cpu = method.backend == "cpu"
+            self._made[method.backend] = backends.choose(among=backends.CPU) if cpu else backends.choose(method.backend)
+        engine.backend = self._made[method.backend]
         return str(engine.backend.name)
 
 
@@ -93,16 +93,18 @@ def import_analyzer() -> None:
 
 
 def answer(
-    engine: fr.Engine, road: Road, queries: Sequence[fr.Query], *, threads: int = 1, timing: bool = False
+    engine: fr.Engine, method: Method, queries: Sequence[fr.Query], *, threads: int = 1, timing: bool = False
 ) -> list[fr.Hits]:
-    """The answers in calls of `Road.batch` queries."""
+    """The answers in calls of `Method.batch` queries."""
     return [
-        engine.search(queries[start : start + road.batch], K, threads=threads, execution=road.execution, timing=timing)
-        for start in range(0, len(queries), road.batch)
+        engine.search(
+            queries[start : start + method.batch], K, threads=threads, execution=method.execution, timing=timing
+        )
+        for start in range(0, len(queries), method.batch)
     ]
 
 
-def same(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
+def are_equal(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
     """Whether two lists of answers, however cut into calls, hold the same ids and scores bit for bit."""
 
     def joined(answers: Sequence[fr.Hits], field: str) -> np.ndarray[Any, Any]:
@@ -111,7 +113,7 @@ def same(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
     return all(np.array_equal(joined(one, field), joined(other, field)) for field in ("counts", "scores", "ids"))
 
 
-def found(answers: Sequence[fr.Hits], questions: Sequence[Question]) -> int:
+def count_found(answers: Sequence[fr.Hits], questions: Sequence[Question]) -> int:
     """The questions whose gold record is among their hits."""
     ids = np.concatenate([hits.ids for hits in answers])
     return int(sum(question.gold in row for question, row in zip(questions, ids.tolist(), strict=True)))
@@ -123,13 +125,13 @@ def newest_windows(times: npt.ArrayLike, count: int, window: float = WEEK) -> fl
     return float(windows[-min(count, len(windows))] * window)
 
 
-def spread(values: Sequence[float]) -> tuple[float, float, float, float]:
+def quartiles_of(values: Sequence[float]) -> tuple[float, float, float, float]:
     """(first quartile, median, third quartile, 99th percentile), to four digits."""
     first, median, third, last = np.percentile(np.asarray(values), [25, 50, 75, 99]).tolist()
-    return rounded(first), rounded(median), rounded(third), rounded(last)
+    return round_digits(first), round_digits(median), round_digits(third), round_digits(last)
 
 
-def rounded(value: float) -> float:
+def round_digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
@@ -145,7 +147,7 @@ def peak_rss_gib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 3)
 
 
-def shared(bench: str) -> dict[str, Any]:
+def stamp_rows(bench: str) -> dict[str, Any]:
     """The fields that all rows of a run have in common."""
     date = now()
     return {
