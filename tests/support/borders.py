@@ -117,7 +117,7 @@ BORDERS: dict[str, Border] = {
     "analyzers._BLOCK": Border("engine.text.analyzers", "Ids gathered in a list before they go to an array."),
     "CACHE_LIMIT": Border("engine.text.analyzers", "Words kept by a cache before it is emptied."),
     "LUCENE_ENGLISH": Border("engine.text.stopwords", "Stop words of Lucene.", frozen=("engine.text.analyzers",)),
-    "MAX_CACHED_TOKENS": Border("engine.text.vocabulary:Encoder", "Tokens kept before the cache begins anew."),
+    "MAX_CACHED_TOKENS": Border("engine.text.vocabulary:TermIndexer", "Tokens kept before the cache begins anew."),
     "LEAST_CHARACTERS": Border("engine.text.dispatch", "A call of fewer characters goes token by token."),
     "LOADING_CHARACTERS": Border("engine.text.dispatch", "Characters after which the compiled loops are loaded."),
     "blocks.BLOCK": Border("engine.text.blocks", "Characters that compiled loops take at a time."),
