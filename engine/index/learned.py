@@ -92,8 +92,8 @@ def build_learned(
             for place, term, weight in wrong
             if (found := fault(weight, MAX_DOCUMENT_WEIGHT))
         )
-    for impact_class in set(map(type, names)):
-        if not issubclass(impact_class, str):
+    for python_type in set(map(type, names)):
+        if not issubclass(python_type, str):
             place = next(place for place, name in enumerate(names) if not isinstance(name, str))
             raise RecordError(
                 f"a learned term must be a string, not {names[place]!r}", record_id=ids.strings[int(documents[place])]
@@ -113,8 +113,8 @@ def build_learned(
 
 def _impacts(weights: Sequence[float]) -> Integers | None:
     """`quantize` of documents' weights; None if one has a `fault`."""
-    impact_classes = set(map(type, weights))
-    if bool in impact_classes or not all(issubclass(impact_class, _NUMBERS) for impact_class in impact_classes):
+    types = set(map(type, weights))
+    if bool in types or not all(issubclass(python_type, _NUMBERS) for python_type in types):
         return None
     try:
         numbers = np.fromiter(weights, np.float64, len(weights))
