@@ -169,7 +169,7 @@ __device__ __forceinline__ void score(const ScoreArguments a, unsigned char* til
             if (thread < described) {
                 i64 unused_bound = 0;
                 i32 unused_postings = 0;
-                const i64 next = a.unit_slots[unit] + chunk + thread;
+                const i64 next = first_slot + chunk + thread;
                 describe_slot(a, shared, factors, next, tile, thread, unused_bound, unused_postings);
             }
             __syncthreads();
