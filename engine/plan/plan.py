@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of
+from ..arrays import Integers, offsets_of
 from ..errors import QueryError
 from ..index.bm25 import DOT, INT32_MAX, FloatArray
 from ..index.contributions import Contributions
@@ -24,8 +24,6 @@ from ..index.segment import Segment
 from ..index.snapshot import Snapshot
 from ..timing import Phases
 from .requests import Request, Requests
-
-Integers = npt.NDArray[np.int64]
 
 # The vocabulary may hold this many terms for each of a batch before the batch's terms are sorted, not counted.
 SPARSE = 16

@@ -10,11 +10,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of
+from ..arrays import Integers, offsets_of
 from ..errors import QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Integers
 from . import compiled as loops
 from .analyzers import DROPPED, Analyzer, word_recipe
 
-Integers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.uint64]
 
