@@ -19,13 +19,13 @@ Flags = npt.NDArray[np.bool_]
 
 
 def ranges(starts: Integers, lengths: Integers) -> Integers:
-    """Concatenates ranges: ``lengths[0]`` numbers counted up from ``starts[0]``, then ``lengths[1]`` from ``starts[1]``..."""
+    """Ranges, one after another: ``lengths[0]`` numbers from ``starts[0]`` up, then the next range, and so on."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def offsets_of(lengths: npt.ArrayLike) -> Integers:
-    """Start of each group of these lengths, laid out one after another, then the end of the last: int64 [groups + 1]."""
+    """Where each group begins when groups of these lengths lie in a row, then where the last ends: [groups + 1]."""
     counts = np.asarray(lengths)
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
