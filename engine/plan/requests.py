@@ -17,7 +17,7 @@ from ..index.masks import EVERYTHING, CompiledFilter
 
 @dataclass(frozen=True)
 class QuerySettings:
-    """Which documents may be hits of a query, and how its scores decay. Most queries of a batch share the same settings."""
+    """Which documents may be hits of a query, and how its scores decay. Most queries of a batch share them."""
 
     filter: CompiledFilter = EVERYTHING
     since: float = -math.inf  # seconds; with a finite bound, documents without a time do not pass

@@ -46,7 +46,7 @@ class Hits:
     timing: dict[str, float] | None = None
     """Milliseconds of each phase of the search, in order, if `Engine.search` was called with ``timing=True``."""
     postings: int | None = None
-    """Number of postings read from posting lists, also with ``timing=True`` only. Look-ups and the rows that are stored by
+    """Number of postings read from posting lists, also with ``timing=True`` only. Look-ups and rows stored by
     document do not count. None where the backend does not count postings."""
     reranked: npt.NDArray[np.float64] | None = None
     """[B, k] scores of the reranker, where one decided the order; NaN after the hits that it read. `scores` holds the
