@@ -23,9 +23,9 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from fanrank.engine.arrays import Floats, Integers
 from fanrank.engine.feedback.centroid import softmax
 from fanrank.engine.feedback.pool import interpolate, lengths, round_moved, weighted_mean
-from fanrank.engine.vectors.vectors import Floats, Integers
 
 OPS = ("mean", "softmax", "max")
 GRID: Mapping[str, tuple[Any, ...]] = {

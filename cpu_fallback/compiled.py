@@ -15,6 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.arrays import Integers
 from ..engine.index.decay import FACTOR_BITS, MAX_HALF_LIVES, TABLE
 from ..engine.index.segment import TIME_BLOCK
 from ..engine.plan.plan import Plan, SegmentPlan
@@ -39,8 +40,6 @@ from .newest import segment_bounds
 from .newest_compiled import score_newest
 from .quickselect import keep_best
 from .search import Output, groups, run_in_threads
-
-Integers = npt.NDArray[np.int64]
 
 # Documents of a tile: 128 KiB of scores, a part of the second-level cache.
 TILE = 1 << 15

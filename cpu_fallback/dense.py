@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.arrays import offsets_of, ranges
+from ..engine.arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..engine.vectors.interaction import Interaction
-from ..engine.vectors.vectors import BLOCK_VALUES, Floats, Halves, Integers, Vectors, blocks_of, quantized, widen
-from ..engine.vectors.verbs import DenseVerbs, Flags, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
+from ..engine.vectors.vectors import BLOCK_VALUES, Halves, Vectors, blocks_of, quantized, widen
+from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
 from .segment_reduce import segment_reduce
 
 Singles = npt.NDArray[np.float32]

@@ -11,13 +11,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.arrays import ranges
+from ..engine.arrays import Integers, ranges
 from ..engine.index.segment import TIME_BLOCK
 from ..engine.plan.plan import Plan, SegmentPlan
 from ..engine.timing import Phases
 from .select import best_wide
-
-Integers = npt.NDArray[np.int64]
 
 # Documents of the first block; each further one is twice as long, up to the last.
 FIRST_BLOCK = 1 << 12

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.arrays import ranges
+from ..engine.arrays import Integers, ranges
 from ..engine.index.contributions import TILE_BITS, TileBounds
 from ..engine.plan.plan import Plan, SegmentPlan
-
-Integers = npt.NDArray[np.int64]
 
 TILE = 1 << TILE_BITS
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.arrays import ranges
+from ..engine.arrays import Integers, ranges
 from ..engine.plan.plan import Plan, SegmentPlan
 
 Scores = npt.NDArray[np.signedinteger[Any]]
-Integers = npt.NDArray[np.int64]
 
 # Postings scattered in one go: their indices and contributions stay in the second-level cache.
 SCATTER_BLOCK = 1 << 16

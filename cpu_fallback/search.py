@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.arrays import Integers
 from ..engine.plan.plan import Plan
 from ..engine.timing import Phases
 from .newest import search_newest
@@ -41,7 +42,6 @@ THREADS_PAY = not getattr(sys, "_is_gil_enabled", lambda: True)()
 _local = threading.local()
 
 T = TypeVar("T")
-Integers = npt.NDArray[np.int64]
 ScoredRows = tuple[Integers, Integers, Integers]
 """(row, document, score) of each, row-major."""
 Output = tuple[Integers, Integers, npt.NDArray[np.int32]]

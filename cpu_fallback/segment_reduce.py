@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.arrays import Integers
 from ..engine.vectors.interaction import Interaction
 
-Integers = npt.NDArray[np.int64]
 Real = TypeVar("Real", bound=np.floating[Any])
 
 

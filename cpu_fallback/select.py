@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.arrays import Integers
+
 Scores = npt.NDArray[np.signedinteger[Any]]
-Integers = npt.NDArray[np.int64]
 
 NO_KEY = np.iinfo(np.int64).min
 """Key of an empty place; below every real key."""

@@ -1,19 +1,31 @@
-"""Ragged arrays: rows of different lengths, one after another."""
+"""Array types that the whole package shares, and helpers for ragged arrays.
+
+A ragged array holds rows of different lengths, one after another in one flat array.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+Integers = npt.NDArray[np.int64]
+"""64-bit integers: numbers, positions, counts or offsets."""
 
-def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """`lengths[0]` numbers counted up from ``starts[0]``, then `lengths[1]` from ``starts[1]``, and so on."""
+Floats = npt.NDArray[np.float64]
+"""64-bit floating-point numbers: scores, weights or times."""
+
+Flags = npt.NDArray[np.bool_]
+"""One boolean for each element."""
+
+
+def ranges(starts: Integers, lengths: Integers) -> Integers:
+    """Ranges, one after another: ``lengths[0]`` numbers from ``starts[0]`` up, then the next range, and so on."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Where groups of these lengths begin, one after another, and where the last one ends: int64 [groups + 1]."""
+def offsets_of(lengths: npt.ArrayLike) -> Integers:
+    """Where each group begins when groups of these lengths lie in a row, then where the last ends: [groups + 1]."""
     counts = np.asarray(lengths)
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])

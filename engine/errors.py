@@ -1,7 +1,7 @@
-"""What can go wrong, named.
+"""The errors that fanrank raises.
 
-Every error a caller can cause derives from `FanrankError` and also from the built-in class a Python user would
-catch (`ValueError`, `OSError`, `ImportError`). The message says what was wrong, where, and what to do.
+Every error that a caller can cause derives from `FanrankError`, and also from the built-in class that a Python user
+would catch (`ValueError`, `OSError`, `ImportError`). The message says what was wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ class ParameterError(FanrankError, ValueError):
 
 # Sources: B004.
 class ModelMismatchError(ParameterError):
-    """Vectors of another embedding model than the one that the records were written with."""
+    """The vectors come from another embedding model than the one that the records were written with."""
 
 
 class RecordError(FanrankError, ValueError):
-    """A record cannot be taken: a missing or mistyped field, or a line that is not JSON.
+    """A record is not accepted: a field is missing or has the wrong type, or a line is not JSON.
 
-    `where` names the place (``records.jsonl:51234`` or ``record 17``); `record_id` is the id when it is known.
+    `where` names the position (``records.jsonl:51234`` or ``record 17``). `record_id` is the id, where it is known.
     """
 
     def __init__(self, message: str, *, where: str | None = None, record_id: str | None = None) -> None:
         self.message = message
         self.where = where
         self.record_id = record_id
-        place = ", ".join(part for part in (where, None if record_id is None else f"id {record_id!r}") if part)
-        super().__init__(f"{place}: {message}" if place else message)
+        known = (where, None if record_id is None else f"id {record_id!r}")
+        location = ", ".join(text for text in known if text)
+        super().__init__(f"{location}: {message}" if location else message)
 
     def at(self, where: str) -> RecordError:
-        """The same error with its place, unless it has one."""
+        """The same error with this position, unless it names one already."""
         return self if self.where else type(self)(self.message, where=where, record_id=self.record_id)
 
 
 class DuplicateIdError(RecordError):
-    """A record's id is already live in its namespace, or stands twice in one batch."""
+    """A record's id is already live in its namespace, or occurs twice in one batch."""
 
 
 class UnknownIdError(FanrankError, LookupError):
@@ -51,15 +52,15 @@ class QueryError(FanrankError, ValueError):
 
 
 class OverloadedError(FanrankError, RuntimeError):
-    """A coalescer has as many queries waiting as it may, and the caller asked not to wait for room."""
+    """A coalescer's queue of waiting queries is full, and the caller asked not to wait for room."""
 
 
 class DeadlineError(FanrankError, TimeoutError):
-    """A coalesced search was not answered within its `deadline`; queries that had not begun are not run."""
+    """A coalesced search was not answered within its `deadline`. Queries that had not begun are not run."""
 
 
 class EncoderError(FanrankError, ValueError):
-    """A model cannot be loaded, cannot encode, or answered with something other than one vector a text."""
+    """A model cannot be loaded, cannot encode, or did not return one vector for each text."""
 
 
 class DatasetError(FanrankError, ValueError):
@@ -71,7 +72,7 @@ class BackendUnavailableError(FanrankError, RuntimeError):
 
 
 class DeviceMemoryError(FanrankError, MemoryError):
-    """The index or the batch does not fit the device, or the bound set by `max_device_bytes`."""
+    """The index or the batch does not fit into the device's memory, or into the limit set by `max_device_bytes`."""
 
 
 class MissingExtraError(FanrankError, ImportError):
@@ -86,11 +87,11 @@ class StorageError(FanrankError, OSError):
 
 
 class CacheError(StorageError):
-    """A cache of embeddings cannot be used: another kind of file, a newer format, damage, or a disk that fails."""
+    """A cache of embeddings cannot be used: wrong kind of file, newer format, damaged file, or failing disk."""
 
 
 class PolicyFileError(StorageError):
-    """A policy file cannot be used: another kind of file, a newer format, damage, or a disk that fails."""
+    """A policy file cannot be used: wrong kind of file, newer format, damaged file, or failing disk."""
 
 
 class IndexFileError(StorageError):
@@ -110,7 +111,7 @@ class DamagedIndexError(IndexFileError):
 
 
 class DamagedStoreError(IndexFileError):
-    """The records of an engine directory are damaged. Unlike an index they cannot be rebuilt: restore a copy."""
+    """The records of an engine directory are damaged. An index can be rebuilt, records cannot: restore a copy."""
 
 
 class StoreLockedError(StorageError):
@@ -118,4 +119,4 @@ class StoreLockedError(StorageError):
 
 
 class StaleIndexError(StorageError):
-    """The store cannot say what changed since the state that an index covers; build it from all records (internal)."""
+    """The store cannot say what changed since an index was saved. Rebuild the index from all records (internal)."""

@@ -2,10 +2,5 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
-
 ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
+"""The variable that names the backend to use."""

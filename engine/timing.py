@@ -1,4 +1,4 @@
-"""Named phases of a search: NVTX ranges for a profiler (where the package nvtx is installed), and milliseconds."""
+"""Times the named phases of a search, and marks them as NVTX ranges for a profiler if the package nvtx is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Annotate = Callable[[str], AbstractContextManager[object]]
 NO_RANGE = nullcontext()
 
 
-def _annotate() -> Annotate:
+def _choose_annotate() -> Annotate:
     try:
         import nvtx
     except ImportError:
@@ -19,38 +19,39 @@ def _annotate() -> Annotate:
     return lambda name: nvtx.annotate(f"fanrank.{name}")
 
 
-annotate = _annotate()
+annotate = _choose_annotate()
 
 
 class Phases:
-    """Collects the time of each phase of one search, in the order in which phases first ended, and what it counted.
+    """The times of the phases of one search, in the order in which phases first ended, and its counts.
 
-    Phases nest: what an inner one took is not the outer one's, so that all of them add up to the time in which any ran
-    (but for times by a device's clock, which runs beside the host's).
-    For one thread.
+    Phases nest. The time of an inner phase is not counted for the outer one, so all times add up to the time in which
+    any phase ran. Times by a device's clock are an exception: that clock runs beside the host's.
+    Not safe for use by several threads.
     """
 
     def __init__(self) -> None:
         self.milliseconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._inner = 0.0
-        """Milliseconds of the phases that ended inside the one that runs."""
+        """Milliseconds of the phases that ended inside the phase that runs now."""
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
-        """Time a phase by the host's clock; the same name again adds up."""
+        """Times a phase by the host's clock. Times under the same name add up."""
         return _Phase(self, name)
 
     def add(self, name: str, milliseconds: float) -> None:
-        """Count time that passed within the phase that runs as another's."""
+        """Adds time to the phase `name`, and takes it from the phase that runs now."""
         self.milliseconds[name] = self.milliseconds.get(name, 0.0) + milliseconds
         self._inner += milliseconds
 
     def count(self, name: str, number: int) -> None:
+        """Adds `number` to the count `name`."""
         self.counts[name] = self.counts.get(name, 0) + number
 
 
 class _Phase:
-    """One run of a phase: a class of its own, as a generator's context takes three times as long to enter and leave."""
+    """One run of a phase. A class, because a generator's context takes three times as long to enter and leave."""
 
     def __init__(self, phases: Phases, name: str) -> None:
         self._phases, self._name = phases, name
@@ -65,7 +66,7 @@ class _Phase:
     def __exit__(self, *error: object) -> None:
         phases = self._phases
         spent = (time.perf_counter() - self._start) * 1e3
-        # A device's own clock may say more than the host's.
+        # The inner phases may have more time than the host counted, if a device's clock timed them.
         phases.add(self._name, max(spent - phases._inner, 0.0))
         phases._inner = self._outer + spent
         self._range.__exit__(None, None, None)

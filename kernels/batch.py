@@ -13,12 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.arrays import offsets_of, ranges
+from ..engine.arrays import Integers, offsets_of, ranges
 from ..engine.plan.plan import Plan, SegmentPlan
 from .device import Residency, bitmap
 from .work import CANDIDATE_BYTES, CUT_BYTES, UNBOUNDED, Buffers, KernelAnswer, Work, no_decay, tiles_of
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

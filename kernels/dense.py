@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.arrays import offsets_of, ranges
+from ..engine.arrays import Floats, Integers, offsets_of, ranges
 from ..engine.errors import DeviceMemoryError
 from ..engine.vectors.interaction import Interaction
-from ..engine.vectors.vectors import Floats, Halves, Integers, Vectors, blocks_of, quantized
+from ..engine.vectors.vectors import Halves, Vectors, blocks_of, quantized
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
 from .segment_reduce import segment_reduce
 

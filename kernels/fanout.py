@@ -12,9 +12,9 @@ import weakref
 from collections import OrderedDict
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from ..engine.arrays import Integers
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
 from .batch import Download, answer_size, block_of, record_event
@@ -27,7 +27,6 @@ WIDTHS = (16, 128, 1024)
 # Graphs kept, the least recently used let go; each holds its buffers.
 MAX_GRAPHS = 8
 
-Integers = npt.NDArray[np.int64]
 Key = tuple[int, int, int, int, int]
 """The snapshot, the padded shape, and which of the fan-outs of that shape that are on their way at once."""
 

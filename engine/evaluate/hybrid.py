@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..arrays import offsets_of
+from ..arrays import Flags, Floats, Integers, offsets_of
 from ..encoders.encoder import Encoder
 from ..errors import ParameterError
 from ..fuse.alpha import ALPHAS, AlphaFit, fit_alpha
@@ -31,10 +30,6 @@ from .dataset import Dataset
 from .encoders import describe_encoder, open_encoder
 from .presets import LOADERS, Preset, find_preset
 from .protocol import Evaluation, default_depth, engine_of, rank
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
 
 STRONGER = "bm25-stronger"
 """The better lexical arm, with date lines and captions (R42), where there is one."""

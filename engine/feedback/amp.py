@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..vectors.vectors import Floats
+from ..arrays import Floats
 from .fields import check_whole, check_within, feedback, flag
 from .pool import (
     Feedback,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import Floats
 from ..encoders.encoder import Encoder, check_rows
-from ..vectors.vectors import Floats, Halves, normalize
+from ..vectors.vectors import Halves, normalize
 from .sentences import first_sentence
 
 # Sentences kept, the least recently used let go: 50 MB of 384 dimensions.

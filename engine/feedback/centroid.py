@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from ..arrays import Flags, Floats
 from ..errors import ParameterError
-from ..vectors.vectors import Floats
 from .fields import check_above, check_whole
-from .pool import Feedback, Flags, Pool, apply_each, interpolate, weighted_mean
+from .pool import Feedback, Pool, apply_each, interpolate, weighted_mean
 
 Weighting = Literal["uniform", "linear", "cosine", "top"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)

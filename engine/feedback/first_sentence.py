@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..vectors.vectors import Floats
+from ..arrays import Floats
 from .fields import check_above, check_whole
 from .pool import Feedback, Pool, interpolate, lengths, normalize_moved, sentences_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..arrays import Floats
 from ..errors import ParameterError
-from ..vectors.vectors import Floats
 from .centroid import SoftCentroid
 from .fields import check_whole, feedback, flag
 from .pool import Feedback, Pool, next_pool

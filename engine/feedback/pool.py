@@ -15,10 +15,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
-from ..vectors.vectors import Floats, Halves, Integers, normalize
-
-Flags = npt.NDArray[np.bool_]
+from ..vectors.vectors import Halves, normalize
 
 SHORTEST = 2.0**-24
 """A sum shorter than the finest step of half precision points where rounding does: the query stays as it is (E039)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..vectors.vectors import Floats
+from ..arrays import Floats
 from .fields import check_above, check_whole, check_within
 from .pool import Feedback, Pool, normalize_moved, weighted_mean
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..arrays import Floats
 from ..errors import ParameterError
-from ..vectors.vectors import Floats
 from .amp import boost, gaps
 from .centroid import SoftCentroid
 from .fields import check_whole, check_within, feedback, flag

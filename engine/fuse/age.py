@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from ..arrays import Flags, Floats
 from ..errors import QueryError
-from .candidates import Candidates, Flags, Floats
+from .candidates import Candidates
 
 HOUR, DAY = 3_600.0, 86_400.0
 

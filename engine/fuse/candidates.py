@@ -13,12 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import ranges
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
+from ..arrays import Flags, Floats, Integers, ranges
 
 # Candidates of a query, as a multiple of what is wanted, from which on the rest is cut off before it is sorted.
 MANY = 4

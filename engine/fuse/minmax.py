@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..arrays import Floats
 from ..errors import ParameterError
-from .candidates import Candidates, Channel, Floats, Fused
+from .candidates import Candidates, Channel, Fused
 from .fusion import check_channels, check_number, check_pair
 
 

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from ..arrays import Floats
 from ..errors import ParameterError
-from .candidates import Candidates, Channel, Floats
+from .candidates import Candidates, Channel
 from .fusion import check_name
 from .rrf import RRF
 

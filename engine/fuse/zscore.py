@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .candidates import Candidates, Channel, Floats, Fused
+from ..arrays import Floats
+from .candidates import Candidates, Channel, Fused
 from .fusion import check_channels, check_number, check_pair
 
 LEAST_SPREAD = 1e-9

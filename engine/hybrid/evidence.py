@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of, ranges
+from ..arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..backends.choose import Backend
 from ..errors import QueryError
 from ..feedback.pool import Pool, round_moved
@@ -29,15 +29,6 @@ from ..vectors.verbs import Mode, Stretch, document_vectors
 from .sources import Sources, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
-
-Floats = npt.NDArray[np.float64]
-
-
-Integers = npt.NDArray[np.int64]
-
-
-Flags = npt.NDArray[np.bool_]
-
 
 ChannelResults = tuple[Floats, Integers]
 """What a channel lists: scores and documents [B, width], padding -1; NaN where a score is still to be asked for."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError, QueryError
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
@@ -36,7 +37,7 @@ from ..search.explain import explainer_of
 from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..vectors.vectors import Halves
-from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Flags, Floats, Group, Integers
+from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .sources import query_vectors
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal

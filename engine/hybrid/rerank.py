@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..arrays import Flags
 from ..encoders.models import positive
 from ..errors import QueryError
 from ..records.hits import Hits
@@ -14,7 +15,6 @@ from ..records.record import Record
 from ..rerank.reranker import CheckedReranker, Reranked, rerank
 from ..search.batch import Batch
 from ..vectors.vectors import Halves
-from .evidence import Flags
 from .sources import Sources
 
 if TYPE_CHECKING:

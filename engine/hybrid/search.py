@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of, ranges
+from ..arrays import Integers, offsets_of, ranges
 from ..backends.choose import Backend
 from ..fuse.candidates import Candidates, best
 from ..records.decision import Decision
@@ -27,7 +27,7 @@ from ..records.hits import Hits
 from ..search.batch import Batch
 from ..search.lexical import expand_duplicates
 from ..search.options import SearchOptions
-from .evidence import Evidence, EvidenceCollector, Integers
+from .evidence import Evidence, EvidenceCollector
 from .explain import explain_hits
 from .rerank import rerank_hits
 from .sources import Sources

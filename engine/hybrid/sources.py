@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Flags, Floats
 from ..encoders.embed import checked_terms
 from ..encoders.encoder import Encoder, check_rows
 from ..encoders.sparse import TermEncoder
@@ -18,9 +18,6 @@ from ..records.record import Record
 from ..search.batch import Batch
 from ..vectors.unit_rows import unit_rows
 from ..vectors.vectors import Halves
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats
 from ..errors import ParameterError
 
 PART_BITS = 16
@@ -26,7 +27,6 @@ MAX_HALF_LIVES = 900
 """Older than this is as old as this: 2**-930, the least power of two that `decay` needs, is a normal float64."""
 FACTOR_BITS = 30
 
-Floats = npt.NDArray[np.float64]
 
 TABLE: npt.NDArray[np.int32] = np.rint(2.0**FACTOR_BITS * np.exp2(-np.arange(TICKS) / TICKS)).astype(np.int32)
 """T: ``round(2**30 * 2**(-i / 65536))``, from 2**30 down to just above 2**29.

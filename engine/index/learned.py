@@ -29,15 +29,13 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Integers
 from ..errors import QueryError, RecordError
 from ..text.vocabulary import Vocabulary
 from .bm25 import BM25, DOT, MAX_IMPACT
 from .columns import Columns, Ids
 from .segment import Segment, nested_segment
-
-Integers = npt.NDArray[np.int64]
 
 IMPACTS = BM25(method=DOT)
 """How snapshots of such segments score."""

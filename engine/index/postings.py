@@ -19,7 +19,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from ..arrays import Integers
+
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 Number = TypeVar("Number", bound=np.generic)
 

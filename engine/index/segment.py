@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of
+from ..arrays import Integers, offsets_of
 from ..text.vocabulary import Vocabulary
 from ..vectors.vectors import Vectors
 from .columns import Columns, Ids
 from .masks import CompiledFilter
-from .postings import Integers, Postings, Unsigned, blocks, classes_of, distinct_numbers, join_postings
+from .postings import Postings, Unsigned, blocks, classes_of, distinct_numbers, join_postings
 from .skip_tables import SkipTables
 from .upper_bounds import UpperBounds
 

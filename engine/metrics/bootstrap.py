@@ -1,4 +1,4 @@
-"""Is the difference between two systems more than chance? Paired bootstrap over questions, or over clusters of them."""
+"""Paired bootstrap: tests whether two systems differ by more than chance, over questions or clusters of questions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy.typing as npt
 
 from ..errors import ParameterError
 
-_CHUNK = 1 << 21  # indices drawn at a time: 16 MB, whatever the number of resamples
+_CHUNK = 1 << 21  # indices drawn at a time: 16 MB, for any number of resamples
 TIE = 1e-12
-"""Means that differ by less are equal: sums of fractions differ in their last bits by the order of their terms, and a
-resampled mean of exact zero comes out as some 1e-17."""
+"""Means that differ by less than this are equal. The order of the terms changes the last bits of a sum of fractions: a
+mean that is exactly zero comes out as some 1e-17."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`difference` is the mean of (first - second); [`low`, `high`] its percentile confidence interval.
+    """The result of a bootstrap test of a first system against a second.
 
-    `p` is two-sided (`paired_bootstrap`) or one-sided, against "the first is not better" (`cluster_bootstrap`).
+    `difference` is the mean of (first - second), and [`low`, `high`] its percentile confidence interval. `p` is
+    two-sided (`paired_bootstrap`), or one-sided against "the first is not better" (`cluster_bootstrap`).
     """
 
     difference: float
@@ -35,19 +36,19 @@ class Comparison:
 def paired_bootstrap(
     first: npt.ArrayLike, second: npt.ArrayLike, *, resamples: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> Comparison:
-    """Resample questions with replacement; ``p = min(1, 2 min(P(D <= 0), P(D >= 0)))``.
+    """Resamples questions with replacement; ``p = min(1, 2 min(P(D <= 0), P(D >= 0)))``.
 
     `first` and `second` are the values [n] of one metric, paired by question. The same seed gives the same result.
-    Raises `ParameterError` for arrays that do not pair up, are empty or not finite, or a parameter out of range.
+    Raises `ParameterError` if the arrays differ in shape, are empty or not finite, or a parameter is out of range.
     """
-    differences = _paired(first, second, resamples, level)
+    differences = _subtract(first, second, resamples, level)
     n = len(differences)
     random = np.random.default_rng(seed)
     means = np.concatenate(
         [differences[random.integers(0, n, (count, n))].mean(axis=1) for count in _chunks(resamples, n)]
     )
     tail = min(float(np.mean(means <= TIE)), float(np.mean(means >= -TIE)))
-    return _comparison(differences, means, min(1.0, 2.0 * tail), level, n)
+    return _compare(differences, means, min(1.0, 2.0 * tail), level, n)
 
 
 # Sources: D009.
@@ -60,12 +61,12 @@ def cluster_bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> Comparison:
-    """Resample whole clusters with replacement (conversations, say); ``p = P(D <= 0)``, one-sided.
+    """Resamples whole clusters, for example conversations, with replacement; ``p = P(D <= 0)``, one-sided.
 
-    A resample's mean is over the questions of the clusters drawn, so a large cluster weighs more. `clusters` names
-    each question's cluster [n]. Otherwise as `paired_bootstrap`.
+    The mean of a resample is over the questions of the drawn clusters, so a large cluster weighs more. `clusters` holds
+    the name of each question's cluster [n]. Otherwise as `paired_bootstrap`.
     """
-    differences = _paired(first, second, resamples, level)
+    differences = _subtract(first, second, resamples, level)
     if len(clusters) != len(differences):
         raise ParameterError(f"{len(differences)} questions, but {len(clusters)} cluster names")
     numbers: dict[Hashable, int] = {}
@@ -74,15 +75,15 @@ def cluster_bootstrap(
     sizes = np.bincount(member)
     n = len(sizes)
     random = np.random.default_rng(seed)
-    means = []
+    chunk_means = []
     for count in _chunks(resamples, n):
         drawn = random.integers(0, n, (count, n))
-        means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
-    together = np.concatenate(means)
-    return _comparison(differences, together, float(np.mean(together <= TIE)), level, n)
+        chunk_means.append(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
+    means = np.concatenate(chunk_means)
+    return _compare(differences, means, float(np.mean(means <= TIE)), level, n)
 
 
-def _paired(first: npt.ArrayLike, second: npt.ArrayLike, resamples: int, level: float) -> npt.NDArray[np.float64]:
+def _subtract(first: npt.ArrayLike, second: npt.ArrayLike, resamples: int, level: float) -> npt.NDArray[np.float64]:
     left, right = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if left.ndim != 1 or left.shape != right.shape or not len(left):
         raise ParameterError(f"two arrays of the same n >= 1 questions are needed, not {left.shape} and {right.shape}")
@@ -100,7 +101,7 @@ def _chunks(resamples: int, n: int) -> list[int]:
     return [min(size, resamples - start) for start in range(0, resamples, size)]
 
 
-def _comparison(
+def _compare(
     differences: npt.NDArray[np.float64], means: npt.NDArray[np.float64], p: float, level: float, units: int
 ) -> Comparison:
     low, high = np.quantile(means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])

@@ -14,8 +14,8 @@ name                      meaning, for a query with a ranked list of ids and a s
 ``ndcg_longmemeval@k``    binary gain, discount 1, log2(2), log2(3), …: ranks 1 and 2 both count in full (X34)
 ========================= ============================================================================================
 
-trec_eval breaks ties by id and holds scores as float32. Neither may decide here, so it is given scores made from the
-ranks: the order that it evaluates is the order of the list, always.
+trec_eval breaks ties by id and stores scores as float32. Neither may change the order of the list. Therefore
+trec_eval gets scores made from the ranks, and always evaluates the list in the order given.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ METRICS = (
     *("recall@1", "recall@3", "recall@5", "recall@10", "recall@100", "recall_all@5", "recall_all@10"),
     *("ndcg@5", "ndcg@10", "ndcg_exp@10", "ndcg_longmemeval@10", "map"),
 )
-"""What an evaluation reports unless told otherwise."""
+"""The metrics that an evaluation reports by default."""
 
-# The measure of trec_eval that each is read from, and whether it takes a cutoff.
+# For each metric: the measure of trec_eval that it is read from, and whether it must have a cutoff.
 _SOURCES = {
     "hit": ("success", True),
     "recall": ("recall", True),
@@ -51,13 +51,13 @@ _SOURCES = {
     "ndcg_longmemeval": ("", True),
 }
 
-_LONGEST_LIST = 2**24  # beyond it float32 no longer tells neighbouring integers apart
+_LONGEST_LIST = 2**24  # above it, float32 cannot hold every integer
 HIGHEST_GRADE = 20
-"""For ``ndcg_exp``: trec_eval allocates a counter for each gain up to the highest, and 2^20 of them are 8 MB."""
+"""The highest grade of ``ndcg_exp``. trec_eval allocates a counter for each gain up to the highest: 2^20 take 8 MB."""
 
 
 def cutoff(metric: str) -> int | None:
-    """The k of ``name@k``, None for a metric over the whole list. Raises `ParameterError` for an unknown metric."""
+    """The k of ``name@k``; None for a metric over the whole list. Raises `ParameterError` for an unknown metric."""
     name, at, printed = metric.partition("@")
     if name not in _SOURCES:
         raise ParameterError(f"no metric {metric!r}; there are: {', '.join(METRICS)}, and other cutoffs of these")
@@ -72,20 +72,20 @@ def cutoff(metric: str) -> int | None:
 def per_query(
     ranked: Ranked, relevant: Relevant, metrics: Iterable[str] = METRICS
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Each metric as a float64 array [queries], in the order of `relevant`'s keys.
+    """Each metric as a float64 array [queries], in the order of the keys of `relevant`.
 
-    A judged query that `ranked` lacks, or whose list is empty, or that has no relevant document, scores 0 in every
-    metric; a ranked query without judgements is left out. Raises `MissingExtraError` without pytrec_eval, and
-    `ParameterError` for an unknown metric, a list that holds an id twice or more than 2^24 ids, or (``ndcg_exp``) a
-    grade above 20.
+    A judged query scores 0 in every metric if `ranked` lacks it, if its list is empty, or if it has no relevant
+    document. A ranked query without judgements is left out. Raises `MissingExtraError` without pytrec_eval. Raises
+    `ParameterError` for an unknown metric, for a list that holds an id twice or more than 2^24 ids, and for a grade
+    above 20 (``ndcg_exp`` only).
     """
     metrics = tuple(metrics)
     cutoffs = {metric: cutoff(metric) for metric in metrics}
     lists = {query: list(ranked.get(query, ())) for query in relevant}
     linear = _evaluate(lists, relevant, {_measure(m) for m in metrics if not m.startswith(("ndcg_exp", "ndcg_long"))})
     gains = {_measure(m) for m in metrics if m.startswith("ndcg_exp")}
-    exponential = _evaluate(lists, _exponential(relevant), gains) if gains else {}
-    found = {}
+    exponential = _evaluate(lists, _exponentiate(relevant), gains) if gains else {}
+    values_of = {}
     for metric in metrics:
         name, depth = metric.partition("@")[0], cutoffs[metric]
         if name == "ndcg_longmemeval":
@@ -99,12 +99,12 @@ def per_query(
             column = (column == 1.0).astype(np.float64)
         elif name == "mrr" and depth is not None:
             column[column < 1.0 / depth] = 0.0
-        found[metric] = column
-    return found
+        values_of[metric] = column
+    return values_of
 
 
 def means(values: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, float]:
-    """The mean of each metric over its queries, 0 where there are none; summed exactly, so in any order."""
+    """The mean of each metric over its queries, 0 without queries. Sums are exact, so the order does not matter."""
     return {metric: math.fsum(column.tolist()) / max(len(column), 1) for metric, column in values.items()}
 
 
@@ -136,11 +136,11 @@ def _evaluate(
         if len(run[query]) != len(ids):
             raise ParameterError(f"query {query!r}: the ranked list holds an id twice")
     judged = {query: dict(grades) for query, grades in relevant.items()}
-    found: Mapping[str, Mapping[str, float]] = trec_eval().RelevanceEvaluator(judged, measures).evaluate(run)
-    return found
+    values: Mapping[str, Mapping[str, float]] = trec_eval().RelevanceEvaluator(judged, measures).evaluate(run)
+    return values
 
 
-def _exponential(relevant: Relevant) -> dict[str, dict[str, int]]:
+def _exponentiate(relevant: Relevant) -> dict[str, dict[str, int]]:
     highest = max((grade for grades in relevant.values() for grade in grades.values()), default=0)
     if highest > HIGHEST_GRADE:
         raise ParameterError(f"ndcg_exp takes grades up to {HIGHEST_GRADE}, not {highest}")

@@ -1,7 +1,8 @@
-"""A batch made ready to score: distinct terms located once, document frequencies, ranges of documents, bounds.
+"""Plans: what scoring needs to know about a batch, computed once before any backend scores it.
 
-One `Plan` holds the queries of a batch that search the same snapshot. Terms are numbered within the plan (its
-*distinct terms*); each query is a row of a CSR over them, largest posting list first.
+One `Plan` holds the queries of a batch that search the same snapshot: document frequencies, posting lists, ranges of
+documents and bounds. The plan numbers its *distinct terms*. Each query is a row of a CSR over them, in the order of
+their posting lists, longest first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of
+from ..arrays import Integers, offsets_of
 from ..errors import QueryError
 from ..index.bm25 import DOT, INT32_MAX, FloatArray
 from ..index.contributions import Contributions
@@ -25,9 +26,7 @@ from ..index.snapshot import Snapshot
 from ..timing import Phases
 from .requests import Request, Requests
 
-Integers = npt.NDArray[np.int64]
-
-# The vocabulary may hold this many terms for each of a batch before the batch's terms are sorted, not counted.
+# The terms of a batch are sorted where the highest term id is above this many times their number. Else flags mark them.
 SPARSE = 16
 
 
@@ -38,12 +37,12 @@ class SegmentPlan:
     number: int  # in the snapshot
     segment: Segment
     first: int  # number of its first document
-    contributions: Contributions  # of the lists of the distinct terms once `Plan.derive` was called
+    contributions: Contributions  # those of the distinct terms are ready once `Plan.derive` was called
     positions: Integers  # [distinct terms] position in the segment's terms, or -1
     starts: Integers  # [distinct terms]
     ends: Integers  # [distinct terms] equal to starts where the segment lacks the term
     passing: tuple[npt.NDArray[np.bool_], ...]  # masks [documents]
-    filters: Integers  # [queries] which of `passing` applies, or -1: every document passes
+    filters: Integers  # [queries] position in `passing`, or -1: every document passes
     low: Integers  # [queries] only documents in [low, high) count
     high: Integers
 
@@ -56,7 +55,7 @@ class SegmentPlan:
         return rows
 
     def mask(self, query: int) -> npt.NDArray[np.bool_] | None:
-        """The query's filter over the segment's documents, or None. Says nothing of `low` and `high`."""
+        """The query's filter as a mask over the segment's documents, or None. Does not include `low` and `high`."""
         number = int(self.filters[query])
         return None if number < 0 else self.passing[number]
 
@@ -73,39 +72,40 @@ class Plan:
     idf: npt.NDArray[np.float64]  # [distinct terms]
     offsets: Integers  # [queries + 1] into slots
     slots: Integers  # distinct term of each (query, term) pair
-    multiplicities: Integers  # how often the query holds it, or with what weight
+    multiplicities: Integers  # of each slot: how often the query holds the term, or its weight
     large: npt.NDArray[np.bool_]  # [queries] a sum of contributions may leave int32
-    signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
+    signed: bool  # contributions may be 0 or negative, so a sum does not tell whether a document matched
     reads_all: bool  # whether every live document may be a hit of every query, undecayed
-    newest_first: npt.NDArray[np.bool_]  # [queries] decayed or limited in time: older documents may not matter
+    newest_first: npt.NDArray[np.bool_]  # [queries] decayed or limited in time: older documents may be skipped
     now: npt.NDArray[np.float64]  # [queries]
     rates: npt.NDArray[np.float64]  # [queries] 0: no decay
     requests: Requests
-    segment_numbers: tuple[int, ...]  # numbers of the segments whose times suit a query, in order of arrival
+    segment_numbers: tuple[int, ...]  # the segments whose times overlap a query's range, in order of arrival
 
     @cached_property
     def segments(self) -> tuple[SegmentPlan, ...]:
-        """What the batch needs of the segments that can hold a hit, in order of arrival."""
-        return tuple(part for number in self.segment_numbers if (part := self.plan_segment(number)) is not None)
+        """The plans of the segments that can hold a hit, in order of arrival."""
+        plans = (self.plan_segment(number) for number in self.segment_numbers)
+        return tuple(plan for plan in plans if plan is not None)
 
     def plan_segment(self, number: int) -> SegmentPlan | None:
-        """What the batch needs of one of the candidates, made when first asked for; None if it can hold no hit."""
-        if number not in self._parts:
-            self._parts[number] = segment_plan(self.snapshot, number, self.requests, self.terms)
-        return self._parts[number]
+        """The plan of one of `segment_numbers`, made at the first call. None if the segment can hold no hit."""
+        if number not in self._segment_plans:
+            self._segment_plans[number] = segment_plan(self.snapshot, number, self.requests, self.terms)
+        return self._segment_plans[number]
 
     @cached_property
-    def _parts(self) -> dict[int, SegmentPlan | None]:
+    def _segment_plans(self) -> dict[int, SegmentPlan | None]:
         return {}
 
     def bounds_before(self, number: int, queries: Integers) -> Integers:
-        """Keys that no document reaches in the segment with this number or an older one, for each of these queries."""
+        """[queries] keys that no document exceeds in the segment with this number or in an older one."""
         return self.keys(queries, self._bounds[queries], np.full(len(queries), self.snapshot.latest_upto[number]))
 
     def keys(self, queries: Integers | int, sums: Integers, times: npt.NDArray[np.float64]) -> Integers:
-        """What orders documents with these sums and times: the sums, or the bits of what decay makes of them.
+        """The keys by which documents with these sums and times are ordered: the sums, or the bits of decayed sums.
 
-        `queries` is each one's own, or one for all.
+        `queries` has the query of each document, or is one query for all.
         """
         rates = self.rates[queries]
         if not rates.any():
@@ -113,46 +113,46 @@ class Plan:
         return np.where(rates > 0, decayed_bits(sums, times, self.now[queries], rates), sums)
 
     def summed(self, of_slot: Integers) -> Integers:
-        """[queries] the sums of numbers given for each (query, term) pair."""
+        """[queries] the sum over the (query, term) pairs of each query. `of_slot` has a number for each pair."""
         sums = offsets_of(of_slot)
         return np.asarray(sums[self.offsets[1:]] - sums[self.offsets[:-1]])
 
     @cached_property
     def _bounds(self) -> Integers:
-        """[queries] a bound of the sum of contributions under any lengths and frequencies."""
+        """[queries] an upper bound of the sum of contributions, for any document lengths and term frequencies."""
         bounds = np.ceil(_term_bounds(self.snapshot, self.idf)).astype(np.int64)
         return self.summed(bounds[self.slots] * self.multiplicities)
 
     @cached_property
     def answerable(self) -> Integers:
-        """Positions of the queries that can have hits: a term that the namespace holds, and a k above 0."""
+        """Positions of the queries that can have hits. They have a term that the namespace holds, and k above 0."""
         return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
 
     @cached_property
     def newest(self) -> Integers:
-        """Those of `answerable` that go from the newest document to the oldest."""
+        """The positions in `answerable` of queries that are scored from the newest document to the oldest."""
         return self.answerable[self.newest_first[self.answerable]]
 
     @cached_property
     def wide(self) -> npt.NDArray[np.bool_]:
-        """[queries] whether scores need int64, as the bits of decayed ones always do."""
+        """[queries] whether scores need int64. The bits of decayed scores always do."""
         return self.large | (self.rates > 0)
 
     def derive(self, chosen: npt.NDArray[np.bool_] | None = None) -> None:
-        """Make the contributions of every posting list of the plan ready on the host, or of the chosen queries'."""
+        """Computes the contributions of the plan's posting lists on the host: of all queries, or of the chosen ones."""
         used = np.ones(len(self.terms), dtype=np.bool_)
         if chosen is not None:
             used[:] = False
             used[self.slots[np.repeat(chosen, np.diff(self.offsets))]] = True
-        for part in self.segments if used.any() else ():
-            present = used & (part.positions >= 0)
-            part.contributions.derive(part.positions[present], self.idf[present])
+        for plan in self.segments if used.any() else ():
+            present = used & (plan.positions >= 0)
+            plan.contributions.derive(plan.positions[present], self.idf[present])
 
     def count_postings(self, phases: Phases, queries: npt.NDArray[np.bool_]) -> None:
-        """Count all postings of these queries' lists as scored."""
+        """Counts all postings of these queries' lists as scored. `queries` is a mask [queries]."""
         chosen = self.slots[np.repeat(queries, np.diff(self.offsets))]
-        for part in self.segments if len(chosen) else ():
-            phases.count("postings", int((part.ends - part.starts)[chosen].sum()))
+        for plan in self.segments if len(chosen) else ():
+            phases.count("postings", int((plan.ends - plan.starts)[chosen].sum()))
 
 
 def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
@@ -163,21 +163,21 @@ def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
 def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
     """The plan for these queries. Raises `QueryError` for weights of one term that add up beyond 2**31 - 1."""
     bm25, count = snapshot.bm25, len(requests)
-    terms, token_slots = _distinct(requests.terms)
+    terms, token_slots = _number_terms(requests.terms)
     df = snapshot.document_frequencies(terms)
-    # Numbered by the length of their lists, so that sorted pairs are in a query's order already.
+    # Terms are numbered by the length of their lists, longest first, so sorting pairs puts them in a query's order.
     by_length = np.argsort(-df, kind="stable")
-    places = np.empty(len(terms), dtype=np.int64)
-    places[by_length] = np.arange(len(terms))
-    pairs = np.repeat(np.arange(count) << 32, np.diff(requests.offsets)) | places[token_slots]
-    pairs, multiplicities = _counted(pairs, requests, bm25.query_tf == "unique")
+    ranks = np.empty(len(terms), dtype=np.int64)
+    ranks[by_length] = np.arange(len(terms))
+    pairs = np.repeat(np.arange(count) << 32, np.diff(requests.offsets)) | ranks[token_slots]
+    pairs, multiplicities = _count_pairs(pairs, requests, bm25.query_tf == "unique")
     owners, slots = pairs >> 32, by_length[pairs & 0xFFFFFFFF]
     if len(df) and not df.all():
-        # Terms of the vocabulary that no live document of this namespace holds match nothing.
-        held = df > 0
-        keep = held[slots]
-        owners, multiplicities, slots = owners[keep], multiplicities[keep], (np.cumsum(held) - 1)[slots[keep]]
-        terms, df = terms[held], df[held]
+        # A term that no live document of this namespace holds matches nothing.
+        present = df > 0
+        keep = present[slots]
+        owners, multiplicities, slots = owners[keep], multiplicities[keep], (np.cumsum(present) - 1)[slots[keep]]
+        terms, df = terms[present], df[present]
     idf = bm25.idf(df, snapshot.statistics) if len(df) else np.zeros(0)
 
     highest: npt.NDArray[np.float64] = np.zeros(count)
@@ -185,7 +185,7 @@ def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
         bounds = _term_bounds(snapshot, idf)[slots] * multiplicities
         highest = np.bincount(owners, weights=bounds, minlength=count).astype(np.float64)
     settings, setting = requests.settings, requests.setting
-    newest_first = np.array([own.ranged or own.rate > 0 for own in settings], dtype=np.bool_)[setting]
+    newest_first = np.array([each.ranged or each.rate > 0 for each in settings], dtype=np.bool_)[setting]
     return Plan(
         snapshot=snapshot,
         rows=requests.rows,
@@ -198,39 +198,39 @@ def plan_of(snapshot: Snapshot, requests: Requests) -> Plan:
         multiplicities=multiplicities,
         large=highest >= INT32_MAX,
         signed=bm25.signed,
-        reads_all=not newest_first.any() and all(own.filter is EVERYTHING for own in settings),
+        reads_all=not newest_first.any() and all(each.filter is EVERYTHING for each in settings),
         newest_first=newest_first,
-        now=np.array([own.now for own in settings], dtype=np.float64)[setting],
-        rates=np.array([own.rate for own in settings], dtype=np.float64)[setting],
+        now=np.array([each.now for each in settings], dtype=np.float64)[setting],
+        rates=np.array([each.rate for each in settings], dtype=np.float64)[setting],
         requests=requests,
         segment_numbers=_select_segments(snapshot, requests),
     )
 
 
-def _distinct(terms: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], Integers]:
-    """The distinct terms, ascending, and the place of each term among them."""
+def _number_terms(terms: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], Integers]:
+    """The distinct terms, ascending, and the position of each term among them."""
     width = int(terms.max(initial=-1)) + 1
     if width > SPARSE * len(terms):
-        distinct, places = np.unique(terms, return_inverse=True)
-        return distinct, places.reshape(-1).astype(np.int64)
-    # Flags over the vocabulary: a sort of 90,000 terms takes 8 ms, this 0.4.
-    held = np.zeros(width, dtype=np.bool_)
-    held[terms] = True
-    return np.flatnonzero(held).astype(np.int32), (np.cumsum(held) - 1)[terms]
+        distinct, positions = np.unique(terms, return_inverse=True)
+        return distinct, positions.reshape(-1).astype(np.int64)
+    # Flags over the vocabulary take 0.4 ms for 90,000 terms; sorting them takes 8 ms.
+    present = np.zeros(width, dtype=np.bool_)
+    present[terms] = True
+    return np.flatnonzero(present).astype(np.int32), (np.cumsum(present) - 1)[terms]
 
 
-def _counted(pairs: Integers, requests: Requests, once: bool) -> tuple[Integers, Integers]:
-    """The distinct (query, term) pairs, ascending, and how often each is there, or with what weight.
+def _count_pairs(pairs: Integers, requests: Requests, once: bool) -> tuple[Integers, Integers]:
+    """The distinct (query, term) pairs, ascending, and how often each occurs, or the sum of its weights.
 
-    `once`: terms without weights count once.
+    With `once`, a repeated term of a query without weights counts once.
     """
     weights, weighted = requests.weights, requests.weighted
     if weights is None or weighted is None:
         pairs, counts = np.unique(pairs, return_counts=True)
         return pairs, np.ones_like(counts) if once else counts
-    pairs, places = np.unique(pairs, return_inverse=True)
+    pairs, positions = np.unique(pairs, return_inverse=True)
     sums = np.zeros(len(pairs), dtype=np.int64)
-    np.add.at(sums, places.reshape(-1), weights)
+    np.add.at(sums, positions.reshape(-1), weights)
     if once:
         sums[~weighted[pairs >> 32]] = 1
     if sums.max(initial=0) > INT32_MAX:
@@ -239,10 +239,10 @@ def _counted(pairs: Integers, requests: Requests, once: bool) -> tuple[Integers,
 
 
 def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
-    """Quanta that no contribution of terms with these idfs exceeds in absolute value, float64, same shape.
+    """Bounds in quanta on the absolute contributions of terms with these idfs: float64, same shape.
 
-    What does not saturate is bounded by the largest frequency there is: learned queries of 60 terms, and of hundreds,
-    stay in int32 by it, and would leave it by the largest that there may be.
+    A method that does not saturate is bounded by the largest frequency in the snapshot. With that bound, the sums of
+    learned queries of 60 terms, and of hundreds, stay in int32. With the largest possible frequency they would not.
     """
     if snapshot.bm25.method != DOT:
         return snapshot.bm25.bounds(idf)
@@ -252,32 +252,33 @@ def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
 
 
 def _select_segments(snapshot: Snapshot, requests: Requests) -> tuple[int, ...]:
-    if not all(own.ranged for own in requests.settings):
+    """Numbers of the segments whose times overlap the range of a query."""
+    if not all(each.ranged for each in requests.settings):
         return tuple(range(len(snapshot.segments)))
     earliest, latest = snapshot.spans
-    suits = np.zeros(len(earliest), dtype=np.bool_)
-    for since, until in {(own.since, own.until) for own in requests.settings}:
-        suits |= (latest >= since) & (earliest <= until)
-    return tuple(np.flatnonzero(suits).tolist())
+    overlaps = np.zeros(len(earliest), dtype=np.bool_)
+    for since, until in {(each.since, each.until) for each in requests.settings}:
+        overlaps |= (latest >= since) & (earliest <= until)
+    return tuple(np.flatnonzero(overlaps).tolist())
 
 
 def segment_plan(
     snapshot: Snapshot, number: int, requests: Requests, terms: npt.NDArray[np.int32]
 ) -> SegmentPlan | None:
-    """What the requests need of a segment; None if it can hold no hit."""
+    """The plan of one segment for these requests. None if the segment can hold no hit."""
     segment = snapshot.segments[number]
     alive = snapshot.alive(number)
     settings = requests.settings
-    # [settings]
+    # low, high, filters: [settings]
     low, high = np.zeros(len(settings), dtype=np.int64), np.full(len(settings), segment.size, dtype=np.int64)
-    ranges = {(own.since, own.until) for own in settings if own.ranged}
-    inside: dict[tuple[float, float], npt.NDArray[np.bool_] | None] = {}
+    ranges = {(each.since, each.until) for each in settings if each.ranged}
+    time_masks: dict[tuple[float, float], npt.NDArray[np.bool_] | None] = {}
     if ranges:
-        found = {times: document_range(segment, *times) for times in ranges}
-        inside = {times: mask for times, (_, _, mask) in found.items() if mask is not None}
-        for place, own in enumerate(settings):
-            if own.ranged:
-                low[place], high[place], _ = found[own.since, own.until]
+        documents = {times: document_range(segment, *times) for times in ranges}
+        time_masks = {times: mask for times, (_, _, mask) in documents.items() if mask is not None}
+        for position, each in enumerate(settings):
+            if each.ranged:
+                low[position], high[position], _ = documents[each.since, each.until]
         if not (low < high).any():
             return None
     positions = segment.locate(terms)
@@ -290,19 +291,19 @@ def segment_plan(
 
     filters = np.full(len(settings), -1, dtype=np.int64)
     masks: list[npt.NDArray[np.bool_]] = []
-    numbered: dict[tuple[object, ...], int] = {}
-    for place, own in enumerate(settings):
-        mask = inside.get((own.since, own.until)) if own.ranged else None
-        if alive is None and mask is None and own.filter is EVERYTHING:
+    numbers: dict[tuple[object, ...], int] = {}
+    for position, each in enumerate(settings):
+        time_mask = time_masks.get((each.since, each.until)) if each.ranged else None
+        if alive is None and time_mask is None and each.filter is EVERYTHING:
             continue
-        key = (own.filter, (own.since, own.until) if mask is not None else None)
-        if key not in numbered:
-            parts = [part for part in (alive, mask) if part is not None]
-            if own.filter is not EVERYTHING:
-                parts.append(segment.mask(own.filter))
-            numbered[key] = len(masks)
-            masks.append(parts[0] if len(parts) == 1 else np.logical_and.reduce(parts))
-        filters[place] = numbered[key]
+        key = (each.filter, (each.since, each.until) if time_mask is not None else None)
+        if key not in numbers:
+            conditions = [condition for condition in (alive, time_mask) if condition is not None]
+            if each.filter is not EVERYTHING:
+                conditions.append(segment.mask(each.filter))
+            numbers[key] = len(masks)
+            masks.append(conditions[0] if len(conditions) == 1 else np.logical_and.reduce(conditions))
+        filters[position] = numbers[key]
     return SegmentPlan(
         number,
         segment,
@@ -319,22 +320,22 @@ def segment_plan(
 
 
 def document_range(segment: Segment, since: float, until: float) -> tuple[int, int, npt.NDArray[np.bool_] | None]:
-    """The documents with ``since <= time <= until`` as [low, high), and a mask where not all between are."""
+    """The documents with ``since <= time <= until``: the range [low, high), and a mask if not all in the range are."""
     times = segment.times
     if times is None or segment.span is None or segment.span[0] > until or segment.span[1] < since:
         return 0, 0, None
     if segment.in_order:
         return int(np.searchsorted(times, since, "left")), int(np.searchsorted(times, until, "right")), None
     mask = (times >= since) & (times <= until)
-    held = np.flatnonzero(mask)
-    if not len(held):
+    inside = np.flatnonzero(mask)
+    if not len(inside):
         return 0, 0, None
-    low, high = int(held[0]), int(held[-1]) + 1
-    return low, high, None if high - low == len(held) else mask
+    low, high = int(inside[0]), int(inside[-1]) + 1
+    return low, high, None if high - low == len(inside) else mask
 
 
 def decayed_total(plan: Plan, query: int, segment: Segment, position: int, total: int) -> tuple[float, float]:
-    """(the document's score in quanta as the query decays it, the factor)."""
+    """(the document's decayed score in quanta, the decay factor), for one query."""
     rate = float(plan.rates[query])
     if not rate:
         return float(total), 1.0

@@ -1,4 +1,4 @@
-"""The protocol that every backend keeps."""
+"""The protocol of a search that every backend implements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int3
 
 
 class Search(Protocol):
-    """The search verb, the same for every backend; `cpu_fallback/search.py` states the promise."""
+    """The search function, with the same signature in every backend. `cpu_fallback/search.py` states its promises."""
 
     def __call__(
         self,

@@ -29,16 +29,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of, ranges
+from ..arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..errors import ParameterError
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..text.analyzers import Analyzer
 from ..text.keywords import TRIGGER_WORDS
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 DAMPING = 0.85
 ITERATIONS = 20

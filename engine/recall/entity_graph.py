@@ -27,11 +27,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of, ranges
+from ..arrays import Floats, Integers, offsets_of, ranges
 from ..errors import ParameterError
 from ..index.snapshot import Snapshot
 from ..records.entities import Category, Said
-from .statements import CATEGORIES, EntityNames, Floats, Integers, Statements
+from .statements import CATEGORIES, EntityNames, Statements
 
 HOP_SCORES = (1.0, 0.6, 0.35, 0.15)
 """What a memory is worth by the edges between the query's entity and its own (B021)."""

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Integers
 from ..records.entities import words_of
 from ..text.stopwords import NLTK_ENGLISH
 from .entity_graph import EntityGraph
-from .statements import Integers
 
 COMMIT = 0.7
 """The confidence from which a mention is taken for one candidate (B025)."""

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats, Integers
 from ..records.entities import Category, Said, parse_term
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 CATEGORIES: tuple[Category, ...] = ("structural", "semantic", "lifecycle")
 """What the codes of `Relations.categories` stand for."""

@@ -12,11 +12,11 @@ import numpy as np
 from ..errors import RecordError
 
 MAX_TIME = 1e15
-"""Seconds from 1970, 31 million years: windows of a millisecond can still be counted in int64."""
+"""Seconds from 1970: 31 million years. Windows of one millisecond can still be counted in int64 up to this time."""
 
 
 def checked_weights(weights: object) -> dict[str, float]:
-    """Term weights as a dictionary of their own. Raises `ValueError`, for the caller to name what they are of."""
+    """A copy of term weights, as a dictionary. Raises `ValueError`; the caller adds what the weights belong to."""
     if not isinstance(weights, Mapping):
         raise ValueError(f"must map terms to numbers, not {type(weights).__name__}")
     for term, weight in weights.items():
@@ -39,15 +39,15 @@ def is_finite(value: Any) -> bool:
 
 
 def shorten(value: object) -> str:
-    """`repr`, cut: an integer can be any length."""
+    """`repr`, cut to 80 characters. An integer of 10**20 or more is not printed, as it can be of any length."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "an integer beyond float64"
     return text if len(text) <= 80 else text[:79] + "…"
 
 
 def parse_time(text: str, record_id: str | None) -> float:
-    """Seconds since 1970-01-01 UTC of an ISO 8601 date, UTC where it names no zone. Raises `RecordError`."""
+    """An ISO 8601 date as seconds since 1970-01-01 UTC. A date without a zone is UTC. Raises `RecordError`."""
     try:
-        # Python 3.10's parser knows no trailing Z.
+        # Python 3.10's parser does not accept a trailing Z.
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     except ValueError:
         raise RecordError(f"'time' is not an ISO 8601 date: {text!r}", record_id=record_id) from None

@@ -1,4 +1,4 @@
-"""What was decided for a query, as the answer reports it."""
+"""The decision about one query, as the answer reports it: its strategy, its cost and the reasons."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from ..text.time_expressions.parse import When
 
 @dataclass(frozen=True)
 class Decision:
-    """How one query of a batch was answered, and what that cost.
+    """How one query of a batch was answered, and how long that took.
 
-    `strategy` names what its hits come from. `milliseconds` is its share of the batch's wall-clock time: each stage's
-    time divided evenly among the queries that went through it. The rest is None, or empty, where nothing of the kind
-    was decided: of a cascade `confidence` (None: fewer than two records matched), `threshold` and `escalated`; of a
-    router the `type` that it went by and, of a soft one, the `weights` of the strategies; of ``recall`` what the query
-    was taken to say (`when`, `entities` with their confidence, `hints`), the channels left out and why (`skipped`), and
-    whether the type filter was dropped (`widened`).
+    `strategy` names the strategy that the hits come from. `milliseconds` is the query's share of the batch's wall-clock
+    time: the time of each stage is divided evenly among the queries that went through it.
+
+    The other fields are None or empty where nothing of the kind was decided:
+
+    - A cascade sets `confidence` (None: fewer than two records matched), `threshold` and `escalated`.
+    - A router sets `type`, the question type that it used. A soft router also sets `weights`, one for each strategy.
+    - ``recall`` sets what it read in the query: `when`, `entities` with their confidence, and `hints`. It also sets the
+      channels that it left out and why (`skipped`), and whether the type filter was dropped (`widened`).
     """
 
     strategy: str
@@ -36,26 +39,28 @@ class Decision:
     widened: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, an infinite threshold as "inf"; what was not decided is left out."""
-        found: dict[str, Any] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value is None or value in ((), {}) or (one.name == "widened" and not value):
+        """The fields as plain JSON values, an infinite threshold as "inf". Fields that nothing set are left out."""
+        values: dict[str, Any] = {}
+        for decided in fields(self):
+            value = getattr(self, decided.name)
+            if value is None or value in ((), {}) or (decided.name == "widened" and not value):
                 continue
-            found[one.name] = _when(value) if isinstance(value, When) else "inf" if value == math.inf else value
+            values[decided.name] = (
+                _describe(value) if isinstance(value, When) else "inf" if value == math.inf else value
+            )
         return {
             name: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
-            for name, value in found.items()
+            for name, value in values.items()
         }
 
 
 def skip_share(decisions: Iterable[Decision]) -> float | None:
-    """The share of queries that a cascade answered by BM25 alone; None where none decided so."""
-    escalated = [one.escalated for one in decisions if one.escalated is not None]
+    """The share of queries that a cascade answered by BM25 alone. None if no cascade decided about any query."""
+    escalated = [decision.escalated for decision in decisions if decision.escalated is not None]
     return escalated.count(False) / len(escalated) if escalated else None
 
 
-def _when(when: When) -> dict[str, Any]:
+def _describe(when: When) -> dict[str, Any]:
     return {
         "start": when.start,
         "end": when.end,

@@ -1,15 +1,15 @@
-"""What records say of entities, as terms of a CSR of its own: mentions, names and relations (SPEC B020, B022).
+"""Statements of records about entities, as terms of a separate index: mentions, names, relations (SPEC B020, B022).
 
-A record names the entities that it mentions and states relations between them; both live and die with it. Each
-statement is a term, and its posting list is the records that make it, so that segments, merges, deletes and files treat
-entities as they treat words::
+A record mentions entities, gives them names, and states relations between them. A statement lives as long as its
+record. Each statement is a term, and its posting list holds the records that make it. Segments, merges, deletes and
+files therefore treat entities as they treat words::
 
     Record("m1", "Sarah reports to Ana", entities={"Sarah": "sarah-chen", "Ana": "ana"},
            relations=[Relation("sarah-chen", "ana", "reports-to")])
 
     entity    sarah-chen                          m1 mentions it
     entity    ana                                 m1
-    name      sarah -> sarah-chen                 m1 calls it that
+    name      sarah -> sarah-chen                 m1 calls it by that name
     name      ana -> ana                          m1
     relation  sarah-chen, ana, reports-to, ...    m1 states it
 """
@@ -28,10 +28,10 @@ import numpy as np
 Category = Literal["structural", "semantic", "lifecycle"]
 
 STRUCTURAL = frozenset({"reports-to", "works-on", "part-of", "member-of", "manages"})
-"""Kinds of relation that are structural: hierarchy and formal membership (B020, B022). Others are semantic."""
+"""Kinds of relation that are structural: hierarchy and formal membership (B020, B022). Other kinds are semantic."""
 
 _WORD = re.compile(r"\w+")
-# What a term is begins it; no id or name holds the separator after `words_of` or `checked`.
+# A term begins with the letter of its kind. `words_of` and `_check_name` keep the separator out of names and ids.
 _ENTITY, _NAME, _RELATION, _SEPARATOR = "e", "n", "r", "\x1f"
 
 
@@ -39,10 +39,10 @@ _ENTITY, _NAME, _RELATION, _SEPARATOR = "e", "n", "r", "\x1f"
 class Relation:
     """An edge between two entities, in both directions.
 
-    `kind` is ``reports-to``, ``works-on``, ``mentioned-with``, ``part-of`` or a word of the caller's; `confidence` lies
-    in [0, 1]; `valid_from` and `valid_to` are seconds since 1970-01-01 UTC. `category` sets how far the edge is relied
-    on; None: ``lifecycle`` where it ends, else ``structural`` for the kinds in `STRUCTURAL`, else ``semantic``.
-    Raises `ValueError`, for the record to name.
+    `kind` is ``reports-to``, ``works-on``, ``mentioned-with``, ``part-of`` or a word that the caller chooses.
+    `confidence` lies in [0, 1]. `valid_from` and `valid_to` are seconds since 1970-01-01 UTC. `category` sets how much
+    the edge is relied on. If None, it is ``lifecycle`` for an edge with an end, else ``structural`` for the kinds in
+    `STRUCTURAL`, else ``semantic``. Raises `ValueError`; the record adds its id.
     """
 
     source: str
@@ -76,7 +76,7 @@ class Relation:
 
     @property
     def reliance(self) -> Category:
-        """Its category, worked out where it is not given."""
+        """The category, derived from the other fields where `category` is None."""
         if self.category is not None:
             return self.category
         if self.valid_to is not None:
@@ -85,7 +85,7 @@ class Relation:
 
     @classmethod
     def of(cls, value: object) -> Relation:
-        """The relation, or the one that a mapping of its fields stands for. Raises `ValueError`."""
+        """The value itself if it is a relation, else the relation with the fields of a mapping. Raises `ValueError`."""
         if isinstance(value, Relation):
             return value
         if not isinstance(value, Mapping):
@@ -96,44 +96,44 @@ class Relation:
             raise ValueError(f"has a relation that is not one: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields as JSON values, those that are None left out; `of` takes them."""
+        """The fields as JSON values, without those that are None. `of` reads them back."""
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
 
 
-_FIELDS = tuple(own.name for own in fields(Relation))
+_FIELDS = tuple(field.name for field in fields(Relation))
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True)
 
 
 Said = (
     tuple[Literal["entity"], str] | tuple[Literal["name"], tuple[str, ...], str] | tuple[Literal["relation"], Relation]
 )
-"""What a term says: an entity, (words of a name, the entity's id), or a relation."""
+"""The statement of a term: ("entity", id), ("name", words of the name, id of the entity) or ("relation", relation)."""
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a name or a query, as names are compared: case folded, punctuation left out."""
+    """The words of a name or a query, in the form in which names are compared: case folded, without punctuation."""
     return tuple(_WORD.findall(text.casefold()))
 
 
 def checked_entities(value: object) -> dict[str, str]:
-    """Names to ids of what a record mentions, from such a mapping or a sequence of ids. Raises `ValueError`."""
+    """Names to entity ids, from such a mapping or from a sequence of ids. Raises `ValueError`."""
     if isinstance(value, Mapping):
-        given = dict(value)
+        ids = dict(value)
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        given = {}
+        ids = {}
         for name in value:
             _check_name("an entity", name)
-            given[name] = name
+            ids[name] = name
     else:
         raise ValueError(f"must map names to entity ids, or list ids, not {type(value).__name__}")
-    for name, entity in given.items():
+    for name, entity in ids.items():
         _check_name("an entity's name", name)
         _check_name("an entity", entity)
-    return given
+    return ids
 
 
 def checked_relations(value: object) -> tuple[Relation, ...]:
-    """Relations from a sequence of them or of mappings. Raises `ValueError`."""
+    """Relations, from a sequence of relations or of mappings of their fields. Raises `ValueError`."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise ValueError(f"must be a sequence of relations, not {type(value).__name__}")
     return tuple(Relation.of(relation) for relation in value)
@@ -142,15 +142,16 @@ def checked_relations(value: object) -> tuple[Relation, ...]:
 def terms_of(
     entities: Mapping[str, str] | Sequence[str] | None, relations: Sequence[Relation | Mapping[str, Any]] | None
 ) -> list[str]:
-    """What a record with these says of entities as terms, each once; a relation's ends count as mentioned. `parse_term`
-    reads them.
+    """The terms of a record with these entities and relations, each once. `parse_term` reads them.
+
+    Both ends of a relation count as mentioned. Every id also counts as a name of its entity.
     """
-    given = entities if isinstance(entities, Mapping) else {entity: entity for entity in entities or ()}
+    ids = entities if isinstance(entities, Mapping) else {entity: entity for entity in entities or ()}
     edges = [Relation.of(relation) for relation in relations or ()]
-    called = [(name, entity) for name, entity in given.items()]
-    called += [(entity, entity) for entity in (*given.values(), *(end for e in edges for end in (e.source, e.target)))]
+    names = [(name, entity) for name, entity in ids.items()]
+    names += [(entity, entity) for entity in (*ids.values(), *(end for e in edges for end in (e.source, e.target)))]
     terms: dict[str, None] = {}
-    for name, entity in called:
+    for name, entity in names:
         terms[_ENTITY + entity] = None
         if words := words_of(name):
             terms[f"{_NAME}{' '.join(words)}{_SEPARATOR}{entity}"] = None
@@ -160,14 +161,14 @@ def terms_of(
 
 
 def parse_term(term: str) -> Said:
-    """What a term of `terms_of` says."""
-    kind, rest = term[0], term[1:]
+    """The statement of a term that `terms_of` made."""
+    kind, content = term[0], term[1:]
     if kind == _ENTITY:
-        return "entity", rest
+        return "entity", content
     if kind == _NAME:
-        name, _, entity = rest.partition(_SEPARATOR)
+        name, _, entity = content.partition(_SEPARATOR)
         return "name", tuple(name.split(" ")), entity
-    return "relation", Relation(**json.loads(rest))
+    return "relation", Relation(**json.loads(content))
 
 
 def _check_name(what: str, value: object) -> None:

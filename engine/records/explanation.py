@@ -1,4 +1,4 @@
-"""What an explanation says."""
+"""Explanations of scores: term by term for BM25, channel by channel for a strategy of several channels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TermContribution:
-    """One query term in one document."""
+    """What one query term adds to the score of one document."""
 
     term: str
-    multiplicity: int  # how often the query holds the term, as far as it counts
+    multiplicity: int  # how often the term counts in the query
     document_frequency: int
     idf: float
     frequencies: dict[str, int]  # field -> raw count in the document
@@ -23,23 +23,23 @@ class TermContribution:
 class Explanation:
     """The score of one document for one query.
 
-    ``sum(term.score for term in terms) == score``, exactly, where the query does not decay; else `score` is that sum as
-    `engine/index/decay.py` lets it fade, about `decay` times it.
+    Without decay, ``sum(term.score for term in terms) == score`` exactly. With decay, `engine/index/decay.py` computes
+    `score` from that sum; it is about `decay` times the sum.
     """
 
     query: int
     id: str
     document: int
-    matched: bool  # whether it holds a query term
-    passed: bool  # whether it passes the query's filter and time range; if not it is no hit, whatever its score
+    matched: bool  # whether the document holds a query term
+    passed: bool  # whether it passes the query's filter and time range; if not, it cannot be a hit
     score: float
-    decay: float  # the factor of its age; 1 where the query does not decay
+    decay: float  # the factor for the document's age; 1 without decay
     quanta: int
-    length: dict[str, int]  # field -> kept tokens of the document
+    length: dict[str, int]  # field -> number of tokens that the analyzer kept
     terms: tuple[TermContribution, ...]
 
     def at(self, query: int) -> Explanation:
-        """The same, of the query at this position."""
+        """The same explanation, for the query at this position."""
         return replace(self, query=query)
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class ChannelShare:
-    """What one channel says of a record, and what that adds to the fused score."""
+    """The rank and score that one channel gives a record, and what they add to the fused score."""
 
     channel: str
     rank: int | None  # from 1; None: not in the channel's list
@@ -74,21 +74,21 @@ class ChannelShare:
 class FusedExplanation:
     """The score of one document for one query under a strategy of several channels.
 
-    The shares, added one after another in that order, are the score, exactly (`functools.reduce` with `operator.add`;
-    Python's `sum` compensates from 3.12 on). What a fusion adds of its own, as for recency, is a channel without rank
-    and score.
+    The shares, added one after another in the order of `channels`, give exactly the score. Add them with
+    `functools.reduce` and `operator.add`: Python's `sum` compensates rounding errors from 3.12 on. What the fusion
+    itself adds, for recency for example, appears as a channel without rank and score.
     """
 
     query: int
     id: str
     document: int
     strategy: str
-    score: float | None  # None: no candidate, which no channel listed
+    score: float | None  # None: no channel listed the document, so it is no candidate
     channels: tuple[ChannelShare, ...]
-    lexical: Explanation | None  # the BM25 score, term by term, where that is a channel
+    lexical: Explanation | None  # the BM25 score, term by term, if BM25 is a channel
 
     def at(self, query: int) -> FusedExplanation:
-        """The same, of the query at this position."""
+        """The same explanation, for the query at this position."""
         return replace(self, query=query, lexical=None if self.lexical is None else self.lexical.at(query))
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,8 +99,8 @@ class FusedExplanation:
         lines = [f"{self.id}: {score} by {self.strategy}"]
         for share in self.channels:
             rank = "-" if share.rank is None else str(share.rank)
-            own = "-" if share.score is None else repr(share.score)
-            lines.append(f"  {share.share!r:>24}  {share.channel:12} rank {rank:>5}  score {own}")
+            channel_score = "-" if share.score is None else repr(share.score)
+            lines.append(f"  {share.share!r:>24}  {share.channel:12} rank {rank:>5}  score {channel_score}")
         if self.lexical is not None:
             lines += ["  " + line for line in str(self.lexical).splitlines()]
         return "\n".join(lines)

@@ -1,10 +1,11 @@
-"""Which records a query may return: filter expressions, their JSON form, and the masks they compile to (SPEC A003).
+"""Filter expressions, which say what records a query may return, and their JSON form (SPEC A003).
 
 >>> (col("session") == "s1") & ~col("role").isin(["tool", None]) | (col("priority") < 3)
 ((col('session') == 's1') & ~col('role').isin(['tool', None])) | (col('priority') < 3)
 
-Two-valued: a record without a value is matched by ``== None`` and by ``in`` with None among the values, ``!=`` and
-``not in`` are their exact negations, and ``<``, ``<=``, ``>``, ``>=`` never match it.
+Every comparison is true or false, also for a record without a value. Such a record matches ``== None``, and ``in`` with
+None among the values. ``!=`` and ``not in`` are the exact negations of ``==`` and ``in``. ``<``, ``<=``, ``>`` and
+``>=`` never match a record without a value.
 """
 
 from __future__ import annotations
@@ -13,28 +14,25 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import QueryError
-
-if TYPE_CHECKING:
-    pass
 
 Scalar = str | int | float | None
 
 ORDERINGS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPERATORS = ("==", "!=", "in", "not in", *ORDERINGS)
 CONNECTIVES = ("and", "or", "not")
-"""Keys of the JSON form that are no columns."""
+"""Keys of the JSON form that join filters and are not columns."""
 
 MAX_DEPTH = 50
-"""How deeply expressions may be nested: far from where Python's own recursion ends."""
+"""How deeply expressions may be nested. Python's own recursion limit is far higher."""
 
 
 class Filter:
-    """A condition on a record's metadata columns: immutable, hashable, combined with ``&``, ``|`` and ``~``."""
+    """A condition on a record's metadata columns, immutable and hashable. Combine filters with ``&``, ``|``, ``~``."""
 
     depth: int
 
@@ -57,14 +55,14 @@ class Filter:
             f"and, or, not, and write a < column < b as col(...).between or as two comparisons"
         )
 
-    def _nested(self, filters: Iterable[Filter]) -> None:
+    def _set_depth(self, filters: Iterable[Filter]) -> None:
         object.__setattr__(self, "depth", 1 + max((inner.depth for inner in filters), default=0))
         if self.depth > MAX_DEPTH:
             raise _too_deep_error()
 
 
 def _parts(kind: type[Junction], value: Filter) -> tuple[Filter, ...]:
-    """So that a chain of ``&`` stays flat, however long."""
+    """The filters that `value` joins if it is of this kind, else `value` alone. Keeps a long chain of ``&`` flat."""
     return value.filters if type(value) is kind else (value,)
 
 
@@ -74,7 +72,7 @@ def _too_deep_error() -> QueryError:
 
 @dataclass(frozen=True, repr=False)
 class ColumnComparison(Filter):
-    """One column against a value, or against several with ``in`` and ``not in``. Raises `QueryError`."""
+    """Compares a column with one value, or with several for ``in`` and ``not in``. Raises `QueryError`."""
 
     column: str
     operator: str  # one of OPERATORS
@@ -90,7 +88,7 @@ class ColumnComparison(Filter):
         if self.operator in ("in", "not in"):
             if not _is_several(value):
                 raise QueryError(f"filter on {self.column!r}: {self.operator!r} takes a list of values, not {value!r}")
-            value = tuple(_scalar(self.column, one) for one in value)
+            value = tuple(_scalar(self.column, item) for item in value)
         elif _is_several(value):
             raise QueryError(
                 f"filter on {self.column!r}: {self.operator!r} takes one value, not {type(value).__name__}; "
@@ -101,7 +99,7 @@ class ColumnComparison(Filter):
             if self.operator in ORDERINGS and (value is None or isinstance(value, str)):
                 raise QueryError(f"filter on {self.column!r}: {self.operator!r} compares numbers, not {value!r}")
         object.__setattr__(self, "value", value)
-        self._nested(())
+        self._set_depth(())
 
     def to_dict(self) -> dict[str, Any]:
         if self.operator == "==":
@@ -116,14 +114,16 @@ class ColumnComparison(Filter):
 
 @dataclass(frozen=True, repr=False)
 class Junction(Filter):
+    """Several filters joined: the base of `And` and `Or`."""
+
     filters: tuple[Filter, ...]
 
     def __post_init__(self) -> None:
         if isinstance(self.filters, Filter) or not _is_several(self.filters):
             raise QueryError(f"{type(self).__name__} takes a list of filters, not {self.filters!r}")
-        filters = tuple(_check_depth(one) for one in self.filters)
+        filters = tuple(_check_filter(inner) for inner in self.filters)
         object.__setattr__(self, "filters", filters)
-        self._nested(filters)
+        self._set_depth(filters)
 
     def to_dict(self) -> dict[str, Any]:
         return {type(self).__name__.lower(): [inner.to_dict() for inner in self.filters]}
@@ -135,21 +135,21 @@ class Junction(Filter):
 
 
 class And(Junction):
-    """What passes all of `filters`; everything where there are none."""
+    """Matches a record that passes all of `filters`. Without filters it matches every record."""
 
 
 class Or(Junction):
-    """What passes one of `filters` or more; nothing where there are none."""
+    """Matches a record that passes at least one of `filters`. Without filters it matches no record."""
 
 
 @dataclass(frozen=True, repr=False)
 class Not(Filter):
-    """What does not pass `filter`."""
+    """Matches a record that does not pass `filter`."""
 
     filter: Filter
 
     def __post_init__(self) -> None:
-        self._nested((_check_depth(self.filter),))
+        self._set_depth((_check_filter(self.filter),))
 
     def to_dict(self) -> dict[str, Any]:
         return {"not": self.filter.to_dict()}
@@ -159,17 +159,17 @@ class Not(Filter):
 
 
 def _in_brackets(filter: Filter) -> str:
-    shown = repr(filter)
+    text = repr(filter)
     plain = isinstance(filter, Not) or (isinstance(filter, ColumnComparison) and isinstance(filter.value, tuple))
-    return shown if plain or (isinstance(filter, Junction) and len(filter.filters) < 2) else f"({shown})"
+    return text if plain or (isinstance(filter, Junction) and len(filter.filters) < 2) else f"({text})"
 
 
 class Column:
-    """A metadata column, to be compared: ``col("role") == "tool"``, ``col("time").between(a, b)``."""
+    """A metadata column. Comparing it gives a filter: ``col("role") == "tool"``, ``col("time").between(a, b)``."""
 
-    # numpy's scalars then leave ``np.float64(0.5) < column`` to the column.
+    # Makes numpy's scalars leave ``np.float64(0.5) < column`` to the column.
     __array_ufunc__ = None
-    # A column is compared, not looked up: its == makes a filter.
+    # Not hashable: == makes a filter, so a column cannot be a key.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, name: str) -> None:
@@ -195,11 +195,11 @@ class Column:
         return ColumnComparison(self.name, ">=", value)
 
     def isin(self, values: Iterable[Scalar]) -> ColumnComparison:
-        """One of these values; None stands for no value."""
+        """The value is one of these. None stands for a missing value."""
         return ColumnComparison(self.name, "in", values)  # type: ignore[arg-type]
 
     def not_in(self, values: Iterable[Scalar]) -> ColumnComparison:
-        """None of these values: the exact negation of `isin`."""
+        """The value is none of these: the exact negation of `isin`."""
         return ColumnComparison(self.name, "not in", values)  # type: ignore[arg-type]
 
     def between(self, low: float, high: float) -> Filter:
@@ -209,20 +209,20 @@ class Column:
     def __bool__(self) -> bool:
         raise QueryError(f"{self!r} alone is no filter; compare it, and combine comparisons with & | ~")
 
-    def _unbracketed(self, other: object) -> Filter:
+    def _refuse_unbracketed(self, other: object) -> Filter:
         raise QueryError(f"{self!r} meets & or | before it is compared; put brackets around each comparison")
 
-    __and__ = __rand__ = __or__ = __ror__ = _unbracketed
+    __and__ = __rand__ = __or__ = __ror__ = _refuse_unbracketed
 
     def __invert__(self) -> Filter:
-        return self._unbracketed(None)
+        return self._refuse_unbracketed(None)
 
     def __repr__(self) -> str:
         return f"col({self.name!r})"
 
 
 def col(name: str) -> Column:
-    """The metadata column `name`, for filter expressions. Raises `QueryError` for what cannot be a column's name."""
+    """The metadata column `name`, for filter expressions. Raises `QueryError` if it cannot be the name of a column."""
     return Column(name)
 
 
@@ -238,7 +238,7 @@ def _is_several(value: object) -> bool:
 
 
 def _scalar(column: str, value: object) -> Scalar:
-    """The value as one of Python's own: numpy's scalars and string enumerations print in their own ways."""
+    """The value as a plain Python object: numpy's scalars and string enumerations have another `repr`."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -254,23 +254,25 @@ def _scalar(column: str, value: object) -> Scalar:
     raise QueryError(f"filter on {column!r}: a value must be a string, a number or None, not {value!r}")
 
 
-def _check_depth(value: object) -> Filter:
+def _check_filter(value: object) -> Filter:
     if not isinstance(value, Filter):
         raise QueryError(f"a filter must be a comparison such as col('role') == 'tool', not {value!r}")
     return value
 
 
 def all_of(*filters: Filter | None) -> Filter | None:
-    """What passes each of these; None, which everything passes, where there is none."""
-    parts = tuple(part for part in filters if part is not None)
-    return And(parts) if parts else None
+    """A filter that passes what each of these passes. None stands for no filter; returns None if all are None."""
+    present = tuple(filter for filter in filters if filter is not None)
+    return And(present) if present else None
 
 
 def parse_filter(value: Filter | Mapping[str, Any] | None) -> Filter | None:
-    """The expression that `value` says, which is one or its JSON form; None, no filter, for None and ``{}``.
+    """The filter expression for `value`: an expression itself, or its JSON form. None and ``{}`` give None, no filter.
 
-    The JSON form maps columns to a value, to a list of values, or to comparisons (``{"importance": {">=": 0.5}}``),
-    and ``and``, ``or`` to lists of filters, ``not`` to one; several keys mean "and". Raises `QueryError`.
+    The JSON form maps columns to a value, to a list of values, or to comparisons (``{"importance": {">=": 0.5}}``). It
+    maps ``and`` and ``or`` to lists of filters, and ``not`` to one filter. Several keys mean "and".
+
+    Raises `QueryError`.
     """
     if value is None or (isinstance(value, Mapping) and not value):
         return None
@@ -287,18 +289,18 @@ def _parse(value: object, depth: int) -> Filter:
         )
     if depth > MAX_DEPTH:
         raise _too_deep_error()
-    parts: list[Filter] = []
-    for name, wanted in value.items():
+    filters: list[Filter] = []
+    for name, operand in value.items():
         if name == "not":
-            parts.append(Not(_parse(wanted, depth + 1)))
+            filters.append(Not(_parse(operand, depth + 1)))
         elif name in ("and", "or"):
-            if not _is_several(wanted):
-                raise QueryError(f"a filter's {name!r} takes a list of filters, not {type(wanted).__name__}")
-            parts.append((And if name == "and" else Or)(tuple(_parse(one, depth + 1) for one in wanted)))
-        elif not isinstance(wanted, Mapping):
-            parts.append(ColumnComparison(name, "in" if _is_several(wanted) else "==", wanted))
-        elif not wanted:
+            if not _is_several(operand):
+                raise QueryError(f"a filter's {name!r} takes a list of filters, not {type(operand).__name__}")
+            filters.append((And if name == "and" else Or)(tuple(_parse(inner, depth + 1) for inner in operand)))
+        elif not isinstance(operand, Mapping):
+            filters.append(ColumnComparison(name, "in" if _is_several(operand) else "==", operand))
+        elif not operand:
             raise QueryError(f"filter on {name!r}: no comparison; give one of {', '.join(OPERATORS)}")
         else:
-            parts.extend(ColumnComparison(name, comparison, one) for comparison, one in wanted.items())
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+            filters.extend(ColumnComparison(name, comparison, compared) for comparison, compared in operand.items())
+    return filters[0] if len(filters) == 1 else And(tuple(filters))

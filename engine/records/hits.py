@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Resolver(Protocol):
-    """Document numbers [B, n] to record ids, of each query's namespace; None for -1."""
+    """Maps document numbers [B, n] to record ids, row b in the namespace of query b. Document -1 gives None."""
 
     def __call__(self, documents: npt.NDArray[np.int64], /) -> npt.NDArray[np.object_]: ...
 
     def slice(self, start: int, stop: int) -> Resolver:
-        """That of the queries at [start, stop) alone."""
+        """The resolver of the queries at [start, stop) alone."""
         ...
 
 
@@ -32,8 +32,8 @@ class Resolver(Protocol):
 class Hits:
     """The answer to a batch of B queries as arrays of shape [B, k].
 
-    Row b holds `counts[b]` hits in order of score, highest first, equal scores in order of document number (older
-    first); the rest of the row is padding: score ``-inf``, document -1, id ``None``.
+    Row b holds `counts[b]` hits in order of score, highest first. Equal scores are in order of document number, older
+    documents first. Padding fills the row: score ``-inf``, document -1, id ``None``.
     """
 
     scores: npt.NDArray[np.float64]  # [B, k]
@@ -44,29 +44,31 @@ class Hits:
     resolver: Resolver = field(repr=False)
     explainer: Callable[[int, str], Explanation | FusedExplanation] = field(repr=False)
     timing: dict[str, float] | None = None
-    """Milliseconds of each phase of the search, in order, where `Engine.search` was asked for it."""
+    """Milliseconds of each phase of the search, in order, if `Engine.search` was called with ``timing=True``."""
     postings: int | None = None
-    """Postings that were read from lists, likewise (not those of rows kept by document, nor look-ups); None where the
-    backend does not count them."""
+    """Number of postings read from posting lists, also with ``timing=True`` only. Look-ups and rows stored by
+    document do not count. None where the backend does not count postings."""
     reranked: npt.NDArray[np.float64] | None = None
-    """[B, k] the reranker's scores where one decided the order, NaN behind the hits that it read; `scores` stay the
-    strategy's."""
+    """[B, k] scores of the reranker, where one decided the order; NaN after the hits that it read. `scores` holds the
+    strategy's scores either way."""
     decisions: tuple[Decision, ...] | None = None
-    """What was decided for each query, where something was: by a cascade, a router, or ``recall``."""
+    """The decision for each query, if a cascade, a router or ``recall`` made one."""
     source: Sequence[int] | None = None
-    """[B] a number for each query, the same where two are equal: such are answered once. None: each by itself."""
+    """[B] a number for each query. Equal queries have the same number and are answered once. None: every query was
+    answered by itself."""
 
     @property
     def distinct(self) -> int | None:
-        """Different queries."""
+        """The number of different queries; None where `source` is None."""
         return None if self.source is None else len(set(self.source))
 
     def slice(self, start: int, stop: int, width: int, queries: tuple[Query, ...]) -> Hits:
         """The answer to the queries at [start, stop), as if they had been the batch: arrays [stop - start, width].
 
-        `queries` are what stands in their places, and `width` is their largest k. The arrays are copies, so that a part
-        does not keep the whole; what explains a strategy other than ``bm25`` does keep what was gathered for the whole.
-        Times and counts of the whole are left out, and `backend` names who served the whole.
+        `queries` are the queries of the new answer, and `width` is their largest k. The arrays are copies, so that a
+        slice does not keep the whole answer in memory. For a strategy other than ``bm25``, the explainer does keep the
+        evidence of the whole batch. Times and counts of the whole batch are left out. `backend` names the backend that
+        served the whole batch.
         """
         rows = slice(start, stop)
         whole, count = self.explainer, stop - start
@@ -77,7 +79,7 @@ class Hits:
             position %= count
             return whole(start + position, record_id).at(position)
 
-        cut = getattr(whole, "slice", None)
+        slice_explainer = getattr(whole, "slice", None)
         return Hits(
             self.scores[rows, :width].copy(),
             self.documents[rows, :width].copy(),
@@ -85,7 +87,7 @@ class Hits:
             queries,
             self.backend,
             self.resolver.slice(start, stop),
-            explain if cut is None else cut(start, stop),
+            explain if slice_explainer is None else slice_explainer(start, stop),
             reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
             decisions=None if self.decisions is None else self.decisions[rows],
             source=None if self.source is None else self.source[rows],
@@ -93,7 +95,7 @@ class Hits:
 
     @cached_property
     def ids(self) -> npt.NDArray[np.object_]:
-        """[B, k] record ids (str) or None; resolved when first asked for."""
+        """[B, k] record ids (str) or None; resolved at the first access."""
         return self.resolver(self.documents)
 
     def __len__(self) -> int:
@@ -115,17 +117,17 @@ class Hits:
     def to_run(self) -> dict[str, dict[str, float]]:
         """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
 
-        Evaluators sort a run by its scores, so where a reranker decided the order these are 1 / rank. Raises
-        `QueryError` if two queries have the same id.
+        Evaluators sort a run by its scores. Where a reranker decided the order, the scores are therefore 1 / rank.
+        Raises `QueryError` if two queries have the same id.
         """
         names = self.query_ids()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
-        return {name: dict(self._ordered(query)) for query, name in enumerate(names)}
+        return {name: dict(self._list_hits(query)) for query, name in enumerate(names)}
 
-    def _ordered(self, query: int) -> list[tuple[str, float]]:
-        """As ``self[query]``, with scores that give the order back."""
+    def _list_hits(self, query: int) -> list[tuple[str, float]]:
+        """As ``self[query]``, but with scores that sort into the order of the hits: 1 / rank after a reranker."""
         hits = self[query]
         return hits if self.reranked is None else [(name, 1.0 / rank) for rank, (name, _) in enumerate(hits, 1)]
 
@@ -135,7 +137,7 @@ class Hits:
         Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry.
         """
         for query, name in enumerate(self.query_ids()):
-            for rank, (record, score) in enumerate(self._ordered(query), 1):
+            for rank, (record, score) in enumerate(self._list_hits(query), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
                         raise QueryError(f"id {value!r} is empty or holds white space; a TREC run cannot carry it")
@@ -185,9 +187,9 @@ class Hits:
         return torch.from_numpy(self.scores), torch.from_numpy(self.documents), torch.from_numpy(self.counts)
 
     def explain(self, query: int, document: str) -> Explanation | FusedExplanation:
-        """How the record with id `document` scored for the query at this position: BM25's score term by term, or what
-        each channel of a strategy says and adds.
+        """Explains the score of the record with id `document` for the query at this position.
 
-        Computed against the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
+        The explanation lists the BM25 score term by term, or the rank, score and share of each channel of a strategy.
+        It uses the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
         """
         return self.explainer(query, document)

@@ -1,4 +1,4 @@
-"""Records from batches of the caller's and from JSON lines."""
+"""Reads records from JSON lines files and from batches that a caller passes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
-    """``(place, parse(object))`` for each line of a JSON lines file; `place` is ``file:line``, blank lines skipped.
+    """Yields ``(position, parse(object))`` for each line of a JSON lines file. Blank lines are skipped.
 
-    Raises `RecordError` naming file and line for a line that is not UTF-8 or not JSON, and adds the place to a
-    `RecordError` that `parse` raises; `StorageError` if the file cannot be read.
+    The position is ``file:line``. Raises `RecordError`, with the position, for a line that is not UTF-8 or not JSON.
+    A `RecordError` that `parse` raises gets the position too. Raises `StorageError` if the file cannot be read.
     """
     path = Path(path)
     try:
@@ -46,13 +46,13 @@ def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> 
 
 
 def check_batch(records: object, verb: str) -> None:
-    """Raise `RecordError` for what is no batch of records, as a single one."""
+    """Raises `RecordError` for a value that is not a batch of records, for example a single record."""
     if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
         raise RecordError(f"{verb} takes a batch: pass a list of records")
 
 
 def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
-    """The records, mappings read by `Record.from_dict`. Raises `RecordError`."""
+    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`."""
     for number, record in enumerate(records, 1):
         if isinstance(record, Record):
             yield record
@@ -64,6 +64,6 @@ def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
-    """The records of a JSON lines file, one object a line, read as they are consumed. Raises as `read_json_lines`."""
+    """Yields the records of a JSON lines file, one object a line. Raises the same errors as `read_json_lines`."""
     for _, record in read_json_lines(path, Record.from_dict):
         yield record

@@ -1,4 +1,4 @@
-"""What is asked: a query, its scope and its settings."""
+"""The query, and the scope that it may search."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ DEFAULT_K = 10
 # Sources: C008.
 @dataclass(frozen=True)
 class SearchScope:
-    """How far a query looks back: this session, all of a user's, or everything."""
+    """What a query searches: one session, all sessions of a user, or everything."""
 
     column: Literal["session", "user"] | None
     id: str | None
     limit: int | None
-    """Hits of a query that does not say its own k."""
+    """Number of hits for a query that sets no k itself."""
 
     @classmethod
     def session(cls, id: str, limit: int | None = 3) -> SearchScope:
-        """The warm tier: one session, 3 hits."""
+        """The warm tier: one session, by default 3 hits."""
         return cls("session", id, limit)
 
     @classmethod
     def user(cls, id: str, limit: int | None = 2) -> SearchScope:
-        """The cold tier: all sessions of a user, 2 hits."""
+        """The cold tier: all sessions of a user, by default 2 hits."""
         return cls("user", id, limit)
 
     @classmethod
     def everything(cls, limit: int | None = None) -> SearchScope:
-        """The whole namespace, as many hits as the batch asks for."""
+        """The whole namespace, by default as many hits as the batch asks for."""
         return cls(None, None, limit)
 
     def __post_init__(self) -> None:
@@ -59,28 +59,29 @@ class SearchScope:
 class Query:
     """One lookup.
 
-    `text` is analysed with the engine's analyzer; `terms`, if given, are used as they stand (pre-analysed; a term
-    repeated counts as often as it stands). `k` overrides the batch's k. `now` is the query's own time in seconds, for
-    strategies that look at age. `filter` is an expression on metadata columns (``col("role") == "tool"``) or its JSON
-    form (``{"role": "tool"}``, see `parse_filter`), kept as an expression; it is applied before selection, so a
-    filtered query returns its k best among the records that pass. Raises `QueryError`; a column that the engine does
-    not have is only found out by the search.
+    `text` is analysed with the engine's analyzer. `terms`, if given, are searched as they are, without analysis; a
+    repeated term counts once for each repetition. `k` overrides the batch's k. `now` is the time of the query in
+    seconds, for strategies that use age. `filter` is an expression on metadata columns (``col("role") == "tool"``) or
+    its JSON form (``{"role": "tool"}``, see `parse_filter`); it is stored as an expression. It is applied before
+    selection, so a filtered query returns its k best among the records that pass. Raises `QueryError`. Only the search
+    itself reports a column that the engine does not have.
 
     `half_life` (seconds) makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``,
-    exactly (see `engine/index/decay.py`). `since` and `until` (seconds) let only records with ``since <= time <=
-    until`` be hits. `windows` searches only the newest so many time windows that hold records, up to the window of
-    `now` if that is given; ``"auto"`` takes as many as the k* rule says. `scope` narrows the query to a session or a
-    user. `statistics` says what N, document frequencies and lengths are counted over: the whole ``"namespace"``, or
-    only the ``"filtered"`` records, those that `filter` and `scope` let pass.
+    exactly (see `engine/index/decay.py`). With `since` and `until` (seconds), only records with ``since <= time <=
+    until`` can be hits. `windows` is a number of time windows: only the newest windows that hold records are searched,
+    up to the window of `now` if `now` is given. ``"auto"`` takes the number from the k* rule. `scope` limits the query
+    to a session or a user. `statistics` says which records N, document frequencies and lengths are counted over: the
+    whole ``"namespace"``, or only the ``"filtered"`` records, which pass `filter` and `scope`.
 
-    `vector` is the query's own embedding [d], kept as a unit vector in half precision, float16 [1, d] (`unit_rows`),
-    and left out of comparisons; `model` names the model that made it. `weights` are learned sparse term weights. `type`
-    is the kind of question, for fusions that weigh by it.
+    `vector` is the query's embedding [d]. It is stored as a unit vector in half precision, float16 [1, d]
+    (`unit_rows`), and comparisons of queries ignore it. `model` names the model that computed it. `weights` are learned
+    sparse term weights. `type` is the kind of question, for fusions whose weights depend on it.
 
-    `entities` are the ids of the entities that it is about; None: those whose names its text holds. `hints` are the
-    record types that it asks for; None: what its words tell. `last_session_end` (seconds) is what expressions
-    such as "last time" start from, and `timezone` the IANA name of the zone whose days and weeks its expressions of
-    time mean (``"Europe/Berlin"``; None: UTC).
+    `entities` are the ids of the entities that the query is about. If None, they are the entities whose names occur in
+    the text. `hints` are the record types that the query asks for. If None, they are derived from the words of the
+    text. `last_session_end` (seconds) is the start of the interval that expressions such as "last time" name.
+    `timezone` is the IANA name of the zone that defines days and weeks in time expressions (``"Europe/Berlin"``; None:
+    UTC).
     """
 
     text: str = ""
@@ -120,7 +121,8 @@ class Query:
         ):
             raise QueryError("a query's terms must be a sequence of strings")
         if self.terms is not None:
-            object.__setattr__(self, "terms", tuple(self.terms))  # nobody changes what a launch reads
+            # A copy: the caller must not change the terms while a launch reads them.
+            object.__setattr__(self, "terms", tuple(self.terms))
         for name in ("now", "since", "until", "half_life", "last_session_end"):
             value = getattr(self, name)
             if value is not None and (
@@ -137,7 +139,7 @@ class Query:
                 raise QueryError(
                     "a query with a half_life needs its own 'now' in seconds; pass time.time() for the wall clock"
                 )
-        if self.windows is not None and self.windows != "auto" and not _positive(self.windows):
+        if self.windows is not None and self.windows != "auto" and not _is_positive(self.windows):
             raise QueryError(f"a query's 'windows' must be 1 or more, or 'auto', not {self.windows!r}")
         if self.scope is not None and not isinstance(self.scope, SearchScope):
             raise QueryError(f"a query's scope must be a SearchScope, not {type(self.scope).__name__}")
@@ -156,7 +158,7 @@ class Query:
             if (
                 not isinstance(names, Sequence)
                 or isinstance(names, (str, bytes))
-                or not all(isinstance(own, str) and own for own in names)
+                or not all(isinstance(text, str) and text for text in names)
             ):
                 raise QueryError(f"a query's {name!r} must be a sequence of strings that are not empty, not {names!r}")
             object.__setattr__(self, name, tuple(names))
@@ -181,26 +183,26 @@ def zone_of(name: str | None) -> tzinfo:
     """The time zone of an IANA name, UTC for None. Raises `QueryError` for a name that the system does not know."""
     if name is None or name == "UTC":
         return timezone.utc
-    # Most queries name no zone, and the module takes some ms to load.
+    # Imported here: most queries name no zone, and loading the module takes some milliseconds.
     import zoneinfo
 
     try:
         if not isinstance(name, str):
             raise ValueError
         return zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # of no zone, of what is no name, of a folder of zones
+    except (KeyError, ValueError, OSError):  # unknown zone, malformed name, name of a folder of zones
         raise QueryError(
             f"unknown time zone {shorten(name)}: give an IANA name such as 'Europe/Berlin' (where the system has no "
             "database of zones, install tzdata)"
         ) from None
 
 
-def _positive(value: object) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
 
 
 def check_k(k: object) -> int:
-    """`k` as an int, or `QueryError` if it is no integer or negative."""
+    """`k` as an int. Raises `QueryError` if it is not an integer or is negative."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise QueryError(f"k must be an integer, not {k!r}")
     if k < 0:

@@ -1,4 +1,4 @@
-"""A query as a JSON object, as it stands on a line of a query file."""
+"""Reads a query from a JSON object: the form of one line of a query file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUERY_FIELDS = (
     "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
     "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
 )  # fmt: skip
-# Scopes, and how many hits each has by default (C008).
+# Each scope and its default number of hits (C008).
 SCOPES: dict[Any, int] = {"session": 3, "user": 2}
 
 

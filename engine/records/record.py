@@ -1,4 +1,4 @@
-"""The nouns of the engine: what goes in (`Record`), what is asked (`Query`), what comes out (`Hits`).
+"""The record: one memory that is written to the engine.
 
 Sources: SPEC A001 and A002 (record), B003 (predicate, type, entities), A062 and B030 (the query carries its own time).
 """
@@ -28,20 +28,20 @@ CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 class Record:
     """One memory: text with the metadata that an agent framework has at hand.
 
-    Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC; `importance` lies in [0, 1];
-    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``); `extra` is whatever else its origin
-    says. The index keeps ids and the metadata columns (`engine/index/columns.py`); texts and the rest stand in the
-    record store, where there is one.
+    Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC. `importance` lies in [0, 1].
+    `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``). `extra` holds any other values that
+    came with the record. The index keeps ids and the metadata columns (`engine/index/columns.py`). The record store
+    keeps texts and everything else, where there is a store.
 
-    `passages` are what is embedded instead of `text`, a vector each (late interaction). `embedding` is a vector [d],
-    or one for each passage [n, d], of any array-like; it becomes unit vectors in half precision, float16 [n, d] and
-    read-only (`unit_rows`), and does not count when records are compared. `weights` are learned sparse term weights,
-    finite and not negative.
+    `passages` are texts that are embedded instead of `text`, one vector each (late interaction). `embedding` is a
+    vector [d], or one vector for each passage [n, d], in any array-like. It is stored as unit vectors in half
+    precision, float16 [n, d] and read-only (`unit_rows`). Comparisons of records ignore it. `weights` are learned
+    sparse term weights, finite and not negative.
 
-    `entities` are what the record mentions, ``{name in the text: entity id}`` or a list of ids, and becomes a
-    dictionary; `relations` are the edges between entities that it states (`Relation`, or mappings of its fields), and
-    becomes a tuple. Both are terms of an index of their own (`engine/records/entities.py`). Raises `RecordError` for a
-    value of the wrong type or out of range.
+    `entities` are the entities that the record mentions: ``{name in the text: entity id}`` or a list of ids. They are
+    stored as a dictionary. `relations` are the edges between entities that the record states: `Relation` objects, or
+    mappings of their fields. They are stored as a tuple. Both are indexed as terms, in an index separate from that of
+    the text (`engine/records/entities.py`). Raises `RecordError` for a value of the wrong type or out of range.
     """
 
     id: str
@@ -91,14 +91,14 @@ class Record:
             if not isinstance(name, str) or not isinstance(value, str):
                 raise RecordError(f"text field {name!r} must be a string", record_id=self.id)
         if self.passages is not None:
-            object.__setattr__(self, "passages", self._checked_passages(self.passages))
+            object.__setattr__(self, "passages", self._check_passages(self.passages))
         if self.weights is not None:
             try:
                 object.__setattr__(self, "weights", checked_weights(self.weights))
             except ValueError as error:
                 raise RecordError(f"'weights' {error}", record_id=self.id) from None
         if self.entities is not None or self.relations is not None:
-            self._check_said()
+            self._check_statements()
         if self.embedding is not None:
             try:
                 rows = unit_rows(self.embedding)
@@ -108,14 +108,14 @@ class Record:
             object.__setattr__(self, "embedding", rows)
 
     def with_rows(self, rows: Halves) -> Record:
-        """The record with this embedding, rows as `unit_rows` made them once: no bit of them is rounded again.
+        """A copy of the record with this embedding. `rows` come from `unit_rows` and are not rounded again.
 
-        Raises `RecordError` if there are more or fewer than passages.
+        Raises `RecordError` if the record has passages and their number differs from that of the rows.
         """
         self._check_rows(rows)
-        made = object.__new__(type(self))  # a tenth of the time of `replace`, which checks all fields again
-        made.__dict__.update(self.__dict__, embedding=rows)
-        return made
+        record = object.__new__(type(self))  # a tenth of the time of `replace`, which checks all fields again
+        record.__dict__.update(self.__dict__, embedding=rows)
+        return record
 
     def _check_rows(self, rows: Halves) -> None:
         if self.passages is not None and len(rows) != len(self.passages):
@@ -124,7 +124,7 @@ class Record:
                 record_id=self.id,
             )
 
-    def _check_said(self) -> None:
+    def _check_statements(self) -> None:
         name = "entities"
         try:
             if self.entities is not None:
@@ -135,7 +135,7 @@ class Record:
         except ValueError as error:
             raise RecordError(f"{name!r} {error}", record_id=self.id) from None
 
-    def _checked_passages(self, passages: object) -> tuple[str, ...]:
+    def _check_passages(self, passages: object) -> tuple[str, ...]:
         if not isinstance(passages, Sequence) or isinstance(passages, (str, bytes)):
             raise RecordError(
                 f"'passages' must be a sequence of strings, not {type(passages).__name__}", record_id=self.id
@@ -167,10 +167,10 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
-        """A record from a JSON-like mapping.
+        """Makes a record from a JSON-like mapping.
 
-        ``_id`` is read as ``id`` (BEIR), `time` may also be an ISO 8601 string (UTC where it names no zone), and
-        unknown keys go to `extra`. Raises `RecordError`.
+        ``_id`` is read as ``id`` (BEIR). `time` may also be an ISO 8601 string; a string without a zone is UTC. Unknown
+        keys go to `extra`. Raises `RecordError`.
         """
         if not isinstance(data, Mapping):
             raise RecordError(f"a record must be a JSON object, not {type(data).__name__}")

@@ -9,18 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
 from ..fuse.fusion import check_name
 from ..hybrid.strategy import STRATEGIES, Strategy
 from .classifier import Classifier
 from .confidence import CONFIDENCES
 from .router import Router, policy_fields
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 TAU = 0.10
 """The threshold on the margin (SPEC A076): of LongMemEval's queries 63 % skip, of LoCoMo's 68 % (A086, A087)."""

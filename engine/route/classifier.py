@@ -23,12 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats, Integers
 from ..errors import MissingExtraError, ParameterError
 from ..fuse.age import exponential
 from ..fuse.fusion import check_number
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 STEPS = 1000
 """Iterations that fitting may take."""

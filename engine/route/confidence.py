@@ -18,8 +18,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from ..arrays import Floats, Integers
+
 Confidence = Callable[[Floats, Integers], Floats]
 
 # log(2) in two parts. The first has 33 bits, so its product with any exponent of a float64 is exact.

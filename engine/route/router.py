@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats
 from ..errors import ParameterError
 from ..fuse.candidates import Candidates, Fused
 from ..fuse.fusion import check_name, check_number
 from ..hybrid.strategy import STRATEGIES, Strategy
 from .classifier import Classifier
-
-Floats = npt.NDArray[np.float64]
 
 TABLE_A095: dict[str, Strategy] = {
     "knowledge-update": STRATEGIES["rrf"],

@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats, Integers
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
@@ -39,9 +39,6 @@ from .classifier import Classifier
 from .policy import Policy
 from .router import Router
 from .soft import SoftAnswer
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 SOFT_DEPTH = 100
 """Hits of each strategy whose ranks a soft router adds up, as RRF's lists (A060, B050)."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Integers
 from ..errors import QueryError
 from ..index.decay import rate_of
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
@@ -29,9 +30,6 @@ AnyQuery = str | Query | Sequence[str]
 
 Corpus = tuple[str, CompiledFilter]
 """A namespace, and the filter whose records make up the statistics (`EVERYTHING`: all of it)."""
-
-
-Integers = npt.NDArray[np.int64]
 
 
 class PreparedQuery(NamedTuple):

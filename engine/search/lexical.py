@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of, ranges
+from ..arrays import Integers, offsets_of, ranges
 from ..backends.choose import Backend
 from ..index.bm25 import SCALE
 from ..index.learned import SCORE_UNIT, query_terms
@@ -23,7 +23,7 @@ from ..records.query import Query
 from ..storage.memory import Memory
 from ..text.vocabulary import Vocabulary
 from ..timing import Phases
-from .batch import Batch, Corpus, Integers
+from .batch import Batch, Corpus
 from .explain import explainer_of
 from .options import SearchOptions
 

@@ -1,7 +1,8 @@
-"""Many texts to term ids at once, in blocks that the loops of `text_compiled.py` walk, on several threads.
+"""Turns many texts into term ids at once, on several threads.
 
-The answer is that of `Analyzer.encode` with a dict, for the analyzers whose tokens are runs of letters and digits and
-nothing else (`text.word_recipe`). Chunks that are not all ASCII come back here and go through the analyzer itself.
+The loops of `engine/text/compiled.py` walk blocks of texts. The result is that of `Analyzer.encode` with a dict. It serves the analyzers whose tokens are runs of letters and digits
+only (`analyzers.word_recipe`). Chunks that are not all ASCII come back here and go through the analyzer itself.
+`engine/text/compiled.py` defines *block*, *chunk*, *table*, *store* and *walk*.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Integers
 from . import compiled as loops
 from .analyzers import DROPPED, Analyzer, word_recipe
 
-Integers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.uint64]
 
 LONG_TEXT = 200
-"""Characters of the mean text of a block from which encoding them one by one costs next to nothing."""
+"""Mean characters of the texts of a block from which on encoding each text by itself costs next to nothing."""
 
 NONE = -1
-"""The term of a chunk that has none, in `Terms`."""
+"""The term, in `Terms`, of a chunk that has no term."""
 
 BLOCK = 1 << 18
-"""Characters of a block, unless one text is longer: what a second-level cache holds. Threads take blocks in turns."""
+"""Characters of a block: as many as a second-level cache holds. A longer text makes a larger block. Threads take blocks in
+turns."""
 
 
 class TokenTable:
-    """Spellings to the ids of their terms, or to `DROPPED`. One writer at a time; readers need no lock."""
+    """Maps spellings to the ids of their terms, or to `DROPPED`. One writer at a time. Readers need no lock."""
 
     def __init__(self, analyzer: Analyzer) -> None:
         recipe = word_recipe(analyzer)
@@ -42,18 +44,18 @@ class TokenTable:
         self.analyzer = analyzer
         self.kind = loops.STEMS[recipe.base]
         self.numeric = not recipe.drop_numeric
-        # Random, so that nobody can write a text whose tokens all meet in one slot.
+        # Random, so that nobody can construct a text whose tokens all hash to one slot.
         self.multiplier = np.uint64(int.from_bytes(os.urandom(8), "little") | 1 | 1 << 63)
         self.size, self._used = 0, 1
         self.arrays: tuple[Numbers, Numbers] = (np.zeros((1 << 12, 2), np.uint64), np.zeros(1 << 13, np.uint64))
-        stop = Walk(self)
-        # The other stop words ("don't") are never one token, and their pieces ("don") need not be stop words.
+        walk = Walk(self)
+        # A stop word such as "don't" is never one token, and its pieces, such as "don", need not be stop words.
         words = sorted(word for word in recipe.stop_words if analyzer.tokenize(word) == [word])
-        stop.block(words, np.array([len(word) for word in words], np.int64))
-        self.add(stop, np.full(stop.known, DROPPED, np.int32))
+        walk.block(words, np.array([len(word) for word in words], np.int64))
+        self.add(walk, np.full(walk.known, DROPPED, np.int32))
 
     def add(self, walk: Walk, codes: Codes) -> None:
-        """Remember the ids (or `DROPPED`) of a walk's new chunks, but for those with a code below `DROPPED`."""
+        """Remembers the ids (or `DROPPED`) of a walk's new chunks. Chunks with a code below `DROPPED` are left out."""
         table, store = self.arrays
         slots, room = len(table), len(store)
         while 8 * (self.size + len(codes)) > loops.FILL * slots:
@@ -70,7 +72,7 @@ class TokenTable:
 
 
 class Walk:
-    """One thread's way through blocks, and its new chunks: those that the table lacks, numbered as they came."""
+    """The walk of one thread through blocks, and its new chunks: those that the table lacks, numbered as they come."""
 
     def __init__(self, table: TokenTable) -> None:
         self.table = table
@@ -78,23 +80,25 @@ class Walk:
         self._new_table = np.zeros((1 << 12, 2), np.uint64)
         self.new_store = np.zeros(1 << 13, np.uint64)
         self._state = np.array([0, 1], np.int64)
-        # Kept from block to block: fresh memory costs as much as the walk over it.
+        # Reused for every block: fresh memory costs as much time as the walk over it.
         self._lowered, self._codes = np.empty(0, np.uint8), np.empty(0, np.int32)
 
     @property
     def known(self) -> int:
+        """How many new chunks there are so far."""
         return int(self._state[0])
 
     @property
     def used(self) -> int:
+        """How many numbers of the new store are in use."""
         return int(self._state[1])
 
     def block(self, texts: Sequence[str], lengths: Integers) -> tuple[Codes, Integers]:
-        """The codes of these texts' tokens, as `text_compiled.walk` has them, and how many each text has.
+        """The codes of these texts' tokens, as `compiled.walk` writes them, and how many each text has.
 
-        `lengths` are those of the texts, in characters.
+        `lengths` are the lengths of the texts in characters.
         """
-        # Joining is quick for short texts, but one letter beyond ASCII makes it copy the block letter by letter.
+        # Joining is fast for short texts. But a single letter beyond ASCII makes it copy the block letter by letter.
         joined = "\n".join(chain(texts, ("",))) if lengths.sum() < LONG_TEXT * len(texts) else ""
         if joined.isascii() and joined:
             block = joined.encode()
@@ -134,7 +138,7 @@ class Walk:
         size, used = loops.stems(
             self.new_store, self.table.kind, self.table.numeric, multiplier, table, store, places, heads, term_of, wide
         )
-        # Nearly alphabetical, which spares most of sorting strings: a tenth of the time of a cold call.
+        # Nearly alphabetical order saves most of the sorting of strings later: a tenth of the time of a cold call.
         order = np.argsort(heads[:size])
         out = np.empty(8 * used + size, np.uint8)
         length = loops.spell(store, places[order], out)
@@ -150,9 +154,9 @@ class Walk:
         sizes = np.ones(known, np.int64)
         wide_terms: list[int] = []
         for chunk in chunks.tolist():
-            place = wide[chunk]
-            length = int(self.new_store[place])
-            numbers = self.new_store[place + 1 : place + 1 + (length + 7) // 8]
+            start = wide[chunk]
+            length = int(self.new_store[start])
+            numbers = self.new_store[start + 1 : start + 1 + (length + 7) // 8]
             words = self.table.analyzer(numbers.astype("<u8").tobytes()[:length].decode())
             sizes[chunk] = len(words)
             wide_terms += range(len(terms), len(terms) + len(words))
@@ -166,7 +170,7 @@ class Walk:
 
 
 class Terms(NamedTuple):
-    """Terms of a walk's new chunks: chunk i has the terms at ``picks[starts[i]:starts[i + 1]]``, `NONE` being none."""
+    """Terms of a walk's new chunks. Chunk i has the terms ``picks[starts[i]:starts[i + 1]]``; `NONE` is no term."""
 
     terms: list[str]
     starts: Integers
@@ -174,7 +178,7 @@ class Terms(NamedTuple):
 
 
 class Encoding:
-    """Texts that were walked. Their terms are known; new terms have no id yet."""
+    """Texts after the walk. Their terms are known, but new terms have no id yet."""
 
     def __init__(self, table: TokenTable, texts: Sequence[str], threads: int = 1) -> None:
         self.table = table
@@ -183,11 +187,11 @@ class Encoding:
         threads = max(1, min(threads, len(spans)))
         self._walks = [Walk(table) for _ in range(threads)]
         self._blocks: dict[int, tuple[int, Codes, Integers]] = {}
-        """By the number of the first text: the walk, its codes and counts."""
-        todo = iter(spans)  # shared by the threads: next() is one step of the interpreter
+        """First text of the block -> (number of the walk, codes, counts)."""
+        waiting = iter(spans)  # shared by the threads: next() is one step of the interpreter
 
         def run(number: int) -> None:
-            for first, last in todo:
+            for first, last in waiting:
                 self._blocks[first] = (number, *self._walks[number].block(texts[first:last], lengths[first:last]))
 
         if threads == 1:
@@ -204,13 +208,14 @@ class Encoding:
         return list(dict.fromkeys(absent))
 
     def settle(self, ids: Mapping[str, int], *, remember: bool) -> tuple[Codes, Codes, Integers]:
-        """Terms [tokens], the text of each [tokens], and how many each text has; tokens without an id are left out.
+        """Term ids [tokens], the text of each token [tokens], and the tokens of each text [texts].
 
-        `remember` puts the ids into the table: for a writer, whose terms all have one.
+        Tokens without an id are left out. `remember` puts the ids into the table. It is for a writer, whose terms all
+        have ids.
         """
         new_terms: list[Codes] = []
         for walk, (terms, starts, picks) in zip(self._walks, self._terms, strict=True):
-            # One more at the end, which is where `NONE` points.
+            # `NONE` points to the extra number at the end.
             numbers = np.fromiter(chain(map(ids.get, terms, repeat(DROPPED)), (DROPPED,)), np.int32, len(terms) + 1)
             new_terms.append(numbers[picks])
             if remember and walk.known:
@@ -235,10 +240,10 @@ class Encoding:
 
 
 def _spans(lengths: Integers, threads: int) -> Iterator[tuple[int, int]]:
-    """Ranges of texts, of these lengths, that make blocks."""
+    """The blocks as ranges of texts. `lengths` are the lengths of the texts."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    # Several blocks a thread, so that none waits long for the last.
+    # Several blocks for each thread, so that no thread waits long for the last block.
     size = min(BLOCK, total // (4 * threads) + 1) if threads > 1 else BLOCK
     cuts = np.unique(np.searchsorted(ends, np.arange(size, total, size)) + 1)
     return pairwise([0, *cuts[cuts < len(lengths)].tolist(), len(lengths)])

@@ -1,17 +1,19 @@
-"""Texts cut into tokens, and tokens looked up, in loops that numba compiles; none needs the interpreter's lock.
+"""Loops that cut texts into tokens and look the tokens up. numba compiles them; none needs the interpreter's lock.
 
-A *block* is texts in UTF-8 with a line feed after each. A *chunk* is what stands between separators: the characters of
-ASCII that are no letters or digits, and dashes and quotation marks, which are common. A chunk that is all ASCII is one
-token; any other goes through the analyzer. Letters of ASCII are lowered. A chunk of up to eight bytes is one number,
-its *key*, the first byte lowest; a longer one is several numbers, and its key is their hash.
+A *block* is several texts in UTF-8, with a line feed after each text. A *chunk* is a run of bytes between separators.
+Separators are the ASCII characters that are neither letters nor digits, and dashes and quotation marks beyond ASCII,
+which are common. A chunk that is all ASCII is one token. Any other chunk goes through the analyzer. ASCII letters are
+lowered. A chunk of up to eight bytes is one number, with the first byte lowest, and this number is its *key*. A longer
+chunk is several numbers, and its key is their hash.
 
-A *table* [slots, 2] uint64 maps chunks to codes. A slot holds the key (0: free) and ``place << 32 | code``; the place
-is where the chunk's bytes stand in a *store*, or `SHORT`. A store is ``[0, length, numbers, length, numbers, ...]``
-uint64. Chunks are compared byte by byte, never by hash alone. Slots and places in a store are written once, from zero.
-So a reader who sees half of what a writer adds does not find that chunk, and finds no wrong one.
+A *table* [slots, 2] uint64 maps chunks to codes. A slot holds the key (0: free) and ``place << 32 | code``. The place
+is the position of the chunk's bytes in a *store*, or `SHORT`. A store is ``[0, length, numbers, length, numbers, ...]``
+uint64. Chunks are compared byte by byte, never by hash alone. Each slot and each place in a store is zero until it is
+written, and is written once. A reader who sees a half-written chunk therefore does not find it, and never finds a wrong
+one.
 
-A *walk* reads blocks. The chunks that the table lacks are its *new chunks*: it numbers them as they come, in a table
-and a store of its own, the new table and the new store.
+A *walk* reads blocks. Its *new chunks* are the chunks that the table lacks. The walk numbers them as they come, in a
+table and a store of its own: the new table and the new store.
 """
 
 from __future__ import annotations
@@ -22,30 +24,30 @@ import numpy as np
 from .analyzers import MAX_LENGTH
 from .porter import stem, strip_suffix
 
-# Chunks of a table for every eight of its slots, at most.
+# At most this many chunks for every eight slots of a table.
 FILL = 5
 
 STEMS = {"minimal": 0, "stopword": 0, "full": 1, "nltk": 2}
 
-# Codes of a walk: a term from 0 up, -1 for a dropped token, new chunks from -2 down.
+# Codes of a walk: 0 and above for a term, -1 for a dropped token, -2 and below for new chunks.
 DROPPED, NEW = -1, -2
 UNKNOWN = np.int64(-(1 << 40))
 SHORT = LOW = np.uint64(0xFFFFFFFF)
 ZERO, ONE, SEVEN, BYTE, HALF, LAST = (np.uint64(number) for number in (0, 1, 7, 8, 32, 56))
 ONES = np.uint64(0x0101010101010101)
 HIGHS = np.uint64(0x8080808080808080)
-# Each byte lowered, and 0 where it separates.
+# Each byte lowered, or 0 for a separator.
 LOWER = np.array(
     [(ord(chr(byte).lower()) if chr(byte).isalnum() else 0) if byte < 128 else byte for byte in range(256)],
     dtype=np.uint8,
 )
-# Zeros after a block, so that eight bytes can be read at its end.
+# Number of zeros after a block, so that eight bytes can be read at its end.
 PADDING = 8
 
 
 @numba.njit(nogil=True, cache=True)
 def lower(block, out):
-    """Write the block's bytes lowered, with 0 for what separates chunks; `out` is longer by `PADDING` at least."""
+    """Writes the block's bytes lowered, with 0 for separators. `out` is at least `PADDING` bytes longer than the block."""
     for place in range(len(block)):
         out[place] = LOWER[block[place]]
     out[len(block) : len(block) + PADDING] = 0
@@ -57,16 +59,16 @@ def walk(
     ends,  # [texts] int64: the line feed after each text
     table,  # [slots, 2] uint64
     store,  # [numbers] uint64: of the table
-    multiplier,  # uint64: of all hashes
+    multiplier,  # uint64: used for all hashes
     new_table,  # [slots, 2] uint64
     new_store,  # [numbers] uint64
-    state,  # [2] int64: new chunks so far, numbers of the new store in use; moved on
+    state,  # [2] int64: new chunks so far, numbers of the new store in use; updated
     codes,  # [bytes / 2 + 1] int32: written
     counts,  # [texts] int64: tokens of each text; written
 ):
-    """Write the codes of a block's tokens, without the dropped ones; returns (new table, new store, how many codes).
+    """Writes the codes of a block's tokens, without dropped tokens. Returns (new table, new store, number of codes).
 
-    The new table and the new store are replaced by larger ones where they are full.
+    Larger copies replace the new table and the new store where they are full.
     """
     shift, new_shift = _shift(table), _shift(new_table)
     known, used = state[0], state[1]
@@ -131,7 +133,7 @@ def walk(
 
 @numba.njit(nogil=True, cache=True)
 def _load(lowered, p):
-    """Eight bytes, the first lowest: one instruction, once LLVM is done with it."""
+    """Eight bytes as one number, the first byte lowest. LLVM makes one instruction of it."""
     return (
         np.uint64(lowered[p])
         | (np.uint64(lowered[p + ONE]) << np.uint64(8))
@@ -146,19 +148,19 @@ def _load(lowered, p):
 
 @numba.njit(nogil=True, cache=True)
 def _zeros(number):
-    """The highest bit of each byte that is 0, exactly, as no byte is 1."""
+    """The highest bit of each byte that is 0. This is exact, because no byte is 1."""
     return (number - ONES) & ~number & HIGHS
 
 
 @numba.njit(nogil=True, cache=True)
 def _before(zeros):
-    """All bits of the bytes before the first that is 0."""
+    """All bits of the bytes before the first zero byte. `zeros` is from `_zeros`."""
     return ((zeros & (~zeros + ONE)) >> SEVEN) - ONE
 
 
 @numba.njit(nogil=True, cache=True)
 def _pack(lowered, p, store, at):
-    """Write the chunk that begins at p to the store; returns the store, the chunk's length, its end, all its bits."""
+    """Writes the chunk at p to the store. Returns (store, length of the chunk, its end, its numbers joined by or)."""
     place = at + 1
     start = p
     number = _load(lowered, p)
@@ -182,10 +184,10 @@ def _pack(lowered, p, store, at):
 
 @numba.njit(nogil=True, cache=True)
 def _cut(lowered, start, stop):
-    """Put zeros for dashes and quotation marks, U+2010 to U+2027 (E2 80 90 to E2 80 A7); whether there were any."""
+    """Overwrites dashes and quotation marks, U+2010 to U+2027 (E2 80 90 to E2 80 A7), with zeros. Returns whether any."""
     cut = False
     for place in range(start, stop):
-        # A character ends where its chunk does, so what is read after it is of the padding at most.
+        # A character never reaches beyond its chunk, so at most padding is read after it.
         if lowered[place] == 0xE2 and lowered[place + 1] == 0x80 and 0x90 <= lowered[place + 2] <= 0xA7:
             lowered[place : place + 3] = 0
             cut = True
@@ -227,15 +229,15 @@ def _find_short(table, key, multiplier, shift):
 
 
 @numba.njit(nogil=True, cache=True)
-def _find_long(table, store, key, wanted, at, multiplier, shift):
-    """The code of the longer chunk that stands at the place `at` of the store `wanted`, or `UNKNOWN`."""
+def _find_long(table, store, key, other, at, multiplier, shift):
+    """The code of the chunk of more than eight bytes at place `at` of the store `other`, or `UNKNOWN`."""
     last = np.uint64(len(table) - 1)
     slot = (key * multiplier) >> shift
     while True:
         slot_key = table[slot, 0]
         if slot_key == key:
             entry = table[slot, 1]
-            if entry >> HALF != SHORT and _same(store, np.int64(entry >> HALF), wanted, at):
+            if entry >> HALF != SHORT and _same(store, np.int64(entry >> HALF), other, at):
                 return np.int64(np.int32(np.uint32(entry & LOW)))
         elif slot_key == ZERO:
             return UNKNOWN
@@ -243,13 +245,13 @@ def _find_long(table, store, key, wanted, at, multiplier, shift):
 
 
 @numba.njit(nogil=True, cache=True)
-def _same(store, place, wanted, at):
+def _same(store, place, other, at):
     # A reader may hold a shorter store than the table's newest entries point into.
-    size = (_length(wanted, at) + 7) >> 3
+    size = (_length(other, at) + 7) >> 3
     if place + size >= len(store):
         return False
     step = 0
-    while step <= size and store[place + step] == wanted[at + step]:
+    while step <= size and store[place + step] == other[at + step]:
         step += 1
     return step > size
 
@@ -271,7 +273,7 @@ def _put(table, key, entry, multiplier, shift):
 
 @numba.njit(nogil=True, cache=True)
 def grow_store(store, size):
-    """A copy of a store with room for more."""
+    """A copy of a store with room for `size` numbers."""
     copy = np.zeros(size, dtype=np.uint64)
     copy[: len(store)] = store
     return copy
@@ -279,7 +281,7 @@ def grow_store(store, size):
 
 @numba.njit(nogil=True, cache=True)
 def grow_table(table, slots, multiplier):
-    """A copy of a table with more slots."""
+    """A copy of a table with this many slots."""
     copy = np.zeros((slots, 2), dtype=np.uint64)
     shift = _shift(copy)
     for slot in range(len(table)):
@@ -293,15 +295,15 @@ def stems(
     new_store,  # [numbers] uint64
     kind,  # one of the values of `STEMS`
     numeric,  # whether digits alone are a term
-    multiplier,  # uint64: of all hashes
+    multiplier,  # uint64: used for all hashes
     table,  # [slots, 2] uint64: zeros, with room for all terms
     terms,  # [numbers] uint64: a store with room for all terms; written
-    places,  # [terms or more] int64: where each term stands in `terms`; written
-    heads,  # [terms or more] uint64: a term's first eight bytes, in the order of the alphabet; written
+    places,  # [terms or more] int64: place of each term in `terms`; written
+    heads,  # [terms or more] uint64: first eight bytes of each term, first byte highest, for sorting; written
     term_of,  # [new chunks] int64: term of each chunk, or -1; written
     wide,  # [new chunks] int64: place in the new store of a chunk that is not all ASCII, else 0; written
 ):
-    """Number the different terms of a walk's new chunks; returns (how many terms, numbers of `terms` in use)."""
+    """Numbers the distinct terms of a walk's new chunks. Returns (number of terms, numbers of `terms` in use)."""
     shift = _shift(table)
     letters = np.empty(MAX_LENGTH + 1, dtype=np.uint8)
     at, used, known = 1, 1, 0
@@ -363,7 +365,7 @@ def stems(
 
 @numba.njit(nogil=True, cache=True)
 def spell(store, places, out):
-    """Write what stands at these places of a store, a line feed after each; returns the length."""
+    """Writes the strings at these places of a store, each with a line feed after it. Returns the length."""
     n = 0
     for at in places:
         length = _length(store, at)
@@ -384,13 +386,13 @@ def enter(
     table,  # [slots, 2] uint64: with room for all new chunks
     store,  # [numbers] uint64: with room for all new chunks
     used,  # numbers of the store in use
-    multiplier,  # uint64: of all hashes
+    multiplier,  # uint64: used for all hashes
     new_store,  # [numbers] uint64
     codes,  # [new chunks] int32
 ):
-    """Add a walk's new chunks to a table, where they have a code above `NEW`.
+    """Adds those of a walk's new chunks to a table that have a code above `NEW`.
 
-    Returns (chunks added, numbers of the store in use).
+    Returns (number of chunks added, numbers of the store in use).
     """
     shift = _shift(table)
     at = 1
@@ -421,7 +423,7 @@ def enter(
 
 @numba.njit(nogil=True, cache=True)
 def size_of(codes, starts):
-    """How many terms the codes of a walk make; its new chunk i makes ``starts[i + 1] - starts[i]``."""
+    """The number of terms for the codes of a walk. New chunk i has ``starts[i + 1] - starts[i]`` terms."""
     total = 0
     for place in range(len(codes)):
         code = codes[place]
@@ -432,15 +434,15 @@ def size_of(codes, starts):
 @numba.njit(nogil=True, cache=True)
 def settle(
     codes,  # [tokens of the block] int32
-    counts,  # [texts of the block] int64: codes of each text; becomes its terms
+    counts,  # [texts of the block] int64: number of codes of each text; replaced by its number of terms
     starts,  # [new chunks + 1] int64: terms of new chunk i are ``new_terms[starts[i]:starts[i + 1]]``
-    new_terms,  # [terms of all new chunks] int32: below 0: left out
+    new_terms,  # [terms of all new chunks] int32: ids; those below 0 are left out
     first,  # number of the block's first text
     terms,  # [terms of all blocks] int32: written
     documents,  # [terms of all blocks] int32: text of each term; written
     n,  # first free place of `terms`
 ):
-    """Write the terms that a block's codes stand for, and the text of each; returns the next free place."""
+    """Writes the terms for the codes of a block, and the text of each term. Returns the next free place."""
     at = 0
     for text in range(len(counts)):
         begin = n

@@ -1,4 +1,4 @@
-"""Which path takes many texts to term ids: the compiled loops of `blocks.py`, or the analyzer token by token."""
+"""Chooses how many texts become term ids: by the compiled loops of `blocks.py`, or by the analyzer token by token."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from dataclasses import dataclass
 from .analyzers import Analyzer, word_recipe
 
 LEAST_CHARACTERS = 1 << 12
-"""Characters of a call below which the plain path is as fast: the compiled one takes some 70 us before the first token,
-and the two meet at 2,500 characters. The 20 queries of a fan-out hold 1,200."""
+"""Calls with fewer characters take the plain path. The compiled path takes some 70 us before the first token, and both
+are equally fast at 2,500 characters. The 20 queries of a fan-out hold 1,200."""
 LOADING_CHARACTERS = 1 << 22
-"""The same while the loops are not loaded: importing numba and loading what it compiled earlier takes .3 to .8 s, in
-which the plain path analyses this much. (Compiling them, once a machine, takes some 10 s.)"""
+"""The limit while the loops are not loaded. Importing numba and loading the compiled loops takes 0.3 to 0.8 s, in which
+the plain path analyses this many characters. (Compiling the loops, once for each machine, takes some 10 s.)"""
 
 LOOPS = f"{__package__}.blocks"
 
 
 @dataclass(frozen=True)
 class TokenPath:
-    """How texts get to term ids; every path gives the same ids."""
+    """A way from texts to term ids. Every path gives the same ids."""
 
     name: str
     """``compiled`` or ``plain``."""
     reason: str
 
     def serves(self, characters: int, before: int = 0) -> bool:
-        """Whether a call with so many characters, `before` of them in earlier calls, goes by the compiled loops."""
+        """Whether a call takes the compiled loops. It has `characters`, earlier calls had `before`."""
         if self.name != "compiled" or characters < LEAST_CHARACTERS:
             return False
         return LOOPS in sys.modules or before + characters >= LOADING_CHARACTERS
 
     def loaded(self) -> TokenPath:
-        """This path with its loops loaded, or the plain one where numba is there, but cannot be imported."""
+        """Loads the loops and returns this path, or the plain one if numba is installed but cannot be imported."""
         if self.name != "compiled":
             return self
         try:
@@ -49,7 +49,7 @@ class TokenPath:
 
 
 def choose_token_path(analyzer: Analyzer) -> TokenPath:
-    """The path of an analyzer's texts on this machine."""
+    """The path for the texts of an analyzer on this machine."""
     from ..settings import ENVIRONMENT_VARIABLE
 
     if word_recipe(analyzer) is None:

@@ -1,4 +1,4 @@
-"""The words of a question that say what it is about (SPEC C009)."""
+"""Picks the words of a question that say what it is about (SPEC C009)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from .stopwords import NLTK_ENGLISH
 
-# How people ask for a memory, whatever it is about (C009).
+# Words with which people ask for a memory on any topic (C009).
 _ASKING = """
     again also already answer answered asked could described discuss discussed earlier explain explained have know last
     like mention mentioned please previous previously recall remember remind said says should show spoke talk talked

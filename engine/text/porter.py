@@ -1,7 +1,8 @@
-"""Porter's algorithm with NLTK's extensions, and its first step alone, in loops that numba compiles.
+"""Porter's algorithm with NLTK's extensions, and its first step by itself, in loops that numba compiles.
 
-The same stems as NLTK's `PorterStemmer` and `text._strip_suffix` give. A word is an array of numbers below 256. A
-character of ASCII is its own number; any other character is a consonant, equal to itself alone.
+The stems are the same as those of NLTK's `PorterStemmer` and of `_strip_suffix` in `engine/text/analyzers.py`. A word is
+an array of numbers below 256. An ASCII character is its own number. Any other character is a consonant that equals only
+itself.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ Numbers = npt.NDArray[np.uint64]
 BYTE = np.uint64(8)
 
 
-def _packed(letters: str) -> int:
+def _pack(letters: str) -> int:
     return int.from_bytes(letters.encode(), "big")
 
 
 def _rules(text: str) -> Numbers:
-    """[rules, 5] ``suffix:replacement`` pairs: suffix, its mask and length, replacement and its length."""
+    """[rules, 5] from ``suffix:replacement`` pairs: suffix, its mask, its length, replacement, its length."""
     pairs = [rule.split(":") for rule in text.split()]
-    rows = [(_packed(s), (1 << 8 * len(s)) - 1, len(s), _packed(r), len(r)) for s, r in pairs]
+    rows = [(_pack(s), (1 << 8 * len(s)) - 1, len(s), _pack(r), len(r)) for s, r in pairs]
     return np.array(rows, dtype=np.uint64)
 
 
@@ -31,9 +32,9 @@ def _set(letters: str) -> npt.NDArray[np.bool_]:
 
 
 def _words(text: str) -> Numbers:
-    """[words, 3] of ``word:stem`` pairs: word, stem, length of the stem."""
+    """[words, 3] from ``word:stem`` pairs: word, stem, length of the stem."""
     split = [pair.split(":") for pair in text.split()]
-    return np.array([(_packed(word), _packed(stem), len(stem)) for word, stem in split], dtype=np.uint64)
+    return np.array([(_pack(word), _pack(stem), len(stem)) for word, stem in split], dtype=np.uint64)
 
 
 IRREGULAR = _words(
@@ -46,8 +47,8 @@ STEP_2 = _rules(
 )
 STEP_3 = _rules("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
 STEP_4 = _rules("al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: ion: ou: ism: ate: iti: ous: ive: ize:")
-LOGI = np.uint64(_packed("logi"))
-ION = np.uint64(_packed("ion"))
+LOGI = np.uint64(_pack("logi"))
+ION = np.uint64(_pack("ion"))
 VOWEL, NOT_CVC, KEPT_DOUBLE = _set("aeiou"), _set("wxy"), _set("lsz")
 A, B, D, E, G, L, N, S, T, Y, Z = (np.uint8(ord(letter)) for letter in "abdeglnstyz")
 LETTER_I = np.uint8(ord("i"))
@@ -55,7 +56,7 @@ LETTER_I = np.uint8(ord("i"))
 
 @numba.njit(nogil=True, cache=True)
 def stem(word, size):
-    """The length of the stem, which replaces the word at ``word[:size]``. It is no longer than the word."""
+    """Replaces the word ``word[:size]`` by its stem and returns the length of the stem. It is no longer than the word."""
     # The tail is padded with zeros, so a word that begins with one looks shorter than it is.
     if 0 < size <= 8 and word[0] != 0:
         tail = _tail(word, size)
@@ -84,7 +85,7 @@ def stem(word, size):
 
 @numba.njit(nogil=True, cache=True)
 def strip_suffix(word, size):
-    """As `stem`, for step 1 of the algorithm as published: plurals, -ed and -ing, final y."""
+    """As `stem`, but only step 1 of the algorithm as published: plurals, -ed and -ing, final y."""
     if size <= 2:
         return size
     size = _strip_plural(word, size, False)
@@ -121,7 +122,7 @@ def _strip_past(word, size):
 
 @numba.njit(nogil=True, cache=True)
 def _strip_participle(word, size, extended):
-    """Strip -ed or -ing if a vowel comes before it, and mend the end of what is left."""
+    """Strips -ed or -ing if a vowel comes before it, and repairs the end of the remaining word."""
     left = 0
     if size > 2 and word[size - 2] == E and word[size - 1] == D:
         left = size - 2
@@ -147,13 +148,13 @@ def _strip_participle(word, size, extended):
 
 @numba.njit(nogil=True, cache=True)
 def _replace(word, size, rules, measure):
-    """Apply the first rule whose suffix the word has, if more than `measure` comes before the suffix."""
+    """Applies the first rule whose suffix the word has, if the measure of the word before the suffix is above `measure`."""
     tail = _tail(word, size)
     for row in range(len(rules)):
         if tail & rules[row, 1] != rules[row, 0]:
             continue
         start = size - np.int64(rules[row, 2])
-        # The l of -logi counts as part of the stem.
+        # The l of -logi belongs to the stem here.
         if _measure(word, start + 1 if rules[row, 0] == LOGI else start) <= measure:
             return size
         if rules[row, 0] == ION and word[start - 1] != S and word[start - 1] != T:
@@ -171,7 +172,7 @@ def _write(word, start, letters, count):
 
 @numba.njit(nogil=True, cache=True)
 def _tail(word, size):
-    """The last eight letters, the last in the lowest byte."""
+    """The last eight letters as one number, the last letter in the lowest byte."""
     tail = np.uint64(0)
     for place in range(max(size - 8, 0), size):
         tail = (tail << BYTE) | np.uint64(word[place])
@@ -194,7 +195,7 @@ def _consonant(word, place):
 
 @numba.njit(nogil=True, cache=True)
 def _measure(word, size):
-    """How often a consonant follows a vowel."""
+    """Porter's measure: how often a consonant follows a vowel."""
     count = 0
     consonant = True
     for place in range(size):
@@ -231,7 +232,7 @@ def stem_word(word: str) -> str:
     if word.isascii():
         letters = np.frombuffer(bytearray(word, "ascii"), np.uint8)
         return letters[: stem(letters, len(letters))].tobytes().decode()
-    # Only neighbours are ever compared, and letters beyond ASCII stay where they are, so two numbers do.
+    # Only neighbours are compared, and letters beyond ASCII keep their positions, so two numbers are enough for them.
     numbers = bytearray()
     other, before = 128, ""
     for letter in word:

@@ -1,4 +1,4 @@
-"""English stop words: three published lists, restated."""
+"""English stop words: three published lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings to small integers: index terms, and the values of metadata columns."""
+"""Numbers strings with small integers: index terms, and the values of metadata columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Vocabulary:
-    """An append-only numbering of distinct strings, from 0. One writer at a time; readers need no lock."""
+    """Numbers distinct strings from 0 on; strings are only added. One writer at a time. Readers need no lock."""
 
     def __init__(self, strings: Iterable[str] = ()) -> None:
         self.strings: list[str] = list(strings)
@@ -28,28 +28,28 @@ class Vocabulary:
         return len(self.strings)
 
     def add(self, string: str) -> int:
-        """The number of `string`, a new one if it has none."""
+        """The number of `string`. A string without a number gets the next one."""
         number = self.ids.setdefault(string, len(self.strings))
         if number == len(self.strings):
             self.strings.append(string)
         return number
 
     def extend(self, strings: Sequence[str]) -> None:
-        """Number these new strings in order."""
+        """Numbers these new strings in order."""
         start = len(self.strings)
         self.strings += strings
         self.ids.update(zip(strings, range(start, len(self.strings)), strict=True))
 
     def truncate(self, size: int) -> None:
-        """Forget all strings numbered `size` or more."""
-        # By number: an addition that failed half-way leaves a string without a number, or a number without a string.
+        """Forgets all strings whose number is `size` or more."""
+        # Selected by number: an addition that failed half-way leaves a string without a number, or the reverse.
         for string in [string for string, number in self.ids.items() if number >= size]:
             del self.ids[string]
         del self.strings[size:]
 
     # Sources: A013.
     def sort_from(self, start: int) -> npt.NDArray[np.int32]:
-        """Renumber the strings from `start` on alphabetically; the new number of each old one, from `start`."""
+        """Renumbers the strings from `start` on alphabetically. Returns the new number of each, in the old order."""
         old = self.strings[start:]
         order = sorted(range(len(old)), key=old.__getitem__)
         renumbered = np.empty(len(old), dtype=np.int32)
@@ -61,7 +61,7 @@ class Vocabulary:
 
 
 class _TokenIds(dict[str, int]):
-    """Raw token -> term id, so that analysing a token is one dictionary look-up; a miss normalises and numbers it."""
+    """Raw token -> term id: analysing a token is one dictionary look-up. A miss normalises the token and numbers it."""
 
     def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -80,14 +80,15 @@ class _TokenIds(dict[str, int]):
 
 
 class TermIndexer:
-    """Texts to term ids, for one analyzer and one vocabulary. One writer at a time; queries need no lock.
+    """Turns texts into term ids, for one analyzer and one vocabulary. One writer at a time. Queries need no lock.
 
-    Calls with much text take the compiled path where there is one (`dispatch.py`), the others go token by token: the
-    same ids either way.
+    Calls with much text take the compiled path if there is one (`dispatch.py`). Other calls go token by token. Both
+    give the same ids.
     """
 
-    # On either path, looked at between calls. An entry takes 120 bytes on the plain path and up to 50 on the compiled
-    # one where spellings are as long as words are: some 350 MB in all; ten times that were each `MAX_LENGTH` long.
+    # The limit of each path, checked between calls. For spellings as long as usual words, an entry takes 120 bytes on
+    # the plain path and up to 50 on the compiled one: some 350 MB for both. If every spelling had `MAX_LENGTH`
+    # characters, it would be ten times as much.
     MAX_CACHED_TOKENS = 1 << 21
 
     def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
@@ -95,15 +96,15 @@ class TermIndexer:
         self.vocabulary = vocabulary
         self._token_ids = _TokenIds(analyzer, vocabulary)
         self._table: TokenTable | None = None
-        self._read = 0
-        """Characters of documents that went by the plain path."""
+        self._plain_characters = 0
+        """Characters of documents that took the plain path."""
 
     @cached_property
     def token_path(self) -> TokenPath:
         """The path that serves calls with much text, and why."""
         return choose_token_path(self.analyzer)
 
-    def _goes_by_blocks(self, characters: int, before: int = 0) -> bool:
+    def _takes_blocks(self, characters: int, before: int = 0) -> bool:
         if not self.token_path.serves(characters, before):
             return False
         self.token_path = self.token_path.loaded()
@@ -111,7 +112,7 @@ class TermIndexer:
 
     @cached_property
     def _stop_table(self) -> TokenTable:
-        """For queries where nothing was written: it knows the stop words, and nobody adds to it."""
+        """The table for queries before the first document was written. It holds the stop words and never changes."""
         from .blocks import TokenTable
 
         return TokenTable(self.analyzer)
@@ -119,17 +120,17 @@ class TermIndexer:
     def encode_documents(
         self, texts: Sequence[str], threads: int = 1
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """All kept tokens as ``(term ids [tokens], document of each [tokens])``; new terms enter the vocabulary.
+        """All tokens that have a term, as ``(term ids [tokens], document of each [tokens])``. Adds new terms.
 
-        Terms that are new in this call are numbered alphabetically among themselves, whatever the order of the texts
-        and however many `threads` read them. A call that fails leaves nothing behind.
+        Terms that are new in this call are numbered alphabetically among themselves. The numbers do not depend on the
+        order of the texts or on the number of `threads`. A call that fails leaves nothing behind.
         """
         before = len(self.vocabulary)
         try:
             characters = sum(map(len, texts))
-            if self._goes_by_blocks(characters, self._read):
+            if self._takes_blocks(characters, self._plain_characters):
                 return self._encode_blocks(texts, threads)
-            self._read += characters
+            self._plain_characters += characters
             return self._encode_tokens(texts, before)
         except BaseException:
             self.forget(before)
@@ -161,18 +162,18 @@ class TermIndexer:
         return terms, np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(offsets))
 
     def forget(self, size: int) -> None:
-        """Undo additions: keep only the vocabulary's first `size` terms."""
+        """Undoes additions: keeps only the first `size` terms of the vocabulary."""
         self.vocabulary.truncate(size)
         self._token_ids.clear()
         self._table = None
 
     def encode_query(self, text: str) -> list[int]:
-        """The ids of a text's terms in order, repeats kept; terms that no document holds are left out."""
+        """The ids of a text's terms in order, with repeats. Terms that no document holds are left out."""
         return self.encode_terms(self.analyzer(text))
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``: of text i, `encode_query`'s, in order."""
-        if self._goes_by_blocks(sum(map(len, texts))):
+        """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``. Each text gives those of `encode_query`."""
+        if self._takes_blocks(sum(map(len, texts))):
             from .blocks import Encoding
 
             encoding = Encoding(self._table or self._stop_table, texts)
@@ -186,5 +187,5 @@ class TermIndexer:
         return np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1])), offsets
 
     def encode_terms(self, terms: Iterable[str]) -> list[int]:
-        """The ids of pre-analysed terms in order; terms that no document holds are left out."""
+        """The ids of analysed terms in order. Terms that no document holds are left out."""
         return [number for number in map(self.vocabulary.ids.get, terms) if number is not None]

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats
 from ..errors import ParameterError, PolicyFileError
 from ..metrics.bootstrap import TIE
 from ..records.query import Query
@@ -26,7 +26,6 @@ from .measure import Judge, Labelled, PolicyRun, Questions
 if TYPE_CHECKING:
     from ..engine import Engine
 
-Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
 """How often a check of unchanged work may say that it has drifted; shared among its tests (Bonferroni)."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats
 from ..encoders.cache import CachedEncoder
 from ..encoders.encoder import Rows, check_rows
 from ..errors import ParameterError
@@ -27,7 +27,6 @@ from ..route.policy import Answerer
 if TYPE_CHECKING:
     from ..engine import Engine
 
-Floats = npt.NDArray[np.float64]
 Judge = Callable[[Query, "list[str]"], float]
 """``judge(query, ids of the answer, best first)``: what the answer is worth, the higher the better (SPEC A118)."""
 

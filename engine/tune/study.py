@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
 from ..evaluate.protocol import TAUS_A087, TYPE_OF, Evaluation
 from ..hybrid.strategy import BM25, Strategy
@@ -34,10 +35,6 @@ from .thresholds import (
     taus_by_type,
     thresholds,
 )
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
 
 FOLDS = 5
 SEED = 42

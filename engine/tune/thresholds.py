@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats, Integers
 from ..errors import ParameterError
 from ..metrics.bootstrap import TIE
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Types = Sequence["str | None"]
 
 HUNDREDTHS: tuple[float, ...] = tuple(step / 100 for step in range(101))

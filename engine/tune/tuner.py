@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from ..arrays import Floats, Integers
 from ..errors import ParameterError
 from ..evaluate.protocol import TAUS_A087
 from ..hybrid.strategy import BM25, AnyStrategy, Strategy
@@ -33,12 +34,11 @@ from ..route.policy import Answerer, Policy
 from ..route.router import Router
 from .drift import reference_of
 from .front import Point, cheapest
-from .measure import REPEATS, Floats, Judge, Labelled, PolicyRun, Questions
+from .measure import REPEATS, Judge, Labelled, PolicyRun, Questions
 from .thresholds import (
     ALWAYS,
     MARGIN,
     Fold,
-    Integers,
     best,
     best_by_type,
     cross_validate,

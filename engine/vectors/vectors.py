@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import offsets_of, ranges
+from ..arrays import Floats, Integers, offsets_of, ranges
 
 Halves = npt.NDArray[np.float16]
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 MAX_DIMENSION = 1 << 16
 

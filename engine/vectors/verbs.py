@@ -9,15 +9,15 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
 from .interaction import Interaction
-from .vectors import Floats, Halves, Integers, Vectors
+from .vectors import Halves, Vectors
 
 Mode = Literal["exact", "int8", "hnsw"]
 """Cosines of the stored vectors; of their int8 codes; of the stored vectors, among what an approximate index finds."""
 MODES: tuple[str, ...] = get_args(Mode)
 
-Flags = npt.NDArray[np.bool_]
 Output = tuple[Floats, Integers, npt.NDArray[np.int32]]
 
 
