@@ -314,7 +314,10 @@ def blocks(offsets: Integers, size: int | None = None, pause: bool = True) -> It
 
 
 def distinct_numbers(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """The distinct numbers, ascending. Sorts `numbers` in place. `np.unique` hashes first and takes ten times as long."""
+    """The distinct numbers, ascending. Sorts `numbers` in place.
+
+    `np.unique` takes ten times as long, as it hashes the numbers first.
+    """
     numbers.sort()
     new = np.ones(len(numbers), dtype=np.bool_)
     new[1:] = numbers[1:] != numbers[:-1]
@@ -386,7 +389,7 @@ def _map(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
 
 
 def _loops(work: int, bulk: bool) -> ModuleType | None:
-    """The compiled loops; None if numba is not installed, or if `work` tokens or postings are too few to pay for them."""
+    """The compiled loops; None if numba is not installed, or if `work` (tokens or postings) is too little for them."""
     if os.environ.get("FANRANK_BACKEND") == "numpy":
         return None
     if work < COMPILED_LEAST and not (bulk and "numba" in sys.modules):

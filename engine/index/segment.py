@@ -1,7 +1,7 @@
 """A segment: documents that arrived one after another, and their postings as one CSR.
 
-An index grows by segments; each is one file, and is loaded onto a device as a whole. A segment never changes once it
-is built.
+Segments are the units in which an index grows, is written to files and is kept on a device. A segment never changes
+once it is built.
 
 Three tiny documents and what they become (one field)::
 
