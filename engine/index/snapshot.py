@@ -51,8 +51,8 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An immutable state of a namespace: its segments in order of arrival, which of their documents are deleted, and one
-    epoch of statistics.
+    """An immutable state of a namespace: its segments in order of arrival, their deleted documents, and one epoch of
+    statistics.
 
     Documents are numbered through all segments in order. Deleted documents keep their numbers until a merge removes
     them.
