@@ -1,4 +1,4 @@
-"""Which backend serves, and why the others do not. The engine reaches every backend through this file alone."""
+"""Choice of the backend that serves, with the reason. The engine reaches every backend through this file alone."""
 
 from __future__ import annotations
 
@@ -26,37 +26,38 @@ if TYPE_CHECKING:
     from ...kernels.tensors import TensorHits as TensorHits
 
 
-# A block of older devices has too little shared memory for a tile.
+# The lowest compute capability. Thread blocks of older devices have too little shared memory for a tile.
 LEAST_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)
 class BackendStatus:
-    """Whether a backend can serve on this machine, and the reason."""
+    """Whether a backend can serve on this machine, and why or why not."""
 
     name: str
     usable: bool
     reason: str
     by_name: bool = False
-    """Serves only if asked for by name: right, but slower than the backends after it."""
+    """Serves only if asked for by name: its answers are right, but it is slower than the backends after it."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """The backend in use, why it was chosen, and its verb."""
+    """The backend in use, why it was chosen, and its search function."""
 
     name: str
     reason: str
     search: Search
     device: DeviceSearch | None = None
-    """The verb again where it runs on a device, for what only a device offers."""
+    """The search function once more where it runs on a device, for what only a device offers."""
     cpu: Backend | None = None
-    """Where a device was chosen unasked: the CPU backend that answers the batches that it answers sooner."""
+    """The CPU backend beside a device that nobody asked for by name: it answers the batches that it answers sooner."""
     crossover: Crossover | None = None
+    """Measures which of the two answers a batch sooner; None where there is no `cpu`."""
     max_device_bytes: int | None = None
 
     def dense(self) -> DenseVerbs:
-        """What the backend does with vectors; its name is `dense().name`. Made when first asked for."""
+        """What the backend does with vectors; its name is `dense().name`. It is made at the first call."""
         return _dense_verbs(self.name, self.max_device_bytes)
 
     def serve(
@@ -91,8 +92,8 @@ def _dense_verbs(name: str, max_device_bytes: int | None) -> DenseVerbs:
     return dense_verbs(name, max_device_bytes)
 
 
-def _driver() -> str | None:
-    """Why there is no CUDA driver, or None. Asked before torch is imported, which takes seconds."""
+def _missing_driver() -> str | None:
+    """The message that there is no CUDA driver, or None. This is checked first, as importing torch takes seconds."""
     try:
         ctypes.CDLL("libcuda.so.1" if os.name != "nt" else "nvcuda.dll")
     except OSError:
@@ -101,9 +102,9 @@ def _driver() -> str | None:
 
 
 def _gpu_status(name: str, package: str) -> BackendStatus:
-    absent = _driver()
-    if absent:
-        return BackendStatus(name, False, absent)
+    missing = _missing_driver()
+    if missing:
+        return BackendStatus(name, False, missing)
     try:
         import torch
 
@@ -174,27 +175,28 @@ BACKENDS = tuple(_PROBES)
 """Backend names, preferred first."""
 
 BY_NAME = ("cuda-host",)
-"""Those that never serve unasked."""
+"""Backends that serve only if asked for by name."""
 
 CPU = ("numba", "numpy")
-"""Those that serve from the CPU."""
+"""Backends that serve from the CPU."""
 
 DEVICES = ("cuda", "triton")
-"""Those that serve from a GPU."""
+"""Backends that serve from a GPU."""
 
 
 def statuses() -> list[BackendStatus]:
-    """Every backend with whether it can serve here and why (not), preferred first."""
+    """Every backend: whether it can serve here, and why or why not; preferred first."""
     return [probe() for probe in _PROBES.values()]
 
 
 def choose(
     requested: str | None = None, *, among: Sequence[str] | None = None, max_device_bytes: int | None = None
 ) -> Backend:
-    """The backend to use: `requested`, or the first of `among` that serves, or the environment's, or the first of all.
+    """The backend to use: `requested`, or the first of `among` that serves, or the one that the environment variable
+    names, or the first of all that serves.
 
-    Chosen unasked, a device shares the work with the CPU (`Backend.cpu`). Raises `BackendUnavailableError` if the one
-    asked for by name cannot serve; there is no silent fallback.
+    A device that was not asked for by name shares the work with the CPU (`Backend.cpu`), unless `among` is given.
+    Raises `BackendUnavailableError` if a backend asked for by name cannot serve; there is no silent fallback.
     """
     name, asker = requested, "asked for by the caller"
     if name is None and among is None and os.environ.get(ENVIRONMENT_VARIABLE):
@@ -209,7 +211,7 @@ def choose(
     passed_over: list[str] = []
     for name in among or BACKENDS:
         if name in BY_NAME:
-            # Not even looked at: its probe imports torch, for a second.
+            # Its probe is not called: it imports torch, which takes a second.
             passed_over.append(f"not {name}: only by name")
             continue
         status = _PROBES[name]()

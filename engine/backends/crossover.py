@@ -1,4 +1,4 @@
-"""Which of two paths answers a batch sooner: measured on the batches themselves, never guessed.
+"""Choice of the path, device or CPU, that answers a batch sooner: measured on the batches themselves, never guessed.
 
 The published crossover between GPU and CPU contradicts its own tables (SPEC X23), and it differs between machines. Both
 paths give the same bits, so trying one costs time only.
@@ -14,23 +14,25 @@ import numpy as np
 
 from ..plan.plan import Plan
 
-# Batches timed on a path before its line is trusted, beside the first, which pays for compiling and uploading.
+# Batches timed on a path before its line is trusted. The first batch does not count: it pays for compiling and
+# uploading.
 CALIBRATION = 3
 # The latest batches that a path's line is fitted to.
 WINDOW = 64
 
 
 def work_of(plans: Sequence[Plan]) -> int:
-    """Postings that the queries of a batch touch: what the time of both paths grows with.
+    """Postings that the queries of a batch touch. The time of both paths grows with this number.
 
-    A query that is limited in time touches about the share of its lists that its range is of a segment.
+    A query that is limited in time is counted with a share of its lists: the share of the segment's documents that its
+    range covers.
     """
     work = 0.0
     for plan in plans:
         owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
-        for part in plan.segments:
-            share = np.maximum(part.high - part.low, 0) / part.segment.size
-            work += float(((part.ends - part.starts)[plan.slots] * share[owners]).sum())
+        for segment_plan in plan.segments:
+            share = np.maximum(segment_plan.high - segment_plan.low, 0) / segment_plan.segment.size
+            work += float(((segment_plan.ends - segment_plan.starts)[plan.slots] * share[owners]).sum())
     return int(work)
 
 
@@ -55,7 +57,7 @@ class PathTimes:
         return self._seen
 
     def line(self) -> tuple[float, float]:
-        """(fixed seconds, seconds a posting), neither negative; least squares."""
+        """(fixed seconds, seconds a posting) by least squares; neither is negative."""
         n = len(self._times)
         mean_work = sum(work for work, _ in self._times) / n
         mean_time = sum(seconds for _, seconds in self._times) / n
@@ -81,7 +83,7 @@ class Crossover:
         self._lock = threading.Lock()
 
     def choose(self, work: int) -> str:
-        """The path for a batch of so much work: the less tried until both are calibrated, then the faster."""
+        """The path for a batch of this much work: the less tried one until both are calibrated, then the faster one."""
         with self._lock:
             if self._avoided:
                 return next(name for name in self.names if name not in self._avoided)

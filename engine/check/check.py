@@ -27,7 +27,7 @@ from ..records.hits import Hits
 from ..records.query import Query
 from ..records.record import Record
 from ..text.analyzers import Analyzer
-from ..vectors.unit_rows import unit_rows
+from ..vectors.vectors import unit_rows
 from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
 # Queries of the path that asks one at a time, and pieces of the path that grows: enough to see a difference.

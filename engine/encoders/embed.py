@@ -18,8 +18,7 @@ import numpy.typing as npt
 from ..errors import EncoderError, ModelMismatchError, ParameterError, RecordError, UnknownIdError
 from ..records.checks import checked_weights
 from ..records.record import Record
-from ..vectors.unit_rows import unit_rows
-from ..vectors.vectors import MAX_DIMENSION, Halves
+from ..vectors.vectors import MAX_DIMENSION, Halves, unit_rows
 from .encoder import Encoder, OwnVectors
 from .sparse import TermEncoder
 

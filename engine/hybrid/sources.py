@@ -16,8 +16,7 @@ from ..errors import EncoderError, ModelMismatchError, QueryError
 from ..recall.graphs import Graphs
 from ..records.record import Record
 from ..search.batch import Batch
-from ..vectors.unit_rows import unit_rows
-from ..vectors.vectors import Halves
+from ..vectors.vectors import Halves, unit_rows
 
 
 @dataclass(frozen=True)

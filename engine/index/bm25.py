@@ -1,10 +1,11 @@
-"""BM25 and its variants, from (term frequency, length, statistics) to integer quanta.
+"""BM25 and its variants: (term frequency, length, statistics) become an integer number of quanta.
 
-The contribution of a posting is ``round_half_even(formula * 2**18)``, the formula evaluated in float64 with exactly
-the operations written here (add, multiply, divide; no contraction), so that every backend and the oracle get the same
-integer. Logarithms are taken on the host.
+The contribution of a posting is ``round_half_even(formula * 2**18)`` quanta. The formula is evaluated in float64 with
+exactly the operations written here (add, multiply, divide; no contraction), so that every backend and the oracle get
+the same integer. Logarithms are taken on the host.
 
-With N documents, document frequency n, length dl, mean length avgdl and ``norm = 1 - b + b * dl / avgdl``:
+N is the number of documents, n the document frequency, dl the length, avgdl the mean length, and
+``norm = 1 - b + b * dl / avgdl``:
 
 ====================  =====================================  =====================================================
 method                idf                                    contribution
@@ -21,7 +22,7 @@ method                idf                                    contribution
 ``dot``               1                                      ``tf / 2**18``: tf itself, in quanta
 ====================  =====================================  =====================================================
 
-With several fields (BM25F, B011), ``c = sum_f weight_f * tf_f / norm_f`` stands for ``tf / norm`` throughout, so the
+With several fields (BM25F, B011), ``c = sum_f weight_f * tf_f / norm_f`` replaces ``tf / norm`` throughout, so the
 saturation becomes ``c * (k1 + 1) / (k1 + c)``. `dot` is for learned weights (`engine/index/learned.py`), not for texts:
 it has one field, and a frequency is a weight of at most `MAX_IMPACT`. Sources: SPEC A010 to A012, A106, B011, D006,
 D007, X01, X02.
@@ -44,16 +45,17 @@ QUANTUM_BITS = 18
 SCALE = float(1 << QUANTUM_BITS)
 
 METHODS = ("lucene", "robertson", "robertson_floor0", "okapi", "bm25l", "bm25+")
-"""Those for texts."""
+"""The methods for texts."""
 DOT = "dot"
 MAX_IMPACT = (1 << 16) - 1
 QUERY_TF = ("count", "unique")
 INT32_MAX = (1 << 31) - 1
 OKAPI_EPSILON = 0.25
-# From so many terms on, logarithms are taken once per distinct document frequency.
+# From this many terms on, the logarithm is taken once for each distinct document frequency.
 DISTINCT_LEAST = 1 << 10
 MAX_PARAMETER = 1000.0
-"""Upper limit of k1, delta and field weights: keeps every contribution far inside float64's exact integers."""
+"""The upper limit of k1, delta and field weights. It keeps every contribution far below the integers that float64
+cannot hold exactly."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -68,14 +70,14 @@ class Statistics:
     """Document frequency of every term in use, in any order; only `okapi` needs it."""
 
     def average_length(self, position: int) -> float:
-        """Mean tokens a document, float64; 1 where there is none, as no posting asks then."""
+        """The mean number of tokens in a document, float64. It is 1 if there are no tokens; no posting uses it then."""
         total = self.total_lengths[position]
         return total / self.documents if total else 1.0
 
 
 @dataclass(frozen=True)
 class BM25:
-    """Scoring parameters. Raises `ParameterError` for a value out of range."""
+    """The parameters of scoring. Raises `ParameterError` for a value out of range."""
 
     method: str = "lucene"
     k1: float = 1.2
@@ -110,7 +112,7 @@ class BM25:
 
     @property
     def signed(self) -> bool:
-        """Whether a contribution can be negative or zero; then "matched" is kept apart from the sum."""
+        """Whether a contribution can be negative or zero. Its sum then does not tell whether a document matched."""
         return self.method in ("robertson", "okapi")
 
     @property
@@ -131,8 +133,8 @@ class BM25:
         """The idf of terms with these document frequencies (each at least 1), float64, same shape."""
         if len(document_frequencies) < DISTINCT_LEAST:
             return self._idf(document_frequencies, statistics)
-        distinct, places = np.unique(document_frequencies, return_inverse=True)
-        return self._idf(distinct, statistics)[places.reshape(-1)]
+        distinct, ranks = np.unique(document_frequencies, return_inverse=True)
+        return self._idf(distinct, statistics)[ranks.reshape(-1)]
 
     def _idf(self, document_frequencies: npt.NDArray[np.int64], statistics: Statistics) -> FloatArray:
         values = self._raw_idf(document_frequencies, statistics.documents)
@@ -152,7 +154,7 @@ class BM25:
             odds = (documents + 1) / n
         else:
             odds = (documents - n + 0.5) / (n + 0.5)
-        # numpy's own logarithm has other bits on other processors.
+        # numpy's logarithm gives other bits on other processors, so Python's is used.
         values = list(map(math.log, odds.tolist()))
         return [max(0.0, value) for value in values] if self.method == "robertson_floor0" else values
 
@@ -160,15 +162,15 @@ class BM25:
         if statistics.document_frequencies is None:
             raise ParameterError("okapi needs the document frequencies of the whole vocabulary")
         distinct, counts = np.unique(statistics.document_frequencies, return_counts=True)
-        # fsum is exactly rounded, so the mean does not depend on the order in which terms arrived.
+        # fsum rounds once, at the end, so the mean does not depend on the order in which terms arrived.
         pairs = zip(self._raw_idf(distinct, statistics.documents), counts.tolist(), strict=True)
-        parts = itertools.starmap(itertools.repeat, pairs)
-        return math.fsum(itertools.chain.from_iterable(parts)) / len(statistics.document_frequencies)
+        repeated = itertools.starmap(itertools.repeat, pairs)
+        return math.fsum(itertools.chain.from_iterable(repeated)) / len(statistics.document_frequencies)
 
     def bounds(self, idf: FloatArray, largest: int = MAX_IMPACT) -> FloatArray:
-        """Contributions in quanta that no posting of a term with this idf exceeds in absolute value, same shape.
+        """Upper bounds, in quanta, of the absolute contribution of any posting of a term with this idf, same shape.
 
-        `largest` is the largest frequency, where it is known; only `dot`, which does not saturate, asks for it.
+        `largest` is the largest frequency, if it is known. Only `dot`, which does not saturate, uses it.
         """
         assert self.delta is not None
         if self.method == DOT:
@@ -177,7 +179,7 @@ class BM25:
         return np.abs(idf) * (self.k1 + 1.0 + (self.delta if self.method == "bm25+" else 0.0)) * SCALE + 1.0
 
     def needs_int64(self, statistics: Statistics) -> bool:
-        """Whether a single contribution could leave int32 under these statistics."""
+        """Whether a single contribution could exceed int32 under these statistics."""
         # No idf exceeds ln(2N + 2).
         highest = np.array([math.log(2 * statistics.documents + 2)])
         return bool(self.bounds(highest)[0] >= INT32_MAX)
@@ -190,11 +192,11 @@ class BM25:
         return out
 
     def saturated(self, frequencies: npt.NDArray[np.integer[Any]], norms: FloatArray) -> FloatArray:
-        """The formula but for the idf, float64 [n], for frequencies and norms [fields, n]."""
+        """The formula without the idf, float64 [n], for frequencies and norms [fields, n]."""
         k1, delta = self.k1, self.delta
         assert delta is not None
         if self.method == DOT:
-            # By a power of two, so that nothing rounds, here or in `quanta`.
+            # SCALE is a power of two, so nothing is rounded here or in `quanta`.
             impacts: FloatArray = frequencies[0].astype(np.float64)
             return impacts / SCALE
         if self.fielded:
@@ -216,9 +218,9 @@ class BM25:
         return saturated
 
     def quanta(self, saturated: FloatArray, idf: FloatArray) -> npt.NDArray[np.int64]:
-        """The contributions of postings in quanta, int64 [n], for `saturated` and `idf` [n].
+        """The contributions of postings in quanta, int64 [n], from `saturated` [n] and `idf` [n].
 
-        A posting's contribution is at least 1 quantum unless the method is signed.
+        A contribution is at least 1 quantum, unless the method is signed.
         """
         quanta = np.rint(idf * saturated * SCALE).astype(np.int64)
         return quanta if self.signed else np.maximum(quanta, 1)

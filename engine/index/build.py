@@ -1,4 +1,4 @@
-"""Records to a segment."""
+"""The segment of a batch of records: its postings, columns, vectors and nested segments."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def build_segment(
     """The segment of these records; new terms and category values enter their vocabularies.
 
     `fields` names the text fields in order; ``text`` is the record's own text, others come from `Record.fields`.
-    `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights and `entity_terms` that
-    of what is said of entities, each needed where a record has some. Embeddings must be of one dimension. Raises
+    `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights, `entity_terms` that of
+    entities and relations; each is needed if a record has any. All embeddings must have the same dimension. Raises
     `RecordError` for a column's value of the wrong type.
     """
     columns = Columns.of(records, schema, values)
@@ -48,17 +48,19 @@ def build_segment(
 
 
 def texts_of(records: Sequence[Record], name: str) -> list[str]:
-    """The text field of this name of each; ``text`` is the record's own, others come from `Record.fields`."""
+    """The text field `name` of each record; ``text`` is the record's own text, others come from `Record.fields`."""
     return [record.text if name == "text" else record.fields.get(name, "") for record in records]
 
 
 def vectors_of(records: Sequence[Record]) -> Vectors | None:
-    rows = [record.embedding for record in records]
-    dimension = next((own.shape[1] for own in rows if own is not None), None)
-    return None if dimension is None else Vectors.of(rows, dimension)
+    """The embeddings of the records; None if no record has one."""
+    embeddings = [record.embedding for record in records]
+    dimension = next((embedding.shape[1] for embedding in embeddings if embedding is not None), None)
+    return None if dimension is None else Vectors.of(embeddings, dimension)
 
 
 def learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns) -> Segment | None:
+    """The nested segment of learned weights; None if it has no posting."""
     weights = [record.weights for record in records]
     if not any(weights):
         return None
@@ -71,6 +73,7 @@ def learned_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Id
 
 
 def entities_of(records: Sequence[Record], vocabulary: Vocabulary | None, ids: Ids, columns: Columns) -> Segment | None:
+    """The nested segment of entities and relations; None if no record has any."""
     if not any(record.entities or record.relations for record in records):
         return None
     assert vocabulary is not None

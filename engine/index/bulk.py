@@ -1,8 +1,9 @@
-"""A batch too large for one segment: analysed chunk by chunk, and each document's postings joined to the others once.
+"""Segments built from a large batch: it is analysed chunk by chunk, and the postings of each chunk are joined once.
 
-Beside the index are held: the records of a chunk, and the chunks of the open segment at 4 bytes a posting (`Part`),
-which become the segment without both being there at once (A126). Threads read the texts of a chunk side by side; a
-thread for the chunk's analysis beside one that reads the next gained nothing, as they wait for the interpreter's lock.
+Beside the index, memory holds the records of one chunk and the chunks of the open segment, at 4 bytes a posting
+(`Part`). The chunks become the segment without both being in memory at once (A126). Several threads read the texts of
+one chunk at the same time. A thread that analysed one chunk beside another that read the next one gained nothing, as
+both wait for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(eq=False)
 class Chunk:
-    """What is kept of some records until their segment is joined."""
+    """What is kept of a chunk of records until it is joined into a segment."""
 
     strings: Strings
     hashes: Hashes
@@ -44,14 +45,14 @@ class Chunk:
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """The earliest and the latest time; None where no record has one."""
+        """The earliest and the latest time; None if no record has one."""
         times = self.columns.times
         return None if times is None else (float(np.nanmin(times)), float(np.nanmax(times)))
 
 
 @dataclass(eq=False)
 class Bulk:
-    """The segments of one namespace's share of a batch."""
+    """Builds segments from one namespace's share of a batch: `add` chunk after chunk, then `finish`."""
 
     namespace: str
     before: Snapshot
@@ -62,32 +63,32 @@ class Bulk:
     weight_terms: Vocabulary
     entity_terms: Vocabulary
     limit: int
-    """Documents of a segment, at most; a chunk is not split."""
+    """The largest number of documents in a segment. A chunk is not split, so a larger chunk is one segment."""
     window: float
     threads: int
     _segments: list[Segment] = field(default_factory=list)
     _open: list[Chunk] = field(default_factory=list)
     _size: int = 0
-    """Documents in `_open`."""
+    """The number of documents in `_open`."""
     _span: tuple[float, float] | None = None
-    """Of those."""
+    """The earliest and the latest time in `_open`."""
     _seen: list[Hashes] = field(default_factory=list)
-    """The hashes of all ids so far: ascending stretches, each longer than the next."""
+    """The hashes of all ids so far, in ascending arrays, each longer than the next."""
 
     def add(self, records: Sequence[Record]) -> None:
-        """Take the next records; new terms enter the vocabularies. Raises `DuplicateIdError`, `RecordError`."""
+        """Add the next chunk of records; new terms enter the vocabularies. Raises `DuplicateIdError`, `RecordError`."""
         ids = [record.id for record in records]
         hashes = hashes_of(ids)
         self._check_new(ids, hashes)
         columns = Columns.of(records, self.schema, self.values)
         nested: dict[str, Segment] = {}
         if any(record.weights or record.entities or record.relations for record in records):
-            own = Ids.of(ids, hashes)
-            found = (
-                learned_of(records, self.weight_terms, own, columns),
-                entities_of(records, self.entity_terms, own, columns),
+            id_column = Ids.of(ids, hashes)
+            segments = (
+                learned_of(records, self.weight_terms, id_column, columns),
+                entities_of(records, self.entity_terms, id_column, columns),
             )
-            nested = {name: inner for name, inner in zip(NESTED, found, strict=True) if inner is not None}
+            nested = {name: inner for name, inner in zip(NESTED, segments, strict=True) if inner is not None}
         chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested)
         self._take(chunk, [texts_of(records, name) for name in self.fields])
 
@@ -102,10 +103,10 @@ class Bulk:
         ascending = np.sort(hashes)
         shared = np.zeros(len(hashes), dtype=np.bool_)
         for seen in self._seen:
-            shared |= _held_in(seen, hashes)
+            shared |= _find_in(seen, hashes)
         if shared.any():
-            # Another id may have the hash of one of these.
-            taken = next((ids[place] for place in np.flatnonzero(shared).tolist() if self._holds(ids[place])), None)
+            # Two different ids can have the same hash, so the ids themselves decide.
+            taken = next((ids[index] for index in np.flatnonzero(shared).tolist() if self._holds(ids[index])), None)
             if taken is not None:
                 raise _duplicate(self.namespace, taken)
         while self._seen and len(self._seen[-1]) <= len(ascending):
@@ -117,9 +118,9 @@ class Bulk:
         """Whether an earlier record of the batch has this id."""
         value = hashes_of([record_id])[0]
         return any(segment.ids.find(record_id, int(value)) is not None for segment in self._segments) or any(
-            chunk.strings[place] == record_id
+            chunk.strings[position] == record_id
             for chunk in self._open
-            for place in np.flatnonzero(chunk.hashes == value).tolist()
+            for position in np.flatnonzero(chunk.hashes == value).tolist()
         )
 
     def _take(self, chunk: Chunk, texts: list[list[str]]) -> None:
@@ -127,11 +128,11 @@ class Bulk:
             self._size + chunk.size > self.limit or closes(self._span, chunk.span, self.window, self._size)
         ):
             self._close()
-        tokens = [self.indexer.encode_documents(own, threads=self.threads) for own in texts]
+        tokens = [self.indexer.encode_documents(field_texts, threads=self.threads) for field_texts in texts]
         chunk.part = Part.of(sort_tokens(tokens, chunk.size, bulk=True))
         self._open.append(chunk)
         self._size += chunk.size
-        spans = [own for own in (self._span, chunk.span) if own is not None]
+        spans = [span for span in (self._span, chunk.span) if span is not None]
         if spans:
             self._span = min(first for first, _ in spans), max(last for _, last in spans)
 
@@ -161,14 +162,14 @@ class Bulk:
         self._segments.append(Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, **nested))
 
 
-def _held_in(ascending: Hashes, values: Hashes) -> npt.NDArray[np.bool_]:
-    """Which of the values an array that is not empty holds."""
-    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return ascending[places] == values  # type: ignore[no-any-return]
+def _find_in(ascending: Hashes, values: Hashes) -> npt.NDArray[np.bool_]:
+    """[values] whether each value is in the ascending array, which must not be empty."""
+    indexes = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return ascending[indexes] == values  # type: ignore[no-any-return]
 
 
 def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Hashes:
-    """The hashes of the records' ids. Raises `DuplicateIdError` for an id that stands twice, or is live in `before`."""
+    """The hashes of the records' ids. Raises `DuplicateIdError` for an id that occurs twice or is live in `before`."""
     ids = [record.id for record in records]
     hashes = hashes_of(ids)
     check_ids(namespace, ids, hashes, before)
@@ -176,11 +177,11 @@ def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Ha
 
 
 def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
-    """As `check_new`, of ids whose hashes are known."""
+    """As `check_new`, for ids whose hashes are known."""
     taken = next(iter(before.find_all(ids, hashes)), None)
     if taken is None and len(set(ids)) < len(ids):
         seen: set[str] = set()
-        taken = next(own for own in ids if own in seen or seen.add(own))  # type: ignore[func-returns-value]
+        taken = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     if taken is not None:
         raise _duplicate(namespace, taken)
 

@@ -1,4 +1,4 @@
-"""What a segment knows of its documents besides their terms: ids and metadata columns (SPEC A003)."""
+"""The ids and metadata columns of a segment's documents (SPEC A003)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ..records.record import CATEGORIES, Record
 from ..text.vocabulary import Vocabulary
 
 ABSENT = -1
-"""The code of no value in a category column."""
+"""The code in a category column of a document that has no value there."""
 
 NUMBERS = ("time", "importance")
 """The built-in metadata columns that hold numbers."""
 
 KINDS = ("category", "number")
-"""What a column of the user's can hold: strings or numbers."""
+"""What a column that the user declares can hold: strings or numbers."""
 
 
 def stable_hash(string: str) -> int:
-    """A 64-bit hash that is the same in every process (Python's own is not)."""
-    # Lone surrogates, which no id holds, may be asked for.
+    """A 64-bit hash that is the same in every process (Python's own hash is not)."""
+    # A caller may look up a string with lone surrogates, although no id holds one.
     data = string.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def hashes_of(strings: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """The `stable_hash` of each."""
+    """The `stable_hash` of each string."""
     digest = hashlib.blake2b
     encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
-    return np.frombuffer(b"".join([digest(one, digest_size=8).digest() for one in encoded]), dtype="<u8").astype(
+    return np.frombuffer(b"".join([digest(data, digest_size=8).digest() for data in encoded]), dtype="<u8").astype(
         np.uint64
     )
 
@@ -49,7 +49,8 @@ def hashes_of(strings: Sequence[str]) -> npt.NDArray[np.uint64]:
 class Strings:
     """A column of strings as one UTF-8 block: string i is ``block[offsets[i]:offsets[i + 1]]``.
 
-    The first offset need not be 0: a column can be a window of a larger one, so that a file is mapped, not copied.
+    The first offset need not be 0. So a column can be a window of a larger one, and a file can be mapped instead of
+    copied.
     """
 
     block: npt.NDArray[np.uint8]  # [bytes]
@@ -60,7 +61,7 @@ class Strings:
         strings = list(strings)
         text = "".join(strings)
         if text.isascii():
-            # One encoding for all, as bytes and characters count alike: a third of the time.
+            # All strings are encoded at once, as each character is one byte: a third of the time.
             return cls(np.frombuffer(text.encode(), dtype=np.uint8), offsets_of(_lengths(strings)))
         encoded = [string.encode() for string in strings]
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets_of(_lengths(encoded)))
@@ -83,7 +84,7 @@ class Strings:
         return self.block[self.offsets[position] : self.offsets[position + 1]].tobytes().decode()
 
     def take(self, positions: npt.NDArray[np.int64]) -> list[str]:
-        """The strings at these positions."""
+        """The strings at these positions, in their order."""
         starts = self.offsets[positions]
         lengths = self.offsets[positions + 1] - starts
         return _cut(self.block[ranges(starts, lengths)].tobytes(), lengths)
@@ -97,10 +98,10 @@ def _lengths(pieces: Sequence[str] | Sequence[bytes]) -> npt.NDArray[np.int64]:
 
 
 def _cut(data: bytes, lengths: npt.NDArray[np.int64]) -> list[str]:
-    """Strings of these lengths in bytes, standing one after another."""
+    """The strings of these lengths (in bytes) that stand one after another in `data`."""
     bounds = pairwise([0, *np.cumsum(lengths).tolist()])
     if data.isascii():
-        # One decoding for all, as bytes and characters count alike: a fifth of the time.
+        # All strings are decoded at once, as each character is one byte: a fifth of the time.
         text = data.decode()
         return [text[start:end] for start, end in bounds]
     return [data[start:end].decode() for start, end in bounds]
@@ -108,7 +109,7 @@ def _cut(data: bytes, lengths: npt.NDArray[np.int64]) -> list[str]:
 
 @dataclass(frozen=True)
 class Ids:
-    """Record ids with a look-up that needs no dictionary: hashes in order, and whose they are (12 bytes a record)."""
+    """Record ids, and a look-up by id without a dictionary: sorted hashes, each with its record (12 bytes a record)."""
 
     strings: Strings
     hashes: npt.NDArray[np.uint64]  # [records] ascending
@@ -116,34 +117,36 @@ class Ids:
 
     @classmethod
     def of(cls, ids: Sequence[str], hashes: npt.NDArray[np.uint64] | None = None) -> Ids:
-        """These ids; `hashes` [ids] are theirs, where the caller has them."""
+        """A column of these ids. `hashes` [ids] are their hashes, if the caller has them."""
         return cls._sorted(Strings.of(ids), hashes_of(ids) if hashes is None else hashes)
 
     @classmethod
     def concatenate(cls, columns: Sequence[Ids]) -> Ids:
-        in_place = []
+        """The ids of all columns, one column after another."""
+        hashes_by_position = []
         for column in columns:
             hashes = np.empty_like(column.hashes)
             hashes[column.order] = column.hashes
-            in_place.append(hashes)
-        return cls.join([column.strings for column in columns], in_place)
+            hashes_by_position.append(hashes)
+        return cls.join([column.strings for column in columns], hashes_by_position)
 
     @classmethod
     def join(cls, strings: list[Strings], hashes: list[npt.NDArray[np.uint64]]) -> Ids:
-        """These ids, one part after another, with their hashes in the same order. Empties both lists as it goes, so
-        that the parts need not stand beside the whole.
+        """A column of the ids of all parts, one part after another, with their hashes in the same order.
+
+        Empties both lists on the way, so that the parts and the whole are not in memory at the same time.
         """
-        whole = np.concatenate(hashes)
+        all_hashes = np.concatenate(hashes)
         hashes.clear()
-        ascending, order = _ascending(whole)
-        del whole
+        ascending, order = _sort_hashes(all_hashes)
+        del all_hashes
         joined = Strings.concatenate(strings)
         strings.clear()
         return cls(joined, ascending, order)
 
     @classmethod
     def _sorted(cls, strings: Strings, hashes: npt.NDArray[np.uint64]) -> Ids:
-        return cls(strings, *_ascending(hashes))
+        return cls(strings, *_sort_hashes(hashes))
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -163,14 +166,14 @@ class Ids:
         return None
 
     def find_all(self, ids: Sequence[str], hashes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-        """(place in `ids`, position) of those of `ids` (with their hashes) that are here."""
+        """(index in `ids`, position) of each of these ids that a record has; `hashes` [ids] are the hashes of `ids`."""
         if not len(self.hashes):
             return
         starts = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        for place in np.flatnonzero(self.hashes[starts] == hashes).tolist():
-            position = self.find(ids[place], int(hashes[place]))
+        for index in np.flatnonzero(self.hashes[starts] == hashes).tolist():
+            position = self.find(ids[index], int(hashes[index]))
             if position is not None:
-                yield place, position
+                yield index, position
 
     def take(self, positions: npt.NDArray[np.int64]) -> Ids:
         """The ids at these positions, in their order."""
@@ -183,29 +186,29 @@ class Ids:
         )
 
 
-def _ascending(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-    """The hashes in order, and where each was; equal ones in order of arrival."""
+def _sort_hashes(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+    """(the hashes, ascending; the position that each had). Equal hashes keep their order."""
     order = np.argsort(hashes).astype(np.int32)
     ascending = hashes[order]
     if (ascending[1:] == ascending[:-1]).any():
-        # There are hardly any, and a stable sort takes three times as long.
+        # Equal hashes are rare, so the stable sort, which takes three times as long, runs only where there are any.
         order = np.argsort(hashes, kind="stable").astype(np.int32)
     return ascending, order
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Which metadata columns there are: the built-in ones and the user's."""
+    """The names of all metadata columns: the built-in ones, then those that the user declares."""
 
     categories: tuple[str, ...]  # CATEGORIES, then the user's
     numbers: tuple[str, ...]  # NUMBERS, then the user's
 
     @classmethod
     def of(cls, columns: Mapping[str, str] | None) -> Schema:
-        """The built-in columns and these: name -> "category" (strings) or "number". Raises `ParameterError`."""
+        """The built-in columns and the user's: name -> "category" (strings) or "number". Raises `ParameterError`."""
         if columns is not None and not isinstance(columns, Mapping):
             raise ParameterError(f"columns must map names to kinds, not {type(columns).__name__}")
-        own: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        declared: dict[str, list[str]] = {kind: [] for kind in KINDS}
         for name, kind in (columns or {}).items():
             if not isinstance(name, str) or not name.isidentifier():
                 raise ParameterError(f"a column's name must be letters, digits and underscores, not {name!r}")
@@ -213,11 +216,11 @@ class Schema:
                 raise ParameterError(f"column {name!r} is taken: it is built in; choose another name")
             if kind not in KINDS:
                 raise ParameterError(f"column {name!r}: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
-            own[kind].append(name)
-        return cls((*CATEGORIES, *own["category"]), (*NUMBERS, *own["number"]))
+            declared[kind].append(name)
+        return cls((*CATEGORIES, *declared["category"]), (*NUMBERS, *declared["number"]))
 
     def declared(self) -> dict[str, str]:
-        """The user's columns, as `of` takes them."""
+        """The user's columns, in the form that `of` takes."""
         return {
             **dict.fromkeys(self.categories[len(CATEGORIES) :], "category"),
             **dict.fromkeys(self.numbers[len(NUMBERS) :], "number"),
@@ -226,7 +229,7 @@ class Schema:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The metadata of `size` documents. A column that none of them has a value in is left out."""
+    """The metadata of `size` documents. A column without any value is left out."""
 
     size: int
     categories: Mapping[str, npt.NDArray[np.int32]]  # codes [size], ABSENT where there is no value
@@ -236,11 +239,11 @@ class Columns:
     def of(cls, records: Sequence[Record], schema: Schema, values: Mapping[str, Vocabulary]) -> Columns:
         """The columns of these records; new category values enter `values`.
 
-        The user's columns are read from `Record.extra`, where None is no value. Raises `RecordError` for a value of
+        The user's columns are read from `Record.extra`, where None means no value. Raises `RecordError` for a value of
         the wrong type there; `values` may have grown by then.
         """
         size = len(records)
-        found: dict[str, list[Any]] = {
+        values_by_column: dict[str, list[Any]] = {
             name: list(map(_BUILT_IN[name], records))
             if name in _BUILT_IN
             else [record.extra.get(name) for record in records]
@@ -248,7 +251,7 @@ class Columns:
         }
         categories, numbers = {}, {}
         for name in schema.categories:
-            strings = found[name]
+            strings = values_by_column[name]
             if strings.count(None) == size:
                 continue
             if name not in CATEGORIES:
@@ -257,22 +260,22 @@ class Columns:
             for string in codes:
                 if string is not None:
                     codes[string] = values[name].add(str.__str__(string))  # a string enumeration has another hash
-            # A batch mostly comes from one user and one session: filling takes a third of looking up.
+            # A batch mostly comes from one user and one session. Filling takes a third of the time of looking up.
             categories[name] = (
                 np.full(size, codes[strings[0]], dtype=np.int32)
                 if len(codes) == 1
                 else np.fromiter(map(codes.__getitem__, strings), np.int32, size)
             )
         for name in schema.numbers:
-            own = found[name]
-            absent = own.count(None)
+            column = values_by_column[name]
+            absent = column.count(None)
             if absent == size:
                 continue
             if name not in NUMBERS:
-                _check_numbers(name, own, records)
+                _check_numbers(name, column, records)
             if absent:
-                own = [np.nan if number is None else number for number in own]
-            numbers[name] = np.fromiter(own, np.float64, size)
+                column = [np.nan if number is None else number for number in column]
+            numbers[name] = np.fromiter(column, np.float64, size)
         return cls(size, categories, numbers)
 
     @classmethod
@@ -311,15 +314,15 @@ class Columns:
 
     @property
     def times(self) -> npt.NDArray[np.float64] | None:
-        """[size] seconds, NaN where a document has none; None where no document has one."""
+        """[size] seconds, NaN where a document has no time; None if no document has one."""
         return self.numbers.get("time")
 
 
 _BUILT_IN = {name: attrgetter(name) for name in (*CATEGORIES, *NUMBERS)}
 
 
-def _check_strings(name: str, found: Sequence[object], records: Sequence[Record]) -> None:
-    for value, record in zip(found, records, strict=True):
+def _check_strings(name: str, column: Sequence[object], records: Sequence[Record]) -> None:
+    for value, record in zip(column, records, strict=True):
         if value is None:
             continue
         if not isinstance(value, str):
@@ -330,11 +333,11 @@ def _check_strings(name: str, found: Sequence[object], records: Sequence[Record]
             raise RecordError(f"column {name!r} holds a lone surrogate, which no file can store", record_id=record.id)
 
 
-def _check_numbers(name: str, found: Sequence[object], records: Sequence[Record]) -> None:
-    for value, record in zip(found, records, strict=True):
+def _check_numbers(name: str, column: Sequence[object], records: Sequence[Record]) -> None:
+    for value, record in zip(column, records, strict=True):
         if value is None:
             continue
-        # The usual types first: 7 us for 100 values instead of 22.
+        # The usual types are checked first: 7 us for 100 values instead of 22.
         if type(value) not in (float, int) and (
             isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating))
         ):

@@ -1,4 +1,4 @@
-"""What postings contribute to scores, derived for one epoch."""
+"""The contributions of postings to scores, derived for one epoch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from .upper_bounds import DRIFT, UpperBounds
 # leave 21, 47 and 68 % of the postings to score.
 TILE_BITS = 6
 
-
-# Postings derived in one go: about 200 MB of float64 temporaries.
+# Postings derived at a time: about 200 MB of float64 temporaries.
 DERIVE_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class TileBounds:
-    """The tiles that one posting list enters."""
+    """The tiles in which one posting list has postings."""
 
     tiles: npt.NDArray[np.int32]  # [tiles] ascending
     starts: npt.NDArray[np.int64]  # [tiles + 1] into the segment's postings
@@ -34,7 +33,7 @@ class TileBounds:
 
 
 class Contributions:
-    """What one segment's postings contribute in one epoch."""
+    """The contributions of one segment's postings in one epoch."""
 
     def __init__(self, segment: Segment, bm25: BM25, statistics: Statistics) -> None:
         self._segment = segment
@@ -46,13 +45,17 @@ class Contributions:
 
     @cached_property
     def saturated(self) -> FloatArray:
-        """[impact_classes] what a posting of each impact class contributes, but for the idf: see `BM25.saturated`."""
+        """[impact_classes] the contribution of a posting of each impact class, without the idf (`BM25.saturated`)."""
         norms = self._bm25.norms(self._segment.class_lengths, self._statistics)
         return self._bm25.saturated(self._segment.class_frequencies, norms)
 
     @cached_property
     def upper_bounds(self) -> tuple[UpperBounds, float, float]:
-        """Of the segment's lists, and the (least, largest) factor by which contributions differ from them here."""
+        """(upper bounds of the segment's lists, least factor, largest factor).
+
+        The factors are between what impact classes contribute in this epoch and what they contributed by the reference
+        of the upper bounds.
+        """
         for upper_bounds in self._segment.surveys[:]:
             least, largest = upper_bounds.factors(self.saturated)
             if DRIFT * least > 1.0 and largest < DRIFT:
@@ -63,35 +66,37 @@ class Contributions:
 
     @cached_property
     def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """[postings] valid where the list was derived."""
+        """[postings] contributions in quanta; valid in the lists that are derived."""
         return np.empty(self._segment.postings, dtype=self._dtype)
 
     @cached_property
     def maxima(self) -> npt.NDArray[np.int64]:
-        """[terms] largest absolute contribution of each posting list; 0 where not derived yet."""
+        """[terms] the largest absolute contribution in each posting list; 0 if the list is not derived yet."""
         return np.zeros(len(self._segment.terms), dtype=np.int64)
 
     @cached_property
     def dense(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """[`Segment.dense_rows`, documents] contributions by document, 0 where the list lacks it; a row is valid once
-        its list is derived.
+        """[`Segment.dense_rows`, documents] the contribution to each document, 0 if it is not in the list.
+
+        A row is valid once its list is derived.
         """
         return np.empty((self._segment.dense_rows, self._segment.size), dtype=self._dtype)
 
     @cached_property
     def uses(self) -> npt.NDArray[np.int64]:
-        """[`Segment.dense_rows`] how often this epoch's queries read each, for a backend that fills a row of `filled`
-        only once that pays. Both are its own to keep, under `lock`.
+        """[`Segment.dense_rows`] how often this epoch's queries read each list.
+
+        A backend may fill a row of `filled` only once that pays. It keeps `uses` and `filled` itself, under `lock`.
         """
         return np.zeros(self._segment.dense_rows, dtype=np.int64)
 
     @cached_property
     def filled(self) -> npt.NDArray[np.int32]:
-        """[`Segment.dense_rows`, documents] as `dense`, row by row as that backend sees fit."""
+        """[`Segment.dense_rows`, documents] as `dense`, but the backend that counts `uses` fills it, row by row."""
         return np.empty((self._segment.dense_rows, self._segment.size), dtype=np.int32)
 
     def tile_bounds(self, position: int) -> TileBounds:
-        """Where the (derived) list at this position enters each tile, and how much it can add there."""
+        """The tiles of the list at this position, which must be derived, and how much it can add in each."""
         bounds = self._tile_bounds.get(position)
         if bounds is None:
             start, end = self._segment.offsets[position : position + 2].tolist()
@@ -103,7 +108,7 @@ class Contributions:
         return bounds
 
     def derive(self, positions: npt.NDArray[np.int64], idf: FloatArray) -> None:
-        """Make the lists at these positions of the segment's terms ready; `idf` [positions] is each term's."""
+        """Derive the lists at these positions of the segment's terms; `idf` [positions] is that of each term."""
         with self.lock:
             new = self.maxima[positions] == 0
             positions, idf = positions[new], idf[new]
@@ -112,11 +117,11 @@ class Contributions:
             starts = self._segment.offsets[positions]
             lengths = self._segment.offsets[positions + 1] - starts
             chunk = np.cumsum(lengths) // DERIVE_CHUNK
-            for part in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(chunk)) + 1):
-                self._derive(positions[part], starts[part], lengths[part], idf[part])
+            for lists in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(chunk)) + 1):
+                self._derive(positions[lists], starts[lists], lengths[lists], idf[lists])
 
     def at(self, where: npt.NDArray[np.int64], idf: FloatArray) -> npt.NDArray[np.int64]:
-        """The contributions of the postings at these places; `idf` [places] is that of each one's term."""
+        """The contributions of the postings with the numbers `where`; `idf` is that of each one's term, same shape."""
         return self._bm25.quanta(self.saturated[self._segment.impact_classes[where]], idf)
 
     def _derive(
@@ -135,6 +140,6 @@ class Contributions:
             row = self.dense[number]
             row[:] = 0
             row[self._segment.documents[start:end]] = self.quanta[start:end]
-        # At least 1, so that 0 keeps meaning "not derived" where all of a signed list is 0.
+        # At least 1, because 0 means "not derived", and all contributions of a signed list can be 0.
         largest = np.maximum.reduceat(np.abs(quanta), np.cumsum(lengths) - lengths)
         self.maxima[positions] = np.maximum(largest, 1)

@@ -1,4 +1,4 @@
-"""Filters compiled to the codes of an engine, and the masks that they make of columns."""
+"""Filters compiled to the category codes of an engine, which turn columns into masks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class CompiledFilter:
-    """A filter in the codes of an engine's vocabularies: one canonical, hashable form."""
+    """A filter with category values replaced by their codes in the engine's vocabularies. It is hashable, and in one
+    canonical form.
+    """
 
     def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [columns.size]: a new array."""
@@ -27,11 +29,11 @@ class CompiledFilter:
 
 @dataclass(frozen=True)
 class _Among(CompiledFilter):
-    """Whether (`inside`) or not the value is among `values`: codes of a category, or numbers."""
+    """Whether the value is among `values`, which are category codes or numbers; the opposite where not `inside`."""
 
     column: str
     values: tuple[float, ...]  # ascending, distinct
-    absent: bool  # no value is among them too
+    absent: bool  # whether a document without a value counts as among them
     inside: bool
 
     def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -42,42 +44,43 @@ class _Among(CompiledFilter):
         return np.full(columns.size, self.absent == self.inside, dtype=np.bool_)
 
     def _categories(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        # Of 5,000,000 codes one comparison takes 1 ms, each further one 1 to 2, and a table 5 (np.isin: 5 to 50).
+        # For 5,000,000 codes one comparison takes 1 ms, each further one 1 to 2 ms, a table 5 ms, np.isin 5 to 50 ms.
         if not self.values:
             return _bool(codes < 0 if self.inside else codes >= 0)
         if len(self.values) == 1 and not self.absent:
             return _bool(codes == self.values[0] if self.inside else codes != self.values[0])
-        # Place 0 is for no value (`ABSENT`, -1), place c + 1 for code c, the last one, by "clip", for all codes beyond.
-        # Negative places would be as right, and three times as slow where codes and ABSENT alternate.
+        # Entry 0 is for no value (`ABSENT`, -1), entry c + 1 for code c. By "clip" the last entry is for all codes
+        # beyond. Without the shift by 1, ABSENT would be a negative index: also right, but three times as slow where
+        # codes and ABSENT alternate.
         table = np.full(int(self.values[-1]) + 3, not self.inside)
         table[np.array(self.values, dtype=np.int64) + 1] = self.inside
         table[0] = self.absent == self.inside
         mask = np.empty(len(codes), dtype=np.bool_)
         for start in range(0, len(codes), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            np.take(table, codes[part] + np.int32(1), out=mask[part], mode="clip")
+            chunk = slice(start, start + _CHUNK)
+            np.take(table, codes[chunk] + np.int32(1), out=mask[chunk], mode="clip")
         return mask
 
     def _numbers(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        one = len(self.values) == 1
-        mask = _bool(numbers == self.values[0]) if one else np.isin(numbers, np.array(self.values))
+        single = len(self.values) == 1
+        mask = _bool(numbers == self.values[0]) if single else np.isin(numbers, np.array(self.values))
         if self.absent:
             mask |= np.isnan(numbers)
         return mask if self.inside else np.logical_not(mask, out=mask)
 
 
 def _bool(mask: Any) -> npt.NDArray[np.bool_]:
-    """What a comparison of arrays gives, for the type checker."""
+    """The result of an array comparison, typed for the type checker."""
     return np.asarray(mask)
 
 
 _CHUNK = 1 << 18
-"""Codes looked up at a time: `np.take` widens them to 8 bytes, which then stay in the cache (half the time)."""
+"""Codes looked up at a time. `np.take` widens them to 8 bytes; this many stay in the cache, which halves the time."""
 
 
 @dataclass(frozen=True)
 class _Ordering(CompiledFilter):
-    """Whether (`inside`) or not the number compares so; NaN never does."""
+    """Whether the number compares with `value` by `operator`, which NaN never does; the opposite where not `inside`."""
 
     column: str
     operator: str
@@ -124,16 +127,17 @@ NOTHING: CompiledFilter = _Any()
 
 
 def compile_filter(filter: Filter | None, schema: Schema, values: Mapping[str, Vocabulary]) -> CompiledFilter:
-    """The filter in codes, in one canonical form so that equal filters are shared in a batch.
+    """The filter in codes. Its form is canonical, so that a batch shares the masks of equal filters.
 
-    `EVERYTHING`, itself, for None and for what nothing can fail. A category value that no record has matches nothing.
-    Raises `QueryError` for an unknown column and for a comparison that does not suit the column's kind.
+    It is the object `EVERYTHING` for None and for a filter that no document can fail. A category value that no record
+    has matches nothing. Raises `QueryError` for an unknown column and for a comparison that does not suit the column's
+    kind.
     """
     return EVERYTHING if filter is None else _compile(filter, True, schema, values)
 
 
 def _compile(filter: Filter, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]) -> CompiledFilter:
-    """`filter`, or its negation where not `inside`: negations end in the comparisons (De Morgan)."""
+    """`filter`, or its negation where not `inside`. Negations move into the comparisons (De Morgan)."""
     if isinstance(filter, Not):
         return _compile(filter.filter, not inside, schema, values)
     if isinstance(filter, Junction):
@@ -160,7 +164,7 @@ def _compile_comparison(
     if filter.operator in ("!=", "not in"):
         inside = not inside
     options: Sequence[Scalar] = filter.value if isinstance(filter.value, tuple) else (filter.value,)
-    found: set[float] = set()
+    members: set[float] = set()
     for option in options:
         if option is None:
             continue
@@ -170,19 +174,19 @@ def _compile_comparison(
         if isinstance(option, str):
             code = values[name].ids.get(option)
             if code is not None:
-                found.add(code)
+                members.add(code)
         else:
-            found.add(float(option) + 0.0)  # so that -0.0 is 0.0 in what is printed and sorted, too
+            members.add(float(option) + 0.0)  # turns -0.0 into 0.0, so that equal filters print and sort alike
     absent = None in options
-    if not found and not absent:
+    if not members and not absent:
         return NOTHING if inside else EVERYTHING
-    return _Among(name, tuple(sorted(found)), absent, inside)
+    return _Among(name, tuple(sorted(members)), absent, inside)
 
 
 def _join_parts(every: bool, parts: Iterable[CompiledFilter]) -> CompiledFilter:
-    """All of `parts` (`every`) or any of them: flat, each once, in one order."""
+    """The conjunction of `parts` (`every`) or their disjunction: without nesting, each part once, in one order."""
     kind, neutral, absorbing = (_All, EVERYTHING, NOTHING) if every else (_Any, NOTHING, EVERYTHING)
-    # The neutral one has no parts, so that it leaves here.
+    # The neutral filter has no parts, so it disappears here.
     flat = {inner for part in parts for inner in (part.parts if isinstance(part, kind) else (part,))}
     if absorbing in flat:
         return absorbing

@@ -1,7 +1,8 @@
-"""Postings by term: made from tokens, and those of neighbouring documents joined; in numpy, or in compiled loops.
+"""Postings by term: built from tokens, and joined from the postings of neighbouring documents.
 
-Both give the same arrays (`engine/index/postings_compiled.py` holds the loops). Numpy sorts (term, document) pairs. The
-loops count, because tokens come in the order of their documents: some 10 ns a token instead of 60.
+Both are done in numpy or in compiled loops (`engine/index/postings_compiled.py`), which give the same arrays. Numpy
+sorts (term, document) pairs, some 60 ns a token. The loops count, some 10 ns a token. They can, because tokens come in
+the order of their documents.
 """
 
 from __future__ import annotations
@@ -24,24 +25,26 @@ from ..arrays import Integers
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 Number = TypeVar("Number", bound=np.generic)
 
-# Postings moved at a time while they are joined in numpy: some 200 us during which searches may wait for the
-# interpreter's lock.
+# Postings copied at a time by a join in numpy: some 200 us, for which searches may wait for the interpreter's lock.
 MERGE_BLOCK = 1 << 14
-# The same in compiled loops, which run without the lock. After each block the memory of what was read is given back.
+# Postings copied at a time by a join in compiled loops, which run without that lock. The memory of the postings read
+# is given back after each block.
 COMPILED_BLOCK = 1 << 20
-# Tokens or postings from which on loops are compiled (or fetched from numba's cache), which takes .1 to 2 s once in a
-# process: numpy sorts so many in 20 ms. A bulk build calls them from its first chunk on where numba is loaded already.
+# From this many tokens or postings on, the compiled loops are used. Numpy sorts this many in 20 ms; compiling the
+# loops, or fetching them from numba's cache, takes .1 to 2 s once in a process. A bulk build uses the loops from its
+# first chunk on if numba is loaded already.
 COMPILED_LEAST = 1 << 18
-# Kinds are told apart through a table of flags where it has at most this many places, else by sorting.
+# Impact classes are numbered through a table of flags if it needs at most this many entries, else by sorting.
 FLAGS = 1 << 24
-# The vocabulary may have this many terms for each that the parts hold before their terms are sorted, not counted.
+# Terms are counted in a table over the vocabulary, unless that table has more than this many entries for each of them.
+# Then they are sorted.
 SPARSE = 8
-# A part of fewer postings is not put in memory of its own: giving it back would free a page or two.
+# A part with fewer postings gets no memory map of its own: giving it back would free a page or two.
 MAPPED_LEAST = 1 << 14
 
 
 class Lists(Protocol):
-    """What can be joined: the postings of `size` documents; arrays as those of `Postings`."""
+    """What `join_postings` takes: postings of neighbouring documents, in arrays as those of `Postings`."""
 
     @property
     def terms(self) -> npt.NDArray[np.int32]: ...
@@ -61,7 +64,7 @@ class Lists(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """The arrays of a `Segment` that hold its postings; see there."""
+    """The arrays of a `Segment` that hold its postings; `engine/index/segment.py` explains them."""
 
     terms: npt.NDArray[np.int32]  # [terms]
     offsets: Integers  # [terms + 1]
@@ -73,7 +76,7 @@ class Postings:
 
     @classmethod
     def none(cls, size: int) -> Postings:
-        """Those of documents without a token, in one field."""
+        """The postings of `size` documents without tokens, with one text field."""
         empty = np.zeros(0, dtype=np.int32)
         impact_classes = np.zeros(0, dtype=class_type(0))
         table = empty.reshape(1, 0)
@@ -85,21 +88,23 @@ class Postings:
 def sort_tokens(
     fields: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], size: int, bulk: bool = False
 ) -> Postings:
-    """The postings of `size` documents from each text field's ``(terms [tokens], document of each [tokens])``, the
-    documents ascending. `bulk`: more will follow. Several fields are sorted in numpy alone.
+    """The postings of `size` documents.
+
+    Each text field is a pair ``(terms [tokens], document of each token [tokens])``, with the documents ascending.
+    `bulk` says that more batches follow. Several fields are sorted in numpy alone.
     """
     lengths = np.empty((len(fields), size), dtype=np.int32)
     for position, (_, documents) in enumerate(fields):
         lengths[position] = np.bincount(documents, minlength=size)
     if len(fields) == 1:
         terms = fields[0][0]
-        # Counting takes memory and time for all terms up to the largest, which few tokens would not pay for.
+        # Counting takes memory and time for all terms up to the largest: too much for a small number of tokens.
         loops = _loops(len(terms), bulk) if int(terms.max(initial=0)) <= SPARSE * len(terms) else None
         if loops is not None:
             return _count_tokens(loops, *fields[0], lengths)
     keys_by_field = []
     for terms, documents in fields:
-        # One sort of (term, document) pairs gives the lists and, from runs of equal pairs, the frequencies.
+        # One sort of (term, document) pairs gives the lists; the lengths of runs of equal pairs are the frequencies.
         keys = terms.astype(np.int64) << 32 | documents
         keys.sort()
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -133,7 +138,7 @@ def _count_tokens(
     token_documents: npt.NDArray[np.int32],
     lengths: npt.NDArray[np.int32],
 ) -> Postings:
-    """As `sort_tokens` of one field, by counting."""
+    """As `sort_tokens` for one field, by counting instead of sorting."""
     terms, token_documents = np.ascontiguousarray(terms), np.ascontiguousarray(token_documents)
     lists = np.zeros(int(terms.max(initial=-1)) + 2, dtype=np.int64)
     loops.count_lists(terms, token_documents, lists)
@@ -163,9 +168,10 @@ def _count_tokens(
 
 
 def classes_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[Unsigned, Integers]:
-    """The number of each place's tuple of values (none negative), and a place that holds each tuple.
+    """(the number of the tuple at each index, an index at which each tuple stands).
 
-    Tuples are numbered in lexicographic order, so that the numbering depends on the tuples alone.
+    The tuple at index i is ``column[i]`` of all columns; no value is negative. Tuples are numbered in lexicographic
+    order, so that the numbering depends on the tuples alone.
     """
     codes = np.zeros(len(columns[0]), dtype=np.int64)
     possible = 1
@@ -182,7 +188,7 @@ def classes_of(columns: Sequence[npt.NDArray[np.signedinteger[Any]]]) -> tuple[U
 
 
 def _renumber(codes: Integers, possible: int) -> tuple[Integers, int]:
-    """The rank of each code among the distinct ones, and how many there are. Codes are below `possible`."""
+    """(the rank of each code among the distinct codes, the number of distinct codes). Codes are below `possible`."""
     if possible > min(FLAGS, 16 * len(codes) + 1024):
         distinct_codes, ranks = np.unique(codes, return_inverse=True)
         return ranks.reshape(-1).astype(np.int64), len(distinct_codes)
@@ -193,16 +199,18 @@ def _renumber(codes: Integers, possible: int) -> tuple[Integers, int]:
 
 
 def class_type(count: int) -> npt.DTypeLike:
-    """The type of so many impact classes' numbers; one for all but the oddest segments, as loops are compiled for
-    each."""
+    """The dtype for the numbers of `count` impact classes.
+
+    It is uint16 for all but very unusual segments, because loops are compiled once for each dtype.
+    """
     return np.uint16 if count <= 1 << 16 else np.uint32
 
 
 def join_postings(parts: Sequence[Lists]) -> Postings:
-    """The postings of neighbouring documents, part after part, as one.
+    """The postings of all documents of the parts, one part after another.
 
-    Linear in the postings; no sort. Goes term by term through all parts at once, in blocks between which other threads
-    may run. A `Part` gives back the memory of the postings that were read.
+    The time is linear in the postings, without a sort. Blocks of neighbouring terms are copied from all parts at once;
+    other threads may run between the blocks. A `Part` gives back the memory of the postings that were read.
     """
     terms, offsets = _all_terms(parts)
     fields = len(parts[0].lengths)
@@ -210,7 +218,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
     table = np.concatenate(tables, axis=1)
     numbers, representatives = classes_of(list(table.astype(np.int64)))
     table = table[:, representatives]
-    kinds_of_parts = np.split(numbers, np.cumsum([columns.shape[1] for columns in tables])[:-1])
+    classes_of_parts = np.split(numbers, np.cumsum([columns.shape[1] for columns in tables])[:-1])
 
     documents = np.empty(int(offsets[-1]), dtype=np.int32)
     impact_classes = np.empty(len(documents), dtype=class_type(table.shape[1]))
@@ -225,7 +233,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
     for number in range(len(ends)):
         low = 0 if number == 0 else ends[number - 1]
         block_terms = terms[low : ends[number]]
-        for index, (part, first, names) in enumerate(zip(parts, firsts, kinds_of_parts, strict=True)):
+        for index, (part, first, names) in enumerate(zip(parts, firsts, classes_of_parts, strict=True)):
             start, stop = starts[index], int(stops[index][number])
             if start < stop:
                 rows = low + np.searchsorted(block_terms, part.terms[start:stop])
@@ -248,7 +256,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
 
 
 def _all_terms(parts: Sequence[Lists]) -> tuple[npt.NDArray[np.int32], Integers]:
-    """The terms of all parts, ascending, and the offsets of their lists in one."""
+    """The terms of all parts, ascending, and the offsets of their joined lists."""
     width = max((int(part.terms[-1]) + 1 for part in parts if len(part.terms)), default=0)
     if width > SPARSE * sum(len(part.terms) for part in parts):
         terms = distinct_numbers(np.concatenate([part.terms for part in parts]))
@@ -277,10 +285,11 @@ def _copy_lists(
     all_documents: npt.NDArray[np.int32],
     all_classes: Unsigned,
 ) -> None:
-    """Copy the lists of one part to the free places of the whole's lists, and move the free places on.
+    """Copy the lists of one part into the joined lists, and advance `free`.
 
-    The part's list i, ``[bounds[i], bounds[i + 1])``, belongs to row ``rows[i]`` of the whole. There the documents of
-    the part are numbered from `first` on, and its impact class k is ``names[k]``.
+    The part's list i, ``[bounds[i], bounds[i + 1])``, is appended to the joined list ``rows[i]``, whose next free
+    posting is ``free[rows[i]]``. In the joined lists, the part's documents are numbered from `first` on, and its impact
+    class k is ``names[k]``.
     """
     source = slice(int(bounds[0]), int(bounds[-1]))
     counts = np.diff(bounds)
@@ -291,7 +300,9 @@ def _copy_lists(
 
 
 def blocks(offsets: Integers, size: int | None = None, pause: bool = True) -> Iterator[slice]:
-    """Neighbouring lists with about `size` postings together (`MERGE_BLOCK`); `pause` lets others run between."""
+    """Slices of neighbouring lists with about `size` postings together (by default `MERGE_BLOCK`). With `pause`, other
+    threads may run after each.
+    """
     size = MERGE_BLOCK if size is None else size
     start, last = 0, len(offsets) - 1
     while start < last:
@@ -304,7 +315,10 @@ def blocks(offsets: Integers, size: int | None = None, pause: bool = True) -> It
 
 
 def distinct_numbers(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """The distinct numbers, ascending; sorts in place. `np.unique` hashes them first, for ten times as long."""
+    """The distinct numbers, ascending. Sorts `numbers` in place.
+
+    `np.unique` takes ten times as long, as it hashes the numbers first.
+    """
     numbers.sort()
     new = np.ones(len(numbers), dtype=np.bool_)
     new[1:] = numbers[1:] != numbers[:-1]
@@ -313,10 +327,10 @@ def distinct_numbers(numbers: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 @dataclass(eq=False)
 class Part:
-    """The postings of a chunk while it waits to be joined with others, in 4 bytes each instead of 6.
+    """The postings of a chunk until it is joined with others, in 4 bytes each instead of 6.
 
-    Its arrays lie in memory of their own. The beginning of that memory goes back to the system as the join proceeds;
-    otherwise the peak of a build would be twice the index.
+    The documents and impact classes lie in memory maps of their own, unless there are few. A join gives the beginning
+    of these maps back to the system as it proceeds; otherwise the peak memory of a build would be twice the index.
     """
 
     terms: npt.NDArray[np.int32]
@@ -336,9 +350,9 @@ class Part:
         impact_classes = postings.impact_classes
         mapped: list[tuple[mmap.mmap, int]] = []
         if len(documents) >= MAPPED_LEAST:
-            documents, behind_documents = _map(documents)
-            impact_classes, behind_classes = _map(impact_classes)
-            mapped = [(behind_documents, documents.itemsize), (behind_classes, impact_classes.itemsize)]
+            documents, document_memory = _map(documents)
+            impact_classes, class_memory = _map(impact_classes)
+            mapped = [(document_memory, documents.itemsize), (class_memory, impact_classes.itemsize)]
         return cls(
             postings.terms,
             postings.offsets.astype(np.int32 if postings.offsets[-1] < 1 << 31 else np.int64),
@@ -351,9 +365,9 @@ class Part:
         )
 
     def give_back(self, postings: int) -> None:
-        """Let the memory of the first so many postings go; they must not be read again."""
+        """Give the memory of the first `postings` postings back to the system; they must not be read again."""
         advice = getattr(mmap, "MADV_DONTNEED", None)
-        if advice is None:  # not on every system; the peak is higher there
+        if advice is None:  # some systems lack it; peak memory is higher there
             return
         for number, (memory, width) in enumerate(self._mapped):
             start, end = self._freed[number], postings * width // mmap.PAGESIZE * mmap.PAGESIZE
@@ -368,7 +382,7 @@ def _map(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
     if sys.platform == "win32":
         memory = mmap.mmap(-1, size)
     else:
-        # Private: what is shared with other processes stays whatever the advice.
+        # Private, because the system keeps shared memory in spite of the advice.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     copy = np.frombuffer(memory, dtype=values.dtype, count=len(values))
     copy[:] = values
@@ -376,7 +390,7 @@ def _map(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
 
 
 def _loops(work: int, bulk: bool) -> ModuleType | None:
-    """The compiled loops, where numba is installed and so many tokens or postings are worth it."""
+    """The compiled loops; None if numba is not installed, or if `work` (tokens or postings) is too little for them."""
     if os.environ.get("FANRANK_BACKEND") == "numpy":
         return None
     if work < COMPILED_LEAST and not (bulk and "numba" in sys.modules):
@@ -388,6 +402,6 @@ def _loops(work: int, bulk: bool) -> ModuleType | None:
 def _compiled() -> ModuleType | None:
     try:
         from . import postings_compiled
-    except Exception:  # not installed, or without a place for what it compiles
+    except Exception:  # numba is not installed, or finds no directory for its cache
         return None
     return postings_compiled

@@ -1,4 +1,4 @@
-"""The loops of `engine/index/postings.py`, compiled by numba. They run without the interpreter's lock."""
+"""Loops for `engine/index/postings.py`, compiled by numba. They run without the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill_lists(
     documents,  # [postings] int32: written
     frequencies,  # [postings] int32: written
 ):
-    """Fill the posting lists of all terms."""
+    """Write the documents and frequencies of all postings, list after list."""
     last = np.full(len(lists), -1, dtype=np.int32)
     free = lists.copy()
     for token in range(len(terms)):
@@ -66,22 +66,22 @@ def rank_classes(
     ranks,  # [codes] uint16 or uint32: impact class of each code
     impact_classes,  # [postings] uint16 or uint32: written
 ):
-    """Look up the number of every posting's impact class."""
+    """Write the number of every posting's impact class."""
     for posting in range(len(documents)):
         impact_classes[posting] = ranks[np.int64(frequencies[posting]) * width + lengths[documents[posting]]]
 
 
 @numba.njit(nogil=True, cache=True)
 def copy_lists(
-    rows,  # [lists] int64: list of the whole that each list of the part belongs to
+    rows,  # [lists] int64: joined list that each list of the part belongs to
     bounds,  # [lists + 1] int32 or int64: postings of each list of the part
     documents,  # [postings of the part] uint16, uint32 or int32
     impact_classes,  # [postings of the part] uint16 or uint32
-    first,  # number of the part's first document in the whole
-    names,  # [impact_classes of the part] uint16 or uint32: impact class in the whole
-    free,  # [lists of the whole] int64: first free posting of each list; moved on
-    all_documents,  # [postings of the whole] int32: written
-    all_classes,  # [postings of the whole] uint16 or uint32: written
+    first,  # number of the part's first document in the joined postings
+    names,  # [impact_classes of the part] uint16 or uint32: impact class in the joined postings
+    free,  # [joined lists] int64: next free posting of each list; advanced
+    all_documents,  # [joined postings] int32: written
+    all_classes,  # [joined postings] uint16 or uint32: written
 ):
     """As `_copy_lists` of engine/index/postings.py."""
     for number in range(len(rows)):

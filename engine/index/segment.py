@@ -1,4 +1,7 @@
-"""One stretch of arrival as one CSR: the unit of growth, of files and of device residency. Never changes once built.
+"""A segment: documents that arrived one after another, and their postings as one CSR.
+
+Segments are the units in which an index grows, is written to files and is kept on a device. A segment never changes
+once it is built.
 
 Three tiny documents and what they become (one field)::
 
@@ -11,7 +14,7 @@ Three tiny documents and what they become (one field)::
                        lengths           [[3 2 0]]      kept tokens a document
 
 What a posting contributes depends on its term's idf and on its impact class alone, and there are few impact classes
-(392 in 330,000 dialogue turns). So new statistics cost a number an impact class, not a number a posting.
+(392 in 330,000 dialogue turns). So new statistics need one new number for each impact class, not for each posting.
 """
 
 from __future__ import annotations
@@ -35,14 +38,15 @@ from .skip_tables import SkipTables
 from .upper_bounds import UpperBounds
 
 NESTED = "learned", "entities"
-"""Further postings of a segment's documents, each a segment of its own in the attribute of this name."""
+"""Names of the nested segments: further postings of the same documents, in the attribute of `Segment` of this name."""
 
-# Documents whose latest time is kept together, for searches that go from the newest document to the oldest.
+# One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
-# Filter masks kept a segment: sessions and users come back batch after batch.
+# Filter masks that a segment keeps: the same sessions and users are filtered for in batch after batch.
 MASKS = 16
-# A list that holds at least one in DENSE_SHARE of a segment's documents, and at least DENSE_POSTINGS, may also be kept
-# as a row of contributions by document, which adds at vector speed; the longest lists first, up to DENSE_BYTES.
+# A list with at least one in DENSE_SHARE of a segment's documents, and at least DENSE_POSTINGS, may also be kept as a
+# dense row: one contribution for each document, which is added at vector speed. The longest lists come first, up to
+# DENSE_BYTES in all.
 DENSE_SHARE = 8
 DENSE_POSTINGS = 256
 DENSE_BYTES = 1 << 26
@@ -62,16 +66,16 @@ class Segment:
     ids: Ids
     columns: Columns
     vectors: Vectors | None = None
-    """Unit vectors of the documents; None where none of them has one."""
+    """Unit vectors of the documents; None if no document has one."""
     learned: Segment | None = None
-    """Learned term weights of the same documents as postings of their own, with the very same `ids` and `columns`, and
-    lengths of 0; None where there is no posting."""
+    """Learned term weights of the same documents, as a nested segment. It has the same `ids` and `columns` objects, and
+    all its lengths are 0. None if it has no posting."""
     entities: Segment | None = None
-    """What the same documents say of entities (`engine/records/entities.py`), likewise; each posting's frequency is
-    1."""
+    """What the same documents say of entities (`engine/records/entities.py`), as a nested segment like `learned`. The
+    frequency of each posting is 1. None if it has no posting."""
 
     def __post_init__(self) -> None:
-        # Loops are compiled once for memory-mapped arrays and built ones alike.
+        # All are made read-only, as memory-mapped arrays are, so that a loop is compiled once for both.
         arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.impact_classes, self.times]
         if self.vectors is not None:
             arrays += [self.vectors.matrix, self.vectors.offsets]
@@ -88,12 +92,12 @@ class Segment:
         return len(self.documents)
 
     def held(self, name: str) -> Segment | None:
-        """The nested segment of this name, one of `NESTED`; None where it has no posting."""
+        """The nested segment of this name, one of `NESTED`; None if it has no posting."""
         inner: Segment | None = getattr(self, name)
         return inner
 
     def nested(self, name: str) -> Segment:
-        """As `held`, or the same documents without a posting."""
+        """As `held`, but in place of None a segment of the same documents without postings."""
         return self.held(name) or self._without_postings
 
     def nested_postings(self, name: str) -> int:
@@ -108,26 +112,26 @@ class Segment:
     @property
     def index_bytes(self) -> int:
         """Bytes of what BM25 needs: terms, offsets, documents, impact classes and lengths."""
-        held = (self.terms, self.offsets, self.documents, self.impact_classes, self.lengths)
-        return sum(a.nbytes for a in (*held, self.class_frequencies, self.class_lengths))
+        lists = (self.terms, self.offsets, self.documents, self.impact_classes)
+        return sum(a.nbytes for a in (*lists, self.lengths, self.class_frequencies, self.class_lengths))
 
     def frequencies(self, where: slice | Integers = slice(None)) -> npt.NDArray[np.int32]:
-        """Raw counts of the postings at these places, [fields, places]."""
+        """Raw counts of the postings selected by `where`, [fields, postings]."""
         return self.class_frequencies[:, self.impact_classes[where]]
 
     @cached_property
     def total_lengths(self) -> tuple[int, ...]:
-        """Tokens of all documents, one number a field."""
-        return tuple(int(own.sum(dtype=np.int64)) for own in self.lengths)
+        """Tokens of all documents, one number for each field."""
+        return tuple(int(lengths.sum(dtype=np.int64)) for lengths in self.lengths)
 
     @property
     def times(self) -> npt.NDArray[np.float64] | None:
-        """[size] seconds, NaN where a record has none; None where no record has one."""
+        """[size] seconds, NaN where a record has no time; None if no record has one."""
         return self.columns.times
 
     @cached_property
     def span(self) -> tuple[float, float] | None:
-        """The earliest and the latest time, or None where no record has one."""
+        """The earliest and the latest time, or None if no record has one."""
         if self.times is None or not len(self.times):
             return None
         return float(np.nanmin(self.times)), float(np.nanmax(self.times))
@@ -139,7 +143,10 @@ class Segment:
 
     @cached_property
     def latest_before(self) -> npt.NDArray[np.float64]:
-        """[blocks] the latest time of any document up to the end of each `TIME_BLOCK`; inf where one has no time."""
+        """[blocks] the latest time of all documents up to the end of each block of `TIME_BLOCK` documents.
+
+        It is inf where one of these documents has no time.
+        """
         blocks = -(-self.size // TIME_BLOCK)
         if self.times is None:
             return np.full(blocks, np.inf)
@@ -149,7 +156,7 @@ class Segment:
 
     @property
     def latest(self) -> float:
-        """The latest time of its documents; inf where one has no time, -inf where there are no documents."""
+        """The latest time of the documents; inf if one has no time, -inf if there are no documents."""
         return float(self.latest_before[-1]) if self.size else -math.inf
 
     def windows(self, window: float) -> Integers:
@@ -160,7 +167,7 @@ class Segment:
         return known
 
     def windows_among(self, documents: slice | npt.NDArray[np.bool_], window: float) -> Integers:
-        """As `windows`, of these documents alone."""
+        """As `windows`, for these documents alone. Nothing is kept."""
         times = np.zeros(0) if self.times is None else self.times[documents]
         return distinct_numbers(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
 
@@ -169,14 +176,14 @@ class Segment:
         return {}
 
     def prepare(self) -> None:
-        """Make what searches would make at first, so that none of them has to."""
+        """Compute now what the first searches would otherwise compute."""
         _ = (self.total_lengths, self.span, self.in_order, self.latest_before, self.dense_rows)
         for name in NESTED:
             if (inner := self.held(name)) is not None:
                 inner.prepare()
 
     def mask(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
-        """Which documents pass, bool [size]. The last few masks are kept."""
+        """Which documents pass, bool [size]. Up to `MASKS` masks are kept."""
         mask = self._masks.get(accepted)
         if mask is None:
             mask = accepted.mask(self.columns)
@@ -191,17 +198,17 @@ class Segment:
 
     @cached_property
     def skip_tables(self) -> SkipTables:
-        """Where documents stand in the lists, of those that were asked for."""
+        """Where documents stand in the lists, for the lists that queries have needed so far."""
         return SkipTables(self.offsets, self.size)
 
     @cached_property
     def surveys(self) -> list[UpperBounds]:
-        """The last survey of the lists, if one was made."""
+        """The upper bounds of the lists by the last reference statistics; empty until they are first needed."""
         return []
 
     @cached_property
     def dense_row(self) -> npt.NDArray[np.int32]:
-        """[terms] number of each list among those long enough to be kept as dense rows, or -1."""
+        """[terms] number of each list's dense row, or -1 for a list that has none."""
         lengths = np.diff(self.offsets)
         dense = np.flatnonzero(lengths >= max(self.size // DENSE_SHARE, DENSE_POSTINGS))
         room = DENSE_BYTES // max(self.size * 4, 1)
@@ -213,7 +220,7 @@ class Segment:
 
     @cached_property
     def dense_rows(self) -> int:
-        """How many lists `dense_row` numbers."""
+        """How many dense rows there are."""
         return int(self.dense_row.max(initial=-1)) + 1
 
     def locate(self, terms: npt.NDArray[np.int32]) -> Integers:
@@ -232,10 +239,11 @@ def nested_segment(
     ids: Ids,
     columns: Columns,
 ) -> Segment:
-    """The segment of these postings [postings], no term twice in a document, of the documents whose `ids` and
-    `columns` are given; all lengths are 0.
+    """The nested segment of these postings, of the documents with these `ids` and `columns`; all lengths are 0.
 
-    New terms enter the vocabulary, numbered alphabetically among themselves, whatever the order of the documents.
+    Posting i says that document `documents[i]` has the term `names[i]`, `frequencies[i]` times. No document may have a
+    term twice. New terms enter the vocabulary, numbered alphabetically among themselves, whatever the order of the
+    documents.
     """
     for name in sorted(set(names).difference(vocabulary.ids)):
         vocabulary.add(str(name))
@@ -275,7 +283,8 @@ def merge_segments(
 ) -> Segment:
     """One segment with the documents of neighbouring segments in their order, without the deleted ones.
 
-    Linear in the postings; no sort. Works in pieces, between which other threads may run.
+    `deleted` says for each segment which documents are deleted, bool [size], or None if none is. The time is linear in
+    the postings, without a sort. Other threads may run between the blocks that are copied.
     """
     parts = [
         segment if gone is None else select_documents(segment, ~gone)
@@ -297,7 +306,7 @@ def merge_segments(
 
 
 def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vectors | None:
-    """The vectors of neighbouring documents, `sizes` of them in each part; None where there are none at all."""
+    """The vectors of neighbouring documents, `sizes[i]` documents in part i; None if no part has vectors."""
     dimension = next((part.dimension for part in parts if part is not None), None)
     if dimension is None:
         return None
@@ -310,7 +319,7 @@ def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vecto
 
 
 def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only: bool = False) -> Segment:
-    """The segment of the documents where `kept` [size] is true; `text_only` leaves out vectors, learned weights and
+    """The segment of the documents where `kept` [size] is true. With `text_only` it has no vectors, learned weights and
     entities.
     """
     positions = np.flatnonzero(kept)
@@ -319,9 +328,10 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only
     if text_only:
         return chosen
     inner: dict[str, Any] = {
-        name: own
+        name: selected
         for name in NESTED
-        if (whole := segment.held(name)) is not None and (own := _select_postings(whole, kept, ids, columns)).postings
+        if (whole := segment.held(name)) is not None
+        and (selected := _select_postings(whole, kept, ids, columns)).postings
     }
     if inner:
         chosen = replace(chosen, **inner)
@@ -332,21 +342,21 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only
 
 
 def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, columns: Columns) -> Segment:
-    """The postings of these documents, over their own ids and columns."""
+    """The postings of the documents where `kept` is true, numbered anew, with the given `ids` and `columns`."""
     renumbered = np.cumsum(kept, dtype=np.int32) - np.int32(1)
     documents, impact_classes = [], []
     counts = np.zeros(len(segment.terms), dtype=np.int64)
     for lists in blocks(segment.offsets):
         source = slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))
-        own = segment.documents[source]
-        alive = kept[own]
-        documents.append(renumbered[own[alive]])
+        block_documents = segment.documents[source]
+        alive = kept[block_documents]
+        documents.append(renumbered[block_documents[alive]])
         impact_classes.append(segment.impact_classes[source][alive])
         counts[lists] = np.diff(offsets_of(alive)[segment.offsets[lists.start : lists.stop + 1] - source.start])
-    held = np.flatnonzero(counts)
+    remaining = np.flatnonzero(counts)
     return Segment(
-        terms=segment.terms[held],
-        offsets=offsets_of(counts[held]),
+        terms=segment.terms[remaining],
+        offsets=offsets_of(counts[remaining]),
         documents=np.concatenate([np.zeros(0, dtype=np.int32), *documents]),
         impact_classes=np.concatenate([np.zeros(0, dtype=segment.impact_classes.dtype), *impact_classes]),
         class_frequencies=segment.class_frequencies,
@@ -358,28 +368,29 @@ def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, co
 
 
 def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
-    """What these hold beside BM25's postings: rows of vectors, their bytes, postings of learned weights and of what is
-    said of entities.
+    """What these segments hold beside BM25's postings: rows of vectors, bytes of vectors, postings of learned weights,
+    postings of entities.
     """
-    held = [segment.vectors for segment in segments if segment.vectors is not None]
+    stored = [segment.vectors for segment in segments if segment.vectors is not None]
     return {
-        "vectors": sum(len(vectors.matrix) for vectors in held),
-        "vector_bytes": sum(vectors.bytes for vectors in held),
+        "vectors": sum(len(vectors.matrix) for vectors in stored),
+        "vector_bytes": sum(vectors.bytes for vectors in stored),
         "weights": sum(segment.nested_postings("learned") for segment in segments),
         "entities": sum(segment.nested_postings("entities") for segment in segments),
     }
 
 
 def postings_of(segment: Segment, chosen: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
-    """The terms (positions, ascending) of the documents where `chosen` [size] is true, and how many of them hold each.
+    """The terms of the documents where `chosen` [size] is true, as ascending positions, and how many of these documents
+    have each term.
 
-    Looks through all postings: about a nanosecond each.
+    Reads all postings, about a nanosecond each.
     """
-    where = [
+    chosen_postings = [
         source.start + np.flatnonzero(chosen[segment.documents[source]])
         for lists in blocks(segment.offsets)
         for source in [slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))]
     ]
-    places = np.concatenate([np.zeros(0, dtype=np.int64), *where])
-    positions, counts = np.unique(np.searchsorted(segment.offsets, places, side="right") - 1, return_counts=True)
+    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *chosen_postings])
+    positions, counts = np.unique(np.searchsorted(segment.offsets, numbers, side="right") - 1, return_counts=True)
     return positions.astype(np.int64), counts.astype(np.int64)

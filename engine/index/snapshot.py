@@ -1,8 +1,8 @@
-"""The segments of one namespace with live statistics: immutable snapshots, each made from the last by a write.
+"""The segments of one namespace with live statistics: immutable snapshots, each made from the last one by a write.
 
-Nothing derived is the truth: statistics are exact integers over the live documents, and contributions belong to the
-snapshot (the epoch) whose statistics made them, so no answer can be stale (A011 cannot happen) and any history of
-writes equals an index built at once from what remains.
+Statistics are exact integers over the live documents. Contributions are derived from them and belong to the snapshot
+(the epoch) whose statistics they were computed with. So no answer can be stale (A011 cannot happen), and any history of
+writes gives the same answers as an index built at once from the documents that remain.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .masks import CompiledFilter
 from .segment import Segment, merge_segments, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
 
-# A segment of this many documents is closed: large enough that per-segment overhead vanishes, small enough that
-# merging one stays under a second.
+# A segment of this many documents is closed. It is large enough that overhead for each segment does not matter, and
+# small enough that merging one takes less than a second.
 MAX_SEGMENT_DOCUMENTS = 1 << 20
-# From this many documents on, a segment also closes when the next record lies in another time window. Fewer would make
-# a search of all windows pay for too many segments.
+# From this many documents on, a segment also closes when the next record lies in another time window. With a smaller
+# number a search of all windows would have to visit too many segments.
 WINDOW_DOCUMENTS = 1 << 16
 # A namespace of this many documents keeps its document frequencies in one array over the vocabulary.
 COUNTED_DOCUMENTS = 1 << 12
-# A segment is written anew once this share of its documents is deleted.
+# A segment is rewritten without its deleted documents once they are this share of it.
 DELETED_SHARE = 0.25
-# Filtered corpora kept a snapshot.
+# Filtered snapshots that a snapshot keeps.
 FILTERED = 8
 
 WEEK = 7 * 86_400.0
@@ -51,17 +51,18 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An immutable state of a namespace: segments in order of arrival, the deleted among their documents, one epoch of
+    """An immutable state of a namespace: its segments in order of arrival, their deleted documents, and one epoch of
     statistics.
 
-    Documents are numbered through all segments in order, the deleted included, until a merge leaves those out.
+    Documents are numbered through all segments in order. Deleted documents keep their numbers until a merge removes
+    them.
     """
 
     segments: tuple[Segment, ...]
     bm25: BM25
-    tombstones: Mapping[int, Tombstones] = field(default_factory=lambda: NOTHING_DELETED)  # by number of the segment
+    tombstones: Mapping[int, Tombstones] = field(default_factory=lambda: NOTHING_DELETED)  # by segment number
     counts: npt.NDArray[np.int32] | None = None
-    """Document frequency of each term by vocabulary id, live documents alone; kept by large namespaces."""
+    """Document frequency of each term among the live documents, by vocabulary id; None in small namespaces."""
 
     @cached_property
     def firsts(self) -> tuple[int, ...]:
@@ -70,54 +71,56 @@ class Snapshot:
 
     @cached_property
     def numbers(self) -> int:
-        """Documents, the deleted included: one more than the largest number."""
+        """The number of documents, deleted ones included: one more than the largest document number."""
         return sum(segment.size for segment in self.segments)
 
     @cached_property
     def size(self) -> int:
-        """Live documents."""
-        return self.numbers - sum(own.count for own in self.tombstones.values())
+        """The number of live documents."""
+        return self.numbers - sum(tombstones.count for tombstones in self.tombstones.values())
 
     @cached_property
     def spans(self) -> tuple[FloatArray, FloatArray]:
-        """(earliest, latest) time of each segment [segments]; inf and -inf where no record has one."""
+        """(earliest, latest) time of each segment [segments]; inf and -inf where no record has a time."""
         spans = [segment.span or (math.inf, -math.inf) for segment in self.segments]
         earliest, latest = np.array(spans, dtype=np.float64).reshape(-1, 2).T
         return earliest, latest
 
     @cached_property
     def latest_upto(self) -> FloatArray:
-        """[segments] the latest time in each segment and the older ones; inf where a record has none."""
+        """[segments] the latest time in each segment and all older ones; inf where a record among them has no time."""
         return np.maximum.accumulate(np.array([segment.latest for segment in self.segments], dtype=np.float64))
 
     def newest_windows(self, count: int, window: float, last: float) -> float:
-        """The start, in seconds, of the `count` newest windows up to number `last` that hold a record; or inf."""
+        """The start, in seconds, of the `count` newest time windows up to number `last` that hold a live record; inf if
+        none does.
+        """
         _, latest = self.spans
         newest = np.floor(latest / window)
         key = (count, window, min(last, float(newest.max(initial=-math.inf))))
         if key not in self._newest:
-            self._newest[key] = self._start_of(count, window, last, newest)
+            self._newest[key] = self._find_start(count, window, last, newest)
         return self._newest[key]
 
     @cached_property
     def _newest(self) -> dict[tuple[int, float, float], float]:
         return {}
 
-    def _start_of(self, count: int, window: float, last: float, newest: FloatArray) -> float:
-        held: set[int] = set()
+    def _find_start(self, count: int, window: float, last: float, newest: FloatArray) -> float:
+        occupied: set[int] = set()
         for number in np.argsort(-newest, kind="stable").tolist():
-            if len(held) >= count and newest[number] < min(sorted(held)[-count:]):
+            if len(occupied) >= count and newest[number] < min(sorted(occupied)[-count:]):
                 break
             windows = self.windows(number, window)
             stop = int(np.searchsorted(windows, last, "right"))
-            held.update(windows[max(stop - count, 0) : stop].tolist())
-        return window_start(min(sorted(held)[-count:]), window) if held else math.inf
+            occupied.update(windows[max(stop - count, 0) : stop].tolist())
+        return window_start(min(sorted(occupied)[-count:]), window) if occupied else math.inf
 
     @cached_property
     def statistics(self) -> Statistics:
         totals = [sum(column) for column in zip(*(s.total_lengths for s in self.segments), strict=True)]
-        for own in self.tombstones.values():
-            totals = [total - deleted for total, deleted in zip(totals, own.lengths, strict=True)]
+        for tombstones in self.tombstones.values():
+            totals = [total - deleted for total, deleted in zip(totals, tombstones.lengths, strict=True)]
         frequencies = None
         if self.bm25.method == "okapi":
             frequencies = self.all_document_frequencies()
@@ -125,56 +128,56 @@ class Snapshot:
         return Statistics(self.size, tuple(totals) or (0,) * len(self.bm25.fields), frequencies)
 
     def all_document_frequencies(self) -> npt.NDArray[np.int64]:
-        """By vocabulary id [largest id + 1]; 0 for terms that no live document has."""
+        """Document frequency of each term by vocabulary id, int64 [largest id + 1]; 0 if no live document has it."""
         if self.counts is not None:
             return self.counts.astype(np.int64)
         df = np.zeros(max((int(s.terms[-1]) + 1 for s in self.segments if len(s.terms)), default=0), dtype=np.int64)
         for number, segment in enumerate(self.segments):
             df[segment.terms] += np.diff(segment.offsets)
             if number in self.tombstones:
-                own = self.tombstones[number]
-                df[segment.terms[own.terms]] -= own.frequencies
+                tombstones = self.tombstones[number]
+                df[segment.terms[tombstones.terms]] -= tombstones.frequencies
         return df
 
     @cached_property
     def term_idf(self) -> FloatArray:
-        """The idf of every term of the namespace by vocabulary id, float64 [largest id + 1]; 0 where it has none."""
+        """The idf of every term by vocabulary id, float64 [largest id + 1]; 0 if no live document has the term."""
         df = self.all_document_frequencies()
-        held = df > 0
+        used = df > 0
         idf = np.zeros(len(df))
-        idf[held] = self.bm25.idf(df[held], self.statistics)
+        idf[used] = self.bm25.idf(df[used], self.statistics)
         return idf
 
     @cached_property
     def long(self) -> bool:
-        """Whether contributions are kept in int64, as a single one could leave int32."""
+        """Whether contributions are kept in int64, because a single one could exceed int32."""
         return self.bm25.needs_int64(self.statistics)
 
     @cached_property
     def highest_bound(self) -> float:
-        """Quanta that no contribution exceeds in absolute value."""
+        """An upper bound, in quanta, of the absolute value of every contribution."""
         return float(self.bm25.bounds(self.term_idf).max(initial=0.0))
 
     @cached_property
     def learned(self) -> Snapshot:
-        """The learned term weights as a namespace of their own: the same documents, numbers and deleted."""
+        """The learned term weights as a snapshot of their own, with the same documents, numbers and deletions."""
         return self._nested("learned")
 
     @cached_property
     def entities(self) -> Snapshot:
-        """What is said of entities, likewise: the frequency of a term (`engine/records/entities.py`) is how many live
-        documents say it.
+        """The entities as a snapshot of their own, like `learned`. The document frequency of a term
+        (`engine/records/entities.py`) is the number of live documents that say it.
         """
         return self._nested("entities")
 
     def _nested(self, name: str) -> Snapshot:
         inner = [segment.nested(name) for segment in self.segments]
-        deleted = {number: own.nested(inner[number]) for number, own in self.tombstones.items()}
+        deleted = {number: tombstones.nested(inner[number]) for number, tombstones in self.tombstones.items()}
         return Snapshot((), IMPACTS).extended(inner, deleted)
 
     @cached_property
     def has_vectors(self) -> bool:
-        """Whether any document, the deleted included, has a vector."""
+        """Whether any document has a vector; deleted documents count."""
         return any(segment.vectors is not None for segment in self.segments)
 
     @cached_property
@@ -184,35 +187,35 @@ class Snapshot:
     def document_frequencies(self, terms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """How many live documents hold each of these terms (vocabulary ids), int64, same shape."""
         if self.counts is not None:
-            found = np.zeros(terms.shape, dtype=np.int64)
+            frequencies = np.zeros(terms.shape, dtype=np.int64)
             known = terms < len(self.counts)
-            found[known] = self.counts[terms[known]]
-            return found
+            frequencies[known] = self.counts[terms[known]]
+            return frequencies
         total = np.zeros(len(terms), dtype=np.int64)
         for number, segment in enumerate(self.segments):
             positions = segment.locate(terms)
             present = positions >= 0
-            found = positions[present]
-            total[present] += segment.offsets[found + 1] - segment.offsets[found]
-            own = self.tombstones.get(number)
-            if own is not None and len(own.terms):
-                place = np.minimum(np.searchsorted(own.terms, positions), len(own.terms) - 1)
-                total -= np.where(own.terms[place] == positions, own.frequencies[place], 0)
+            lists = positions[present]
+            total[present] += segment.offsets[lists + 1] - segment.offsets[lists]
+            tombstones = self.tombstones.get(number)
+            if tombstones is not None and len(tombstones.terms):
+                indexes = np.minimum(np.searchsorted(tombstones.terms, positions), len(tombstones.terms) - 1)
+                total -= np.where(tombstones.terms[indexes] == positions, tombstones.frequencies[indexes], 0)
         return total
 
     def alive(self, segment: int) -> npt.NDArray[np.bool_] | None:
-        """Which documents of a segment are live, bool [documents]; None: all of them."""
-        own = self.tombstones.get(segment)
-        return None if own is None else own.alive
+        """Which documents of a segment are live, bool [documents]; None means all of them."""
+        tombstones = self.tombstones.get(segment)
+        return None if tombstones is None else tombstones.alive
 
     def windows(self, segment: int, window: float) -> npt.NDArray[np.int64]:
         """The numbers of the time windows that hold a live document of a segment, ascending."""
-        own = self.tombstones.get(segment)
-        if own is None:
+        tombstones = self.tombstones.get(segment)
+        if tombstones is None:
             return self.segments[segment].windows(window)
-        known = own.windows.get(window)
+        known = tombstones.windows.get(window)
         if known is None:
-            known = own.windows[window] = self.segments[segment].windows_among(own.alive, window)
+            known = tombstones.windows[window] = self.segments[segment].windows_among(tombstones.alive, window)
         return known
 
     def find(self, record_id: str) -> Place | None:
@@ -220,42 +223,43 @@ class Snapshot:
         return self.find_all([record_id]).get(record_id)
 
     def find_all(self, ids: Sequence[str], hashes: npt.NDArray[np.uint64] | None = None) -> dict[str, Place]:
-        """Where those of these ids are that a live document has; `hashes` [ids] are theirs, if known."""
-        found: dict[str, Place] = {}
+        """The place of each of these ids that a live document has; `hashes` [ids] are their hashes, if known."""
+        places: dict[str, Place] = {}
         if not self.segments or not ids:
-            return found
+            return places
         if hashes is None:
             hashes = hashes_of(ids)
         for number, segment in enumerate(self.segments):
-            own = self.tombstones.get(number)
+            tombstones = self.tombstones.get(number)
             for index, position in segment.ids.find_all(ids, hashes):
-                if own is None or not own.deleted[position]:
-                    found[ids[index]] = Place(number, position)
-        return found
+                if tombstones is None or not tombstones.deleted[position]:
+                    places[ids[index]] = Place(number, position)
+        return places
 
     def ids_of(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
         """The record ids (str) of these document numbers, same shape [n]."""
         ids = np.empty(len(documents), dtype=object)
         for first, segment in zip(self.firsts, self.segments, strict=True):
-            own = (documents >= first) & (documents < first + segment.size)
-            if own.any():
-                ids[own] = segment.ids.strings.take(documents[own] - first)
+            inside = (documents >= first) & (documents < first + segment.size)
+            if inside.any():
+                ids[inside] = segment.ids.strings.take(documents[inside] - first)
         return ids
 
     def numbers_of(self, column: str, documents: npt.NDArray[np.int64]) -> FloatArray:
-        """The values of a column of numbers at these document numbers, NaN where there is none, same shape [n]."""
+        """The values of a number column at these document numbers, same shape [n]; NaN where there is no value."""
         values = np.full(len(documents), np.nan)
         for first, segment in zip(self.firsts, self.segments, strict=True):
-            held = segment.columns.numbers.get(column)
-            own = (documents >= first) & (documents < first + segment.size)
-            if held is not None and own.any():
-                values[own] = held[documents[own] - first]
+            numbers = segment.columns.numbers.get(column)
+            inside = (documents >= first) & (documents < first + segment.size)
+            if numbers is not None and inside.any():
+                values[inside] = numbers[documents[inside] - first]
         return values
 
     def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:
-        """The live documents that pass as a namespace of their own, and the number here of each of them [documents].
+        """(a snapshot of the live documents that pass, the number of each of them in this snapshot [documents]).
 
-        Without vectors, learned weights and entities, whose scores do not depend on statistics. The last few are kept.
+        It has no vectors, learned weights and entities, as their scores do not depend on statistics. Up to `FILTERED`
+        such snapshots are kept.
         """
         known = self._filtered.get(accepted)
         if known is None:
@@ -277,9 +281,10 @@ class Snapshot:
         return {}
 
     def extended(self, new: Sequence[Segment], deleted: Mapping[int, Tombstones] = NOTHING_DELETED) -> Snapshot:
-        """The snapshot with these segments after its own; `deleted` holds tombstones of theirs by number among them."""
+        """The snapshot with the `new` segments after its own. `deleted` holds their tombstones by index in `new`."""
         counts = self.counts
-        tombstones = {**self.tombstones, **{len(self.segments) + number: own for number, own in deleted.items()}}
+        shifted = {len(self.segments) + number: new_tombstones for number, new_tombstones in deleted.items()}
+        tombstones = {**self.tombstones, **shifted}
         snapshot = replace(self, segments=(*self.segments, *new), tombstones=MappingProxyType(tombstones), counts=None)
         if counts is None:
             counts = snapshot.all_document_frequencies().astype(np.int32) if snapshot.counted else None
@@ -288,8 +293,8 @@ class Snapshot:
             counts = np.concatenate([counts, np.zeros(max(width - len(counts), 0), dtype=np.int32)])
             for segment in new:
                 counts[segment.terms] += np.diff(segment.offsets).astype(np.int32)
-            for number, own in deleted.items():
-                counts[new[number].terms[own.terms]] -= own.frequencies.astype(np.int32)
+            for number, new_tombstones in deleted.items():
+                counts[new[number].terms[new_tombstones.terms]] -= new_tombstones.frequencies.astype(np.int32)
         return replace(snapshot, counts=counts)
 
     @property
@@ -314,9 +319,10 @@ class Snapshot:
         return replace(self, tombstones=MappingProxyType(tombstones), counts=counts)
 
     def replaced(self, merge: Merge, merged: Segment | None) -> Snapshot | None:
-        """The snapshot with `merged` in the place of what was merged, or None if that is no longer there.
+        """The snapshot with `merged` in place of the segments of the merge, or None if it does not hold them.
 
-        Documents that died since the merge began die in `merged` too. None for `merged`: no document was left.
+        Documents that were deleted since the merge began are deleted in `merged` too. If `merged` is None, the merge
+        left no document.
         """
         first = next((n for n, segment in enumerate(self.segments) if segment is merge.segments[0]), None)
         if first is None or self.segments[first : first + len(merge.segments)] != merge.segments:
@@ -330,22 +336,23 @@ class Snapshot:
             late.append(now[~before])
         shift = (0 if merged is None else 1) - len(merge.segments)
         tombstones = {
-            number + (shift if number >= last else 0): own
-            for number, own in self.tombstones.items()
+            number + (shift if number >= last else 0): segment_tombstones
+            for number, segment_tombstones in self.tombstones.items()
             if not first <= number < last
         }
-        died = np.concatenate(late)
-        if merged is not None and died.any():
-            tombstones[first] = Tombstones.of(merged, died)
+        deleted = np.concatenate(late)
+        if merged is not None and deleted.any():
+            tombstones[first] = Tombstones.of(merged, deleted)
         middle = () if merged is None else (merged,)
         segments = (*self.segments[:first], *middle, *self.segments[last:])
         return replace(self, segments=segments, tombstones=MappingProxyType(tombstones))
 
     def merges(self, limit: int, window: float = WEEK) -> Iterator[Merge]:
-        """What should be merged, none with more than `limit` documents.
+        """The merges that should be done, each of at most `limit` documents.
 
-        Neighbours so that sizes at least halve: there are O(log N) small segments, and a document is copied O(log N)
-        times in its life. Segments with many deleted documents on their own.
+        Neighbours are merged so that each segment is at most half as large as the one before it. So there are O(log N)
+        small segments, and a document is copied O(log N) times in its life. A segment with many deleted documents is
+        rewritten alone.
         """
         groups: list[list[int]] = []
         sizes: list[int] = []
@@ -363,11 +370,13 @@ class Snapshot:
                 groups[-2:] = [groups[-2] + groups[-1]]
                 sizes[-2:] = [sizes[-2] + sizes[-1]]
         for group in groups:
-            own = self.tombstones.get(group[0]) if len(group) == 1 else None
-            worn = (
-                own is not None and own.count >= max(DELETED_SHARE * len(own.deleted), 1) and len(own.deleted) <= limit
+            tombstones = self.tombstones.get(group[0]) if len(group) == 1 else None
+            many_deleted = (
+                tombstones is not None
+                and tombstones.count >= max(DELETED_SHARE * len(tombstones.deleted), 1)
+                and len(tombstones.deleted) <= limit
             )
-            if len(group) > 1 or worn:
+            if len(group) > 1 or many_deleted:
                 yield self.merge_of(group)
 
     def merge_of(self, group: Sequence[int]) -> Merge:
@@ -378,7 +387,7 @@ class Snapshot:
         )
 
     def compacted(self, limit: int | None = None, window: float = WEEK) -> Snapshot:
-        """The snapshot after all its merges up to `limit` (by default `MAX_SEGMENT_DOCUMENTS`), done here and now."""
+        """The snapshot after all its merges of at most `limit` documents (by default `MAX_SEGMENT_DOCUMENTS`)."""
         snapshot = self
         limit = MAX_SEGMENT_DOCUMENTS if limit is None else limit
         while merges := list(snapshot.merges(limit, window)):
@@ -391,7 +400,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class Merge:
-    """Neighbouring segments to become one, and their deleted documents when that was decided."""
+    """Neighbouring segments that are to become one, and their deleted documents at the time of that decision."""
 
     segments: tuple[Segment, ...]
     deleted: tuple[npt.NDArray[np.bool_] | None, ...]
@@ -403,7 +412,9 @@ class Merge:
 
 
 def window_start(number: float, window: float) -> float:
-    """The earliest time whose window this is: ``number * window``, but for what that and ``time / window`` round."""
+    """The earliest time in window `number`: ``number * window``, corrected for the rounding of this product and of
+    ``time / window``.
+    """
     time = number * window
     for _ in range(4):
         earlier = math.nextafter(time, -math.inf)
@@ -415,8 +426,10 @@ def window_start(number: float, window: float) -> float:
 
 
 def closes(older: tuple[float, float] | None, newer: tuple[float, float] | None, window: float, size: int) -> bool:
-    """Whether the border between two neighbours stays, whose earliest and latest times are given: the older part holds
-    `size` documents and its window is over.
+    """Whether two neighbours, given by their earliest and latest times, stay separate segments.
+
+    They do if the older one has at least `WINDOW_DOCUMENTS` documents (it has `size`) and the newer one begins in
+    another time window than the older one ends in.
     """
     if size < WINDOW_DOCUMENTS or older is None or newer is None:
         return False

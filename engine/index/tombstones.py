@@ -1,4 +1,4 @@
-"""Which documents of a segment are deleted."""
+"""Tombstones: which documents of a segment are deleted, and what the statistics subtract for them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from .segment import Segment, postings_of
 
 @dataclass(frozen=True, eq=False)
 class Tombstones:
-    """The deleted documents of one segment, and what the statistics no longer count because of them."""
+    """The deleted documents of one segment, and what the statistics subtract for them."""
 
     deleted: npt.NDArray[np.bool_]  # [documents of the segment]
     terms: npt.NDArray[np.int64]  # [terms] positions in the segment's terms, ascending
-    frequencies: npt.NDArray[np.int64]  # [terms] deleted documents that hold each
-    lengths: tuple[int, ...]  # tokens of deleted documents, one number a field
+    frequencies: npt.NDArray[np.int64]  # [terms] how many deleted documents have each term
+    lengths: tuple[int, ...]  # tokens of the deleted documents, one number for each field
 
     @classmethod
     def of(cls, segment: Segment, deleted: npt.NDArray[np.bool_]) -> Tombstones:
         terms, frequencies = postings_of(segment, deleted)
-        return cls(deleted, terms, frequencies, tuple(int(own[deleted].sum(dtype=np.int64)) for own in segment.lengths))
+        lengths = tuple(int(field_lengths[deleted].sum(dtype=np.int64)) for field_lengths in segment.lengths)
+        return cls(deleted, terms, frequencies, lengths)
 
     def join(self, other: Tombstones) -> Tombstones:
-        """With another set of the same segment's documents, which must not overlap."""
-        terms, place = np.unique(np.concatenate([self.terms, other.terms]), return_inverse=True)
+        """These and the other tombstones of the same segment as one; no document may be in both."""
+        terms, ranks = np.unique(np.concatenate([self.terms, other.terms]), return_inverse=True)
         counts = np.bincount(
-            place.reshape(-1), weights=np.concatenate([self.frequencies, other.frequencies]), minlength=len(terms)
+            ranks.reshape(-1), weights=np.concatenate([self.frequencies, other.frequencies]), minlength=len(terms)
         )
         lengths = tuple(a + b for a, b in zip(self.lengths, other.lengths, strict=True))
         return Tombstones(self.deleted | other.deleted, terms, counts.astype(np.int64), lengths)
@@ -46,11 +47,11 @@ class Tombstones:
 
     @cached_property
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:
-        """What `Snapshot.windows` found, by the length of a window."""
+        """What `Snapshot.windows` returned for the segment, kept by the length of a window."""
         return {}
 
     def nested(self, inner: Segment) -> Tombstones:
-        """The same documents, deleted in `inner`, which is nested in the segment that these are of."""
+        """The tombstones of the same documents in `inner`, a nested segment of this segment."""
         known = self._nested.get(inner)
         if known is None:
             known = self._nested[inner] = Tombstones.of(inner, self.deleted)

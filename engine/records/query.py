@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import QueryError
-from ..vectors.unit_rows import unit_rows
+from ..vectors.vectors import unit_rows
 from .checks import checked_weights, is_finite, shorten
 from .filters import Filter, parse_filter
 

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import RecordError
-from ..vectors.unit_rows import unit_rows
+from ..vectors.vectors import Halves, unit_rows
 from .checks import MAX_TIME, checked_weights, is_finite, parse_time, shorten
 from .entities import Relation, checked_entities, checked_relations
-
-if TYPE_CHECKING:
-    from ..vectors.vectors import Halves
-
 
 CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 """The built-in metadata columns that hold strings."""

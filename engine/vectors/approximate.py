@@ -1,11 +1,11 @@
 """Approximate search through FAISS: an index finds candidates, the exact verbs score them (SPEC A068, B006).
 
-So scores are exact, and only which documents are looked at is approximate. Of the exact 10 best, with all-MiniLM-L6-v2,
-the index finds .997 on SciFact and .998 on Cranfield, of the 100 best .998 and .9996; of 20,000 random vectors in
-clusters 1.000, of as many without any structure .50, which no graph can help.
+So scores are exact; only the choice of candidates is approximate. With all-MiniLM-L6-v2 the index finds .997 of the
+exact 10 best on SciFact and .998 on Cranfield, and .998 and .9996 of the 100 best. It finds 1.000 on 20,000 random
+vectors in clusters, and .50 on 20,000 random vectors without any structure, where no graph can help.
 
-An index is made of a `Vectors` when it is first asked for, and kept as long as the vectors are. Where faiss-gpu sees a
-device, the index is a flat one on it.
+The index of a `Vectors` is built at its first use and kept as long as the vectors are. Where faiss-gpu sees a device,
+the index is a flat one on that device.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from .interaction import Interaction
 from .vectors import BLOCK_VALUES, Halves, Vectors, widen
 from .verbs import DenseVerbs, Output, Stretch, rows_to_compare
 
-# Stretches of fewer rows, and filters that leave fewer, are searched exactly. At 20,000 rows a batch of 20 took 4.4 ms
-# through the index and 8.2 without, one of 300 took 68 both ways, and building took 10 s; at 5,183 (SciFact) they took
-# 3.5 and 33 ms through the index, 3.1 and 23 without.
+# Stretches of fewer rows, and filters that leave fewer, are searched exactly. At 20,000 rows a batch of 20 queries took
+# 4.4 ms with the index and 8.2 ms without, a batch of 300 took 68 ms both ways, and building took 10 s. At 5,183 rows
+# (SciFact) the two batches took 3.5 and 33 ms with the index, 3.1 and 23 ms without.
 LEAST_ROWS = 20_000
-# Rows asked of the index for each hit wanted, and as many times that where documents have several, which take several
-# places: on 2,000 documents of 10 rows each a batch of 20 took 10 ms; asking for 20 rows a hit it took 36.
+# Rows fetched from the index for each hit. Where documents have several rows, one document can take several of the
+# fetched rows, so `SEVERAL` times as many are fetched: on 2,000 documents of 10 rows each a batch of 20 queries then
+# took 10 ms; with 20 rows a hit it took 36 ms.
 OVER_FETCH = 2
 SEVERAL = 2
-# Queries left with too few documents ask for so many times more rows, up to one in so many of all rows.
+# A query that finds too few documents fetches `MORE` times as many rows. Where that would be more than one in
+# `EXACT_INSTEAD` of all rows, it is searched exactly.
 MORE = 4
 EXACT_INSTEAD = 16
-# What an index on a GPU returns at most.
+# The most rows that an index on a GPU returns for a query.
 MOST_FETCHED_ON_GPU = 2048
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of an HNSW index. Raises `ParameterError`.
+    """Parameters of an HNSW index and of the search in it. Raises `ParameterError`.
 
-    `neighbours` is M, `construction` efConstruction, `search` efSearch; an index built on more than one of `threads`
-    differs from run to run.
+    `neighbours` is M, `construction` is efConstruction, `search` is efSearch. With more than one of `threads` the built
+    index differs from run to run.
     """
 
     neighbours: int = 32
@@ -75,39 +77,40 @@ def best(
     threads: int = 1,
     parameters: Parameters = DEFAULT,
 ) -> Output:
-    """As `DenseVerbs.best` with mode ``hnsw``: `verbs` search small stretches, and score the candidates of large ones.
+    """As `DenseVerbs.best` with mode ``hnsw``: `verbs` searches small stretches, and scores candidates of large ones.
 
-    A query with fewer than k candidates in a stretch asks for more, and in the end exactly: no answer is short.
-    Raises `MissingExtraError` without FAISS.
+    A query with fewer than k candidates in a stretch fetches more, and is in the end searched exactly. So no answer is
+    short. Raises `MissingExtraError` without FAISS.
     """
-    faiss = _faiss()
+    faiss = _import_faiss()
     scores = np.full((len(queries), k), -np.inf)
     documents = np.full((len(queries), k), -1, dtype=np.int64)
     if not k or not len(queries):
         return scores, documents, np.zeros(len(queries), dtype=np.int32)
-    large = [_wanted_rows(stretch, interaction) >= parameters.least_rows for stretch in stretches]
+    large = [_count_rows(stretch, interaction) >= parameters.least_rows for stretch in stretches]
     small = [stretch for stretch, is_large in zip(stretches, large, strict=True) if not is_large]
-    found = [
-        _of_stretch(faiss, verbs, queries, stretch, k, interaction, threads, parameters, k * parameters.over_fetch)
+    answers = [
+        _search_stretch(faiss, verbs, queries, stretch, k, interaction, threads, parameters, k * parameters.over_fetch)
         for stretch, is_large in zip(stretches, large, strict=True)
         if is_large
     ]
     if small:
-        found.append(verbs.best(queries, small, k, interaction, "exact", threads=threads))
-    if found:
-        scores = np.concatenate([own[0] for own in found], axis=1)
-        documents = np.concatenate([own[1] for own in found], axis=1)
+        answers.append(verbs.best(queries, small, k, interaction, "exact", threads=threads))
+    if answers:
+        scores = np.concatenate([answer[0] for answer in answers], axis=1)
+        documents = np.concatenate([answer[1] for answer in answers], axis=1)
         order = np.lexsort((documents, -scores), axis=1)[:, :k]
         scores, documents = np.take_along_axis(scores, order, 1), np.take_along_axis(documents, order, 1)
     return scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
 
 
-def _wanted_rows(stretch: Stretch, interaction: Interaction) -> int:
+def _count_rows(stretch: Stretch, interaction: Interaction) -> int:
+    """How many rows the interaction compares, of the documents that may be hits."""
     vectors, _ = rows_to_compare(stretch.vectors, interaction)
     return len(vectors.matrix) if stretch.passing is None else int(np.diff(vectors.offsets)[stretch.passing].sum())
 
 
-def _of_stretch(
+def _search_stretch(
     faiss: Any,
     verbs: DenseVerbs,
     queries: Halves,
@@ -116,15 +119,17 @@ def _of_stretch(
     interaction: Interaction,
     threads: int,
     parameters: Parameters,
-    wanted: int,
+    budget: int,
 ) -> Output:
-    """The k best of `wanted` rows, or of more where these belong to fewer than k documents."""
+    """The k best documents among `budget` fetched rows (`SEVERAL` times as many where documents have several rows), or
+    among more where those belong to fewer than k documents.
+    """
     vectors, _ = rows_to_compare(stretch.vectors, interaction)
     index = index_of(vectors, parameters)
-    fetched = min(wanted if vectors.single else wanted * SEVERAL, len(vectors.matrix))
-    rows = index.nearest(faiss, queries, fetched, _rows_of(stretch, vectors), threads)
-    offsets, own = _documents(rows, vectors)
-    documents, counts = own + stretch.first, np.diff(offsets)
+    fetched = min(budget if vectors.single else budget * SEVERAL, len(vectors.matrix))
+    rows = index.nearest(faiss, queries, fetched, _passing_rows(stretch, vectors), threads)
+    offsets, local = _distinct_documents(rows, vectors)
+    documents, counts = local + stretch.first, np.diff(offsets)
     scores = verbs.scores_of(queries, [stretch], offsets, documents, interaction, "exact")
     query = np.repeat(np.arange(len(queries)), counts)
     order = np.lexsort((documents, -scores, query))
@@ -133,12 +138,12 @@ def _of_stretch(
     best_scores = np.full((len(queries), k), -np.inf)
     best_documents = np.full((len(queries), k), -1, dtype=np.int64)
     best_scores[query[order], rank], best_documents[query[order], rank] = scores[order], documents[order]
-    held = stretch.vectors.held if stretch.passing is None else stretch.vectors.held & stretch.passing
-    short = np.flatnonzero(counts < min(k, int(held.sum())))
+    eligible = stretch.vectors.held if stretch.passing is None else stretch.vectors.held & stretch.passing
+    short = np.flatnonzero(counts < min(k, int(eligible.sum())))
     if len(short):
         if fetched * MORE * EXACT_INSTEAD <= len(vectors.matrix):
-            again = _of_stretch(
-                faiss, verbs, queries[short], stretch, k, interaction, threads, parameters, wanted * MORE
+            again = _search_stretch(
+                faiss, verbs, queries[short], stretch, k, interaction, threads, parameters, budget * MORE
             )
         else:
             again = verbs.best(queries[short], [stretch], k, interaction, "exact", threads=threads)
@@ -146,13 +151,13 @@ def _of_stretch(
     return best_scores, best_documents, (best_documents >= 0).sum(axis=1).astype(np.int32)
 
 
-def _rows_of(stretch: Stretch, vectors: Vectors) -> Flags | None:
-    """Which rows may be found."""
+def _passing_rows(stretch: Stretch, vectors: Vectors) -> Flags | None:
+    """[rows] whether a row's document may be a hit; None means all."""
     return None if stretch.passing is None else np.repeat(stretch.passing, np.diff(vectors.offsets))
 
 
-def _documents(rows: Integers, vectors: Vectors) -> tuple[Integers, Integers]:
-    """(offsets [B + 1], documents) of the rows [B, wanted] found, each document once; -1 is no row."""
+def _distinct_documents(rows: Integers, vectors: Vectors) -> tuple[Integers, Integers]:
+    """(offsets [B + 1], documents) of the fetched rows [B, fetched], each document once a query; -1 is no row."""
     documents = np.where(rows < 0, -1, np.searchsorted(vectors.offsets, rows, side="right") - 1)
     documents.sort(axis=1)
     first = documents >= 0
@@ -172,34 +177,37 @@ class Index:
             self._resources = faiss.StandardGpuResources()
             self._index = faiss.GpuIndexFlatIP(self._resources, vectors.dimension, config)
         else:
-            # Rows as they are stored, in half precision: half the bytes of float32, built in half the time.
+            # Rows stay in half precision, as stored: half the bytes of float32, and half the time to build.
             kind = faiss.ScalarQuantizer.QT_fp16
             inner = faiss.METRIC_INNER_PRODUCT
             self._index = faiss.IndexHNSWSQ(vectors.dimension, kind, parameters.neighbours, inner)
             self._index.hnsw.efConstruction = parameters.construction
         size = max(1, BLOCK_VALUES // vectors.dimension)
-        with _threads(faiss, parameters.threads):
+        with _set_threads(faiss, parameters.threads):
             if not self._index.is_trained:
-                # Half precision learns nothing; FAISS wants it said.
+                # FAISS requires this call, although half precision has nothing to learn.
                 self._index.train(widen(vectors.matrix[:size]))
             for start in range(0, len(vectors.matrix), size):
                 self._index.add(widen(vectors.matrix[start : start + size]))
 
-    def nearest(self, faiss: Any, queries: Halves, wanted: int, passing: Flags | None, threads: int) -> Integers:
-        """Row numbers [B, wanted], in no promised order; -1 where fewer were found."""
-        asked = widen(np.ascontiguousarray(queries))
+    def nearest(self, faiss: Any, queries: Halves, count: int, passing: Flags | None, threads: int) -> Integers:
+        """Row numbers [B, count], in no promised order; -1 where fewer were found.
+
+        On a GPU there are at most `MOST_FETCHED_ON_GPU` for each query.
+        """
+        wide_queries = widen(np.ascontiguousarray(queries))
         if self._gpu:
-            # A flat index on a GPU knows no mask; rows that do not pass are dropped after it.
-            _, rows = self._index.search(asked, min(wanted, MOST_FETCHED_ON_GPU))
+            # A flat index on a GPU takes no mask; rows that do not pass are dropped afterwards.
+            _, rows = self._index.search(wide_queries, min(count, MOST_FETCHED_ON_GPU))
             return rows if passing is None else np.where((rows >= 0) & passing[rows], rows, -1)
-        options = faiss.SearchParametersHNSW(efSearch=max(self._parameters.search, wanted))
+        options = faiss.SearchParametersHNSW(efSearch=max(self._parameters.search, count))
         if passing is not None:
             bits = np.packbits(passing, bitorder="little")
             options.sel = faiss.IDSelectorBitmap(bits)
-        with _threads(faiss, threads):
-            _, rows = self._index.search(asked, wanted, params=options)
-        found: Integers = rows
-        return found
+        with _set_threads(faiss, threads):
+            _, rows = self._index.search(wide_queries, count, params=options)
+        nearest_rows: Integers = rows
+        return nearest_rows
 
 
 _indexes: weakref.WeakKeyDictionary[Vectors, dict[Parameters, Index]] = weakref.WeakKeyDictionary()
@@ -207,18 +215,18 @@ _lock = threading.Lock()
 
 
 def index_of(vectors: Vectors, parameters: Parameters = DEFAULT) -> Index:
-    """The index of these vectors, made at the first call. Raises `MissingExtraError` without FAISS."""
-    faiss = _faiss()
+    """The index of these vectors, built at the first call. Raises `MissingExtraError` without FAISS."""
+    faiss = _import_faiss()
     with _lock:
-        held = _indexes.setdefault(vectors, {})
-        if parameters not in held:
-            held[parameters] = Index(faiss, vectors, parameters)
-        return held[parameters]
+        by_parameters = _indexes.setdefault(vectors, {})
+        if parameters not in by_parameters:
+            by_parameters[parameters] = Index(faiss, vectors, parameters)
+        return by_parameters[parameters]
 
 
 @contextmanager
-def _threads(faiss: Any, threads: int) -> Iterator[None]:
-    """FAISS on so many threads; the number is the calling thread's own."""
+def _set_threads(faiss: Any, threads: int) -> Iterator[None]:
+    """Run FAISS on this many threads inside the block. FAISS keeps the number for each calling thread."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)
     try:
@@ -227,7 +235,7 @@ def _threads(faiss: Any, threads: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def _faiss() -> Any:
+def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError:

@@ -1,6 +1,6 @@
 """How the vectors of a document and of a query become one number (SPEC D001, D002, D020, X26).
 
-With ``c_t`` the cosine of the query and the document's row t, over its n rows:
+``c_t`` is the cosine of the query and the document's row t; the document has n rows:
 
 ====== ============================================ ===========================================================
 name   score                                        exact
@@ -12,7 +12,7 @@ lse    ``log(sum_t exp(beta c_t)) / beta``          no: exp and log differ betwe
 lme    ``log(mean_t exp(beta c_t)) / beta``         no, likewise; the safe form, without lse's bonus ``log(n) / beta``
 ====== ============================================ ===========================================================
 
-A document with one row scores its cosine under each of them.
+The score of a document with one row is its cosine under each of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ LEAST_BETA, LARGEST_BETA = 1e-6, 1e6
 
 @dataclass(frozen=True)
 class Interaction:
-    """`rows` is m of ``top``; `beta` counts for ``lse`` and ``lme``. Raises `ParameterError`."""
+    """How the cosines of a document's rows become its score.
+
+    `rows` is the m of ``top``; `beta` is used by ``lse`` and ``lme`` alone. Raises `ParameterError`.
+    """
 
     kind: Kind = "late"
     rows: int = TOP
@@ -55,15 +58,18 @@ class Interaction:
         return self.kind not in ("lse", "lme")
 
     def rounding(self, rows: int) -> float:
-        """The most that a computed score can differ from the true one, for documents of at most so many rows.
+        """The most that a computed score can differ from the true one, for documents of at most `rows` rows.
 
-        ``top`` adds at most min(m, rows) numbers below 1.01, each addition being off by half a unit in the last place
-        of a sum, and divides once. For ``lse`` and ``lme`` let u be 2**-53. The shift ``c - max`` is exact (multiples
-        of 2**-48), so a term ``exp(a)`` is off by at most ``4u exp(a)`` from the library (2 units in the last place)
-        and by ``u |a| exp(a) <= u / e`` from rounding a; as the sum is at least 1 and at most n, adding n terms and
-        dividing leaves it off by ``(1.4 n + 5) u`` of itself, the logarithm by that and ``4u log(n)``, all divided by
-        beta; and two more roundings of a result. All of it is below ``8 (n + 1) u / beta + 2u``. Two backends differ
-        by at most twice this.
+        ``top`` adds at most min(m, rows) numbers below 1.01 and divides once. Each addition is off by at most half a
+        unit in the last place of a sum.
+
+        For ``lse`` and ``lme`` let u be 2**-53 and n the number of rows. The shift ``c - max`` is exact (multiples of
+        2**-48). So a term ``exp(a)`` is off by at most ``4u exp(a)`` from the library (2 units in the last place) and
+        by ``u |a| exp(a) <= u / e`` from rounding a. The sum is at least 1 and at most n. So adding n terms and
+        dividing leaves it off by ``(1.4 n + 5) u`` of itself. The logarithm is off by that and by ``4u log(n)``. All of
+        this is divided by beta. A result is rounded twice more. Together these stay below ``8 (n + 1) u / beta + 2u``.
+
+        Two backends differ by at most twice this.
         """
         if self.kind == "top":
             return min(self.rows, rows) * 2.0**-52

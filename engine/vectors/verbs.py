@@ -1,4 +1,4 @@
-"""The dense verbs, the same for every backend, and the nouns that they work on."""
+"""What every backend does with vectors (`DenseVerbs`), and the types that it takes and returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .interaction import Interaction
 from .vectors import Halves, Vectors
 
 Mode = Literal["exact", "int8", "hnsw"]
-"""Cosines of the stored vectors; of their int8 codes; of the stored vectors, among what an approximate index finds."""
+"""``exact``: cosines of the stored vectors. ``int8``: cosines of their int8 codes. ``hnsw``: cosines of the stored
+vectors, of the candidates that an approximate index finds."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 Output = tuple[Floats, Integers, npt.NDArray[np.int32]]
@@ -23,26 +24,26 @@ Output = tuple[Floats, Integers, npt.NDArray[np.int32]]
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """The vectors of neighbouring documents."""
+    """The vectors of neighbouring documents, and which of the documents may be hits."""
 
     vectors: Vectors
     first: int
     """The number of its first document. No document may lie in two stretches of one search."""
     passing: Flags | None = None
-    """[documents] which of them may be hits; None: all."""
+    """[documents] which of them may be hits; None means all."""
 
 
 class DenseVerbs(Protocol):
-    """What a backend does with vectors. Queries are float16 [B, dimension] of length 1, as `normalized` makes them.
+    """What a backend does with vectors. Queries are float16 [B, dimension] of length 1, as `normalize` returns them.
 
-    The score of a document is that of `interaction` over the cosines of its rows: sums of products in float64 (mode
-    ``exact`` and ``hnsw``), or ``(float64(sum) * step of the query) * step of the row`` over int8 codes (``int8``). All
-    but ``lse`` and ``lme`` (`Interaction.rounding`) are the same bits on every backend and in every batch. A document
-    without a row has no score and is never a hit.
+    `interaction` makes the score of a document from the cosines of its rows. A cosine is a sum of products in float64
+    (modes ``exact`` and ``hnsw``), or ``(float64(sum) * step of the query) * step of the row`` over int8 codes (mode
+    ``int8``). Scores are the same bits on every backend and in every batch, but for the interactions ``lse`` and
+    ``lme`` (`Interaction.rounding`). A document without a row has no score and is never a hit.
     """
 
     name: str
-    """The backend, for people."""
+    """The backend's name, as people read it."""
 
     def best(
         self,
@@ -56,8 +57,8 @@ class DenseVerbs(Protocol):
     ) -> Output:
         """The k best documents of each query over all stretches: (scores [B, k], documents [B, k], counts [B]).
 
-        By score, highest first, then by document number, smallest first; places past a row's count hold -inf and -1.
-        Raises `MissingExtraError` if ``hnsw`` is asked for without FAISS, and `DeviceMemoryError`.
+        Ordered by score, highest first, then by document number, smallest first. Entries past a row's count hold -inf
+        and -1. Raises `MissingExtraError` for mode ``hnsw`` without FAISS, and `DeviceMemoryError`.
         """
         ...
 
@@ -70,21 +71,24 @@ class DenseVerbs(Protocol):
         interaction: Interaction,
         mode: Mode,
     ) -> Floats:
-        """The score of each given document [T] for its query: those of query b are ``[offsets[b], offsets[b + 1])``.
+        """The score of each document [T] for its query. Query b has the documents ``[offsets[b], offsets[b + 1])``.
 
-        -inf where the document has no vector, or lies in no stretch. Which documents pass does not count here.
+        The score is -inf where the document has no vector or lies in no stretch. `Stretch.passing` is ignored.
         """
         ...
 
 
 def check_mode(mode: str) -> None:
-    """Raises `ParameterError` for a mode that is none."""
+    """Raises `ParameterError` for an unknown mode."""
     if mode not in MODES:
         raise ParameterError(f"unknown mode {mode!r} of dense search; there are: {', '.join(MODES)}")
 
 
 def rows_to_compare(vectors: Vectors, interaction: Interaction) -> tuple[Vectors, Interaction]:
-    """The rows whose cosines an interaction takes, and how they become one number: of one row its cosine (``late``)."""
+    """The rows whose cosines an interaction takes, and the interaction that makes one number of them.
+
+    Where every document has one row, that is ``late``: the score is the row's cosine.
+    """
     if interaction.kind == "early":
         return vectors.centroids, replace(interaction, kind="late")
     if vectors.single:
@@ -93,24 +97,25 @@ def rows_to_compare(vectors: Vectors, interaction: Interaction) -> tuple[Vectors
 
 
 def places_in(stretch: Stretch, documents: Integers) -> tuple[Integers, Integers]:
-    """(place, document within the stretch) of those of these documents that the stretch has a vector of."""
-    own = documents - stretch.first
-    place = np.flatnonzero((own >= 0) & (own < len(stretch.vectors)))
-    place = place[stretch.vectors.held[own[place]]]
-    return place, own[place]
+    """(indexes into `documents`, document numbers within the stretch) of the documents that have a vector in it."""
+    local = documents - stretch.first
+    indexes = np.flatnonzero((local >= 0) & (local < len(stretch.vectors)))
+    indexes = indexes[stretch.vectors.held[local[indexes]]]
+    return indexes, local[indexes]
 
 
 def document_vectors(stretches: Sequence[Stretch], documents: Integers) -> Halves:
     """One vector [n, dimension] for each document [n]: its row, or the mean of its rows (`Vectors.centroids`).
 
-    Zero where a number is -1, lies in no stretch, or has no vector. Raises `ValueError` if there is no stretch.
+    The vector is zero where a number is -1, lies in no stretch, or has no vector. Raises `ValueError` if there is no
+    stretch.
     """
     if not stretches:
         raise ValueError("without a stretch the dimension of its vectors is unknown")
-    found = np.zeros((len(documents), stretches[0].vectors.dimension), dtype=np.float16)
+    vectors = np.zeros((len(documents), stretches[0].vectors.dimension), dtype=np.float16)
     for stretch in stretches:
-        place, own = places_in(stretch, documents)
-        if len(place):
+        indexes, local = places_in(stretch, documents)
+        if len(indexes):
             means = stretch.vectors.centroids
-            found[place] = means.matrix[means.offsets[own]]
-    return found
+            vectors[indexes] = means.matrix[means.offsets[local]]
+    return vectors

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fanrank as fr
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage.row_codec import decode, encode
-from fanrank.engine.vectors.unit_rows import UNIT, unit_rows
+from fanrank.engine.vectors.vectors import UNIT, unit_rows
 
 rows = st.integers(1, 40).flatmap(
     lambda d: st.lists(

@@ -21,7 +21,7 @@ from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, encode
 from fanrank.engine.storage.sqlite import _MIGRATION
-from fanrank.engine.vectors.unit_rows import unit_rows
+from fanrank.engine.vectors.vectors import unit_rows
 
 # Files.
 

@@ -25,8 +25,7 @@ from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage import failpoints
-from fanrank.engine.vectors.unit_rows import unit_rows
-from fanrank.engine.vectors.vectors import Vectors
+from fanrank.engine.vectors.vectors import Vectors, unit_rows
 
 
 @pytest.fixture(autouse=True)
