@@ -1,7 +1,7 @@
 """The k* rule: how many of the newest windows are enough to search. Its rate is learned from the windows of used hits.
 
-The age rank of a window is 0 for the newest window that is not empty, 1 for the next, and so on. Suppose that a used hit
-has age rank r with probability proportional to ``exp(-rate * r)``. Then the newest k windows hold
+The age rank of a window is 0 for the newest window that is not empty, 1 for the next, and so on. Suppose that a used
+hit has age rank r with probability proportional to ``exp(-rate * r)``. Then the newest k windows hold
 ``1 - exp(-rate * k)`` of the hits, and ``k* = max(1, ceil(ln(1 / epsilon) / rate))`` windows hold at least
 ``1 - epsilon`` of them (SPEC A031, A032). If hits are not mostly recent, the rate falls towards 0. Then k* reaches its
 cap, and a search of all windows is the right default (A036).
@@ -63,7 +63,8 @@ class Recency:
         self._prior_mean = _mean(float(rate), None)
         self._rate: float | None = float(rate)
         self._sum = 0.0
-        # Weights of hits, by the number of windows that their search could reach.
+        # Weights of hits, by the number of windows that their search could reach. There is one entry for each number
+        # that was ever in use.
         self._hits: dict[int | None, float] = {}
         self._observed = 0
         self._lock = threading.Lock()
@@ -99,8 +100,8 @@ class Recency:
             return self._rate
 
     def _fit(self) -> float:
-        # The likelihood is largest where the expected sum of ranks equals the observed sum. The expected sum falls as the
-        # rate grows, so bisection finds the rate.
+        # The likelihood is largest where the expected sum of ranks equals the observed sum. The expected sum falls as
+        # the rate grows, so bisection finds the rate.
         observed = self._sum + PRIOR * self._prior_mean
         low, high = LOWEST, HIGHEST
         for _ in range(60):

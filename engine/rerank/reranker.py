@@ -57,10 +57,10 @@ def rerank(
 ) -> list[Reranked[Key]]:
     """Sort the first `depth` of each ranked list by the reranker's scores. The others follow in their old order.
 
-    `texts` [B] are the queries, and `lists` [B] the documents found for each, best first. `documents` maps each document
-    to its text. It may also be a function of the query's position and the document, for texts that depend on the query
-    (such as its best turn). Equal scores keep their order. The reranker is called once, with the different (query, text)
-    pairs of the batch. Raises `ParameterError` if there is not one list for each text, for a document without a text,
+    `texts` [B] are the queries, and `lists` [B] the documents found for each, best first. `documents` maps each
+    document to its text. It may also be a function of the query's position and the document, for texts that depend on
+    the query (such as its best turn). Equal scores keep their order. The reranker is called once, with the different
+    (query, text) pairs of the batch. Raises `ParameterError` if there is not one list for each text, for a document without a text,
     and for scores that are not one finite number for each pair.
     """
     positive("depth", depth)
