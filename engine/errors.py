@@ -80,6 +80,12 @@ class MissingExtraError(FanrankError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed; run: pip install 'fanrank[{extra}]'")
+        self.what = what
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        # The default would call the class with the message alone.
+        return type(self), (self.what, self.extra)
 
 
 class StorageError(FanrankError, OSError):

@@ -1,4 +1,4 @@
-"""Embeddings that were made once, kept in a file by what they are of."""
+"""A cache of embeddings in an SQLite file, by model and text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .models import repair_texts
 APPLICATION = 0x66616E76  # "fanv"
 VERSION = 1
 
-# Seconds that a statement waits for another process's write.
+# Seconds that a statement waits for the write of another process.
 PATIENCE = 60.0
-# Texts of one look-up, and of one encoding before it is written: what an interruption loses. SQLite once took no more
-# than 999 parameters.
+# Texts of one look-up, and of one encoding before its vectors are written. An interruption loses no more than these.
+# Old versions of SQLite take 999 parameters at most.
 CHUNK = 512
 
 _SCHEMA = (
@@ -37,16 +37,18 @@ _SCHEMA = (
 
 
 class CachedEncoder:
-    """An `Encoder` that remembers: a text goes to `encoder` once for each of name, version, and document or query.
+    """An `Encoder` with a cache: `encoder` encodes a text once as a document and once as a query.
 
-    `path` is an SQLite file, made where it is missing, that many threads and processes may use at once and many models
-    may share. A vector is kept as the float32 that the encoder gave, and comes back with the same bits. Half precision
-    would not do: of unit vectors in 4 dimensions 1 in 85 changes when it is normalised to half precision once more
-    (none of 20,000 in 64 or more). What is new is encoded from the longest text on, in chunks of 512 that are written
-    as they are made, so that an interrupted run goes on where it was.
+    `path` is an SQLite file, which is created if it is missing. Many threads and processes may use it at once, and many
+    models may share it; a model is known by its name, version and dimension. A vector is stored as the float32 that the
+    encoder returned, and is read back with the same bits. Half precision is not enough: 1 in 85 unit vectors in 4
+    dimensions changes when it is normalised to half precision once more (none of 20,000 in 64 dimensions or more).
 
-    `misses` counts texts that were encoded, `hits` those that were not. Raises `CacheError`; a damaged file can be
-    deleted, as it holds nothing that cannot be made again.
+    New texts are encoded longest first, in chunks of 512. Each chunk is written as soon as it is encoded, so an
+    interrupted run continues where it stopped.
+
+    `misses` counts the texts that were encoded, `hits` those that were not. Raises `CacheError`. A damaged file can be
+    deleted: everything in it can be encoded again.
     """
 
     def __init__(self, encoder: Encoder, path: str | os.PathLike[str]) -> None:
@@ -71,7 +73,7 @@ class CachedEncoder:
 
     @property
     def encodes(self) -> bool:
-        """As the encoder's own (`OwnVectors`)."""
+        """Whether the encoder encodes texts at all (`OwnVectors` does not)."""
         return bool(getattr(self.encoder, "encodes", True))
 
     @property
@@ -87,13 +89,13 @@ class CachedEncoder:
         return self._encode("query", texts, False)
 
     def __len__(self) -> int:
-        """Vectors in the file, of all models."""
+        """The number of vectors in the file, of all models."""
         with self._reading() as connection:
             return int(connection.execute("SELECT count(*) FROM vectors").fetchone()[0])
 
     def close(self) -> None:
-        """Let go of the file; a second call does nothing."""
-        with self._lock, self._named():
+        """Close the file. A second call does nothing."""
+        with self._lock, self._name_failures():
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
@@ -106,36 +108,36 @@ class CachedEncoder:
         self.close()
 
     def _encode(self, kind: str, texts: Sequence[str], progress: bool) -> Rows:
-        given = repair_texts(texts)
-        rows = np.empty((len(given), self.dimension), dtype=np.float32)
-        places: dict[str, list[int]] = {}
-        for place, text in enumerate(given):
-            places.setdefault(text, []).append(place)
-        keys = self._keys(kind, list(places))
+        repaired = repair_texts(texts)
+        rows = np.empty((len(repaired), self.dimension), dtype=np.float32)
+        positions: dict[str, list[int]] = {}
+        for position, text in enumerate(repaired):
+            positions.setdefault(text, []).append(position)
+        keys = self._keys(kind, list(positions))
         new = []
         for start in range(0, len(keys), CHUNK):
-            part = keys[start : start + CHUNK]
-            found = self._read([key for key, _ in part])
-            for key, text in part:
-                if key in found:
-                    rows[places[text]] = found[key]
+            lookup = keys[start : start + CHUNK]
+            cached = self._read([key for key, _ in lookup])
+            for key, text in lookup:
+                if key in cached:
+                    rows[positions[text]] = cached[key]
                 else:
                     new.append((key, text))
-        # As the encoder itself would sort them, so that its batches hold little padding.
+        # The encoder sorts its batches by length as well, so that they hold little padding.
         new.sort(key=lambda pair: -len(pair[1]))
         with self._lock:
-            self.hits += len(given) - len(new)
+            self.hits += len(repaired) - len(new)
             self.misses += len(new)
         show = progress and len(new) > CHUNK and sys.stderr.isatty()
         with tqdm(desc="encoding", total=len(new), unit=" texts", disable=not show) as bar:
             for start in range(0, len(new), CHUNK):
                 chunk = new[start : start + CHUNK]
-                made = self._make(kind, [text for _, text in chunk], progress and not show)
-                self._write([(key, row.tobytes()) for (key, _), row in zip(chunk, made, strict=True)])
-                # Another process may have been faster; its row stays, and is the answer of both.
+                vectors = self._make(kind, [text for _, text in chunk], progress and not show)
+                self._write([(key, row.tobytes()) for (key, _), row in zip(chunk, vectors, strict=True)])
+                # Another process may have written a row first. That row stays, and both processes answer with it.
                 stored = self._read([key for key, _ in chunk])
                 for key, text in chunk:
-                    rows[places[text]] = stored[key]
+                    rows[positions[text]] = stored[key]
                 bar.update(len(chunk))
         return rows
 
@@ -146,27 +148,27 @@ class CachedEncoder:
 
     def _keys(self, kind: str, texts: Sequence[str]) -> list[tuple[bytes, str]]:
         model = hashlib.blake2b(digest_size=16)
-        for part in (self.name, self.version, str(self.dimension), kind):
-            data = part.encode("utf-8", "surrogatepass")
+        for fact in (self.name, self.version, str(self.dimension), kind):
+            data = fact.encode("utf-8", "surrogatepass")
             model.update(len(data).to_bytes(8, "little") + data)
         keys = []
         for text in texts:
-            own = model.copy()
-            own.update(text.encode())
-            keys.append((own.digest(), text))
+            digest = model.copy()
+            digest.update(text.encode())
+            keys.append((digest.digest(), text))
         return keys
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, Rows]:
         marks = ",".join("?" * len(keys))
         with self._reading() as connection:
             rows = connection.execute(f"SELECT key, checksum, vector FROM vectors WHERE key IN ({marks})", keys)
-            found = {}
+            vectors = {}
             for key, checksum, vector in rows:
                 whole = isinstance(vector, bytes) and len(vector) == 4 * self.dimension
                 if not whole or zlib.crc32(vector, zlib.crc32(key)) != checksum:
                     raise self._damaged("a vector was altered since it was written (checksum differs)")
-                found[key] = np.frombuffer(vector, dtype="<f4")
-            return found
+                vectors[key] = np.frombuffer(vector, dtype="<f4")
+            return vectors
 
     def _write(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
         rows = [(key, zlib.crc32(vector, zlib.crc32(key)), vector) for key, vector in pairs]
@@ -175,24 +177,24 @@ class CachedEncoder:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this process, for one at a time."""
-        with self._lock, self._named():
+        """This process's connection, for one thread at a time."""
+        with self._lock, self._name_failures():
             if self._closed:
                 raise ParameterError(f"{self.path}: the cache is closed")
-            # A connection must not cross a fork; the parent's is left alone.
+            # A connection must not be used after a fork. The parent's connection is left as it is.
             if self._connection is None or self._process != os.getpid():
                 self._connection = _open(self.path)
                 self._process = os.getpid()
             yield self._connection
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _name_failures(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
             raise CacheError(f"{self.path}: the cache of embeddings cannot be read or written: {error}") from error
         except sqlite3.DatabaseError as error:
-            # Its error code has a name from Python 3.11 on only.
+            # Only from Python 3.11 on does the error have a code; the message is the same in all versions.
             if "not a database" in str(error):
                 raise _foreign(self.path) from error
             raise self._damaged(str(error)) from error
@@ -211,7 +213,7 @@ def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False)
     try:
-        # One process makes the file; the others wait for it and find it made.
+        # One process creates the tables. The others wait for it, and then find them.
         connection.execute("BEGIN IMMEDIATE")
         with connection:
             application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -225,8 +227,8 @@ def _open(path: Path) -> sqlite3.Connection:
                 raise CacheError(
                     f"{path}: written by a newer fanrank (format {version}); upgrade, or give another path"
                 )
-        # No write-ahead log: while another process opens the file, switching to one fails without patience.
-        # Writes of 512 rows are rare enough for readers to wait for.
+        # No write-ahead log: switching to one fails at once, without waiting, while another process opens the file.
+        # Writes of 512 rows are rare, so readers can wait for them.
         return connection
     except BaseException:
         connection.close()

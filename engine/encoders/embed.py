@@ -1,7 +1,7 @@
-"""The vectors and term weights of records that are about to be written: their own, the caller's, or an encoder's.
+"""Gives records their vectors and term weights before they are written: their own, the caller's, or an encoder's.
 
-An engine's vectors are of one model, the *pin*: ``{"name": ..., "version": ..., "dimension": ...}`` (SPEC B004). The
-stored rows are the truth: a text is encoded once, before its record is written, and never again.
+All vectors of an engine are of one model. The *pin* names it: ``{"name": ..., "version": ..., "dimension": ...}`` (SPEC
+B004). A text is encoded once, before its record is written; from then on the stored row counts.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from ..vectors.vectors import MAX_DIMENSION, Halves, unit_rows
 from .encoder import Encoder, OwnVectors
 from .sparse import TermEncoder
 
-# Texts that an encoder is given at a time: it sorts them by length, and what is held beside the batch stays small.
+# Texts that an encoder gets in one call. They are enough for it to sort by length, and few enough to need little memory
+# beside the batch.
 CHUNK = 1024
 
 Given = npt.ArrayLike | Mapping[str, npt.ArrayLike] | None
-"""Vectors beside records: rows [records, dimension] in the records' order, or by record id."""
+"""Vectors of records: rows [records, dimension] in the records' order, or a mapping from record ids to vectors."""
 
 
 def as_encoder(encoder: str | os.PathLike[str] | Encoder | None) -> Encoder | None:
-    """The encoder itself, or that of a model's name or path; ``own:384`` is `OwnVectors(384)`.
+    """An encoder as it is, or the encoder of a model's name or path; ``own:384`` is `OwnVectors(384)`.
 
     Raises as `resolve` of engine/encoders/sentence.py.
     """
     if isinstance(encoder, str) and re.fullmatch("own:[0-9]+", encoder):
         return OwnVectors(int(encoder.removeprefix("own:")))
     if isinstance(encoder, (str, os.PathLike)):
-        # Not above: it is optional, and what it needs takes seconds to import.
+        # Imported here, not at the top: it is optional, and the libraries that it needs take seconds to import.
         from .sentence import resolve
 
         return cast(Encoder, resolve(encoder))
@@ -45,7 +46,7 @@ def as_encoder(encoder: str | os.PathLike[str] | Encoder | None) -> Encoder | No
 
 
 def pin_of(encoder: Encoder) -> dict[str, Any]:
-    """What an engine keeps of its encoder. Raises `ParameterError` for an object that is none."""
+    """The pin of an encoder, which an engine stores. Raises `ParameterError` for an object that is no encoder."""
     name, version, dimension = (getattr(encoder, part, None) for part in ("name", "version", "dimension"))
     for part, value in (("name", name), ("version", version)):
         if not isinstance(value, str) or not value or value.encode("utf-8", "replace").decode() != value:
@@ -57,12 +58,12 @@ def pin_of(encoder: Encoder) -> dict[str, Any]:
     if not whole or not 1 <= cast(int, dimension) <= MAX_DIMENSION:
         raise ParameterError(f"encoder: its dimension must be from 1 to {MAX_DIMENSION:,}, not {dimension!r}")
     pin = {"name": name, "version": version, "dimension": int(cast(int, dimension))}
-    # Known without the encoder too, so that such records can be added where it is not at hand.
+    # Stored in the pin, so that records without vectors can be added when the encoder is not given.
     return pin if getattr(encoder, "encodes", True) else {**pin, "encodes": False}
 
 
 def term_pin_of(encoder: TermEncoder) -> dict[str, Any]:
-    """As `pin_of`, of an encoder of term weights, which has no dimension."""
+    """As `pin_of`, for an encoder of term weights, which has no dimension."""
     pin = {part: getattr(encoder, part, None) for part in ("name", "version")}
     for part, value in pin.items():
         if not isinstance(value, str) or not value or value.encode("utf-8", "replace").decode() != value:
@@ -73,10 +74,10 @@ def term_pin_of(encoder: TermEncoder) -> dict[str, Any]:
 
 
 def check_pin(pinned: Mapping[str, Any] | None, own: Mapping[str, Any], where: str) -> None:
-    """Raise unless what records at `where` have of the model `pinned` can be compared with what `own` makes.
+    """Raise unless the records at `where`, encoded by the model `pinned`, can be compared with what `own` encodes.
 
-    `ModelMismatchError` for another model; `ParameterError` where no model was pinned, as the records there have
-    nothing of it and would be overlooked.
+    Raises `ModelMismatchError` for another model. Raises `ParameterError` if no model was pinned: the records there
+    have no vectors or weights, and searches by these would overlook them.
     """
     if pinned is None:
         raise ParameterError(
@@ -96,8 +97,8 @@ def show_pin(pin: Mapping[str, Any]) -> str:
 
 
 def add_weights(records: Iterable[Record], encoder: TermEncoder | None) -> Iterator[Record]:
-    """The records in order; those without weights get them from the encoder of terms, where there is one."""
-    # No generator around another where there is nothing to do: a stream of records passes through here.
+    """The records in order. Those without weights get them from the encoder, if there is one."""
+    # Without an encoder no generator is put around the records: a long stream of records may pass through here.
     return iter(records) if encoder is None else _encode_weights(records, encoder)
 
 
@@ -105,19 +106,19 @@ def _encode_weights(records: Iterable[Record], encoder: TermEncoder) -> Iterator
     for chunk in _chunks(records):
         missing = [number for number, record in enumerate(chunk) if record.weights is None]
         texts = [chunk[number].text for number in missing]
-        made = checked_terms(encoder.documents(texts), len(texts), encoder) if missing else []
-        for number, own in zip(missing, made, strict=True):
-            chunk[number] = replace(chunk[number], weights=own)
+        encoded = checked_terms(encoder.documents(texts), len(texts), encoder) if missing else []
+        for number, weights in zip(missing, encoded, strict=True):
+            chunk[number] = replace(chunk[number], weights=weights)
         yield from chunk
 
 
 def checked_terms(made: Sequence[Mapping[str, float]], count: int, encoder: TermEncoder) -> list[dict[str, float]]:
-    """What an encoder of terms made of `count` texts. Raises `EncoderError` for anything else."""
+    """The weights that `encoder` returned for `count` texts, checked. Raises `EncoderError` for anything else."""
     if not isinstance(made, Sequence) or len(made) != count:
         what = len(made) if isinstance(made, Sequence) else type(made).__name__
         raise EncoderError(f"{encoder.name!r} was asked for the terms of {count} texts and answered with {what}")
     try:
-        return [checked_weights(own) for own in made]
+        return [checked_weights(weights) for weights in made]
     except ValueError as error:
         raise EncoderError(f"the weights that {encoder.name!r} made {error}") from None
 
@@ -125,15 +126,15 @@ def checked_terms(made: Sequence[Mapping[str, float]], count: int, encoder: Term
 def add_embeddings(
     records: Iterable[Record], pin: Mapping[str, Any] | None, encoder: Encoder | None, vectors: Given = None
 ) -> Iterator[Record]:
-    """The records in order, each with its rows; read, and encoded, `CHUNK` texts at a time as they are consumed.
+    """The records in order, each with its rows. They are read and encoded `CHUNK` texts at a time, when consumed.
 
-    A record keeps the embedding that it has; else it gets its own of `vectors`; else the encoder encodes its passages,
-    or its text where it has none. A blank text has no vector, and neither has a record without one of its own where the
-    encoder's attribute ``encodes`` is false. Where
-    `pin` is None no record may have one.
+    A record keeps the embedding that it has. Otherwise it gets its vector of `vectors`. Otherwise the encoder encodes
+    its passages, or its text if it has no passages. A blank text gets no vector. Neither does any text if the encoder's
+    attribute ``encodes`` is false. Without a `pin`, no record may have an embedding.
 
     Raises `RecordError` for vectors that do not fit (their number, their dimension, a value that is not finite, a
-    length of 0, two for one record), `UnknownIdError` for an id in `vectors` that no record has, `EncoderError`.
+    length of 0, two vectors for one record), `UnknownIdError` for an id in `vectors` that no record has, and
+    `EncoderError`.
     """
     return _refuse_rows(records, vectors) if pin is None else _add_rows(records, pin, encoder, vectors)
 
@@ -143,18 +144,18 @@ def _add_rows(
 ) -> Iterator[Record]:
     given = _Given(vectors)
     for chunk in _chunks(records):
-        made = given.of(chunk)
+        embeddings = given.of(chunk)
         missing = [
             number
             for number, record in enumerate(chunk)
-            # A blank text says nothing, and whatever a model makes of it is near to anything (D002).
-            if record.embedding is None and made[number] is None and (record.passages or record.text.strip())
+            # A blank text has no meaning, and a model's vector of it may be close to that of any text (D002).
+            if record.embedding is None and embeddings[number] is None and (record.passages or record.text.strip())
         ]
         if missing and pin.get("encodes", getattr(encoder, "encodes", True)):
-            found = _encode_chunk([chunk[number] for number in missing], pin, encoder)
-            for number, own in zip(missing, found, strict=True):
-                made[number] = own
-        for record, rows in zip(chunk, made, strict=True):
+            encoded = _encode_chunk([chunk[number] for number in missing], pin, encoder)
+            for number, rows_of_record in zip(missing, encoded, strict=True):
+                embeddings[number] = rows_of_record
+        for record, rows in zip(chunk, embeddings, strict=True):
             whole = record if rows is None else record.with_rows(rows)
             if whole.embedding is not None and whole.embedding.shape[1] != pin["dimension"]:
                 raise RecordError(
@@ -190,7 +191,7 @@ def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class _Given:
-    """The caller's vectors, dealt out to records as they come."""
+    """The caller's vectors, assigned to the records as these arrive."""
 
     def __init__(self, vectors: Given) -> None:
         self._by_id = vectors if isinstance(vectors, Mapping) else None
@@ -208,7 +209,7 @@ class _Given:
                 )
 
     def of(self, chunk: Sequence[Record]) -> list[Halves | None]:
-        """The rows of these records, which come next; None where there are none."""
+        """The rows of these records, which are the next ones; None for a record without a vector."""
         if self._rows is not None:
             values = self._rows[self._seen : self._seen + len(chunk)]
             self._seen += len(chunk)
@@ -221,18 +222,18 @@ class _Given:
             return list(_units(values, chunk, [1] * len(chunk), "'vectors'"))
         if not self._by_id:
             return [None] * len(chunk)
-        found: list[Halves | None] = []
+        rows: list[Halves | None] = []
         for record in chunk:
             if record.id not in self._by_id:
-                found.append(None)
+                rows.append(None)
                 continue
             _check_single([record])
             self._used.add(record.id)
-            found.append(_unit(self._by_id[record.id], record, "'vectors'"))
-        return found
+            rows.append(_unit(self._by_id[record.id], record, "'vectors'"))
+        return rows
 
     def finish(self) -> None:
-        """Raise for what no record has taken."""
+        """Raise if some of the vectors belong to no record."""
         if self._rows is not None and self._seen != len(self._rows):
             raise RecordError(f"'vectors' has {len(self._rows):,} rows, and there are {self._seen:,} records")
         if self._by_id is not None:
@@ -257,28 +258,32 @@ def _encode_chunk(records: Sequence[Record], pin: Mapping[str, Any], encoder: En
     texts: list[str] = []
     counts = []
     for record in records:
-        own = [record.text] if record.passages is None else record.passages
-        texts += own
-        counts.append(len(own))
-    made = np.asarray(encoder.documents(texts))
-    if made.shape != (len(texts), pin["dimension"]):
+        passages = [record.text] if record.passages is None else record.passages
+        texts += passages
+        counts.append(len(passages))
+    vectors = np.asarray(encoder.documents(texts))
+    if vectors.shape != (len(texts), pin["dimension"]):
         raise EncoderError(
-            f"the encoder {pin['name']!r} made an array of shape {made.shape} of {len(texts)} texts, not "
+            f"the encoder {pin['name']!r} made an array of shape {vectors.shape} of {len(texts)} texts, not "
             f"({len(texts)}, {pin['dimension']})"
         )
-    return _units(made, records, counts, f"what {pin['name']!r} made of it")
+    return _units(vectors, records, counts, f"what {pin['name']!r} made of it")
 
 
 def _units(values: npt.NDArray[Any], records: Sequence[Record], counts: Sequence[int], what: str) -> Iterator[Halves]:
-    """The rows of each record, `counts` of them, at length 1; normalised together, as one by one takes longer."""
+    """The rows of each record at length 1; `counts` are the numbers of rows.
+
+    All rows are normalised together, which is faster. If that fails, each record's rows are normalised alone, so that
+    the error names the record.
+    """
     try:
-        made = unit_rows(values) if len(values) else values
+        units = unit_rows(values) if len(values) else values
     except ValueError:
-        made = None
+        units = None
     first = 0
     for record, count in zip(records, counts, strict=True):
-        own = slice(first, first + count)
-        yield _unit(values[own], record, what) if made is None else made[own]
+        rows = slice(first, first + count)
+        yield _unit(values[rows], record, what) if units is None else units[rows]
         first += count
 
 

@@ -1,4 +1,4 @@
-"""Texts to vectors."""
+"""The protocol of encoders, which turn texts into vectors, and an encoder for callers who bring their vectors."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Rows = npt.NDArray[np.float32]
 
 # Sources: B004.
 class Encoder(Protocol):
-    """A model of embeddings. What it makes is only comparable with what the same name and version made."""
+    """A model of embeddings. Vectors can be compared only if they are of the same name and version."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def version(self) -> str:
-        """Another one whenever a vector may differ: other weights, prompts, prefixes."""
+        """Differs whenever a vector may differ: for other weights, prompts or prefixes."""
         ...
 
     @property
     def dimension(self) -> int: ...
 
     def documents(self, texts: Sequence[str], *, progress: bool = False) -> Rows:
-        """The vectors of passages, [texts, dimension], of any length. `progress` shows a bar if it takes long."""
+        """The vectors of passages, [texts, dimension]; a vector may have any length. `progress` may show a bar."""
         ...
 
     def queries(self, texts: Sequence[str]) -> Rows:
@@ -41,12 +41,12 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class OwnVectors:
-    """The encoder of callers who bring their vectors along: it pins name, version and dimension, and encodes nothing.
+    """The encoder of callers who bring their own vectors. It pins name, version and dimension, and encodes nothing.
 
-    A record that comes without a vector has none, and is found by its words alone.
+    A record that is added without a vector has none, and only its words can match.
 
-    Raises `ParameterError` for a name or version that is empty, or a dimension out of range; `documents` and `queries`
-    raise `EncoderError`, but for no texts at all.
+    Raises `ParameterError` for an empty name or version, and for a dimension out of range. `documents` and `queries`
+    raise `EncoderError`, except for an empty list of texts.
     """
 
     dimension: int
@@ -54,7 +54,7 @@ class OwnVectors:
     version: str = "1"
 
     encodes: ClassVar[bool] = False
-    """Read where a record has no vector: whether to ask for one (an encoder without this attribute is asked)."""
+    """Whether to call this encoder for a record without a vector. An encoder without this attribute is called."""
 
     def __post_init__(self) -> None:
         whole = isinstance(self.dimension, int) and not isinstance(self.dimension, bool)
@@ -66,12 +66,12 @@ class OwnVectors:
                 raise ParameterError(f"the {field} of the model must be a string, and not empty, not {value!r}")
 
     def documents(self, texts: Sequence[str], *, progress: bool = False) -> Rows:
-        return self._none(texts, "a record", "Record(..., embedding=vector)")
+        return self._refuse(texts, "a record", "Record(..., embedding=vector)")
 
     def queries(self, texts: Sequence[str]) -> Rows:
-        return self._none(texts, "a query", "Query(..., vector=vector)")
+        return self._refuse(texts, "a query", "Query(..., vector=vector)")
 
-    def _none(self, texts: Sequence[str], what: str, instead: str) -> Rows:
+    def _refuse(self, texts: Sequence[str], what: str, instead: str) -> Rows:
         if len(texts):
             raise EncoderError(
                 f"{what} came without a vector, and {self.name!r} cannot make one of text: pass {instead}, "
@@ -81,22 +81,22 @@ class OwnVectors:
 
 
 def check_rows(rows: npt.ArrayLike, texts: Sequence[str], encoder: Encoder) -> Rows:
-    """What an encoder made of `texts`, as float32 [texts, dimension].
+    """The rows that `encoder` returned for `texts`, checked, as float32 [texts, dimension].
 
-    Raises `EncoderError` for another shape, and for a vector that is not finite or has length 0.
+    Raises `EncoderError` for another shape, for a value that is not finite, and for a vector of length 0.
     """
     try:
-        found = np.asarray(rows, dtype=np.float32)
+        vectors = np.asarray(rows, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
         raise EncoderError(f"{encoder.name!r} answered with something other than rows of numbers") from None
-    if found.size == 0 and not len(texts):
+    if vectors.size == 0 and not len(texts):
         return np.zeros((0, encoder.dimension), dtype=np.float32)
-    if found.shape != (len(texts), encoder.dimension):
-        wanted = len(texts), encoder.dimension
-        raise EncoderError(f"{encoder.name!r} answered with an array of shape {found.shape} where {wanted} was asked")
-    bad = ~np.isfinite(found).all(axis=1) | ~found.any(axis=1)
+    if vectors.shape != (len(texts), encoder.dimension):
+        shape = len(texts), encoder.dimension
+        raise EncoderError(f"{encoder.name!r} answered with an array of shape {vectors.shape} where {shape} was asked")
+    bad = ~np.isfinite(vectors).all(axis=1) | ~vectors.any(axis=1)
     if bad.any():
-        place = int(np.argmax(bad))
-        what = "a vector of length 0" if np.isfinite(found[place]).all() else "a value that is not finite"
-        raise EncoderError(f"{encoder.name!r} made {what} of {texts[place][:80]!r}")
-    return found
+        position = int(np.argmax(bad))
+        what = "a vector of length 0" if np.isfinite(vectors[position]).all() else "a value that is not finite"
+        raise EncoderError(f"{encoder.name!r} made {what} of {texts[position][:80]!r}")
+    return vectors

@@ -1,6 +1,6 @@
-"""Where models come from, how they are loaded, and what tells two of them apart.
+"""Finds and loads models of sentence-transformers, and computes the version that tells two of them apart.
 
-A model is an object of sentence-transformers (any of its kinds), so torch is imported when the first one is loaded.
+A model is an object of any class of sentence-transformers. Torch is imported when the first model is loaded.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from typing import Any
 
 from ..errors import EncoderError, MissingExtraError, ParameterError
 
-# Seconds for the hub to answer. The library alone tries for 70 s before it says that there is no network.
+# Seconds that the hub has to answer. The library by itself tries for 70 s before it reports that there is no network.
 PATIENCE = 10.0
 
-# What tokenizers treat apart: case, accents, scripts, digits, blanks, punctuation, symbols beyond the first plane.
+# A text on which tokenizers differ: case, accents, scripts, digits, blanks, punctuation, and symbols beyond the first
+# plane of Unicode.
 _PROBE = "Ana's fiancé paid 1,234.50 €:\tRE-OPEN Straße\n東京 каталог naïve_id 4711! #tag 😀"
-# Of a transformer's config, what its weights do not show and its vectors do.
+# Settings of a transformer's config that change its vectors and cannot be seen in its weights.
 _CONFIG = "model_type", "hidden_act", "num_attention_heads", "layer_norm_eps"
 
 
 def load(kind: str, name: str | os.PathLike[str], device: str | None = None, **options: Any) -> tuple[Any, str]:
-    """The model, of the class `kind` of sentence_transformers, and the name to pin.
+    """(the model, of the class `kind` of sentence_transformers; the name to pin).
 
-    `name` is, in this order: a folder in the library's layout; an installed distribution that carries one; a name for
-    the library's own loading from the Hugging Face hub, of which a local copy is used where there is one. The name to
-    pin is the folder's, the distribution's, or as given: where a folder lies does not matter. `device` None is CUDA if
-    there is one, else the CPU. Nothing is printed. Raises `EncoderError` and `MissingExtraError`.
+    `name` is looked up in this order: a folder in the library's layout; an installed distribution that contains such a
+    folder; a name on the Hugging Face hub, which the library loads, from a local copy if there is one. The name to pin
+    is that of the folder without its path, that of the distribution, or `name` itself. `device` None means CUDA if
+    there is a device, else the CPU. Nothing is printed. Raises `EncoderError` and `MissingExtraError`.
     """
-    given = os.fspath(name)
+    path = os.fspath(name)
     with _quiet():
         try:
             import sentence_transformers
@@ -46,24 +47,24 @@ def load(kind: str, name: str | os.PathLike[str], device: str | None = None, **o
             raise EncoderError(f"sentence-transformers is installed, but does not load: {_line(error)}") from error
         make = getattr(sentence_transformers, kind)
         options["device"] = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        found = _folder(given) or _distribution(given)
-        if found is not None:
-            place, pinned = found
+        local = _find_folder(path) or _find_distribution(path)
+        if local is not None:
+            folder, pinned = local
             try:
-                return make(str(place), **options), pinned
+                return make(str(folder), **options), pinned
             except Exception as error:
-                raise EncoderError(f"{place}: no model that sentence-transformers can load: {_line(error)}") from error
-        return _from_hub(make, given, options), given
+                raise EncoderError(f"{folder}: no model that sentence-transformers can load: {_line(error)}") from error
+        return _load_from_hub(make, path, options), path
 
 
-def _folder(name: str) -> tuple[Path, str] | None:
+def _find_folder(name: str) -> tuple[Path, str] | None:
     path = Path(name)
     if not name or not any((path / file).is_file() for file in ("modules.json", "config.json")):
         return None
     return path, path.resolve().name
 
 
-def _distribution(name: str) -> tuple[Path, str] | None:
+def _find_distribution(name: str) -> tuple[Path, str] | None:
     try:
         distribution = importlib.metadata.distribution(name)
     except (importlib.metadata.PackageNotFoundError, ValueError):
@@ -75,12 +76,12 @@ def _distribution(name: str) -> tuple[Path, str] | None:
     return Path(str(distribution.locate_file(shallowest))).parent, distribution.metadata["Name"]
 
 
-def _from_hub(make: Any, name: str, options: Mapping[str, Any]) -> Any:
+def _load_from_hub(make: Any, name: str, options: Mapping[str, Any]) -> Any:
     try:
-        # Of no name, the library makes a model without modules.
+        # For an empty name, the library would make a model without modules.
         if not name:
             raise ValueError("no name at all")
-        with suppress(Exception):  # not here, or not whole
+        with suppress(Exception):  # no local copy, or an incomplete one
             return make(name, local_files_only=True, **options)
         _reach(name)
         return make(name, **options)
@@ -94,7 +95,7 @@ def _from_hub(make: Any, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def _reach(name: str) -> None:
-    """Raises where the hub does not answer at all; what it thinks of the name is for the library to find out."""
+    """Raise if the hub does not answer. An answer that refuses the name is left to the library's own loading."""
     from huggingface_hub import HfApi
     from huggingface_hub.utils import HfHubHTTPError
 
@@ -103,25 +104,25 @@ def _reach(name: str) -> None:
 
 
 def _line(error: Exception) -> str:
-    """The first sentence of what a library said."""
+    """The first line of a library's error message."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No warnings and no bars of the libraries while a model is loaded; afterwards all is as it was."""
-    named = [logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub")]
+    """No warnings and no bars of the libraries while a model is loaded. Afterwards all settings are restored."""
+    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub")]
     with warnings.catch_warnings(), ExitStack() as after:
         warnings.simplefilter("ignore")
-        for logger in named:
+        for logger in loggers:
             after.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
         with suppress(ImportError):
             from huggingface_hub import utils as hub
             from transformers.utils import logging as transformers
 
-            # Those of transformers turn the hub's on and off as well, so these are put back last.
+            # The switches of transformers also switch the hub's bars, so the hub's are restored last.
             if hub.are_progress_bars_disabled():
                 after.callback(hub.disable_progress_bars)
             if transformers.is_progress_bar_enabled():
@@ -131,11 +132,12 @@ def _quiet() -> Iterator[None]:
 
 
 def fingerprint(model: Any, name: str, **settings: Any) -> str:
-    """128 bits in hex over everything that changes what the model makes of a text, but for the machine's rounding.
+    """A hash, 128 bits in hex, of all that changes what the model returns for a text, except the machine's rounding.
 
-    Over the weights (22.7 million in .1 s), what the tokenizer does, the modules and how they pool, the maximal length
-    and `settings`. Not over the names and files of one version of the library, so that an upgrade of it, which leaves
-    the vectors alone, leaves the version alone as well. Raises `EncoderError` for a model without weights in torch.
+    It covers the weights (22.7 million take .1 s), the tokenizer's behaviour, the modules and how they pool, the
+    maximal length, and `settings`. It does not cover names and files that
+    belong to one version of the library: an upgrade that does not change the vectors does not change the hash either.
+    Raises `EncoderError` for a model without weights in torch.
     """
     import torch
 
@@ -155,7 +157,7 @@ def fingerprint(model: Any, name: str, **settings: Any) -> str:
         "weights": sorted(weights),
         "tokens": probe,
         "vocabulary": sorted(model.tokenizer.get_vocab().items()) if hasattr(model.tokenizer, "get_vocab") else None,
-        # The first one's class was renamed between versions of the library; its weights and config tell it.
+        # The class of the first module was renamed between versions of the library. Its weights and config identify it.
         "modules": [_module(module) for module in list(model)[1:]],
         "config": [getattr(config, key, None) for key in _CONFIG],
         "length": model.max_seq_length,
@@ -175,7 +177,7 @@ def _module(module: Any) -> list[Any]:
 
 
 def limit_length(model: Any, name: str, length: int | None) -> None:
-    """Let the model read `length` tokens of a text; None leaves what it came with. Raises `ParameterError`."""
+    """Let the model read `length` tokens of a text; None keeps the model's own limit. Raises `ParameterError`."""
     if length is None:
         return
     positive("max_length", length)
@@ -183,48 +185,48 @@ def limit_length(model: Any, name: str, length: int | None) -> None:
     most = getattr(config, "max_position_embeddings", None)
     if isinstance(most, int) and length > most:
         raise ParameterError(f"max_length must be at most {most}, the positions that {name!r} knows, not {length}")
-    # A CrossEncoder had another name for it before sentence-transformers 6.
+    # Before sentence-transformers 6, a CrossEncoder had another name for this attribute.
     setattr(model, "max_seq_length" if hasattr(model, "max_seq_length") else "max_length", length)
 
 
 def open_model(
     kind: str, model: Any, name: str | None, device: str | None, max_length: int | None, batch_size: int
 ) -> tuple[Any, str]:
-    """(the model, what to call it), of a name or path, or of an object that the caller has loaded; its length limited.
+    """(the model, its name), for a name or path, or for a model object of the caller; its length is limited.
 
-    `name` goes before the model's own. Raises as `load`, and `ParameterError` for a size below 1.
+    `name` replaces the model's own name. Raises as `load`, and `ParameterError` for a size below 1.
     """
     positive("batch_size", batch_size)
-    found = None
+    own_name = None
     if isinstance(model, str | os.PathLike):
-        model, found = load(kind, model, device)
+        model, own_name = load(kind, model, device)
     elif device is not None:
         model.to(device)
-    called = name or found or type(model).__name__
-    limit_length(model, called, max_length)
-    return model, called
+    chosen_name = name or own_name or type(model).__name__
+    limit_length(model, chosen_name, max_length)
+    return model, chosen_name
 
 
 def positive(what: str, value: int) -> None:
-    """Raises `ParameterError` unless it is an integer of 1 or more."""
+    """Raise `ParameterError` unless `value` is an integer of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ParameterError(f"{what} must be 1 or more, not {value!r}")
 
 
 def repair_texts(texts: Sequence[str]) -> list[str]:
-    """The texts, with halves of surrogate pairs joined or replaced, which tokenizers refuse.
+    """The texts, with halves of surrogate pairs joined or replaced, as tokenizers refuse such halves.
 
-    Raises `EncoderError` for what is not a string, a single string instead of several among it.
+    Raises `EncoderError` for a text that is not a string, and for a single string instead of a sequence.
     """
     if isinstance(texts, str):
         raise EncoderError("a sequence of texts is needed, not one string; put it in a list")
-    found = []
-    for place, text in enumerate(texts):
+    repaired = []
+    for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise EncoderError(f"text {place} must be a string, not {type(text).__name__}")
+            raise EncoderError(f"text {position} must be a string, not {type(text).__name__}")
         try:
             text.encode()
         except UnicodeEncodeError:
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        found.append(text)
-    return found
+        repaired.append(text)
+    return repaired

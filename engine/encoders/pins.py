@@ -1,4 +1,4 @@
-"""The models of an engine, and the pins that say of which models its vectors and weights are."""
+"""The encoders of an engine, and the pins: the names and versions of the models of its vectors and weights."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PINNED = ("encoder", "term_encoder")
 
 
 class Models:
-    """What makes vectors and learned term weights of texts.
+    """The encoders that turn texts into vectors and learned term weights, and their pins.
 
-    A pin outlives its encoder: it is kept with the records and known where the encoder is not given. Raises
+    A pin is stored with the records, so it is known when an engine is opened without its encoder. Raises
     `ParameterError` for an object that is no encoder, and as `as_encoder`.
     """
 
@@ -26,20 +26,24 @@ class Models:
         self, encoder: str | os.PathLike[str] | Encoder | None = None, term_encoder: TermEncoder | None = None
     ) -> None:
         self.encoder = as_encoder(encoder)
-        """What makes vectors of texts; None: nothing."""
+        """Turns texts into vectors; None if there is no such encoder."""
         self.pin: dict[str, Any] | None = None if self.encoder is None else pin_of(self.encoder)
-        """``name``, ``version`` and ``dimension`` of the vectors' model; None: there are no vectors."""
+        """``name``, ``version`` and ``dimension`` of the vectors' model; None if there are no vectors."""
         self.term_encoder = term_encoder
-        """What makes learned term weights of texts; None: nothing."""
+        """Turns texts into learned term weights; None if there is no such encoder."""
         self.term_pin: dict[str, Any] | None = None if term_encoder is None else term_pin_of(term_encoder)
-        """``name`` and ``version`` of the weights' model; None: there are no weights."""
+        """``name`` and ``version`` of the weights' model; None if there are no weights."""
 
     def pins(self) -> dict[str, dict[str, Any]]:
-        """The pins that there are, by their keys in a configuration."""
+        """The pins that are not None, by their keys in a configuration."""
         return {name: pin for name, pin in zip(PINNED, (self.pin, self.term_pin), strict=True) if pin is not None}
 
     def adopt(self, config: Mapping[str, Any], where: str) -> None:
-        """Take over the pins of a configuration. Raises `ModelMismatchError` where the encoder is of another model."""
+        """Take over the pins of a configuration, which is stored at `where`.
+
+        Raises `ModelMismatchError` if an encoder is of another model, and `ParameterError` if the configuration has no
+        pin for it.
+        """
         vectors, terms = (config.get(name) for name in PINNED)
         if self.pin is None:
             self.pin = vectors
@@ -51,5 +55,5 @@ class Models:
             check_pin(terms, self.term_pin, where)
 
     def encode(self, records: Iterable[Record], vectors: Given) -> Iterator[Record]:
-        """The records with their vectors and term weights: their own, the caller's `vectors`, or the encoders'."""
+        """The records with vectors and term weights: their own, those of `vectors`, or those of the encoders."""
         return add_weights(add_embeddings(records, self.pin, self.encoder, vectors), self.term_encoder)

@@ -1,4 +1,4 @@
-"""Embeddings of any model of sentence-transformers."""
+"""An encoder for any embedding model of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .models import fingerprint, open_model, repair_texts
 class SentenceEncoder:
     """A model of sentence-transformers as an `Encoder`, safe to use from many threads (one encodes at a time).
 
-    `model` is what `load` of models.py finds, or a SentenceTransformer object. The model's own prompts are put before a
-    text, unless `query_prompt` or `document_prompt` say what to put there instead: e5 wants "query: " and "passage: ",
-    "" is none. `max_length` counts tokens; what a text has beyond them is not read. `device` None is CUDA if there is
-    one, else the CPU.
+    `model` is a name or folder that `load` of engine/encoders/models.py finds, or a SentenceTransformer object. The
+    model's own prompts are put before each text. `query_prompt` and `document_prompt` replace them: e5 needs "query: "
+    and "passage: ", and "" means no prompt. `max_length` is in tokens; the text beyond it is not read. `device` None
+    means CUDA if there is a device, else the CPU.
 
-    A vector depends a little on what it is encoded with, as sums in float32 depend on the shape of a batch: between
-    batches of 1 and 128 on one CPU, a component of all-MiniLM-L6-v2 moved by at most 1.9e-7 (400 turns of LoCoMo, 96
-    abstracts of SciFact). That is little, but float16 rounds some of it to the other side: .24 % of the components of
-    the stored rows, by at most 2 units in the last place, in half of the rows, and similarities by up to 1.8e-5. So a
-    row is encoded once, and the stored one is the truth.
+    A vector depends a little on the other texts of its batch, because sums in float32 depend on the shape of the batch.
+    Between batches of 1 and 128 on one CPU, a component of all-MiniLM-L6-v2 changed by at most 1.9e-7 (400 turns of
+    LoCoMo, 96 abstracts of SciFact). Rounding to float16 enlarges some of these differences: .24 % of the components of
+    the stored rows changed by at most 2 units in the last place, in half of the rows, and similarities by up to 1.8e-5.
+    So a text is encoded once, and the stored row is the one that counts.
 
     Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
     """
@@ -51,14 +51,14 @@ class SentenceEncoder:
         self._prompts = {"query": query_prompt, "document": document_prompt}
         self._normalize = normalize
         self._lock = threading.Lock()
-        # It was renamed in sentence-transformers 6; some models do not say.
+        # The method was renamed in sentence-transformers 6. Some models return None.
         dimension = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         self.dimension = int(dimension() or model.encode(["a"], show_progress_bar=False).shape[1])
-        own = {key: text for key, text in sorted(model.prompts.items()) if text}
+        prompts = {key: text for key, text in sorted(model.prompts.items()) if text}
         self.version: str = fingerprint(
             model,
             self.name,
-            prompts=[own, model.default_prompt_name, query_prompt, document_prompt],
+            prompts=[prompts, model.default_prompt_name, query_prompt, document_prompt],
             normalize=normalize,
             dimension=self.dimension,
         )
@@ -69,12 +69,12 @@ class SentenceEncoder:
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of a text that are read, None where the model has no limit."""
+        """How many tokens of a text are read; None if the model has no limit."""
         length: int | None = self._model.max_seq_length
         return length
 
     def documents(self, texts: Sequence[str], *, progress: bool = False) -> Rows:
-        """As `Encoder`: float32 [texts, dimension], of length 1 if `normalize`. The bar shows on a terminal only."""
+        """As `Encoder`: float32 [texts, dimension], of length 1 if `normalize`. The bar is shown on a terminal only."""
         return self._encode("document", texts, progress)
 
     def queries(self, texts: Sequence[str]) -> Rows:
@@ -82,20 +82,20 @@ class SentenceEncoder:
         return self._encode("query", texts, False)
 
     def _encode(self, kind: str, texts: Sequence[str], progress: bool) -> Rows:
-        given = repair_texts(texts)
-        if not given:
+        repaired = repair_texts(texts)
+        if not repaired:
             return np.zeros((0, self.dimension), dtype=np.float32)
         encode = self._model.encode_query if kind == "query" else self._model.encode_document
         # The library sorts by length, so that a batch holds little padding.
         with self._lock:
             rows = encode(
-                given,
+                repaired,
                 prompt=self._prompts[kind],
                 batch_size=self.batch_size,
                 show_progress_bar=progress and sys.stderr.isatty(),
                 normalize_embeddings=self._normalize,
             )
-        return check_rows(rows, given, self)
+        return check_rows(rows, repaired, self)
 
     def __repr__(self) -> str:
         return f"SentenceEncoder({self.name!r}, dimension={self.dimension}, device={self.device!r})"

@@ -1,4 +1,4 @@
-"""Learned term weights: texts, or the matrices of callers, to ``{term: weight}`` (SPEC A105, A108)."""
+"""Learned term weights: turns texts, or matrices of callers, into ``{term: weight}`` (SPEC A105, A108)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Weights = dict[str, float]
 
 
 class TermEncoder(Protocol):
-    """A model of term weights, as `Encoder` is one of vectors."""
+    """A model that turns texts into weighted terms, as an `Encoder` turns them into vectors."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def version(self) -> str:
-        """Another one whenever a weight may differ."""
+        """Differs whenever a weight may differ."""
         ...
 
     def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[Weights]:
@@ -41,9 +41,9 @@ class TermEncoder(Protocol):
 class SparseSentenceEncoder:
     """A SparseEncoder of sentence-transformers, such as SPLADE, as a `TermEncoder`; safe to use from many threads.
 
-    The weight of a token is the largest ``log1p(relu(logit))`` over the positions of the text, and those of 0 are left
-    out. Terms are the tokens of the model's vocabulary. The defaults are SPLADE++'s in the AgentIR paper:
-    256 tokens of a text are read, 8 texts a batch (whose logits take 8 * 256 * 30,522 * 4 bytes, 250 MB). `model` and
+    Terms are the tokens of the model's vocabulary. The weight of a token is the largest ``log1p(relu(logit))`` over the
+    positions of the text; tokens of weight 0 are left out. The defaults are those of SPLADE++ in the AgentIR paper: 256
+    tokens of a text are read, and a batch has 8 texts (its logits take 8 * 256 * 30,522 * 4 bytes, 250 MB). `model` and
     `device` are as in `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
     """
 
@@ -71,7 +71,7 @@ class SparseSentenceEncoder:
         )
 
     def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[Weights]:
-        """As `TermEncoder`. The bar shows on a terminal only."""
+        """As `TermEncoder`. The bar is shown on a terminal only."""
         return self._encode(self._model.encode_document, texts, progress)
 
     def queries(self, texts: Sequence[str]) -> list[Weights]:
@@ -79,12 +79,12 @@ class SparseSentenceEncoder:
         return self._encode(self._model.encode_query, texts, False)
 
     def _encode(self, encode: Any, texts: Sequence[str], progress: bool) -> list[Weights]:
-        given = repair_texts(texts)
-        if not given:
+        repaired = repair_texts(texts)
+        if not repaired:
             return []
         with self._lock:
             matrix = encode(
-                given,
+                repaired,
                 batch_size=self.batch_size,
                 show_progress_bar=progress and sys.stderr.isatty(),
                 convert_to_sparse_tensor=True,
@@ -93,7 +93,7 @@ class SparseSentenceEncoder:
         return weights_of(matrix, self._names(int(matrix.shape[1])))
 
     def _names(self, width: int) -> list[str]:
-        # A model may have more columns than tokens, to fill up a multiple of 8.
+        # A model may have more columns than tokens, so that their number is a multiple of 8.
         return self._terms[:width] + [f"[column {number}]" for number in range(len(self._terms), width)]
 
     def __repr__(self) -> str:
@@ -101,12 +101,12 @@ class SparseSentenceEncoder:
 
 
 def weights_of(matrix: Any, names: Sequence[str] | None = None) -> list[Weights]:
-    """The rows of a matrix of weights as ``{term: weight}``, columns ascending, zeros left out.
+    """The rows of a matrix of weights as ``{term: weight}``, in the order of the columns, without zeros.
 
-    `matrix` [n, V] is a scipy sparse matrix or array of any format, a torch tensor of any layout, or a numpy array;
-    column j is called ``names[j]``, or ``str(j)`` without names. Entries that a format holds twice are summed. Raises
-    `ParameterError` for another shape, for names that are not V different strings, and for a weight that is negative,
-    not finite or no real number.
+    `matrix` [n, V] is a scipy sparse matrix or array of any format, a torch tensor of any layout, or a numpy array. The
+    term of column j is ``names[j]``, or ``str(j)`` without names. If a format holds an entry twice, the two are summed.
+    Raises `ParameterError` for another shape, for names that are not V different strings, and for a weight that is
+    negative, not finite or not a real number.
     """
     rows, columns, values, shape = _entries(matrix)
     if names is not None:
@@ -116,13 +116,13 @@ def weights_of(matrix: Any, names: Sequence[str] | None = None) -> list[Weights]
             raise ParameterError("the names of the columns must be strings, and no two alike")
     bad = ~(values >= 0.0) | ~np.isfinite(values)
     if bad.any():
-        place = int(np.argmax(bad))
-        at = f"row {rows[place]}, column {columns[place]}"
+        entry = int(np.argmax(bad))
+        at = f"row {rows[entry]}, column {columns[entry]}"
         if names is not None:
-            at += f" ({names[columns[place]]!r})"
-        raise ParameterError(f"{at}: a weight must be finite and 0 or more, not {values[place]}")
-    kept = values > 0.0
-    rows, columns, values = rows[kept], columns[kept], values[kept]
+            at += f" ({names[columns[entry]]!r})"
+        raise ParameterError(f"{at}: a weight must be finite and 0 or more, not {values[entry]}")
+    positive = values > 0.0
+    rows, columns, values = rows[positive], columns[positive], values[positive]
     bounds = np.searchsorted(rows, np.arange(shape[0] + 1)).tolist()
     terms = [str(column) if names is None else names[column] for column in columns.tolist()]
     numbers = values.tolist()
@@ -132,7 +132,7 @@ def weights_of(matrix: Any, names: Sequence[str] | None = None) -> list[Weights]
 def _entries(
     matrix: Any,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], tuple[int, int]]:
-    """Rows and columns [entries] in order, the values there, and the shape."""
+    """(rows, columns, values, the shape) of a matrix: its entries [entries] by row, then column."""
     try:
         shape = tuple(int(length) for length in getattr(matrix, "shape", None) or np.shape(matrix))
     except ValueError:

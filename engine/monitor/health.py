@@ -1,4 +1,4 @@
-"""What a namespace's searches have been like: counts, latencies, fallbacks, log lines; and whether its words change.
+"""Counts, latencies, fallbacks and log lines of a namespace's searches, and the drift of its vocabulary.
 
 Sources: SPEC C040 (search metrics and log lines), B014 (vocabulary drift).
 """
@@ -18,34 +18,37 @@ import numpy.typing as npt
 from ..errors import ParameterError
 
 logger = logging.getLogger("fanrank")
-# Without it, Python prints errors of programs that configure no logging.
+# Without this handler, Python prints errors in programs that configure no logging.
 logger.addHandler(logging.NullHandler())
 
 BUCKETS_PER_OCTAVE = 8
 BUCKET_ERROR = 2.0 ** (0.5 / BUCKETS_PER_OCTAVE) - 1.0
-"""How far a percentile can lie from the latency it stands for: 4.4 %, the way from a bucket's middle to its edge."""
-# From a microsecond to a quarter of an hour; what lies outside counts in the first or the last bucket.
+"""The largest relative error of a percentile: 4.4 %, the distance from a bucket's middle to its edge."""
+# The buckets cover a microsecond to 17 minutes. Latencies outside count in the first or the last bucket.
 LOWEST, OCTAVES = 2.0**-20, 30
 BUCKETS = BUCKETS_PER_OCTAVE * OCTAVES
 HIGHEST = LOWEST * 2.0**OCTAVES
 
 MAX_NAMES = 16
-"""Reasons, backends and failures told apart; further ones count as "other", so that memory stays constant."""
+"""How many reasons, backends and failures have counts of their own.
+
+Further ones count as "other", so that memory stays constant.
+"""
 OTHER = "other"
 
 TOP_TERMS = 5000
 DRIFT_THRESHOLD = 0.7
-"""How many frequent terms are compared, and the overlap under which they count as drifted (B014)."""
+"""How many of the most frequent terms are compared, and the overlap below which they count as drifted (B014)."""
 
 TermArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds, as percentiles (None where nothing was counted) and as a histogram.
+    """Latencies in seconds, as percentiles (None if nothing was counted) and as a histogram.
 
-    A percentile is the geometric middle of the bucket that holds the nearest rank, so within `BUCKET_ERROR` of it
-    between 1 us and 17 min. `buckets` maps a bucket's upper end to its count, buckets without any left out.
+    A percentile is the geometric middle of the bucket that holds the nearest rank. Between 1 us and 17 min its relative
+    error is at most `BUCKET_ERROR`. `buckets` maps a bucket's upper end to its count; empty buckets are left out.
     """
 
     p50: float | None
@@ -58,10 +61,12 @@ class Latency:
 class HealthReport:
     """The counts of one namespace at one moment.
 
-    `batch` is what a caller waited for, once a batch; `query` is what a query cost, that time divided by the batch's
-    queries, once a query. `results` maps "0", "1", "2-3", "4-7", ... hits to queries. `fallback_count` maps reasons to
-    the queries that were answered by another path than the chosen one, `backends` names to the queries that they
-    answered, `failure_count` classes of errors to the queries that they cost; the last are not in `query_count`.
+    - `batch`: the time that a caller waited for a batch, counted once for each batch
+    - `query`: the time of the batch divided by its queries, counted once for each query
+    - `results`: the number of queries by their number of hits, "0", "1", "2-3", "4-7", ...
+    - `fallback_count`: the queries that another path than the chosen one answered, by the reason
+    - `backends`: the queries that each backend answered, by its name
+    - `failure_count`: the queries that failed, by the class of the error; they are not in `query_count`
     """
 
     query_count: int
@@ -75,7 +80,7 @@ class HealthReport:
 
     @property
     def fallback_rate(self) -> float:
-        """Queries answered by a fallback, of all answered; 0 where there are none."""
+        """The share of answered queries that a fallback answered; 0 without any query."""
         return sum(self.fallback_count.values()) / self.query_count if self.query_count else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,8 +95,8 @@ class HealthReport:
 class Health:
     """Counts the searches of one namespace, and logs them. Safe to use from many threads; memory is constant.
 
-    Log lines go to the logger "fanrank": INFO a batch, WARNING a fallback, ERROR a failure. They hold no text of a
-    query, of a record or of an error unless `log_texts`, as a log is read by others than the tenant.
+    Log lines go to the logger "fanrank": INFO for a batch, WARNING for a fallback, ERROR for a failure. Unless
+    `log_texts` is true, they hold no text of a query, a record or an error, because others than the tenant read a log.
     """
 
     def __init__(self, namespace: str = "", *, log_texts: bool = False) -> None:
@@ -101,7 +106,7 @@ class Health:
         self._batches = 0
         self._batch_buckets = [0] * BUCKETS
         self._query_buckets = [0] * BUCKETS
-        # Position n counts the queries with 2**(n - 1) to 2**n - 1 hits, position 0 those with none.
+        # Position n counts the queries with 2**(n - 1) to 2**n - 1 hits, position 0 those without hits.
         self._results = [0] * 65
         self._fallbacks: dict[str, int] = {}
         self._failures: dict[str, int] = {}
@@ -120,10 +125,10 @@ class Health:
         texts: Sequence[str] | None = None,
         scores: Sequence[float] | npt.NDArray[np.float64] | None = None,
     ) -> None:
-        """Count a batch that was answered: `results` [queries] hits of each query, `seconds` for the whole batch.
+        """Count an answered batch. `results` [queries] are the hits of each query, `seconds` is the whole batch's time.
 
         `fallback` is the reason why another path than the chosen one answered. `scope`, the queries' `texts` and their
-        best `scores` [queries] only stand in the log line, the last two only with `log_texts`.
+        best `scores` [queries] are for the log line alone, and the last two only with `log_texts`.
         """
         hits: list[int] = results.tolist() if isinstance(results, np.ndarray) else list(results)
         batch_bucket, query_bucket = _bucket(seconds), _bucket(seconds / queries) if queries else 0
@@ -165,7 +170,7 @@ class Health:
             logger.warning(line + " fallback=%r", *values, fallback)
 
     def fail(self, queries: int, error: BaseException, *, backend: str) -> None:
-        """Count a batch that could not be answered. An error's message can quote a query, so it is logged as a text."""
+        """Count a batch that failed. An error's message may quote a query, so it is logged only with `log_texts`."""
         name = type(error).__name__
         with self._lock:
             _add(self._failures, name, queries)
@@ -176,7 +181,7 @@ class Health:
             )
 
     def snapshot(self) -> HealthReport:
-        """The counts so far, of one moment."""
+        """The counts so far, all of one moment."""
         with self._lock:
             queries, batches = self._queries, self._batches
             batch_buckets, query_buckets = self._batch_buckets.copy(), self._query_buckets.copy()
@@ -201,7 +206,7 @@ def _add(counts: dict[str, int], name: str, count: int) -> None:
 
 
 def _bucket(seconds: float) -> int:
-    if not seconds > LOWEST:  # NaN too: what is counted never fails a search
+    if not seconds > LOWEST:  # also true for NaN: counting must never make a search fail
         return 0
     if seconds >= HIGHEST:
         return BUCKETS - 1
@@ -237,9 +242,9 @@ def _hits_label(bits: int) -> str:
 def top_terms(
     terms: npt.NDArray[np.integer[Any]], frequencies: npt.NDArray[np.integer[Any]], limit: int = TOP_TERMS
 ) -> TermArray:
-    """The `limit` most frequent of `terms` [n], ties by smaller id; those in no document left out. int64, ascending.
+    """The `limit` most frequent of `terms` [n], int64, ascending. Ties go to the smaller id.
 
-    `frequencies` [n] are their document frequencies.
+    `frequencies` [n] are their document frequencies. Terms of frequency 0 are left out.
     """
     live = frequencies > 0
     terms, frequencies = terms[live], frequencies[live]
@@ -251,17 +256,17 @@ def top_terms(
 
 
 def jaccard(a: npt.NDArray[np.integer[Any]], b: npt.NDArray[np.integer[Any]]) -> float:
-    """What two sets of ids share, of what either holds; 1 for two empty sets."""
+    """The Jaccard similarity of two sets of ids: shared ids divided by all ids; 1 for two empty sets."""
     either = len(np.union1d(a, b))
     return len(np.intersect1d(a, b)) / either if either else 1.0
 
 
 @dataclass(frozen=True)
 class DriftReport:
-    """How much a namespace's most frequent terms have changed since the check before.
+    """How much a namespace's most frequent terms have changed since the previous check.
 
-    `jaccard` is the share of terms that both checks have, in [0, 1]; `drifted` says that it lies below the threshold,
-    and `advice` what to look at then.
+    `jaccard`, in [0, 1], is the share of terms that both checks have. `drifted` is true if it lies below the threshold;
+    `advice` then says what to look at.
     """
 
     jaccard: float
@@ -271,12 +276,11 @@ class DriftReport:
 
 # Sources: B014, A011.
 class HealthDrift:
-    """Compares a namespace's most frequent terms with those of the check before, such as last week's.
+    """Compares a namespace's most frequent terms with those of the previous check, such as last week's.
 
-    The Five Retrievers article rebuilds an index whose idf is stale. fanrank derives contributions from live
-    statistics, so nothing here is ever stale and the report asks for no rebuild; it says that what was chosen for the
-    old words (stop words, analyzer, embedding model) may no longer fit. Raises `ParameterError` for a threshold outside
-    [0, 1].
+    The Five Retrievers article rebuilds an index whose idf is stale. fanrank computes scores from live statistics, so
+    nothing is stale and the report never asks for a rebuild. It says that choices made for the old words (stop words,
+    analyzer, embedding model) may no longer fit. Raises `ParameterError` for a threshold outside [0, 1].
     """
 
     def __init__(self, threshold: float = DRIFT_THRESHOLD) -> None:
@@ -287,9 +291,9 @@ class HealthDrift:
         self._lock = threading.Lock()
 
     def check(self, current: TermArray) -> DriftReport:
-        """How far `current`, from `top_terms`, has moved since the last check, whose place it takes.
+        """Compare `current`, a result of `top_terms`, with the terms of the last check, and keep it for the next.
 
-        The first check finds nothing to compare with: 1, not drifted.
+        The first check has nothing to compare with. Its `jaccard` is 1, and it is not drifted.
         """
         with self._lock:
             previous, self._reference = self._reference, current.copy()

@@ -1,4 +1,4 @@
-"""What an engine counts of its searches, learns of their hits, and says of a namespace's health."""
+"""Counts an engine's searches, learns from their hits, and reports the health of a namespace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Monitor:
         self._health: dict[str, Health] = {}
         self._drift: dict[str, HealthDrift] = {}
         self._drift_of: ref[Memory] | None = None
-        """The memory whose term numbers `_drift` compares; another memory may number terms otherwise."""
+        """The memory whose term numbers `_drift` compares. Another memory may number terms differently."""
 
     def recency(self, namespace: str = "") -> Recency:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
@@ -48,7 +48,7 @@ class Monitor:
     def observe(
         self, memory: Memory, ids: Iterable[str], namespace: str, now: float | None, windows: int | None
     ) -> None:
-        """As `Engine.observe`, of the records in `memory`."""
+        """As `Engine.observe`, for the records in `memory`."""
         if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise RecordError("observe takes a batch: pass a list of ids")
         batch = [record_id for record_id in ids if isinstance(record_id, str)]
@@ -63,7 +63,7 @@ class Monitor:
         return self._health_of(checked_namespace(namespace)).snapshot()
 
     def drift(self, memory: Memory, namespace: str) -> DriftReport:
-        """As `Engine.drift`, of the records in `memory`."""
+        """As `Engine.drift`, for the records in `memory`."""
         snapshot = memory.snapshot(checked_namespace(namespace))
         if self._drift_of is None or self._drift_of() is not memory:
             self._drift.clear()
@@ -73,12 +73,15 @@ class Monitor:
         return self._drift.setdefault(namespace, HealthDrift()).check(top_terms(terms, df[terms], TOP_TERMS))
 
     def drop(self, namespace: str) -> None:
-        """Forget what was counted and learned of a namespace."""
-        for kept in (self._recency, self._health, self._drift):
-            kept.pop(namespace, None)
+        """Forget the counts and the learned rate of a namespace."""
+        for by_namespace in (self._recency, self._health, self._drift):
+            by_namespace.pop(namespace, None)
 
     def count(self, hits: Hits, seconds: float, fallback: str | None = None) -> None:
-        """Count an answered batch that took so many seconds; `fallback` says why another path than usual answered."""
+        """Count an answered batch that took `seconds`.
+
+        `fallback` is the reason why another path than the chosen one answered.
+        """
         spaces = [query.namespace for query in hits.queries]
         rows: dict[str, list[int]] = {namespace: [] for namespace in spaces}
         for row, namespace in enumerate(spaces if len(rows) > 1 else ()):
@@ -88,7 +91,7 @@ class Monitor:
             self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
 
     def count_failure(self, queries: object, error: FanrankError, backend: str) -> None:
-        """Count a batch that failed while the named backend served."""
+        """Count a batch that failed on the backend of this name."""
         batch = queries if isinstance(queries, (list, tuple)) else [queries]
         spaces = Counter(query.namespace if isinstance(query, Query) else "" for query in batch)
         for namespace, count in spaces.items():
@@ -99,7 +102,7 @@ class Monitor:
 
 
 def checked_namespace(namespace: object) -> str:
-    """The namespace's name. Raises `QueryError` for what is no string."""
+    """The namespace's name. Raises `QueryError` for anything but a string."""
     if not isinstance(namespace, str):
         raise QueryError(f"a namespace's name must be a string, not {type(namespace).__name__}")
     return namespace

@@ -1,8 +1,8 @@
-"""Let a second model reorder the best of each list; off by default, as it can well make things worse.
+"""Rerankers: a second model reorders the best of each list. They are off by default, as they often do harm.
 
-A cross-encoder over the fused top 10 lost 6.9 points of Hit@1 on LoCoMo (SPEC D015), and won nothing of substance over
-BM25's top 50 (A130). So one is measured on labelled questions before it is switched on (D019): `validate`, then
-`CheckedReranker`.
+A cross-encoder over the fused top 10 lost 6.9 points of Hit@1 on LoCoMo (SPEC D015), and gained nothing of substance
+over BM25's top 50 (A130). So a reranker is measured on labelled questions before it is switched on (D019): first
+`validate`, then `CheckedReranker`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Reranker(Protocol):
-    """What says how well a text answers a query."""
+    """Scores how well a text answers a query."""
 
     def scores(self, pairs: Pairs) -> npt.ArrayLike:
-        """One number for each (query, text), the larger the better."""
+        """One number for each (query, text); larger is better."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Reranked(Generic[Key]):
-    """One list after its reordering: `scores` [min(depth, length)] are those of its beginning, descending."""
+    """One list after its reordering. `scores` [min(depth, length)] are those of its first entries, descending."""
 
     ranking: list[Key]
     scores: npt.NDArray[np.float64]
@@ -55,37 +55,37 @@ def rerank(
     reranker: Reranker | Scorer,
     depth: int = DEPTH,
 ) -> list[Reranked[Key]]:
-    """Sort the first `depth` of each ranked list by the reranker's score; the rest stays behind them as it was.
+    """Sort the first `depth` of each ranked list by the reranker's scores. The others follow in their old order.
 
-    `texts` are the queries [B] and `lists` what was found for each, best first. `documents` holds the text of each, or
-    is a function of the query's position and the document, where the text to read depends on the query (its best
-    turn). Equal scores keep their order. The reranker is asked once, for each different (query, text) of the batch.
-    Raises `ParameterError` for lists that do not pair up with the texts, a document without a text, and answers that
-    are not one finite number a pair.
+    `texts` [B] are the queries, and `lists` [B] the documents found for each, best first. `documents` maps each
+    document to its text. It may also be a function of the query's position and the document, for texts that depend on
+    the query (such as its best turn). Equal scores keep their order. The reranker is called once, with the different
+    (query, text) pairs of the batch. Raises `ParameterError` if there is not one list for each text, for a document without a text,
+    and for scores that are not one finite number for each pair.
     """
     positive("depth", depth)
     if len(texts) != len(lists):
         raise ParameterError(f"{len(texts)} queries, but {len(lists)} lists to rerank")
     read = documents if callable(documents) else None
     numbers: dict[tuple[str, str], int] = {}
-    places = []
+    pairs_of_lists = []
     for position, (text, ranking) in enumerate(zip(texts, lists, strict=True)):
-        own = []
+        pairs = []
         for key in ranking[:depth]:
             try:
-                found = read(position, key) if read is not None else documents[key]  # type: ignore[index]
+                document = read(position, key) if read is not None else documents[key]  # type: ignore[index]
             except (KeyError, IndexError):
-                found = None
-            if not isinstance(found, str):
+                document = None
+            if not isinstance(document, str):
                 raise ParameterError(f"there is no text of document {key!r} to rerank it by")
-            own.append(numbers.setdefault((text, found), len(numbers)))
-        places.append(own)
+            pairs.append(numbers.setdefault((text, document), len(numbers)))
+        pairs_of_lists.append(pairs)
     scores = _scores(reranker, list(numbers)) if numbers else np.zeros(0)
     answers = []
-    for ranking, own in zip(lists, places, strict=True):
-        mine = scores[own] if own else np.zeros(0)
-        order = np.argsort(-mine, kind="stable")
-        answers.append(Reranked([*(ranking[i] for i in order.tolist()), *ranking[depth:]], mine[order]))
+    for ranking, pairs in zip(lists, pairs_of_lists, strict=True):
+        list_scores = scores[pairs] if pairs else np.zeros(0)
+        order = np.argsort(-list_scores, kind="stable")
+        answers.append(Reranked([*(ranking[i] for i in order.tolist()), *ranking[depth:]], list_scores[order]))
     return answers
 
 
@@ -106,11 +106,11 @@ def _scores(reranker: Reranker | Scorer, pairs: list[tuple[str, str]]) -> npt.ND
 
 
 class CrossEncoderReranker:
-    """A cross-encoder of sentence-transformers that gives one number a pair; safe to use from many threads.
+    """A cross-encoder of sentence-transformers that gives one number for each pair; safe to use from many threads.
 
-    Scores are the raw logits: a sigmoid, many a model's default, is 1 in float32 from 17 on, and its ties would keep
-    the old order. The defaults are those of the Lexical-Dense Fusion paper. `model` and `device` are as in
-    `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
+    Scores are the raw logits. A sigmoid, the default of many models, is exactly 1 in float32 for logits of 17 and more,
+    and such ties would keep the old order. The defaults are those of the Lexical-Dense Fusion paper. `model` and
+    `device` are as in `SentenceEncoder`. Raises `EncoderError`, `ParameterError`, `MissingExtraError`.
     """
 
     def __init__(
@@ -153,25 +153,29 @@ class CrossEncoderReranker:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What labelled questions say about a reranker: whether the whole interval of its gain lies above 0."""
+    """The result of measuring a reranker on labelled questions.
+
+    The reranker helps if the whole confidence interval of its gain lies above 0.
+    """
 
     reranker: str
     metric: str
     level: float
     comparison: Comparison
-    """With the reranker less without it."""
+    """The difference of the metric: with the reranker minus without it."""
 
     @property
     def helps(self) -> bool:
-        # So few questions that even all of them better are no evidence: of 5, two-sided, p = 2 * .5**5 = .0625.
+        # With too few questions there is no evidence even if all of them improve: for 5, two-sided, p = 2 * .5**5 =
+        # .0625.
         enough = 2.0 * 0.5**self.comparison.units <= 1.0 - self.level + 1e-12
         return enough and self.comparison.low > 0.0
 
     def __str__(self) -> str:
-        found = self.comparison
+        gain = self.comparison
         return (
             f"{self.reranker} {'helps' if self.helps else 'is not shown to help'}: {self.metric} "
-            f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}] over {found.units} questions"
+            f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] over {gain.units} questions"
         )
 
 
@@ -186,20 +190,20 @@ def validate(
     seed: int = 0,
     level: float = 0.95,
 ) -> Verdict:
-    """Whether a reranker helps on a labelled set, by paired bootstrap.
+    """Whether a reranker helps on labelled questions, by a paired bootstrap.
 
-    `with_it` and `without` are the values [n] of `metric` for each question, reranked and not. Raises `ParameterError`
-    as `paired_bootstrap` does.
+    `with_it` and `without` are the values [n] of `metric` for each question, with and without the reranker. Raises
+    `ParameterError` as `paired_bootstrap` does.
     """
     comparison = paired_bootstrap(with_it, without, resamples=resamples, seed=seed, level=level)
     return Verdict(name_of(reranker), metric, level, comparison)
 
 
 class CheckedReranker:
-    """A reranker that may be switched on: it has a verdict that says it helps, or someone chose to do without one.
+    """A reranker that may be switched on: a verdict says that it helps, or the caller chose `unchecked`.
 
-    Raises `ParameterError` without a verdict, with one that does not say so, or with that of another reranker, unless
-    `unchecked` is true.
+    Unless `unchecked` is true, raises `ParameterError` if there is no verdict, if the verdict does not say that the
+    reranker helps, or if it is about another reranker.
     """
 
     def __init__(self, reranker: Reranker | Scorer, verdict: Verdict | None = None, *, unchecked: bool = False) -> None:
@@ -217,18 +221,18 @@ class CheckedReranker:
             raise ParameterError(f"{verdict}{advice}")
 
     def scores(self, pairs: Pairs) -> npt.NDArray[np.float64]:
-        """One number for each (query, text), the larger the better. Raises as `rerank` does."""
+        """One number for each (query, text); larger is better. Raises as `rerank` does."""
         return _scores(self.reranker, list(pairs))
 
 
 def name_of(reranker: Reranker | Scorer) -> str:
-    """What to call it: its name, a function's own, or its class."""
+    """The name of a reranker: its attribute ``name``, a function's name, or the name of its class."""
     name = getattr(reranker, "name", None) or getattr(reranker, "__qualname__", None)
     return name if isinstance(name, str) else type(reranker).__name__
 
 
 def check_reranker(reranker: object) -> None:
-    """Raise `ParameterError` for what is no reranker that was checked."""
+    """Raise `ParameterError` unless `reranker` is None or a `CheckedReranker`."""
     if reranker is not None and not isinstance(reranker, CheckedReranker):
         raise ParameterError(
             f"a reranker must be a CheckedReranker, not {type(reranker).__name__}: rerankers often do harm, so wrap it "

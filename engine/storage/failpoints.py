@@ -1,7 +1,7 @@
-"""Places where a test may kill the process, or make the disk fail, to see what survives.
+"""Failpoints: places where a test can kill the process, or make the disk fail, to see what survives.
 
 ``FANRANK_FAILPOINT="write.commit:3"`` kills the process, as ``kill -9`` would, when ``write.commit`` is reached for the
-third time. Unarmed, a failpoint costs one comparison with None.
+third time. While none is armed, reaching a failpoint costs one comparison with None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POINTS: tuple[str, ...] = (
     "checkpoint.pruned",
     "checkpoint.swept",
 )
-"""Every failpoint, in the order in which a write, a merge and a checkpoint reach theirs."""
+"""All failpoints: those of a write, of a merge and of a checkpoint, each in the order in which they are reached."""
 
 
 class _Armed:
@@ -40,8 +40,8 @@ class _Armed:
         self._left = count
         self._counting = threading.Lock()
 
-    def reached(self, name: str) -> None:
-        if _listed(name) != self.name:
+    def count_reach(self, name: str) -> None:
+        if _check_name(name) != self.name:
             return
         with self._counting:
             self._left -= 1
@@ -56,18 +56,19 @@ _armed: _Armed | None = None
 def reach(name: str) -> None:
     """Does nothing unless `name` is armed. Raises `ValueError` for an unlisted name while any failpoint is armed."""
     if _armed is not None:
-        _armed.reached(name)
+        _armed.count_reach(name)
 
 
 def arm(name: str, count: int = 1, action: Callable[[], None] | None = None) -> None:
-    """Let the `count`-th time that `name` is reached call `action`, or kill the process; only that time.
+    """Arm a failpoint: the `count`-th time that it is reached calls `action`, or kills the process without one.
 
-    One failpoint is armed at a time. Raises `ValueError` for an unlisted name or a count below 1.
+    Only that one time counts. One failpoint is armed at a time. Raises `ValueError` for an unlisted name or a count
+    below 1.
     """
     global _armed
     if count < 1:
         raise ValueError(f"failpoint {name!r}: the count must be 1 or more, not {count}")
-    _armed = _Armed(_listed(name), count, action)
+    _armed = _Armed(_check_name(name), count, action)
 
 
 def disarm() -> None:
@@ -75,7 +76,7 @@ def disarm() -> None:
     _armed = None
 
 
-def _listed(name: str) -> str:
+def _check_name(name: str) -> str:
     if name not in POINTS:
         raise ValueError(f"no failpoint {name!r}; there are: {', '.join(POINTS)}")
     return name
@@ -85,7 +86,7 @@ def _die() -> None:
     if sys.platform == "win32":
         os._exit(137)
     os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait()  # The signal may take a moment, and nothing may happen after it.
+    threading.Event().wait()  # The signal may take a moment, and nothing may run until it arrives.
 
 
 def _arm_from(value: str | None) -> None:

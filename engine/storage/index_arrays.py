@@ -1,4 +1,4 @@
-"""Segments and snapshots as named arrays, and back."""
+"""Turns segments and snapshots into named arrays, and arrays back into segments and snapshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """Everything that an engine needs to be as it was."""
+    """Everything that is needed to restore an engine."""
 
     analyzer: str
     parameters: Mapping[str, Any]  # of `BM25`
@@ -31,13 +31,13 @@ class SavedIndex:
     categories: Mapping[str, Sequence[str]]  # values of each category column
     namespaces: Mapping[str, Snapshot]
     sequence: int = 0
-    """The last write of the record store that the index holds."""
+    """The last change of the record store that the index covers."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The engine's other parameters, by name."""
     weight_terms: Sequence[str] = ()
     """The terms of learned weights."""
     entity_terms: Sequence[str] = ()
-    """What records say of entities."""
+    """The terms of the records' entities and relations."""
 
 
 def snapshot_from(segments: Sequence[Segment], deleted: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:
@@ -50,8 +50,10 @@ def snapshot_from(segments: Sequence[Segment], deleted: Mapping[int, Sequence[in
 
 
 def part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
-    """The arrays of all these segments, one after another; those of vectors and of nested segments, whose names begin
-    with theirs, only where some are.
+    """The arrays of these segments, each array concatenated over all of them.
+
+    The arrays of vectors and of nested segments are there only if a segment has some. The names of a nested segment's
+    arrays begin with its own name.
     """
     ids = [segment.ids for segment in segments]
     arrays: dict[str, Array] = {
@@ -63,9 +65,9 @@ def part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     columns = Columns.concatenate([s.columns for s in segments])
     arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
     arrays |= {f"number_{name}": numbers for name, numbers in columns.numbers.items()}
-    held = [s.vectors for s in segments if s.vectors is not None]
-    if held:
-        arrays["vectors"] = np.concatenate([vectors.matrix for vectors in held])
+    present = [s.vectors for s in segments if s.vectors is not None]
+    if present:
+        arrays["vectors"] = np.concatenate([vectors.matrix for vectors in present])
         arrays["vector_offsets"] = np.concatenate(
             [np.zeros(s.size + 1, dtype=np.int64) if s.vectors is None else s.vectors.offsets for s in segments]
         )
@@ -95,18 +97,18 @@ def segments_from(arrays: Mapping[str, Array]) -> list[Segment]:
     numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
     ids = string_columns(arrays)["ids"]
     sizes = arrays["shapes"][:, 0].tolist()
-    held = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
-    vectors = _vectors(arrays, sizes) if "vector" in held else repeat(None)
-    nested = [_postings(arrays, f"{name}_") if name in held else repeat(None) for name in NESTED]
+    present = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
+    vectors = _vectors(arrays, sizes) if "vector" in present else repeat(None)
+    nested = [_postings(arrays, f"{name}_") if name in present else repeat(None) for name in NESTED]
     for size, postings, rows, *inner in zip(sizes, _postings(arrays), vectors, *nested, strict=False):
-        own = slice(document, document + size)
-        codes = {name: column[own] for name, column in categories.items()}
-        values = {name: column[own] for name, column in numbers.items()}
-        about: dict[str, Any] = {
+        documents = slice(document, document + size)
+        codes = {name: column[documents] for name, column in categories.items()}
+        values = {name: column[documents] for name, column in numbers.items()}
+        common: dict[str, Any] = {
             "ids": Ids(
                 Strings(ids.block, ids.offsets[document : document + size + 1]),
-                arrays["id_hashes"][own],
-                arrays["id_order"][own],
+                arrays["id_hashes"][documents],
+                arrays["id_order"][documents],
             ),
             "columns": Columns(
                 size,
@@ -114,12 +116,13 @@ def segments_from(arrays: Mapping[str, Array]) -> list[Segment]:
                 {name: column for name, column in values.items() if not np.isnan(column).all()},
             ),
         }
-        listed: dict[str, Any] = {
-            name: Segment(**arrays_of, **about, lengths=np.zeros((1, size), dtype=np.int32))
+        inner_segments: dict[str, Any] = {
+            name: Segment(**arrays_of, **common, lengths=np.zeros((1, size), dtype=np.int32))
             for name, arrays_of in zip(NESTED, inner, strict=True)
             if arrays_of is not None and len(arrays_of["documents"])
         }
-        segments.append(Segment(**postings, **about, lengths=arrays["lengths"][:, own], vectors=rows, **listed))
+        lengths = arrays["lengths"][:, documents]
+        segments.append(Segment(**postings, **common, lengths=lengths, vectors=rows, **inner_segments))
         document += size
     return segments
 
@@ -128,15 +131,15 @@ def _postings(arrays: Mapping[str, Array], prefix: str = "") -> Iterator[dict[st
     """The arrays of each segment's postings, in order."""
     term = posting = kind = 0
     for row, (_, terms, postings, kinds) in enumerate(arrays[f"{prefix}shapes"].tolist()):
-        listed, kept = slice(posting, posting + postings), slice(kind, kind + kinds)
+        posting_range, class_range = slice(posting, posting + postings), slice(kind, kind + kinds)
         yield {
             "terms": arrays[f"{prefix}terms"][term : term + terms],
             # Each segment's offsets have one entry more than it has terms.
             "offsets": arrays[f"{prefix}offsets"][term + row : term + row + terms + 1],
-            "documents": arrays[f"{prefix}documents"][listed],
-            "impact_classes": arrays[f"{prefix}kinds"][listed],
-            "class_frequencies": arrays[f"{prefix}kind_frequencies"][:, kept],
-            "class_lengths": arrays[f"{prefix}kind_lengths"][:, kept],
+            "documents": arrays[f"{prefix}documents"][posting_range],
+            "impact_classes": arrays[f"{prefix}kinds"][posting_range],
+            "class_frequencies": arrays[f"{prefix}kind_frequencies"][:, class_range],
+            "class_lengths": arrays[f"{prefix}kind_lengths"][:, class_range],
         }
         term, posting, kind = term + terms, posting + postings, kind + kinds
 
@@ -152,13 +155,16 @@ def _vectors(arrays: Mapping[str, Array], sizes: Sequence[int]) -> Iterator[Vect
 
 
 def head_arrays(index: SavedIndex, places: Mapping[Segment, tuple[str, int]], tags: Sequence[str]) -> dict[str, Array]:
-    """What of the parts is in use."""
+    """The arrays that say which segments of the parts the index consists of, and which documents are deleted.
+
+    `places` says of each segment the tag of its part and its row in the part; `tags` are the tags of all parts.
+    """
     numbers = {tag: number for number, tag in enumerate(tags)}
     rows: list[tuple[int, int, int]] = []
     deleted = [np.zeros((0, 2), dtype=np.int64)]
     for namespace, snapshot in enumerate(index.namespaces.values()):
-        for number, own in snapshot.tombstones.items():
-            documents = np.flatnonzero(own.deleted)
+        for number, tombstones in snapshot.tombstones.items():
+            documents = np.flatnonzero(tombstones.deleted)
             deleted.append(np.stack([np.full(len(documents), len(rows) + number), documents], axis=1))
         for segment in snapshot.segments:
             tag, row = places[segment]

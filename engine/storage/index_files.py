@@ -1,9 +1,9 @@
 """An index as a directory of plain arrays under one JSON manifest.
 
-Every array is a ``.npy`` file that any tool can read; nothing is ever pickled. Segments are written in *parts*, each a
-few files that hold the arrays of all its segments one after another; ``segments`` says which of them the index
-consists of now, and ``deleted`` which of their documents are deleted. A save writes what is new beside the old files
-and then replaces the manifest, in one step: whoever opens the directory sees the old index or the new one.
+Every array is a ``.npy`` file that any tool can read; nothing is pickled. Segments are written in *parts*. A part is a
+few files, which hold the arrays of its segments one after another. The array ``segments`` says which segments the index
+consists of now, and the array ``deleted`` which of their documents are deleted. A save writes new files beside the old
+ones and then replaces the manifest in one step. So a reader sees either the old index or the new one.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ from .index_arrays import (
 
 FORMAT = "fanrank index"
 VERSION = 4
-# What an index that never held entities is written as, and one without vectors and learned weights besides: versions of
-# fanrank that know none of it can read them.
+# The versions of an index that never held entities, and of one that has no vectors and learned weights either. Versions
+# of fanrank that do not know these can then read the index.
 EVIDENCE_VERSION, PLAIN_VERSION = 3, 2
 MANIFEST = "manifest.json"
 
-# What a save writes besides the manifest, and so may take away.
+# The names of the files that a save writes besides the manifest, and may delete.
 _OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
-# How often a load starts afresh when a save replaces the index under it.
+# How often a load is tried when saves replace the index while it reads.
 LOAD_ATTEMPTS = 20
-# A part of whose postings fewer than this share are in use is given up, its segments written again.
+# A part is dropped, and its segments are written again, when no more than this share of its weight is in use.
 USED_SHARE = 0.5
-# With more parts than this, the smaller half is written again as one.
+# With more parts than this, the smaller half is written again as one part.
 MAX_PARTS = 48
 
-# Settings that such an index has.
+# Settings that only an index with vectors or learned weights has.
 PINNED = {"encoder", "term_encoder"}
 
 T = TypeVar("T")
 
 
 def _weight(segment: Segment) -> int:
-    """How much of a part a segment is: postings, nested ones, and numbers of vectors."""
+    """The weight of a segment in its part: its postings, its nested segments' postings, and its vectors' numbers."""
     nested = sum(segment.nested_postings(name) for name in NESTED)
     return segment.postings + nested + (0 if segment.vectors is None else segment.vectors.matrix.size)
 
 
 class IndexDirectory:
-    """A directory that holds an index, and knows which segments are in it already. One thread at a time."""
+    """A directory that holds an index. It knows which segments the directory holds already. One thread at a time."""
 
     def __init__(self, path: str | os.PathLike[str], owner: str | None = None) -> None:
-        """`owner` names the records that the index is of; files of another owner count as damaged."""
+        """`owner` names the records that the index covers. Files of another owner count as damaged."""
         self.root = Path(path)
         self.owner = owner
         self._parts: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ class IndexDirectory:
         self._known.clear()
 
     def save(self, index: SavedIndex) -> None:
-        """Make the directory hold `index`. Raises `ForeignIndexError`, `StorageError`; then it is as it was."""
+        """Make the directory hold `index`. Raises `ForeignIndexError`, `StorageError`; the old index then stays."""
         root = self.root
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -110,9 +110,9 @@ class IndexDirectory:
     def _write(self, index: SavedIndex) -> None:
         root, tag = self.root, secrets.token_hex(4)
         segments = [segment for snapshot in index.namespaces.values() for segment in snapshot.segments]
-        parts, strings = self._kept(segments), list(self._strings)
-        kept = {part["tag"] for part in parts}
-        new = [segment for segment in segments if self._known.get(segment, ("", 0))[0] not in kept]
+        parts, strings = self._select_parts(segments), list(self._strings)
+        tags = {part["tag"] for part in parts}
+        new = [segment for segment in segments if self._known.get(segment, ("", 0))[0] not in tags]
         columns = {"vocabulary": index.terms, **{f"values_{n}": values for n, values in index.categories.items()}}
         if index.weight_terms:
             columns["weight_terms"] = index.weight_terms
@@ -169,13 +169,13 @@ class IndexDirectory:
         _remove(file for file in root.iterdir() if _OURS.fullmatch(file.name) and file.name not in named)
         reach("checkpoint.swept")
 
-    def _kept(self, segments: Sequence[Segment]) -> list[dict[str, Any]]:
-        """The parts that stay."""
+    def _select_parts(self, segments: Sequence[Segment]) -> list[dict[str, Any]]:
+        """The parts that stay; the segments of the others are written again."""
         used: Counter[str] = Counter()
         for segment in segments:
             if segment in self._known:
                 used[self._known[segment][0]] += _weight(segment) + 1
-        # Parts of before there were vectors hold postings alone.
+        # Parts that were written before there were vectors hold postings alone and have no weight.
         weights = {part["tag"]: int(part.get("weight", part["postings"])) for part in self._parts}
         kept = [part for part in self._parts if used[part["tag"]] > USED_SHARE * weights[part["tag"]]]
         if len(kept) > MAX_PARTS:
@@ -184,7 +184,7 @@ class IndexDirectory:
         return kept
 
     def load(self, *, verify: bool = True) -> SavedIndex:
-        """Read the index, its arrays memory-mapped; `verify` checks every file against its checksum.
+        """Read the index, with its arrays memory-mapped. `verify` checks every file against its checksum.
 
         Raises `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`.
         """
@@ -197,7 +197,7 @@ class IndexDirectory:
             try:
                 return _name_failures(root, partial(self._load, manifest, verify))
             except StorageError:
-                # The files may be gone because a save has replaced the index meanwhile; then the new one is there.
+                # The files may be gone because a save has replaced the index meanwhile. Then the new index is read.
                 attempts += 1
                 replaced = _name_failures(root, partial(_read_manifest, root))["checksum"] != manifest["checksum"]
                 if not replaced or attempts == LOAD_ATTEMPTS:
@@ -205,15 +205,15 @@ class IndexDirectory:
 
     def _load(self, manifest: Mapping[str, Any], verify: bool) -> SavedIndex:
         def read(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
-            # Views of plain arrays: a memmap object would make every small slice several times slower.
+            # Plain arrays on the same memory: slicing a memmap object takes several times as long for a small slice.
             return {name: np.asarray(_read_array(self.root, entry, verify)) for name, entry in entries.items()}
 
         strings: dict[str, list[str]] = {}
         for entries in manifest["strings"]:
             for name, column in string_columns(read(entries)).items():
                 strings.setdefault(name, []).extend(column.tolist())
-        held = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
-        if held != manifest["lengths"]:
+        lengths = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
+        if lengths != manifest["lengths"]:
             _damaged_error(self.root, "not the strings that the manifest counts")
         parts = [segments_from(read(part["arrays"])) for part in manifest["parts"]]
         head = read(manifest["head"])
@@ -221,10 +221,10 @@ class IndexDirectory:
         deleted: dict[tuple[int, int], list[int]] = {}
         rows: list[tuple[int, int]] = []
         for number, part, row in head["segments"].tolist():
-            own = segments.setdefault(number, [])
-            rows.append((number, len(own)))
-            own.append(parts[part][row])
-            self._known[own[-1]] = (manifest["parts"][part]["tag"], row)
+            namespace = segments.setdefault(number, [])
+            rows.append((number, len(namespace)))
+            namespace.append(parts[part][row])
+            self._known[namespace[-1]] = (manifest["parts"][part]["tag"], row)
         for segment, document in head["deleted"].tolist():
             deleted.setdefault(rows[segment], []).append(document)
         bm25 = BM25(**manifest["parameters"])
@@ -255,7 +255,7 @@ class IndexDirectory:
 
 
 def save(path: str | os.PathLike[str], index: SavedIndex) -> None:
-    """Make the directory `path` hold `index`, all of it written anew."""
+    """Make the directory `path` hold `index`. All of it is written."""
     IndexDirectory(path).save(index)
 
 
@@ -269,7 +269,7 @@ def _entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _sync(folder: Path) -> None:
-    """Make the folder's entries durable, where the system can."""
+    """Make the folder's entries durable, if the system can do that."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -284,7 +284,7 @@ def _remove(files: Iterable[Path]) -> None:
 
 
 def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:
-    """Write the arrays to files of their own, named by their names and the prefix's tag."""
+    """Write each array to a file, named by the prefix, the array's name and the prefix's tag."""
     kind, tag = prefix.split(".")
     return {name: _write_array(root / f"{kind}_{name}.{tag}.npy", array) for name, array in arrays.items()}
 
@@ -317,7 +317,7 @@ def _manifest_checksum(manifest: Mapping[str, Any]) -> int:
 
 
 def _name_failures(root: Path, read: Callable[[], T]) -> T:
-    """What `read` returns, with every failure of the files named."""
+    """What `read` returns. Every failure of the files becomes an error that names `root`."""
     try:
         return read()
     except IndexFileError:

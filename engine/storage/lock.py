@@ -1,4 +1,4 @@
-"""A store's directory, and the lock that lets one writer in at a time."""
+"""Makes a store's directory, and takes the lock that allows one writer at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOCK = "lock"
 
 
 def make_folder(root: Path) -> None:
-    """Make the directory if it is missing. Raises `ForeignIndexError` unless it is a store's, or empty."""
+    """Make the directory if it is missing. Raises `ForeignIndexError` unless it is empty or holds a store."""
     if root.exists() and not root.is_dir():
         raise ForeignIndexError(f"{root}: not a directory")
     if not root.exists():
         root.mkdir(parents=True, exist_ok=True)
         if os.name == "posix":
-            # SQLite makes its own files durable in the directory, but not the directory.
+            # SQLite syncs the directory for its own files, but nothing syncs the entry of the directory itself.
             descriptor = os.open(root.parent, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -36,12 +36,15 @@ def make_folder(root: Path) -> None:
 
 
 def take_lock(path: Path) -> int:
-    """A descriptor that holds the writer's lock until `let_go`, or until the process ends, however it ends."""
+    """A descriptor that holds the writer's lock until `let_go`, or until the process ends in any way.
+
+    Raises `StoreLockedError` while another process has the lock.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             if sys.platform == "win32":
-                # Windows keeps others from reading what is locked, so that is a byte behind the number.
+                # On Windows others cannot read a locked byte. So the locked byte lies behind the process number.
                 os.lseek(descriptor, 1 << 20, os.SEEK_SET)
                 msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
                 os.lseek(descriptor, 0, os.SEEK_SET)
@@ -69,7 +72,7 @@ def let_go(lock: int) -> None:
             os.lseek(lock, 1 << 20, os.SEEK_SET)
             msvcrt.locking(lock, msvcrt.LK_UNLCK, 1)
         else:
-            # A forked child still has the descriptor, and closing ours alone would leave it the lock.
+            # A forked child has the descriptor too. If this process only closed its own, the child would keep the lock.
             fcntl.flock(lock, fcntl.LOCK_UN)
     finally:
         os.close(lock)

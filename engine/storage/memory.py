@@ -1,12 +1,15 @@
-"""What an engine holds, and how writes change it: batches in, snapshots out, durable first where there is a store.
+"""The records of an engine as snapshots, and how writes change them.
 
 ::
 
-    write ─ encode ─ queue ─┐ one thread at a time, for all that wait (group commit)
-                            └ prepare on the snapshots ─ commit to the store ─ publish ─ merge, checkpoint behind
+    write ─ encode ─ queue ─┐ one thread at a time applies all waiting batches (group commit)
+                            └ prepare on the snapshots ─ commit to the store ─ publish ─ merge, checkpoint (background)
 
-A search takes the snapshots as they are and never waits for a writer. A batch is prepared on top of them in full, then
-committed, then published in one assignment, so that no reader sees half of it and none sees what is not durable.
+A search uses the current snapshots and never waits for a writer. A batch is first prepared in full on top of the
+snapshots, then committed to the store if there is one, then published in one assignment. So a reader never sees half a
+batch, and never sees a batch that is not durable.
+
+Long because writes, merges and checkpoints change one state under the same locks, and are read together.
 """
 
 from __future__ import annotations
@@ -44,11 +47,13 @@ from .writes import Counters, MemoryState, Sizes, Write, chunks_of, group_by_nam
 
 logger = logging.getLogger("fanrank")
 
-# A write merges segments itself up to this many documents, a millisecond or two; larger merges wait for the background.
+# A write itself merges segments up to this many documents, which takes a millisecond or two. Larger merges wait for the
+# background thread.
 INLINE_DOCUMENTS = 1 << 12
-# With more segments than this in a namespace the background has fallen behind, and the writer merges them all.
+# With more segments than this in a namespace, the background thread has fallen behind and the writer merges them all.
 MAX_SEGMENTS = 512
-# Changes after which the index files are brought up to date: what opening the store replays, at most about a second.
+# After this many changes the index files are brought up to date. Opening the store replays the changes that the files
+# lack, so it replays for about a second at most.
 CHECKPOINT_CHANGES = 100_000
 # Seconds after a failure in the background before the next attempt.
 PAUSE = 5.0
@@ -56,7 +61,7 @@ PAUSE = 5.0
 
 @dataclass(eq=False)
 class Memory:
-    """The records of all namespaces as snapshots. `store` and `directory` are None for an engine in memory alone."""
+    """The records of all namespaces as snapshots. `store` and `directory` are None for an engine without files."""
 
     bm25: BM25
     analyzer: Analyzer
@@ -72,7 +77,7 @@ class Memory:
         self.weight_terms = Vocabulary()
         """The terms of learned weights."""
         self.entity_terms = Vocabulary()
-        """What records say of entities (`engine/records/entities.py`)."""
+        """The terms of the records' entities and relations (`engine/records/entities.py`)."""
         self.checkpointed = 0
         self._state = MemoryState({}, 0, 0)
         self._saved_version = 0
@@ -88,7 +93,7 @@ class Memory:
 
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
-        """By namespace; replaced by every write, never changed."""
+        """The snapshot of each namespace. Every write replaces the mapping; none changes it in place."""
         return self._state.snapshots
 
     @snapshots.setter
@@ -101,7 +106,7 @@ class Memory:
         return self._state.sequence
 
     def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
-        """Publish: in one assignment, so that no interrupt leaves a half."""
+        """Publish these snapshots. One assignment does it, so an interrupt cannot leave half of them."""
         version = self._state.version + 1
         self._state = MemoryState(snapshots, self._state.sequence if sequence is None else sequence, version)
 
@@ -125,9 +130,10 @@ class Memory:
         missing_ok: bool = False,
         threads: int | None = None,
     ) -> int:
-        """Apply one batch, all or nothing; returns once it is durable and seen by searches.
+        """Apply one batch, all or nothing. Returns once the batch is durable and searches see it.
 
-        Analysing a batch of more than one chunk may use `threads`; None: all cores that the process may run on.
+        A batch of more than one chunk is analysed by `threads` threads. None means all cores that the process may run
+        on.
         """
         threads = cores() if threads is None else threads
         if self._reading == threading.get_ident():
@@ -143,13 +149,14 @@ class Memory:
                     if not request.done:
                         self._apply_queue()
             except BaseException:
-                # Interrupted; else another thread's write would apply it later, when the caller may have tried again.
+                # This thread was interrupted. Left in the queue, the batch would be applied by another thread's write,
+                # perhaps after the caller has tried again.
                 with suppress(ValueError):
                     self._queue.remove(request)
                 raise
         else:
-            # Too large to be prepared on behalf of another thread: its records are read as they are analysed.
-            # Iterators of lists, unlike the lists, hold nothing once they are through.
+            # The batch is too large for another thread to prepare it: its records are read as they are analysed.
+            # The lists become iterators, because an exhausted iterator holds no records and a list does.
             chunks = chain(iter(first), chunks_of(chain(iter(second), source)))
             del first, second
             request = Write(removed or {}, chunks, missing_ok, threads, bulk=True)
@@ -165,7 +172,7 @@ class Memory:
         return request.count
 
     def _apply_queue(self) -> None:
-        """Apply all that wait. Whatever interrupts it, none of them is left undone."""
+        """Apply all waiting batches. After an interrupt, each batch that was not applied fails."""
         taken: list[Write] = []
         try:
             while self._queue:
@@ -178,7 +185,10 @@ class Memory:
                     request.done = True
 
     def _apply(self, requests: Sequence[Write]) -> None:
-        """Prepare each, commit all that can be, publish. A request's failure is its own; the store's is everybody's."""
+        """Prepare each request, commit all that could be prepared, publish them.
+
+        A request that cannot be prepared fails alone. A failure of the store fails all requests.
+        """
         if self._closed:
             for request in requests:
                 request.error, request.done = StorageError("the engine is closed"), True
@@ -196,7 +206,7 @@ class Memory:
                 self._forget(before)
                 request.error, request.done = error, True
                 continue
-            except BaseException:  # of this thread, whoever's request it is
+            except BaseException:  # an interrupt of this thread, which may be preparing another thread's request
                 self._forget(start)
                 raise
             working |= states
@@ -207,7 +217,7 @@ class Memory:
             if self.store is not None and any(batches):
                 sequence = self.store.write(batches)
         except BaseException as error:
-            # An interrupt may come just after the commit, and what is durable must be seen.
+            # An interrupt may come just after the commit. What is durable must be published.
             if self.store is None or self.store.sequence == self.sequence:
                 self._forget(start)
                 for request in prepared:
@@ -227,12 +237,12 @@ class Memory:
             raise interrupt
 
     def _catch_up(self) -> None:
-        """Take over what the store holds beyond the snapshots: an interrupt came between commit and publication."""
+        """Apply changes that the store holds and the snapshots lack: an interrupt came between commit and publish."""
         if self.store is not None and not self.store.read_only and self.store.sequence != self.sequence:
             self._replay(self.store.changes_after(self.sequence), self.store.sequence)
 
     def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
-        """The snapshots after the batch, and the same as changes for the store (none where there is no store)."""
+        """The snapshots after the batch, and the batch as changes for the store (empty where there is no store)."""
         states: dict[str, Snapshot] = {}
         removed: dict[str, list[str]] = {}
         added: dict[str, list[EncodedRecord]] = {}
@@ -240,16 +250,16 @@ class Memory:
         count = 0
         for namespace, ids in request.removed.items():
             before = working.get(namespace) or self.snapshot(namespace)
-            places = before.find_all(ids)
-            missing = [record_id for record_id in ids if record_id not in places]
+            live = before.find_all(ids)
+            missing = [record_id for record_id in ids if record_id not in live]
             if missing and not request.missing_ok:
                 where = f" in namespace {namespace!r}" if namespace else ""
                 raise UnknownIdError(f"no live record with id {missing[0]!r}{where}; nothing was changed")
-            if not places:
+            if not live:
                 continue
-            removed[namespace] = list(places)
-            states[namespace] = before.without(list(places.values()))
-            count += len(places)
+            removed[namespace] = list(live)
+            states[namespace] = before.without(list(live.values()))
+            count += len(live)
         analysed = 0
         builds: dict[str, Bulk] = {}
         for chunk in request.added:
@@ -258,7 +268,7 @@ class Memory:
                 let_others_run()
                 if request.bulk:
                     if namespace not in builds:
-                        builds[namespace] = self._bulk(namespace, before, request.threads)
+                        builds[namespace] = self._start_bulk(namespace, before, request.threads)
                     builds[namespace].add(group)
                 else:
                     new[namespace] = [self.build(group, check_new(namespace, group, before))]
@@ -273,8 +283,8 @@ class Memory:
             before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
             states[namespace] = before.extended(segments)
         for namespace, after in states.items():
-            behind_hand = request.bulk or len(after.segments) > MAX_SEGMENTS
-            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if behind_hand else INLINE_DOCUMENTS, self.window)
+            merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
+            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
         request.count = analysed or count
         if self.store is None:
             return states, []
@@ -292,7 +302,7 @@ class Memory:
             self.entity_terms,
         )
 
-    def _bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:
+    def _start_bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:
         return Bulk(
             namespace,
             before,
@@ -325,7 +335,7 @@ class Memory:
             column.truncate(sizes.values[name])
 
     def drop(self, namespace: str) -> None:
-        """Remove a namespace with all it holds."""
+        """Remove a namespace with all its records."""
         with self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
@@ -333,14 +343,14 @@ class Memory:
             if namespace not in self.snapshots:
                 return
             sequence = None if self.store is None else self.store.drop(namespace)
-            self._become({name: own for name, own in self.snapshots.items() if name != namespace}, sequence)
+            self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
         self.wake()
 
     def replay(self, runs: Iterable[ChangeRun], last: int) -> None:
-        """Apply what the store holds beyond the index. Ids that are not live are passed over.
+        """Apply changes that the store holds and the index lacks. Removals of ids that are not live are skipped.
 
-        `last` is the store's last change if there are no runs: a writer elsewhere may have made more by the time that
-        the runs show.
+        `last` is the store's last change, and is used if there are no runs. A run carries a `last` of its own, because
+        a writer in another process may have made more changes by the moment that the runs show.
         """
         with self._writing:
             self._replay(runs, last)
@@ -362,7 +372,7 @@ class Memory:
             self._become(snapshots, last)
 
     def wake(self) -> None:
-        """See to it that a thread works in the background if there is something to do."""
+        """Start the background thread if there is work for it and it is not running."""
         if self._closed or time.monotonic() < self._not_before:
             return
         if not (self._mergeable() or self._checkpoint_due()):
@@ -372,7 +382,7 @@ class Memory:
                 worker = threading.Thread(target=self._work, name="fanrank-merge", daemon=True)
                 try:
                     worker.start()
-                except RuntimeError as error:  # no thread to be had; the write that asked is done all the same
+                except RuntimeError as error:  # no thread can be started; the write itself is done
                     self._fail(error)
                 else:
                     self._worker = worker
@@ -385,7 +395,7 @@ class Memory:
 
     def _mergeable(self) -> bool:
         for namespace in list(self._dirty):
-            # Before the look, so that what a write adds meanwhile stays.
+            # Discarded before the check, so that a mark that a write sets meanwhile stays.
             self._dirty.discard(namespace)
             if next(self.snapshot(namespace).merges(MAX_SEGMENT_DOCUMENTS, self.window), None) is not None:
                 self._dirty.add(namespace)
@@ -435,7 +445,7 @@ class Memory:
         current = self.snapshots.get(namespace)
         following = current and current.replaced(merge, merged)
         if not following:
-            return  # a write merged them meanwhile, or the namespace is gone
+            return  # a write has merged these segments meanwhile, or the namespace is gone
         self._become({**self.snapshots, namespace: following})
         self.counters.merges += 1
         self.counters.error = None
@@ -444,7 +454,7 @@ class Memory:
         self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
 
     def saved(self) -> SavedIndex:
-        """All there is, as of one moment between two writes."""
+        """The whole index, as of one moment between two writes."""
         with self._writing:
             self._catch_up()
             return SavedIndex(
@@ -484,35 +494,36 @@ class Memory:
         self.checkpoint()
 
     def check_gone(self, namespace: str, ids: Sequence[str]) -> None:
-        """Raise `DamagedStoreError` if one of these ids, which the store does not find, is live."""
+        """Raise `DamagedStoreError` if one of these ids is live. The store did not find them."""
         if self.store is None or self.store.read_only or not self.snapshot(namespace).find_all(ids):
             return
-        # A write may be between its commit and its snapshot: without one, both must hold the same.
+        # A write may be between its commit and its publication. Under the lock no write is under way, and store and
+        # snapshots must hold the same ids.
         with self._writing:
             self.store.check_found(namespace, list(self.snapshot(namespace).find_all(ids)))
 
     def join(self) -> None:
-        """Wait for the background to finish what it does."""
+        """Wait for the background thread to finish its work."""
         worker = self._worker
         if worker is not None and worker is not threading.current_thread():
             worker.join()
 
     def close(self) -> None:
-        """Checkpoint, let the store go, refuse further writes. A second call does nothing."""
+        """Checkpoint, close the store, refuse further writes. A second call does nothing."""
         if self._closed:
             return
         self.join()
         try:
             self.checkpoint()
         finally:
-            # No checkpoint may come after the store's lock is gone.
+            # No checkpoint may run after the store's lock is released.
             with self._saving, self._writing:
                 self._closed = True
             if self.store is not None:
                 self.store.close()
 
     def verify(self) -> dict[str, int]:
-        """As `Engine.verify`. Writes wait meanwhile."""
+        """As `Engine.verify`. Writes wait until it is done."""
         assert self.store is not None
         with self._writing:
             self._catch_up()
@@ -524,8 +535,8 @@ class Memory:
         return {"records": records, "missing": missing, "extra": indexed - (records - missing)}
 
     def stats(self) -> dict[str, Any]:
-        """The state of what goes on behind the writes."""
-        found: dict[str, Any] = {
+        """Counts of writes, commits, merges and checkpoints, and the state of the background thread."""
+        counts: dict[str, Any] = {
             "writes": self.counters.batches,
             "commits": self.counters.commits,
             "merges": self.counters.merges,
@@ -535,13 +546,13 @@ class Memory:
             "background_error": self.counters.error,
         }
         if self.store is not None:
-            found |= {
+            counts |= {
                 "sequence": self.sequence,
                 "checkpointed": self.checkpointed,
                 "checkpoints": self.counters.checkpoints,
                 "store_bytes": self.store.bytes,
             }
-        return found
+        return counts
 
 
 def cores() -> int:

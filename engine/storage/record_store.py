@@ -1,8 +1,8 @@
-"""The records of an engine directory, in SQLite: the truth that every index is built from.
+"""The records of an engine directory, in SQLite. Every index can be built again from them.
 
-``records.sqlite`` holds what is live and a log of what was removed, all numbered by one counter, `sequence`. A write is
-one transaction in a write-ahead log that is synced before it counts, so that a crash at any moment leaves exactly the
-writes that returned, or those and the whole one in flight.
+``records.sqlite`` holds the live records and a log of the removals. One counter, `sequence`, numbers both. A write is
+one transaction in a write-ahead log, which is synced before the write returns. So a crash at any moment leaves exactly
+the writes that returned, or those and the whole write in flight.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from .sqlite import (
     version_of,
 )
 
-# Rows of a replay held at a time.
+# Rows of a replay that are in memory at a time.
 REPLAY_CHUNK = 10_000
-# Parameters of one look-up by id.
+# Ids of one look-up.
 FETCH_CHUNK = 500
-# Rows of one statement. Every statement lets go of Python's lock, and beside one busy Python thread it comes back after
-# up to 5 ms: 100 records by executemany then take up to 430 ms, as VALUES of many rows 33 ms at most.
+# Rows of one statement. Every statement releases Python's lock. Beside one busy Python thread it gets the lock back
+# after up to 5 ms: 100 records by executemany then take up to 430 ms, and 33 ms at most as VALUES of many rows.
 MAX_ROWS = 128
 
-# OR ROLLBACK: without it an INSERT of many rows copies every page before it touches it, to undo itself alone.
+# Without OR ROLLBACK, an INSERT of many rows copies every page before changing it, so that it can undo itself alone.
 _ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data, vectors) VALUES "
 _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
 _NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
@@ -61,8 +61,8 @@ _NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
 class Change:
     """What one write batch does to one namespace: first the drop, then the removals, then the additions.
 
-    `removed` are ids that are live before, `added` records whose ids are not live after the removals; `dropped` removes
-    whatever the namespace holds.
+    `removed` are ids that are live before the batch. `added` are records whose ids are not live after the removals.
+    `dropped` removes all records of the namespace.
     """
 
     namespace: str
@@ -77,7 +77,7 @@ class ChangeRun:
 
     namespace: str
     last: int
-    """The store's last change at the moment that the whole replay shows."""
+    """The store's last change at the moment that the replay shows; equal in all runs of a replay."""
     removed: list[str] = field(default_factory=list)
     added: list[Record] = field(default_factory=list)
     dropped: bool = False
@@ -86,8 +86,8 @@ class ChangeRun:
 class RecordStore:
     """The records of one engine directory: one writer, any number of readers in any process.
 
-    Safe to use from many threads. Reads see the last committed write and never wait for one in flight. Every method
-    raises `StorageError` where the files fail and `DamagedStoreError` where they do not say what was written.
+    Safe to use from many threads. Reads see the last committed write and never wait for a write in flight. Every method
+    raises `StorageError` if the files cannot be read or written, and `DamagedStoreError` if their content was altered.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class RecordStore:
         self._writing = threading.Lock()
         self._process = os.getpid()
         self._last = 0  # the last sequence that is committed
-        self._next = 0  # and that of the transaction under way
+        self._next = 0  # the last sequence of the transaction under way
         self._numbers: dict[str, int] = {}
         self._version = 0
         if writer is not None:
@@ -110,9 +110,9 @@ class RecordStore:
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], *, read_only: bool = False) -> RecordStore:
-        """The store in the directory `root`; a writer makes both where they are missing.
+        """The store in the directory `root`. A writer creates the directory and the store if they are missing.
 
-        Raises `StoreLockedError` while another writer has it open, `ForeignIndexError`, `NewerFormatError`,
+        Raises `StoreLockedError` while another writer has the store open, `ForeignIndexError`, `NewerFormatError`,
         `DamagedStoreError`, `StorageError`.
         """
         root = Path(root)
@@ -148,7 +148,7 @@ class RecordStore:
         self.close()
 
     def close(self) -> None:
-        """Fold the log into the file and let go of the lock; a second call does nothing, nor does a forked child's."""
+        """Fold the log into the file and release the lock. A second call, or one in a forked child, does nothing."""
         if os.getpid() != self._process:
             return
         with self._writing, self._reading, named(self.path):
@@ -159,7 +159,7 @@ class RecordStore:
             lock, self._lock = self._lock, None
             try:
                 if writer is not None:
-                    # A reader elsewhere may hold the log open; it is folded in at another time then.
+                    # A reader in another process may have the log open. Then a later close folds it in.
                     writer.execute("PRAGMA busy_timeout=0")
                     with closing(writer):
                         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -178,7 +178,7 @@ class RecordStore:
 
     @property
     def sequence(self) -> int:
-        """The number of the last change, 0 where there was none."""
+        """The number of the last change; 0 if there was none."""
         if not self._read_only:
             return self._last
         with self._reads() as reader:
@@ -192,7 +192,7 @@ class RecordStore:
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """What `set_config` was given, None before."""
+        """The engine's parameters as `set_config` stored them; None before."""
         with self._reads() as reader:
             rows = dict(reader.execute("SELECT key, value FROM meta WHERE key IN ('config', 'checksum')").fetchall())
         if not rows:
@@ -200,13 +200,13 @@ class RecordStore:
         value = rows.get(b"config")
         if not isinstance(value, bytes) or zlib.crc32(value) != rows.get(b"checksum"):
             raise damaged(self.path, "the engine's parameters were altered since they were written (checksum differs)")
-        found: dict[str, Any] = json.loads(value)
-        return found
+        config: dict[str, Any] = json.loads(value)
+        return config
 
     def set_config(self, config: dict[str, Any], *, replace: bool = False) -> None:
-        """Keep the engine's parameters, once; `replace` others only while the store has seen no write.
+        """Store the engine's parameters, once. With `replace`, stored ones are replaced if there was no write yet.
 
-        Raises `ParameterError` if there are some, or if JSON alters them.
+        Raises `ParameterError` if parameters are stored already, or if JSON would alter them.
         """
         try:
             value = JSON.encode(config)
@@ -224,10 +224,10 @@ class RecordStore:
             writer.execute("INSERT INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
 
     def write(self, batches: Sequence[Sequence[Change]]) -> int:
-        """Apply the batches in order, all or nothing; the sequence of the last change. Durable when it returns.
+        """Apply the batches in order, all or nothing. Returns the sequence of the last change, once it is durable.
 
-        Raises `StorageError` where the disk fails or is full, or where a change does not fit the live records; the
-        store is then as it was, and usable.
+        Raises `StorageError` if the disk fails or is full, or if a change does not fit the live records. The store is
+        then unchanged and still usable.
         """
         with self._transaction() as writer:
             failpoints.reach("write.begin")
@@ -241,7 +241,7 @@ class RecordStore:
         return last
 
     def drop(self, namespace: str) -> int:
-        """Remove all records of a namespace; the sequence of that change."""
+        """Remove all records of a namespace. Returns the sequence of that change."""
         return self.write([[Change(namespace, dropped=True)]])
 
     def _apply(self, writer: sqlite3.Connection, change: Change) -> None:
@@ -276,26 +276,27 @@ class RecordStore:
             writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
             start, last = start + size, last + size
         if entities and self._version < VERSION:
-            writer.execute(f"PRAGMA user_version={VERSION}")  # with the rest or not at all
+            writer.execute(f"PRAGMA user_version={VERSION}")  # part of the same transaction
             self._version = VERSION
         self._next = last
 
     def prune(self, sequence: int) -> None:
-        """Forget the deletions up to `sequence`, which no index needs to replay any more."""
+        """Delete the log of removals up to `sequence`. No index needs to replay those any more."""
         with self._transaction() as writer:
             upto = max(pruned_sequence(writer), min(sequence, self._last))
             writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
 
     def changes_after(self, sequence: int) -> Iterator[ChangeRun]:
-        """What makes the state at `sequence` the state now, as of one moment, up to 10,000 changes at a time.
+        """The changes that turn the state at `sequence` into the present state, up to 10,000 at a time.
 
-        All removals come before all additions, each in order within its namespace. That is as good as the true order:
-        an added record that stands here is live, so every removal of its id came before it. An id that the state does
-        not hold may be among the removals (it was added later, and removed); skip it. From 0 there are only additions.
+        All steps show the store at one moment. All removals come before all additions, each in order within its
+        namespace. That gives the same state as the true order: every added record here is live, so every removal of its
+        id came before it. A removal may name an id that the state at `sequence` does not hold, as it was added later
+        and removed again; skip it. From `sequence` 0 there are only additions.
 
-        The first step raises `StaleIndexError` if the deletions since `sequence` are no longer known, or if the store
-        has not come so far (an older copy was restored): replay from 0 then.
+        The first step raises `StaleIndexError` if the deletions since `sequence` were pruned, or if the store's last
+        change is before `sequence` (an older copy was restored). Replay from 0 then.
         """
         with named(self.path), closing(self._open_snapshot()) as reader:
             reader.execute("BEGIN")
@@ -307,7 +308,7 @@ class RecordStore:
                 )
             names = {number: name_of(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
             if sequence:
-                # A dropped namespace's removals come after its drop, and then find nothing: both are the same state.
+                # The drops come first. Removals of a dropped namespace then find nothing, which gives the same state.
                 rows = reader.execute(
                     "SELECT DISTINCT namespace FROM deletions WHERE sequence > ? AND id IS NULL", (sequence,)
                 )
@@ -334,7 +335,7 @@ class RecordStore:
                 yield from runs.values()
 
     def namespaces(self) -> list[str]:
-        """The namespaces that hold records, in order of their first."""
+        """The namespaces that hold records, in the order in which they were first written."""
         with self._reads() as reader:
             rows = reader.execute(
                 "SELECT name FROM namespaces WHERE EXISTS (SELECT 1 FROM records WHERE namespace = number)"
@@ -343,47 +344,48 @@ class RecordStore:
         return [name_of(name) for (name,) in rows]
 
     def ids(self) -> Iterator[tuple[str, list[str]]]:
-        """All live ids as (namespace, up to 10,000 ids), as of one moment."""
+        """All live ids as (namespace, up to 10,000 ids). All steps show the store at one moment."""
         with named(self.path), closing(self._open_snapshot()) as reader:
             rows = reader.execute(
                 "SELECT name, id FROM records JOIN namespaces ON number = namespace ORDER BY sequence"
             )
             while chunk := rows.fetchmany(REPLAY_CHUNK):
-                found: dict[bytes, list[str]] = {}
+                groups: dict[bytes, list[str]] = {}
                 for name, record_id in chunk:
-                    found.setdefault(name, []).append(name_of(record_id))
-                yield from ((name_of(name), ids) for name, ids in found.items())
+                    groups.setdefault(name, []).append(name_of(record_id))
+                yield from ((name_of(name), ids) for name, ids in groups.items())
 
     def count(self, namespace: str) -> int:
         """The number of live records in a namespace."""
         with self._reads() as reader:
-            found: int = reader.execute(
+            count: int = reader.execute(
                 f"SELECT count(*) FROM records WHERE namespace = {_NUMBER}", (storable(namespace),)
             ).fetchone()[0]
-        return found
+        return count
 
     # Sources: C008.
     def fetch(self, namespace: str, ids: Iterable[str]) -> list[Record | None]:
-        """The live records with these ids, embeddings included, in their order; None for an id that the namespace does
-        not hold.
+        """The live records with these ids, embeddings included, in the order of the ids.
+
+        An id that the namespace does not hold gets None.
         """
         ids = list(ids)
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         with self._reads() as reader:
             vectors = vectors_in(reader)
             for start in range(0, len(ids), FETCH_CHUNK):
-                wanted = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
-                marks = ",".join("?" * len(wanted))
+                chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
+                marks = ",".join("?" * len(chunk))
                 rows = reader.execute(
                     f"SELECT id, checksum, data, {vectors} FROM records"
                     f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
-                    (storable(namespace), *wanted),
+                    (storable(namespace), *chunk),
                 ).fetchall()
-                found.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
-        return [found.get(record_id) for record_id in ids]
+                records.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
+        return [records.get(record_id) for record_id in ids]
 
     def check_found(self, namespace: str, ids: Sequence[str]) -> None:
-        """Raise `DamagedStoreError` unless `fetch` finds all these ids; for ids that are live beyond doubt."""
+        """Raise `DamagedStoreError` unless `fetch` finds all these ids. Only for ids that are certainly live."""
         for record_id, record in zip(ids, self.fetch(namespace, ids), strict=True):
             if record is None:
                 raise damaged(self.path, f"the record with id {record_id!r} is not found, and the index holds it")
@@ -394,17 +396,18 @@ class RecordStore:
     ) -> list[tuple[str, int]]:
         """The newest `limit` records whose text holds a word, as (id, number of distinct words), newest first.
 
-        A word counts wherever its characters stand, in either case. `accept` has the last word on a record, which it
-        sees without its embedding.
+        A word counts wherever its characters occur, inside longer words too, in upper or lower case. If `accept` is
+        given, only records for which it is true count; it gets them without their embeddings.
         """
         folded = list(dict.fromkeys(word.casefold() for word in words if word))
         hits: list[tuple[str, int]] = []
         if not folded or limit < 1:
             return hits
-        # Case folding goes character by character and leaves JSON's escapes alone, so what a text holds its row holds.
-        written = [JSON.encode(word)[1:-1] for word in folded]
+        # Case folding works character by character and does not change JSON's escapes. So a word of the text is, as
+        # JSON, in the row as well.
+        escaped = [JSON.encode(word)[1:-1] for word in folded]
         with named(self.path), closing(self._open_snapshot()) as reader:
-            # The inner query walks the id index alone; sorting whole rows instead would hold the namespace in memory.
+            # The inner query reads the id index alone. Sorting whole rows instead would take the namespace's memory.
             rows = reader.execute(
                 "SELECT id, checksum, data FROM records WHERE sequence IN"
                 f" (SELECT sequence FROM records WHERE namespace = {_NUMBER}) ORDER BY sequence DESC",
@@ -412,7 +415,7 @@ class RecordStore:
             )
             for record_id, checksum, data in rows:
                 row = str(data, errors="replace").casefold()
-                if not any(word in row for word in written):
+                if not any(word in row for word in escaped):
                     continue
                 record, _ = decode_data(namespace, record_id, checksum, data)
                 text = record.text.casefold()
@@ -431,7 +434,7 @@ class RecordStore:
             yield self._reader
 
     def _open_snapshot(self) -> sqlite3.Connection:
-        """A connection of its own: its transaction may last as long as the caller takes, and others read meanwhile."""
+        """A new connection. Its transaction may last as long as the caller needs; other reads do not wait for it."""
         if self._reader is None:
             raise StorageError(f"{self.path}: the store is closed")
         return open_reader(self.path)
@@ -454,12 +457,12 @@ class RecordStore:
             except BaseException:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
-                # An interrupt may have come just after the commit: only the database knows.
+                # An interrupt may have come just after the commit. Only the database knows whether it did.
                 self._remember(writer)
                 raise
 
     def _remember(self, writer: sqlite3.Connection) -> None:
-        """Take the counter, the format and the numbers of the namespaces from the database."""
+        """Read the counter, the format and the numbers of the namespaces from the database."""
         self._last, self._version = last_sequence(writer), version_of(writer)
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
@@ -468,7 +471,7 @@ class RecordStore:
 
 
 def _pieces(count: int) -> Iterator[int]:
-    """`count` as a sum of powers of two, so that a few statements, prepared once, serve every batch."""
+    """`count` as a sum of powers of two up to `MAX_ROWS`. So a few prepared statements serve every batch."""
     while count:
         size = min(MAX_ROWS, 1 << (count.bit_length() - 1))
         yield size

@@ -1,4 +1,4 @@
-"""A record as its row in ``records.sqlite`` holds it, and back, both under checksums."""
+"""Encodes a record as its row of ``records.sqlite``, and decodes it again; checksums cover all of it."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ _CRC = struct.Struct("<I")
 
 
 class EncodedRecord(NamedTuple):
-    """A record as its row holds it: compact JSON of all but id, namespace and embedding, a CRC-32 over the first three,
-    and the embedding; and whether the JSON says something of entities, which the first formats did not know.
+    """A record as its row holds it.
 
-    The JSON says how many ``rows`` that has. `vectors` begins with a CRC-32, little-endian, of what follows, carried on
-    from `checksum`; then come the rows in float16, little-endian. So reading a record without its vectors checks all
-    that it reads, and rows that are missing, altered or another record's are seen.
+    `data` is compact JSON of everything but id, namespace and embedding; its ``rows`` is the number of rows of the
+    embedding. `vectors` is the embedding: first a little-endian CRC-32 of what follows, continued from `checksum`; then
+    the rows in float16, little-endian. So reading a record without its vectors checks all that is read, and rows that
+    are missing, altered or of another record are detected.
     """
 
     id: str
     checksum: int
+    """CRC-32 over namespace, id and `data`."""
     data: str
     vectors: bytes | None = None
     entities: bool = False
+    """Whether `data` has entities or relations, which the first formats did not know."""
 
 
 def encode(record: Record) -> EncodedRecord:
-    """The record as it is stored; `decode` gives back an equal one, its time and importance as float64, and the same
-    bits as its embedding.
+    """The record as it is stored. `decode` gives an equal record back.
 
-    Raises `RecordError` for text that is not Unicode and for an `extra` that JSON would refuse or alter.
+    Its time and importance come back as float64, its embedding with the same bits. Raises `RecordError` for text that
+    is not Unicode, and for an `extra` that JSON would refuse or alter.
     """
     parts = [f'{{"text":{encode_basestring(record.text)}']
     for name in CATEGORIES:
@@ -66,7 +68,7 @@ def encode(record: Record) -> EncodedRecord:
     if record.entities is not None:
         parts.append(f',"entities":{JSON.encode(record.entities)}')
     if record.relations is not None:
-        parts.append(f',"relations":{JSON.encode([Relation.of(own).to_dict() for own in record.relations])}')
+        parts.append(f',"relations":{JSON.encode([Relation.of(relation).to_dict() for relation in record.relations])}')
     if record.embedding is not None:
         parts.append(f',"{_ROWS}":{len(record.embedding)}')
     parts.append("}")
@@ -105,7 +107,7 @@ def _encode_rows(rows: Halves, checksum: int) -> bytes:
 
 
 def _decode_rows(vectors: object, checksum: int, rows: object) -> Halves | None:
-    """The rows that `_encode_rows` was given, or None where they are not those."""
+    """The rows that `_encode_rows` was given; None if the bytes are not what it returned."""
     if not isinstance(vectors, bytes) or not isinstance(rows, int) or len(vectors) < _CRC.size:
         return None
     if zlib.crc32(memoryview(vectors)[_CRC.size :], checksum) != _CRC.unpack_from(vectors)[0]:
@@ -118,12 +120,12 @@ def _checksum(namespace: str, record_id: str, data: bytes) -> int:
 
 
 def decode(namespace: str, encoded: EncodedRecord) -> Record:
-    """The record that `encode` was given. Raises `DamagedStoreError` where the checksum differs."""
+    """The record that `encode` was given. Raises `DamagedStoreError` if the checksum differs."""
     return decode_row(namespace, encoded.id.encode(), encoded.checksum, encoded.data.encode(), encoded.vectors)
 
 
 def decode_row(namespace: str, record_id: bytes, checksum: int, data: bytes, vectors: bytes | None) -> Record:
-    """`decode` of a row as SQLite gives it, strings as bytes."""
+    """As `decode`, for a row as SQLite returns it, with strings as bytes."""
     record, rows = decode_data(namespace, record_id, checksum, data)
     if rows is None and vectors is None:
         return record
@@ -134,8 +136,8 @@ def decode_row(namespace: str, record_id: bytes, checksum: int, data: bytes, vec
 
 
 def decode_data(namespace: str, record_id: bytes, checksum: int, data: bytes) -> tuple[Record, int | None]:
-    """The record without its embedding, and how many rows that has."""
-    # In a damaged row a column may even have another type.
+    """(the record without its embedding, the number of rows of the embedding)."""
+    # In a damaged row, a column may even have another type.
     name = name_of(record_id) if isinstance(record_id, bytes) else repr(record_id)
     if not isinstance(data, bytes) or _checksum(namespace, name, data) != checksum:
         raise _altered_error(f"the record with id {name!r} was altered since it was written")
@@ -151,5 +153,5 @@ def _altered_error(what: str) -> DamagedStoreError:
 
 
 def name_of(stored: bytes) -> str:
-    """The string that a column holds, whatever damage made of it."""
+    """The string in a column; bytes that are no UTF-8, after damage, are replaced."""
     return stored.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The SQLite file of a record store: how it is opened, and what is wrong with it by name."""
+"""Opens the SQLite file of a record store, and turns its failures into named errors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ APPLICATION = 0x66616E72  # "fanr"
 VERSION = 3
 
 
-# What a store is until a record says something of entities: versions of fanrank that know nothing of them can open it.
+# The version of a store until one of its records has entities. Versions of fanrank that do not know entities can then
+# open the store.
 PLAIN_VERSION = 2
 
 
-# Seconds that a statement waits for another process's short locks (a recovery, a last close), not for a writer.
+# Seconds that a statement waits for short locks of another process (a recovery, a last close). It never waits for a
+# writer.
 PATIENCE = 10.0
 
 
-# 16 MB of log before it is folded in: with ids in no order (a page of the id index a record) 61,000 records/s, and
-# 40,000 at SQLite's default of 4 MB.
+# The log grows to 16 MB before it is folded in. With ids in random order (each record touches another page of the id
+# index) that writes 61,000 records/s, against 40,000 at SQLite's default of 4 MB.
 _PRAGMAS = "synchronous=FULL", "wal_autocheckpoint=4000", "journal_size_limit=67108864", "foreign_keys=OFF"
 
 
@@ -37,19 +39,19 @@ _SCHEMA = (
     "CREATE TABLE records(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT NOT NULL,"
     " checksum INTEGER NOT NULL, data TEXT NOT NULL, vectors BLOB)",
     "CREATE UNIQUE INDEX record_ids ON records(namespace, id)",
-    # A row without an id: all records that the namespace held.
+    # A row without an id stands for all records of the namespace.
     "CREATE TABLE deletions(sequence INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id TEXT)",
     f"PRAGMA application_id={APPLICATION}",
     f"PRAGMA user_version={PLAIN_VERSION}",
 )
 
 
-# From version 1, whose records had no vectors.
+# Upgrades a store of version 1, whose records had no vectors.
 _MIGRATION = ("ALTER TABLE records ADD COLUMN vectors BLOB", f"PRAGMA user_version={PLAIN_VERSION}")
 
 
 def last_sequence(connection: sqlite3.Connection) -> int:
-    # A removed record's number is smaller than its deletion's, and a pruned deletion's at most `pruned`.
+    # A removed record's number is smaller than its deletion's. A pruned deletion's number is `pruned` or less.
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM"
         " (SELECT max(sequence) AS last FROM records UNION ALL SELECT max(sequence) FROM deletions)"
@@ -68,12 +70,15 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def vectors_in(connection: sqlite3.Connection) -> str:
-    """The column of vectors; version 1, which only readers meet, has none."""
+    """The SQL for the column of vectors. Version 1 has none; only a reader meets it, as a writer upgrades it."""
     return "vectors" if version_of(connection) > 1 else "NULL"
 
 
 def storable(text: str) -> str | None:
-    """The string, or None, which equals nothing, where it holds a lone surrogate, as nothing stored does."""
+    """The string, or None if it holds a lone surrogate.
+
+    No stored string holds one, and in SQL None (NULL) equals nothing.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -93,7 +98,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    # Altered text may be no UTF-8; its checksum shall say so, and name the record.
+    # Altered text may be no UTF-8. As bytes it reaches the check of its checksum, which names the record.
     connection.text_factory = bytes
     try:
         for pragma in ("temp_store=MEMORY", "cache_size=-16000"):
@@ -139,8 +144,8 @@ def open_reader(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         if not any(part in str(error) for part in ("unable to open", "readonly")):
             raise
-    # To read beside a writer SQLite keeps a small file in the directory, and here it may not. A store that nobody has
-    # open is one plain file and needs none.
+    # To read beside a writer, SQLite keeps a small file in the directory, which it may not write here. A store that no
+    # process has open is one plain file and needs no such file.
     log = log_of(path)
     if log.exists() and log.stat().st_size:
         raise StorageError(
@@ -151,14 +156,18 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def is_blank(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether nothing was ever stored. Raises `ForeignIndexError`, `NewerFormatError` for what is not ours to use."""
+    """Whether nothing was ever stored.
+
+    Raises `ForeignIndexError` for the file of another program, `NewerFormatError` for that of a newer fanrank, and
+    `DamagedStoreError`.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = version_of(connection)
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION:
         if application or tables:
             raise ForeignIndexError(f"{path}: a database of another program; choose an empty or new directory")
-        # SQLite takes a file too short for its header as empty, and would overwrite it.
+        # SQLite treats a file that is too short for its header as empty, and would overwrite it.
         if 0 < path.stat().st_size < 512:
             raise damaged(path, "damaged (file is not a database)")
         return True
@@ -175,7 +184,7 @@ def damaged(path: Path, what: str) -> DamagedStoreError:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Every failure of SQLite or of the system, as the error that names the file and says what to do."""
+    """Turn every failure of SQLite or of the system into an error that names the file and says what to do."""
     try:
         yield
     except FanrankError:
@@ -184,10 +193,10 @@ def named(path: Path) -> Iterator[None]:
         full = error.errno == errno.ENOSPC
         raise StorageError(f"{path}: {_FULL if full else error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        # SQLite quotes what it stumbled over, and Python cannot read that.
+        # SQLite's message quotes the damaged text, and Python cannot decode that.
         raise damaged(path, "damaged (file is malformed)") from error
     except sqlite3.Error as error:
-        # Python 3.10 gives no error code; SQLite's messages are the same in all versions.
+        # Python 3.10 gives no error code. SQLite's messages are the same in all versions.
         text = str(error)
         if "malformed" in text or "not a database" in text:
             raise damaged(path, f"damaged ({text})") from error

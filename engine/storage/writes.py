@@ -1,4 +1,4 @@
-"""What waits to be written, and what was written: states, sizes and counters of a memory."""
+"""The requests, states, sizes and counters of a `Memory` (memory.py), and how its batches are cut into chunks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from ..index.snapshot import Snapshot
 from ..records.record import Record
 
-# Records, and characters of their texts, analysed at a time while an index is built (A126): bounds what is held beside
-# the index. Of 50,000 records those of SGD alone took as much memory as its whole index.
+# Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
+# memory beside the index: 50,000 records of SGD alone took as much memory as its whole index.
 BUILD_CHUNK = 1 << 14
 
 
 BUILD_CHARACTERS = 1 << 23
 
 
-# Records read before their characters are counted.
+# Records that are read before their characters are counted.
 READ = 1 << 10
 
 
@@ -31,28 +31,28 @@ class Write:
     removed: Mapping[str, Sequence[str]]
     added: Iterator[Sequence[Record]]
     missing_ok: bool = False
-    """Whether ids to remove that nobody has are passed over."""
+    """Whether ids to remove that no live record has are skipped; else they are an error."""
     threads: int = 1
-    """What a batch of more than one chunk may use."""
+    """Threads that analyse a batch of more than one chunk."""
     bulk: bool = False
     """Whether there is more than one chunk."""
     count: int = 0
-    """Records added, or removed where none was added."""
+    """The number of records added; of records removed if none was added."""
     done: bool = False
     error: BaseException | None = None
 
 
 class MemoryState(NamedTuple):
-    """What searches and checkpoints see."""
+    """The published state, which searches and checkpoints read."""
 
     snapshots: Mapping[str, Snapshot]
     sequence: int
     version: int
-    """Counts publications."""
+    """The number of publications so far."""
 
 
 class Sizes(NamedTuple):
-    """Of the vocabularies."""
+    """The sizes of a memory's vocabularies at one moment."""
 
     terms: int
     weight_terms: int
@@ -62,27 +62,30 @@ class Sizes(NamedTuple):
 
 @dataclass
 class Counters:
-    """What happened behind the writes."""
+    """Counts of what a memory has done, and the last failure in the background."""
 
     merges: int = 0
     merged_documents: int = 0
     compacted_documents: int = 0
-    """Dead documents that merges left out."""
+    """Deleted documents that merges left out."""
     checkpoints: int = 0
     commits: int = 0
     batches: int = 0
-    """Writes; more than `commits` where several were committed together."""
+    """Batches written; more than `commits` if several were committed together."""
     error: str | None = None
-    """The last failure in the background, None once it succeeds again."""
+    """The last failure in the background; None once background work succeeds again."""
 
 
 def let_others_run() -> None:
-    """Let go of the interpreter's lock: a search that waits for it would else wait for up to 5 ms."""
+    """Release the interpreter's lock for a moment. Otherwise a search that waits for it would wait up to 5 ms."""
     time.sleep(0)
 
 
 def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[list[Record]]:
-    """The records in lists of up to `BUILD_CHUNK`, and about `BUILD_CHARACTERS`; the first `most` of them."""
+    """The records in lists of up to `BUILD_CHUNK` records and about `BUILD_CHARACTERS` characters.
+
+    At most `most` lists; None: all.
+    """
     for _ in repeat(None) if most is None else range(most):
         chunk: list[Record] = []
         characters = 0

@@ -1,4 +1,4 @@
-"""Labelled questions, and what a strategy or a policy makes of them: the worth of each answer, and the time it took."""
+"""Labelled questions, and measurements of a strategy or policy on them: the value of each answer, and its time."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 Judge = Callable[[Query, "list[str]"], float]
-"""``judge(query, ids of the answer, best first)``: what the answer is worth, the higher the better (SPEC A118)."""
+"""``judge(query, ids of the answer, best first)`` returns the value of the answer; higher is better (SPEC A118)."""
 
 K = 10
-"""Hits a question where neither the metric nor the caller says."""
+"""Hits for each question, if neither the metric nor the caller sets a number."""
 REPEATS = 3
-"""A time is the least of so many runs: whatever else the machine does only adds to it."""
+"""The number of timed runs. The shortest one counts, because other work on the machine only adds time."""
 
 
 @dataclass(frozen=True)
 class Labelled:
     """A question and the ids that answer it, with grades (1 or more is relevant).
 
-    `type` is what kind of question it is, for what learns types; the question itself is asked as it stands, so its own
-    `Query.type` is only what a user's query would say too. `own` is the record that is the question itself and does
-    not count as found.
+    `type` is the kind of question, for classifiers that learn types. `Query.type` is separate: the query is searched as
+    it is, so it is set only if a user's query would set it too. `own` is the id of a record that is the question
+    itself; it does not count as found.
     """
 
     query: Query
@@ -52,21 +52,22 @@ class Labelled:
 
 
 def labelled_questions(dataset: Dataset) -> list[Labelled]:
-    """A dataset's questions, with their categories as types (`TYPE_OF` for those that AgentIR names otherwise)."""
-    found = []
+    """A dataset's questions. Types are the categories, or the names of `TYPE_OF` if AgentIR names them differently."""
+    labelled = []
     for query in dataset.queries:
         name = str(query.id)
         category = dataset.categories.get(name)
         type = None if category is None else TYPE_OF.get(category, category)
-        found.append(Labelled(query, dataset.relevant[name], type, dataset.own.get(name)))
-    return found
+        labelled.append(Labelled(query, dataset.relevant[name], type, dataset.own.get(name)))
+    return labelled
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyRun:
-    """`values` [n] of the answers, `milliseconds` a question (wall-clock, encoding included), and what was decided.
+    """What one strategy or policy gave on n questions.
 
-    `types` [n] are those that were gone by: the question's own, or the predicted one.
+    `values` [n] are the values of the answers. `milliseconds` is the wall-clock time of a question, with encoding.
+    `types` [n] are the types that the policy used: the question's own, or the predicted one.
     """
 
     values: Floats
@@ -80,16 +81,16 @@ class PolicyRun:
 
     @property
     def skip(self) -> float | None:
-        """The share of questions that were not escalated; None where nothing was decided of that kind."""
+        """The share of questions that were not escalated; None if the policy does not escalate."""
         return skip_share(self.decisions or ())
 
 
 class Questions:
-    """Labelled questions as one batch for `engine`, to be answered in different ways.
+    """Labelled questions as one batch for `engine`, to be answered by different strategies and policies.
 
-    `judge` takes the place of `metric`; it is called once for each question and list of ids. k is how many hits are
-    asked for: by default as many as the metric reads. Raises `ParameterError`, `MissingExtraError` (a metric needs the
-    extra ``eval``).
+    `judge` replaces `metric`; it is called once for each different pair of question and list of ids. `k` is the number
+    of hits of a question, by default as many as the metric reads. Raises `ParameterError` and `MissingExtraError` (a
+    metric needs the extra ``eval``).
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class Questions:
             trec_eval()
         self.engine = engine
         self.labelled = tuple(labelled)
-        # A question's own k, or its scope's limit, would cut its list below what the metric reads.
-        self.batch = [replace(one.query, k=None, scope=_unlimited(one.query.scope)) for one in labelled]
+        # A question's own k, or the limit of its scope, could cut its list below what the metric reads.
+        self.batch = [
+            replace(question.query, k=None, scope=_remove_limit(question.query.scope)) for question in labelled
+        ]
         self.metric = metric
         self.judge = judge
         self.k = (K if judge is not None else cutoff(metric) or K) if k is None else k
@@ -118,17 +121,20 @@ class Questions:
         return len(self.labelled)
 
     def select(self, places: Sequence[int]) -> Questions:
-        """Only the questions at these places."""
+        """The questions at these positions alone."""
         return Questions(
             self.engine,
-            [self.labelled[place] for place in places],
+            [self.labelled[position] for position in places],
             self.metric,
             judge=self.judge,
             k=self.k,
         )
 
     def answer(self, how: Answerer) -> PolicyRun:
-        """All of them in one batch, once; raises what the search raises, `ParameterError` for a judge's value."""
+        """Answer all questions in one batch, once.
+
+        Raises what the search raises, and `ParameterError` if a judge does not return a finite number.
+        """
         return self.compare({"": how})[""]
 
     def compare(
@@ -139,16 +145,19 @@ class Questions:
         size: int | None = None,
         progress: Callable[[], object] = lambda: None,
     ) -> dict[str, PolicyRun]:
-        """Each of these ways to answer, timed against the others: they take turns at every batch of `size` questions
-        (None: all), `repeats` times, and a batch's time is the least of its runs.
+        """Measure each of these ways to answer, timed against the others.
 
-        So what the machine does meanwhile, and what it does as it warms up, is shared by all of them. Where there is
-        something to compare, BM25 answers everything before, and each way one question of every namespace, untimed:
-        that compiles, loads, and derives what is lazy. `progress` is called after each timed run. Raises as `answer`.
+        The questions are answered in batches of `size` (None: all in one). For each batch the ways take turns, `repeats`
+        times, and a way's time is that of its shortest run. So other work on the machine, and its warming up, affect all
+        ways alike.
+
+        If there is more than one way or run, an untimed warm-up comes first: BM25 answers all questions, and each way
+        answers one question of every namespace. This compiles code, loads models and computes lazy values. `progress`
+        is called after each timed run. Raises as `answer`.
         """
         size = size or len(self)
         seconds = dict.fromkeys(ways, 0.0)
-        found: dict[str, list[Hits]] = {name: [] for name in ways}
+        answers: dict[str, list[Hits]] = {name: [] for name in ways}
         with encode_afresh(self.engine):
             if len(ways) > 1 or repeats > 1:
                 self.engine.search(self.batch, self.depth)
@@ -156,48 +165,52 @@ class Questions:
                 for how in ways.values():
                     self.engine.search(first, self.depth, strategy=how)
             for start in range(0, len(self), size):
-                part = self.batch[start : start + size]
+                chunk = self.batch[start : start + size]
                 least = dict.fromkeys(ways, math.inf)
                 for turn in range(repeats):
                     for name, how in ways.items():
                         started = time.perf_counter()
-                        hits = self.engine.search(part, self.depth, strategy=how)
+                        hits = self.engine.search(chunk, self.depth, strategy=how)
                         least[name] = min(least[name], time.perf_counter() - started)
                         if turn == 0:
-                            found[name].append(hits)
+                            answers[name].append(hits)
                         progress()
                 for name, spent in least.items():
                     seconds[name] += spent
-        return {name: self._run(found[name], 1e3 * seconds[name] / len(self)) for name in ways}
+        return {name: self._run(answers[name], 1e3 * seconds[name] / len(self)) for name in ways}
 
     @property
     def depth(self) -> int:
-        """How many hits are asked for: one more than k where the question's own record may be among them."""
-        return self.k + any(one.own is not None for one in self.labelled)
+        """Hits of a search: k, and one more if a question's own record may be among them."""
+        return self.k + any(question.own is not None for question in self.labelled)
 
-    def _run(self, parts: Sequence[Hits], milliseconds: float) -> PolicyRun:
+    def _run(self, answers: Sequence[Hits], milliseconds: float) -> PolicyRun:
         lists = [
-            row[:count] for hits in parts for row, count in zip(hits.ids.tolist(), hits.counts.tolist(), strict=True)
+            row[:count] for hits in answers for row, count in zip(hits.ids.tolist(), hits.counts.tolist(), strict=True)
         ]
         ids = [
-            [name for name in own if name != one.own][: self.k] for own, one in zip(lists, self.labelled, strict=True)
+            [name for name in ranking if name != question.own][: self.k]
+            for ranking, question in zip(lists, self.labelled, strict=True)
         ]
-        decided = [one for hits in parts for one in hits.decisions or ()]
+        decisions = [decision for hits in answers for decision in hits.decisions or ()]
         types = [query.type for query in self.batch]
-        if decided:
-            types = [own if one.type is None else one.type for own, one in zip(types, decided, strict=True)]
-        return PolicyRun(self._values(ids), milliseconds, tuple(types), tuple(decided) or None)
+        if decisions:
+            types = [
+                query_type if decision.type is None else decision.type
+                for query_type, decision in zip(types, decisions, strict=True)
+            ]
+        return PolicyRun(self._values(ids), milliseconds, tuple(types), tuple(decisions) or None)
 
     def _values(self, ids: list[list[str]]) -> Floats:
         if self.judge is None:
-            ranked = {str(place): own for place, own in enumerate(ids)}
-            judged = {str(place): one.relevant for place, one in enumerate(self.labelled)}
+            ranked = {str(position): ranking for position, ranking in enumerate(ids)}
+            judged = {str(position): question.relevant for position, question in enumerate(self.labelled)}
             return per_query(ranked, judged, [self.metric])[self.metric]
         values = np.empty(len(ids))
-        for place, own in enumerate(ids):
-            key = place, tuple(own)
+        for position, ranking in enumerate(ids):
+            key = position, tuple(ranking)
             if key not in self._judged:
-                value = self.judge(self.labelled[place].query, own)
+                value = self.judge(self.labelled[position].query, ranking)
                 if (
                     isinstance(value, bool)
                     or not isinstance(value, (int, float, np.number))
@@ -205,13 +218,13 @@ class Questions:
                 ):
                     raise ParameterError(f"the judge must answer with a finite number, not {value!r}")
                 self._judged[key] = float(value)
-            values[place] = self._judged[key]
+            values[position] = self._judged[key]
         return values
 
 
 @dataclass(frozen=True)
 class _Afresh:
-    """The encoder of a cache whose queries are encoded each time; what it makes of records goes through the cache."""
+    """A cached encoder that encodes queries anew each time. Vectors of records still go through the cache."""
 
     cache: CachedEncoder
 
@@ -238,24 +251,24 @@ class _Afresh:
         return check_rows(self.cache.encoder.queries(texts), texts, self.cache.encoder)
 
 
-def _unlimited(scope: SearchScope | None) -> SearchScope | None:
+def _remove_limit(scope: SearchScope | None) -> SearchScope | None:
     return None if scope is None else replace(scope, limit=None)
 
 
 @contextmanager
 def encode_afresh(engine: Engine) -> Iterator[None]:
-    """Meanwhile the engine encodes its queries, even those that a cache knows: a look-up takes no time, and no user's
-    question has been encoded before.
+    """Within this context the engine encodes all queries, even those in its encoder's cache.
 
-    This goes for searches of other threads too: they are right, and slower. Measure in one thread at a time.
+    A look-up takes almost no time, but the query of a user has not been encoded before. Searches of other threads are
+    affected too: they stay correct and become slower. Measure in one thread at a time.
     """
     models = engine.searcher.models
-    kept = models.encoder
-    if not isinstance(kept, CachedEncoder) or isinstance(kept, RecordCache):
+    encoder = models.encoder
+    if not isinstance(encoder, CachedEncoder) or isinstance(encoder, RecordCache):
         yield
         return
-    models.encoder = _Afresh(kept)
+    models.encoder = _Afresh(encoder)
     try:
         yield
     finally:
-        models.encoder = kept
+        models.encoder = encoder

@@ -151,10 +151,15 @@ def test_a_value_survives_pickling_and_copying(value: Any) -> None:
 
 
 def test_an_error_survives_pickling() -> None:
-    # A `MissingExtraError` keeps its message alone, of which it cannot be made again.
-    for name in set(PUBLIC["fanrank.errors"]) - {"MissingExtraError"}:
-        again = pickle.loads(pickle.dumps(getattr(fr.errors, name)("what was wrong")))
-        assert (type(again), str(again)) == (getattr(fr.errors, name), "what was wrong")
+    made = {
+        name: getattr(fr.errors, name)("what was wrong")
+        for name in set(PUBLIC["fanrank.errors"]) - {"MissingExtraError"}
+    }
+    made["MissingExtraError"] = fr.errors.MissingExtraError("faiss", "dense")
+    for name, error in made.items():
+        for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+            assert type(again) is getattr(fr.errors, name)
+            assert str(again) == str(error)
 
 
 def test_another_process_reads_a_pickle_of_a_theme_that_it_has_not_imported() -> None:
