@@ -1,4 +1,8 @@
-"""The engine: records in, a batch of queries in one call, hits out; in memory, or over a directory that survives."""
+"""`Engine`: records in, a batch of queries in one call, hits out; in memory, or over a durable directory.
+
+Long because every public verb stands here with its promise: what it takes, returns and raises. The modules that it
+calls do the work.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from .arrays import offsets_of
 from .backends import choose as backends
 from .backends.choose import Backend
 from .encoders.embed import Given
@@ -29,7 +32,6 @@ from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
 from .index.masks import compile_filter
-from .index.segment import evidence_stats
 from .index.snapshot import WEEK
 from .monitor.health import DriftReport, HealthReport
 from .monitor.monitor import Monitor, checked_namespace
@@ -46,7 +48,7 @@ from .rerank.reranker import DEPTH, CheckedReranker
 from .route.policy import Policy
 from .search import events as timeline
 from .search.batch import AnyQuery, as_queries, combine_filters
-from .search.lexical import analyse
+from .search.lexical import encode_batch
 from .search.options import SearchOptions, check_threads
 from .searcher import Searcher
 from .serve import stream
@@ -74,16 +76,21 @@ AnyRecord = Record | Mapping[str, Any]
 class Engine:
     """A batch retrieval engine over records that grow while they are searched.
 
-    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`); ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
-    and ``fields`` are the BM25 parameters (see `fanrank.BM25`); ``columns`` declares metadata columns beside the
-    built-in ones, ``{"project": "category", "priority": "number"}``, read from `Record.extra`. ``window`` is the length
-    of a time window in seconds; ``epsilon``, ``max_windows`` and ``recency_rate`` set the k* rule.
-    ``encoder`` makes records and queries comparable by their vectors: a model's name or path, or an `Encoder`, such as
-    `OwnVectors` for vectors that the caller brings. Its name, version and dimension are the engine's `pin`, kept with
-    the records; vectors of another model are refused. ``term_encoder`` gives records and queries that bring none
-    their learned term weights (such as `SparseSentenceEncoder`). ``backend`` forces a backend by name.
+    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
+    and ``fields`` are the BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the
+    built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from `Record.extra`.
 
-    Any thread may write and search at any time: a search sees whole batches only and never waits for a writer.
+    ``window`` is the length of a time window in seconds. ``epsilon``, ``max_windows`` and ``recency_rate`` set the k*
+    rule, which chooses how many of the newest windows a query with ``windows="auto"`` searches.
+
+    ``encoder`` makes the vectors by which queries and records are compared. It is a model's name or path, or an
+    `Encoder`; `OwnVectors` is for vectors that the caller brings. Its name, version and dimension are the engine's
+    `pin`, which is kept with the records. Vectors of another model are refused. ``term_encoder`` (such as
+    `SparseSentenceEncoder`) makes learned term weights for records and queries that bring none.
+
+    ``backend`` forces a backend by name.
+
+    Any thread may write and search at any time. A search sees whole batches only, and never waits for a writer.
     """
 
     def __init__(
@@ -128,9 +135,10 @@ class Engine:
         backend: str | None = None,
         **options: Unpack[EngineOptions],
     ) -> Engine:
-        """An engine over these records; `threads` as in `add`. `backend` and `options` are the constructor's.
+        """A new engine that holds these records.
 
-        Raises as the constructor and `add`.
+        `vectors`, `progress` and `threads` are as in `add`; `backend` and `options` are the constructor's. Raises as
+        the constructor and `add`.
         """
         engine = cls(backend=backend, **options)
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
@@ -148,17 +156,21 @@ class Engine:
         backend: str | None = None,
         **options: Unpack[EngineOptions],
     ) -> Engine:
-        """The engine whose records live in the directory `path`, made if need be.
+        """The engine whose records live in the directory `path`, which is made if it is not there.
 
-        A write returns once it is durable: the records are in SQLite's write-ahead log and the log is synced, so
-        neither a crash of the process nor of the machine loses them or a part of their batch. The index beside them is
-        derived: what is missing or damaged in it is built again from the records (`opened` says what was done).
+        A write returns once it is durable: the records are in SQLite's write-ahead log, and the log is synced. A crash
+        of the process or of the machine then loses neither the records nor a part of their batch. The index files are
+        derived from the records. What is missing or damaged in them is built again, and `opened` says what was done.
 
-        One process may write; any number may open it with ``read_only`` and `refresh`. `options` are the constructor's
-        and are kept when the directory is made; later they may be left out, and must not differ. Of the encoder, its
-        `pin` is kept: without it all works but what must be encoded, and a directory that has records and was made
-        without one takes none, as its records have no vectors. With ``wait`` false the call returns at once, and until
-        the index is there searches are answered by a scan for keywords (``hits.backend`` says ``keyword-scan``).
+        One process may write. Any number may open the directory with ``read_only`` and call `refresh`.
+
+        `options` are the constructor's. They are kept when the directory is made; later they may be left out, and must
+        not differ. Of the encoder only its `pin` is kept. Without the encoder all works but what must be encoded. A
+        directory that was made without an encoder and has records takes none later, as its records have no vectors.
+
+        With ``wait`` false the call returns at once. Until the index is there, a scan for keywords answers searches
+        (``hits.backend`` says ``keyword-scan``).
+
         Raises `StoreLockedError` while another writer has it open, `ParameterError` for options that differ,
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
@@ -182,7 +194,7 @@ class Engine:
                             "another directory"
                         )
                 if store.sequence == 0 and not read_only:
-                    # Nothing was encoded yet, so the first to come with an encoder may choose it.
+                    # Nothing was encoded yet, so whoever first opens it with an encoder may choose the encoder.
                     engine.searcher.models.adopt({**config, **engine._settings()}, str(path))
                     fresh = {**engine._config(), "store": config["store"]}
                     if fresh != config:
@@ -219,7 +231,7 @@ class Engine:
 
     @property
     def backend(self) -> Backend:
-        """What serves searches. Assign another, or let `to` choose one."""
+        """The backend that serves searches. Assign another, or let `to` choose one."""
         return self.searcher.backend
 
     @backend.setter
@@ -228,40 +240,40 @@ class Engine:
 
     @property
     def encoder(self) -> Encoder | None:
-        """What makes vectors of texts; None: nothing."""
+        """The encoder that makes vectors of texts, or None."""
         return self.searcher.models.encoder
 
     @property
     def pin(self) -> dict[str, Any] | None:
-        """``name``, ``version`` and ``dimension`` of the model that the vectors are of; None: there are no vectors.
+        """``name``, ``version`` and ``dimension`` of the model that made the vectors; None where there are no vectors.
 
-        It is known where the encoder is not given as well.
+        A directory or a saved index keeps it, so it is known also where no encoder is given.
         """
         return self.searcher.models.pin
 
     @property
     def term_encoder(self) -> TermEncoder | None:
-        """What makes learned term weights of texts; None: nothing."""
+        """The encoder that makes learned term weights of texts, or None."""
         return self.searcher.models.term_encoder
 
     @property
     def term_pin(self) -> dict[str, Any] | None:
-        """``name`` and ``version`` of the model that the weights are of; None: there are no weights."""
+        """``name`` and ``version`` of the model that made the learned weights; None where there are no weights."""
         return self.searcher.models.term_pin
 
     @property
     def opened(self) -> str | None:
-        """How `open` came by the index: loaded, or built and why. None for an engine in memory."""
+        """How `open` got the index: ``loaded``, or ``built`` and why. None for an engine in memory."""
         return self.index.opened
 
     @property
     def opening(self) -> bool:
-        """Whether the index is being built behind `open`, and a scan for keywords answers."""
+        """Whether the index is still being built after `open` with ``wait`` false; a scan for keywords answers then."""
         return self.index.building
 
     @property
     def opening_error(self) -> BaseException | None:
-        """What `open` with ``wait`` false failed with."""
+        """The error by which building the index failed after `open` with ``wait`` false, or None."""
         return self.index.error
 
     @classmethod
@@ -274,9 +286,9 @@ class Engine:
         term_encoder: TermEncoder | None = None,
         backend: str | None = None,
     ) -> Engine:
-        """The index saved at `path`, in memory; its arrays are memory-mapped.
+        """An engine in memory over the index that was saved at `path`; its arrays are memory-mapped.
 
-        `verify` compares every file with its checksum. `encoder` and `term_encoder` are as in `open`. Raises
+        With `verify` every file is compared with its checksum. `encoder` and `term_encoder` are as in `open`. Raises
         `ForeignIndexError`, `NewerFormatError`, `DamagedIndexError`, `StorageError`, `ModelMismatchError` or
         `ParameterError`.
         """
@@ -296,9 +308,10 @@ class Engine:
         return engine
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index, without texts, to the directory `path` (made if need be; replaced in one step).
+        """Write the index, without the records' texts, to the directory `path`.
 
-        Raises `ForeignIndexError` if the directory holds something else, `StorageError` if it cannot be written,
+        The directory is made if it is not there. A saved index in it is replaced in one step. Raises
+        `ForeignIndexError` if the directory holds something else, `StorageError` if it cannot be written,
         `ParameterError` for an analyzer that `load` could not find by its name.
         """
         _check_name(self.analyzer)
@@ -315,11 +328,12 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Bring the index files up to date and let the directory go; writes are refused from now on.
+        """Bring the index files up to date and release the directory; writes are refused from now on.
 
-        `search` in memory still works; `asearch` and `submit` are refused, those who wait included. A launch that runs
-        is answered, unless it has yet to read records (a reranker, sentences for feedback): then `StorageError`. A
-        `Coalescer` of the caller's own is not closed. A second call does nothing. Raises `StorageError`.
+        `search` still works on what is in memory. `asearch` and `submit` are refused, and so are calls that wait. A
+        launch that runs is answered. Where it has yet to read records (a reranker, sentences for feedback), it fails
+        with `StorageError`. A `Coalescer` that the caller made is not closed. A second call does nothing. Raises
+        `StorageError`.
         """
         self._closed = True
         if (coalescer := self.__dict__.get("_coalescer")) is not None:
@@ -340,15 +354,15 @@ class Engine:
         return tuple(name for name, snapshot in self.index.ready().snapshots.items() if snapshot.size)
 
     def namespace(self, name: str) -> Namespace:
-        """A handle on one namespace, which sees nothing of any other."""
+        """A handle on one namespace. It sees no record of any other namespace."""
         return Namespace(self, name)
 
     def to(self, device: str, *, max_device_bytes: int | None = None) -> Engine:
         """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason.
 
-        `max_device_bytes` bounds the segments and the buffers of a launch together (`DeviceMemoryError` before they
-        would take more); small tables and the pools of captured graphs come on top. What another device held for this
-        engine is let go.
+        `max_device_bytes` bounds the segments and the buffers of a launch together: `DeviceMemoryError` is raised
+        before they would take more. Small tables and the pools of captured graphs come on top. The memory that another
+        device had for this engine is released.
         """
         if device not in ("cpu", "cuda"):
             raise ParameterError(f"unknown device {device!r}; there are: cpu, cuda")
@@ -363,34 +377,14 @@ class Engine:
         return self
 
     def stats(self) -> dict[str, Any]:
-        """Sizes of the index and what goes on behind writes (all int but ratio, names and reasons).
+        """Sizes of the index, and the state of merges and checkpoints (all int but ratio, names and reasons).
 
-        `deleted` are deleted documents that no merge has left out yet; `vectors` are rows, `weights` postings of
-        learned term weights, and `entities` of what is said of entities, those of the deleted included; `device_bytes`
-        is what the backend holds on its device; `sequence`, `checkpointed` and `store_bytes` are of a durable engine
-        alone.
+        `deleted` counts deleted documents that no merge has left out yet. `vectors` counts rows, `weights` postings of
+        learned term weights, and `entities` postings of what records say of entities; all three include deleted
+        documents. `device_bytes` is what the backend holds on its device. Only a durable engine has `sequence`,
+        `checkpointed` and `store_bytes`.
         """
-        memory = self.index.ready()
-        snapshots = memory.snapshots.values()
-        segments = [segment for snapshot in snapshots for segment in snapshot.segments]
-        postings = sum(segment.postings for segment in segments)
-        size = sum(segment.index_bytes for segment in segments)
-        documents = sum(snapshot.size for snapshot in snapshots)
-        return {
-            "namespaces": len(self.namespaces),
-            "documents": documents,
-            "deleted": sum(snapshot.numbers for snapshot in snapshots) - documents,
-            "segments": len(segments),
-            "vocabulary": len(memory.indexer.vocabulary),
-            "postings": postings,
-            "index_bytes": size,
-            "bytes_per_posting": size / postings if postings else 0.0,
-            **evidence_stats(segments),
-            "backend": self.backend.name,
-            "device_bytes": self.backend.device.residency.bytes if self.backend.device else 0,
-            **memory.stats(),
-            **({"opened": self.opened} if self.opened else {}),
-        }
+        return self.searcher.stats()
 
     def add(
         self,
@@ -400,20 +394,23 @@ class Engine:
         progress: bool = False,
         threads: int | None = None,
     ) -> int:
-        """Add records (or mappings, read by `Record.from_dict`); returns how many, once they are durable and found.
+        """Add records, or mappings that `Record.from_dict` reads.
 
-        Of more than 16,384, or some eight million characters, the rest is read, and encoded, while other writers wait;
-        they may be analysed by up to `threads` threads (None: as many as the process has cores), which changes nothing
-        of the index.
+        Returns how many were added, once they are durable and searches find them.
 
-        `vectors` are the records' embeddings where they do not carry them: rows [records, dimension] in their order, or
-        a mapping from ids. A record without either is encoded: its passages, or its text where it has none. With an
-        encoder that cannot (`OwnVectors`) it has no vector.
+        Of a batch of more than 16,384 records, or of some eight million characters, the remainder is read and encoded
+        while other writers wait. Such a batch may be analysed by up to `threads` threads (None: as many as the process
+        has cores). The number of threads changes nothing in the index.
+
+        `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
+        order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
+        passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
+
+        `progress` shows a bar if standard error is a terminal.
 
         All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector,
         `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
-        not in the batch, `EncoderError`, `StorageError` where they cannot be made durable. `progress` shows a bar if
-        standard error is a terminal.
+        not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
         """
         check_batch(records, "add")
         shown = tqdm(records, "indexing", unit=" records") if shows_progress(progress) else records
@@ -423,10 +420,10 @@ class Engine:
         return self.index.ready().write(added=encoded, threads=threads)
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        """Replace live records by these, by id; returns how many, as `add`. They become the youngest.
+        """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
 
-        Nothing of the old record stays; its vectors are made, or given, anew. All or nothing. Raises as `add`, and
-        `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
+        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. All or nothing. Raises as
+        `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
         """
         check_batch(records, "update")
         batch = list(self.searcher.models.encode(as_records(records), vectors))
@@ -436,7 +433,7 @@ class Engine:
         return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """Delete live records by id; returns how many, once that is durable.
+        """Delete live records by id; returns how many, once the deletion is durable.
 
         All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
         """
@@ -449,26 +446,26 @@ class Engine:
         return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
 
     def drop(self, namespace: str) -> None:
-        """Delete a namespace with all its records, and what was counted of its searches."""
+        """Delete a namespace with all its records and the counts of its searches."""
         self.index.ready().drop(checked_namespace(namespace))
         self.monitor.drop(namespace)
 
     # Sources: C008.
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
-        """The live records with these ids, in their order, None for those that are not there.
+        """The live records with these ids, in the order of the ids; None for an id that is not there.
 
-        They come whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts, and
-        `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it (which a reader
-        cannot tell).
+        The records are whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts.
+        Raises `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an engine
+        opened with ``read_only`` cannot tell the latter.
         """
         return self.searcher.fetch(ids, namespace)
 
     # Sources: C041.
     def verify(self) -> dict[str, int]:
-        """Compare the index with the records it is of, id by id.
+        """Compare the index with the stored records, id by id. Writes wait meanwhile.
 
-        ``records`` in the store, ``missing`` of them in the index, ``extra`` documents of the index without a record;
-        the last two are 0, or the directory should be opened anew. Writes wait meanwhile. Raises
+        Returns counts: ``records`` in the store, those of them that are ``missing`` in the index, and ``extra``
+        documents of the index without a record. If one of the last two is not 0, open the directory anew. Raises
         `StorageError` for an engine in memory.
         """
         memory = self.index.ready()
@@ -491,13 +488,18 @@ class Engine:
         """Answer a batch of B queries in one call.
 
         A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
-        do not say their own. `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a
-        `Strategy` or its `to_dict`; or it is a policy that decides so for each query, ``cascade``, a `Cascade` or a
-        `Router` (`Hits.decisions`). `reranker` reorders the first `rerank_depth` hits of each query by their texts.
-        `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
-        answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` `Hits.postings`.
+        do not say their own.
 
-        While the index is being built behind `open`, a scan for keywords answers, whatever the strategy.
+        `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
+        It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
+        (`Hits.decisions` holds what was decided). `reranker` reorders the first `rerank_depth` hits of each query by
+        their texts.
+
+        `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
+        answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
+
+        While the index is still being built after `open` with ``wait`` false, a scan for keywords answers, whatever the
+        strategy.
 
         Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
         `MissingExtraError` where a strategy needs a package that is not installed.
@@ -517,10 +519,10 @@ class Engine:
 
     @property
     def coalescer(self) -> Coalescer:
-        """What answers `asearch` and `submit`: many callers' batches in one launch."""
+        """The coalescer behind `asearch` and `submit`: it answers the batches of many callers in one launch."""
         coalescer: Coalescer | None = self.__dict__.get("_coalescer")
         if coalescer is None:
-            # `setdefault` keeps one, whoever else asks meanwhile.
+            # `setdefault` keeps the first, where two threads make one at the same time.
             coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
             if self._closed:
                 coalescer.close()
@@ -529,13 +531,13 @@ class Engine:
     async def asearch(
         self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
     ) -> Hits:
-        """As `search`, awaited, in one launch with whoever asks meanwhile; keywords as `Coalescer.asearch`."""
+        """As `search`, awaited; concurrent callers share a launch. Keywords as `Coalescer.asearch`."""
         return await self.coalescer.asearch(queries, k, **keywords)
 
     def submit(
         self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
     ) -> Future[Hits]:
-        """As `search`, a future of its answer, likewise; keywords as `Coalescer.submit`."""
+        """As `search`, but returns a future; concurrent callers share a launch. Keywords as `Coalescer.submit`."""
         return self.coalescer.submit(queries, k, **keywords)
 
     def search_stream(
@@ -550,16 +552,18 @@ class Engine:
     ) -> Iterator[Hits]:
         """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
 
-        An iterator of one `Hits` a batch, each what `search` of the batch would have given when the batch was read: of
-        all writes that were done by then, whole, and of none later. `batches` is read inside ``next`` alone, by the
-        thread that calls it, at most `ahead` batches (0 to 64) beyond the one that is handed out; with 0 this is a
-        loop. So many `threads` score, a batch each, one more plans; where a device serves, two batches are on it at
-        once. All end when the iterator does: when it is exhausted, closed, let go of, or has raised.
+        Returns an iterator of one `Hits` a batch. Each is what `search` would have given at the moment when its batch
+        was read: it sees all writes that were done by then, whole, and none later.
 
-        A batch's error, and one of `batches` itself, is raised when its turn comes, and ends the iterator; nothing is
-        read after it. Raises at once `ParameterError` and `QueryError` for arguments, else as `search`.
+        `batches` is read only inside ``next``, by the thread that calls it. At most `ahead` batches (0 to 64) are read
+        beyond the one that is handed out; with 0 the batches are answered one by one in the caller's thread. Up to
+        `threads` threads score, one batch each, and one more plans. Where a device serves, two batches are on it at
+        once. The threads end when the iterator is exhausted, closed, garbage-collected, or has raised.
 
-        What it hides is the analysis and the plan alone, on cores that are free.
+        An error of a batch, or of `batches` itself, is raised when its turn comes. It ends the iterator, and nothing is
+        read after it. `ParameterError` and `QueryError` for the arguments are raised at once; else raises as `search`.
+
+        Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
         options = SearchOptions(threads=threads, execution=execution, timing=timing)
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
@@ -567,10 +571,11 @@ class Engine:
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
     ) -> Evidence:
-        """What the strategy's channels say of each query's candidates, before fusion and feedback; and a function from
-        all of the candidates' documents to record ids (objects [candidates]).
+        """The evidence of a strategy: what its channels say of each query's candidates, before fusion and feedback.
 
-        For trying fusions on the same evidence: any fusion of `fanrank.engine.fuse` takes it. Raises as `search`.
+        Returns the candidates, and a function from the documents of all candidates to record ids (objects
+        [candidates]). Use it to try several fusions on the same evidence: any fusion of `fanrank.engine.fuse` takes the
+        candidates. Raises as `search`.
         """
         options = SearchOptions(threads=threads, execution=execution)
         return self.searcher.candidates(queries, Strategy.of(strategy), options)
@@ -587,33 +592,23 @@ class Engine:
     ) -> list[tuple[str, float]]:
         """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
 
-        Nothing is ranked: the newest come first, of equal times the last written. `filter` is as a
-        query's. Raises `QueryError`.
+        Nothing is ranked. The newest come first; among equal times the last written comes first. `filter` is as in
+        `Query`. Raises `QueryError`.
         """
-        asked = Query(since=since, until=until, filter=filter, namespace=namespace)
+        query = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else ColumnComparison("type", "==", type)
         memory = self.index.ready()
-        accepted = compile_filter(all_of(of_type, combine_filters(asked)), memory.schema, memory.values)
+        accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
         return timeline.events(memory, namespace, float(since), float(until), accepted)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
 
-        Terms that no record of the query's namespace has are left out; repeats count, unless ``query_tf`` is
+        Terms that no record of the query's namespace has are left out. Repeated terms stay, unless ``query_tf`` is
         ``unique``. Raises `QueryError`.
         """
         batch = as_queries(queries, "encode")
-        memory = self.index.ready()
-        snapshots = memory.snapshots  # before the analysis, as in a search
-        encoded = []
-        for asked in batch:
-            terms = np.array(analyse(memory, asked), dtype=np.int32)
-            held = snapshots.get(asked.namespace)
-            terms = terms[:0] if held is None else terms[held.document_frequencies(terms) > 0]
-            own = terms.tolist()
-            encoded.append(list(dict.fromkeys(own)) if self.bm25.query_tf == "unique" else own)
-        offsets = offsets_of([len(terms) for terms in encoded])
-        return np.array([term for terms in encoded for term in terms], dtype=np.int64), offsets
+        return encode_batch(self.index.ready(), batch)
 
     def search_tensors(
         self,
@@ -626,13 +621,16 @@ class Engine:
     ) -> TensorHits:
         """Answer a batch given as device tensors with device tensors: scores, documents [B, k] and counts [B].
 
-        `terms` (int32 or int64 [T]) are vocabulary ids (`encode`; -1 matches nothing), ``offsets[b]`` to
-        ``offsets[b + 1]`` those of query b (int32 or int64 [B + 1], from 0 to T: not checked, as that would wait for
-        the device), `weights` [T] integers from 1 to 2**20 (others are taken as the nearest) that multiply each term's
-        contributions. k is at most 1,024. Work goes to the current stream and nothing is synchronised, except by the
-        first call of an epoch or of a shape (B, T, weights or not, k), which uploads and derives. Later calls of the
-        shape can be captured in a CUDA graph; capture again once records were added. Raises
-        `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
+        `terms` (int32 or int64 [T]) are vocabulary ids from `encode`; -1 matches nothing. Query b has the terms from
+        ``offsets[b]`` to ``offsets[b + 1]``. `offsets` (int32 or int64 [B + 1]) go from 0 to T. They are not checked,
+        as a check would wait for the device. `weights` (integers [T] from 1 to 2**20; others are taken as the nearest)
+        multiply the contributions of each term. k is at most 1,024.
+
+        Work goes to the current stream, and nothing is synchronised. The exception is the first call of an epoch or of
+        a shape (B, T, weights or not, k), which uploads and derives. Later calls of the shape can be captured in a CUDA
+        graph; capture it again once records were added.
+
+        Raises `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """
         if self.backend.device is None:
             raise BackendUnavailableError(
@@ -641,17 +639,17 @@ class Engine:
         return self.backend.device.tensors(self.index.ready().snapshot(namespace), terms, offsets, weights, k)
 
     def recency(self, namespace: str = "") -> Recency:
-        """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
+        """The k* rule of a namespace: how many of its newest windows a query with ``windows="auto"`` searches."""
         return self.monitor.recency(namespace)
 
     # Sources: A032.
     def observe(
         self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
     ) -> None:
-        """Tell which hits were used, so that the k* rule learns how recent useful records are.
+        """Report which hits were used, so that the k* rule learns how recent useful records are.
 
-        `now` is the queries' own time; `windows` is how many windows they searched (None: all). Ids that are not live,
-        and records without a time, teach nothing.
+        `now` is the time of the queries; `windows` is how many windows they searched (None: all). Ids that are not
+        live, and records without a time, have no effect.
         """
         self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
 
@@ -668,8 +666,10 @@ class Engine:
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
     ) -> Explanation | FusedExplanation:
-        """How the record with id `document` scores for the query: term by term, or channel by channel under a strategy
-        other than ``bm25``. Raises `UnknownIdError`, and as `search`.
+        """How the record with id `document` scores for the query.
+
+        The explanation is term by term, or channel by channel under a strategy other than ``bm25``. Raises
+        `UnknownIdError`, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
 

@@ -1,4 +1,4 @@
-"""Batches answered over one memory: the way that every search takes, whoever asks.
+"""`Searcher`: answers a batch of queries over one memory. Every search of an engine goes through it.
 
 ::
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
 from .hybrid.sources import Sources
 from .hybrid.strategy import Strategy
+from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
@@ -39,7 +41,7 @@ from .timing import Phases
 
 
 class Searcher:
-    """Answers batches: what `Engine`, shared launches, streams and namespaces search by.
+    """Answers batches for `Engine`, the coalescer, streams and namespaces.
 
     Any thread may search at any time. A search reads snapshots and never waits for a writer.
     """
@@ -54,7 +56,7 @@ class Searcher:
         self._anchors = None if models.encoder is None else Anchors(models.encoder)
 
     def search(self, queries: Sequence[AnyQuery], k: int, keywords: SearchKeywords | ThreadedKeywords) -> Hits:
-        """As `Engine.search`: an answer or a failure, counted either way.
+        """As `Engine.search`. The monitor counts the answer, or the failure.
 
         While the index is being built, a scan of the stored texts for keywords answers.
         """
@@ -72,7 +74,7 @@ class Searcher:
         return hits
 
     def answer(self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions) -> Hits:
-        """The hits of a batch, not counted. Raises as `Engine.search`."""
+        """The hits of a batch; the monitor does not count them. Raises as `Engine.search`."""
         memory = self.index.ready()
         phases = Phases()
         plain = isinstance(answerer, Strategy) and answerer.plain
@@ -103,8 +105,32 @@ class Searcher:
             memory.check_gone(namespace, [i for i, record in zip(ids, records, strict=True) if record is None])
         return records
 
+    def stats(self) -> dict[str, Any]:
+        """As `Engine.stats`."""
+        memory = self.index.ready()
+        snapshots = memory.snapshots.values()
+        segments = [segment for snapshot in snapshots for segment in snapshot.segments]
+        postings = sum(segment.postings for segment in segments)
+        size = sum(segment.index_bytes for segment in segments)
+        documents = sum(snapshot.size for snapshot in snapshots)
+        return {
+            "namespaces": sum(snapshot.size > 0 for snapshot in snapshots),
+            "documents": documents,
+            "deleted": sum(snapshot.numbers for snapshot in snapshots) - documents,
+            "segments": len(segments),
+            "vocabulary": len(memory.indexer.vocabulary),
+            "postings": postings,
+            "index_bytes": size,
+            "bytes_per_posting": size / postings if postings else 0.0,
+            **evidence_stats(segments),
+            "backend": self.backend.name,
+            "device_bytes": self.backend.device.residency.bytes if self.backend.device else 0,
+            **memory.stats(),
+            **({"opened": self.index.opened} if self.index.opened else {}),
+        }
+
     def count_failure(self, queries: object, error: FanrankError) -> None:
-        """Count a batch that failed."""
+        """Count a batch of queries that failed with this error."""
         self.monitor.count_failure(queries, error, self.backend.name)
 
     def _sources(self) -> Sources:

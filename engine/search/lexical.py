@@ -1,4 +1,4 @@
-"""One batch: queries in, hits out. Reads snapshots, never a lock."""
+"""A batch answered by postings (BM25 or learned weights): analyse, plan, serve, convert. Takes no lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, eq=False)
 class RetrieverResults:
-    """What one pass over posting lists found, by row of the batch; rows that are not worked out hold padding."""
+    """The hits of one pass over posting lists, by row of the batch; rows that were not searched hold padding."""
 
     served: str
     scores: npt.NDArray[np.float64]  # [B, width] padding -inf
@@ -50,7 +50,7 @@ def search_lists(
     *,
     learned: Mapping[int, Mapping[str, float]] | None = None,
 ) -> RetrieverResults:
-    """The best documents of each row by BM25, or by `learned` weights (by row): ``depths[row]`` of them."""
+    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row."""
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
     with phases("analyse"):
@@ -61,16 +61,16 @@ def search_lists(
         )
     with phases("plan"):
         corpora: dict[Corpus, tuple[Snapshot, Integers | None]] = {
-            # Learned weights know no statistics, so it does not matter over what a query counts them.
+            # Learned weights need no statistics, so a corpus of filtered records makes no difference here.
             corpus: _corpus(batch.snapshots, corpus) if learned is None else (batch.snapshots[corpus[0]].learned, None)
             for corpus in batch.rows_of
         }
         plans: dict[Corpus, Plan] = {}
         first = 0
-        for corpus, own in batch.rows_of.items():
-            requests = _requests(batch, own, depths, words.slice(first, first + len(own)))
+        for corpus, corpus_rows in batch.rows_of.items():
+            requests = _make_requests(batch, corpus_rows, depths, words.slice(first, first + len(corpus_rows)))
             plans[corpus] = plan_of(corpora[corpus][0], requests)
-            first += len(own)
+            first += len(corpus_rows)
     with phases("serve"):
         served, (quanta, documents, counts) = backend.serve(
             tuple(plans.values()),
@@ -84,12 +84,12 @@ def search_lists(
         unit = 1.0 / SCALE if learned is None else SCORE_UNIT
         scores = quanta.astype(np.float64) * unit
         for corpus, plan in plans.items():
-            faded = plan.rows[plan.rates > 0]
-            scores[faded] = quanta[faded].view(np.float64) * unit
+            decayed = plan.rows[plan.rates > 0]
+            scores[decayed] = quanta[decayed].view(np.float64) * unit
             numbers = corpora[corpus][1]
             if numbers is not None:
-                found = documents[plan.rows]
-                documents[plan.rows] = np.where(found >= 0, numbers[np.maximum(found, 0)] if len(numbers) else -1, -1)
+                hits = documents[plan.rows]
+                documents[plan.rows] = np.where(hits >= 0, numbers[np.maximum(hits, 0)] if len(numbers) else -1, -1)
         scores[documents < 0] = -np.inf
     return RetrieverResults(served, scores, documents, counts, plans)
 
@@ -99,10 +99,10 @@ class Words(NamedTuple):
 
     terms: npt.NDArray[np.int32]  # [terms] vocabulary ids
     offsets: Integers  # [queries + 1]
-    weights: Integers | None  # [terms] learned ones; None: the words of BM25
+    weights: Integers | None  # [terms] learned weights; None for the terms of BM25
 
     def slice(self, first: int, last: int) -> Words:
-        """Those of the queries from `first` to `last`."""
+        """The terms of the queries from `first` to `last`, `last` excluded."""
         if not first and last == len(self.offsets) - 1:
             return self
         start, stop = self.offsets[[first, last]].tolist()
@@ -111,15 +111,15 @@ class Words(NamedTuple):
 
 
 def analyse_queries(memory: Memory, queries: Sequence[Query]) -> Words:
-    """The words of these queries, as `analyse` of each."""
+    """The terms of these queries, as `analyse` gives them for each."""
     texts = [query.text for query in queries if query.terms is None]
     if len(texts) == len(queries):
         return Words(*memory.indexer.encode_queries(texts), None)
-    given = [query.terms for query in queries if query.terms is not None]
-    given_terms, given_offsets = _number_terms(given, memory.indexer.vocabulary)
+    term_lists = [query.terms for query in queries if query.terms is not None]
+    given_terms, given_offsets = _number_terms(term_lists, memory.indexer.vocabulary)
     if not texts:
         return Words(given_terms, given_offsets, None)
-    # Both kinds, brought into the queries' order.
+    # Some queries are texts and some are lists of terms: their terms are brought into the queries' order.
     terms, offsets = memory.indexer.encode_queries(texts)
     is_text = np.array([query.terms is None for query in queries])
     lengths, starts = np.empty(len(queries), dtype=np.int64), np.empty(len(queries), dtype=np.int64)
@@ -130,34 +130,36 @@ def analyse_queries(memory: Memory, queries: Sequence[Query]) -> Words:
 
 def _number_weights(memory: Memory, weights: Sequence[Mapping[str, float]]) -> Words:
     """The learned terms of queries with these weights. Raises as `query_terms`."""
-    found = [query_terms(own, memory.weight_terms) for own in weights]
+    numbered = [query_terms(query_weights, memory.weight_terms) for query_weights in weights]
     return Words(
-        np.array([term for own, _ in found for term in own], dtype=np.int32),
-        offsets_of([len(own) for own, _ in found]),
-        np.array([weight for _, own in found for weight in own], dtype=np.int64),
+        np.array([term for terms, _ in numbered for term in terms], dtype=np.int32),
+        offsets_of([len(terms) for terms, _ in numbered]),
+        np.array([quantum for _, quanta in numbered for quantum in quanta], dtype=np.int64),
     )
 
 
 def _number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
-    """The ids of all lists' terms, one list after another, and where each begins; unknown terms left out."""
-    offsets = offsets_of([len(own) for own in lists])
+    """(the ids of the terms of all lists, one list after another; offsets [lists + 1]). Unknown terms are left out."""
+    offsets = offsets_of([len(terms) for terms in lists])
     numbers = map(vocabulary.ids.get, chain.from_iterable(lists), repeat(UNKNOWN))
     terms = np.fromiter(numbers, dtype=np.int32, count=int(offsets[-1]))
     known = terms != UNKNOWN
     return (terms, offsets) if known.all() else (terms[known], offsets_of(known)[offsets])
 
 
-def _requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words) -> Requests:
-    """What a plan takes of these rows, all of one corpus."""
-    shared = {id(own): own for own in (batch.asked[row].settings for row in rows)}
-    places = {own: place for place, own in enumerate(shared)}
+def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words) -> Requests:
+    """The requests of these rows, which are all of one corpus; a plan is made of them."""
+    shared = {id(distinct): distinct for distinct in (batch.asked[row].settings for row in rows)}
+    numbers = {identity: number for number, identity in enumerate(shared)}
     settings = tuple(shared.values())
     weighted = None
     if words.weights is not None:
         accepted = batch.asked[rows[0]].corpus[1]
-        # A half-life fades BM25 alone; statistics are no matter, so that what a corpus accepts is a filter here.
+        # A half-life decays BM25 alone. Learned weights need no statistics, so the filter that makes up a corpus is an
+        # ordinary filter here.
         settings = tuple(
-            QuerySettings(own.filter if accepted is EVERYTHING else accepted, own.since, own.until) for own in settings
+            QuerySettings(bm25.filter if accepted is EVERYTHING else accepted, bm25.since, bm25.until)
+            for bm25 in settings
         )
         weighted = np.ones(len(rows), dtype=np.bool_)
     return Requests(
@@ -166,7 +168,7 @@ def _requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], word
         terms=words.terms,
         offsets=words.offsets,
         settings=settings,
-        setting=np.array([places[id(batch.asked[row].settings)] for row in rows], dtype=np.int64),
+        setting=np.array([numbers[id(batch.asked[row].settings)] for row in rows], dtype=np.int64),
         weights=words.weights,
         weighted=weighted,
     )
@@ -177,14 +179,14 @@ def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phase
     phases = phases or Phases()
     with phases("prepare"):
         depths = {row: batch.asked[row].k for row in batch.rows}
-    found = search_lists(batch, backend, depths, options, phases)
+    results = search_lists(batch, backend, depths, options, phases)
     with phases("convert"):
         return Hits(
-            *expand_duplicates(batch, found.scores, found.documents, found.counts),
+            *expand_duplicates(batch, results.scores, results.documents, results.counts),
             batch.queries,
-            found.served,
+            results.served,
             batch.resolver(),
-            explainer_of(batch, found.plans),
+            explainer_of(batch, results.plans),
             phases.milliseconds if options.timing else None,
             phases.counts.get("postings") if options.timing else None,
             source=batch.source,
@@ -197,7 +199,7 @@ def expand_duplicates(
     documents: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The answer with the batch's width, equal queries' rows copied from the one that was worked out."""
+    """The answer with the batch's width: each row is copied from the row that was searched for equal queries."""
     short = batch.width - scores.shape[1]
     if short > 0:
         scores = np.pad(scores, ((0, 0), (0, short)), constant_values=-np.inf)
@@ -209,7 +211,7 @@ def expand_duplicates(
 
 
 def _corpus(snapshots: Mapping[str, Snapshot], corpus: Corpus) -> tuple[Snapshot, npt.NDArray[np.int64] | None]:
-    """The snapshot that a corpus stands for, and the namespace's number of each of its documents (None: the same)."""
+    """The snapshot of a corpus, and the number in the namespace of each of its documents (None: the same numbers)."""
     namespace, accepted = corpus
     if accepted is EVERYTHING:
         return snapshots[namespace], None
@@ -217,7 +219,21 @@ def _corpus(snapshots: Mapping[str, Snapshot], corpus: Corpus) -> tuple[Snapshot
 
 
 def analyse(memory: Memory, query: Query) -> list[int]:
-    """The vocabulary ids of a query's terms, repeats kept; unknown terms left out."""
+    """The vocabulary ids of a query's terms. Repeated terms stay, unknown terms are left out."""
     if query.terms is not None:
         return memory.indexer.encode_terms(query.terms)
     return memory.indexer.encode_query(query.text)
+
+
+def encode_batch(memory: Memory, queries: Sequence[Query]) -> tuple[Integers, Integers]:
+    """As `Engine.encode`."""
+    snapshots = memory.snapshots  # before the analysis, as in a search
+    lists = []
+    for query in queries:
+        terms = np.array(analyse(memory, query), dtype=np.int32)
+        snapshot = snapshots.get(query.namespace)
+        indexed = terms[:0] if snapshot is None else terms[snapshot.document_frequencies(terms) > 0]
+        numbers: list[int] = indexed.tolist()
+        lists.append(list(dict.fromkeys(numbers)) if memory.bm25.query_tf == "unique" else numbers)
+    offsets = offsets_of([len(numbers) for numbers in lists])
+    return np.array([number for numbers in lists for number in numbers], dtype=np.int64), offsets
