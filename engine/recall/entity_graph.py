@@ -162,7 +162,7 @@ class EntityGraph:
         return np.asarray(found[found != number])
 
     def words_of(self, numbers: Integers) -> Integers:
-        """The words of the names that live records give these entities, each once; numbered as in `Statements.words`."""
+        """The distinct words of the names that live records give these entities, numbered as in `Statements.words`."""
         offsets, order, names = self._names
         chosen = order[ranges(offsets[numbers], offsets[numbers + 1] - offsets[numbers])]
         lengths = names.offsets[chosen + 1] - names.offsets[chosen]

@@ -206,7 +206,7 @@ def _weigh_mentions(
 
 
 def _shares(hits: list[list[bool]]) -> list[float]:
-    """[candidates] of the signals that speak for any candidate, the share that speaks for this one; 0 without signals."""
+    """[candidates] of the signals that speak for any candidate, the share that speaks for this one; 0 without any."""
     heard = sum(any(signal) for signal in zip(*hits, strict=True))
     return [sum(own) / heard if heard else 0.0 for own in hits]
 

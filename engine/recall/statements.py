@@ -24,7 +24,7 @@ CATEGORIES: tuple[Category, ...] = ("structural", "semantic", "lifecycle")
 
 
 class Relations(NamedTuple):
-    """Relations, terms ascending; all arrays [relations]. Sources and targets are entity numbers of the `Statements`."""
+    """Relations, terms ascending; arrays [relations]. Sources and targets are entity numbers of the `Statements`."""
 
     terms: Integers
     sources: Integers
