@@ -147,7 +147,7 @@ class WordEvidence:
 
     @staticmethod
     def _rows(texts: Sequence[list[bytes]]) -> npt.NDArray[np.float16]:
-        """[texts, DIMENSION] vectors of length 1. An even number of words gets one more, so that no sum of signs is 0."""
+        """[texts, DIMENSION] vectors of length 1. An even number of words gets one more, so no sum of signs is 0."""
         sums = np.empty((len(texts), DIMENSION))
         for row, words in enumerate(texts):
             odd = b"".join(words if len(words) % 2 else [*words, bytes(DIMENSION // 8)])
