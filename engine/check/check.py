@@ -1,4 +1,4 @@
-"""Every path over real records against the oracle: the contract, checked where it is used."""
+"""Compares every path of the engine with the oracle over given records: ids, scores and order must be equal."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from ..text.analyzers import Analyzer
 from ..vectors.vectors import unit_rows
 from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
-# Queries of the path that asks one at a time, and pieces of the path that grows: enough to see a difference.
+# Queries of the path that asks one at a time, and pieces of the path that grows. These are enough to see a difference.
 ONE_BY_ONE = 50
 PIECES = 7
 
 STRATEGIES = ("dense", "dense-int8", "sparse", "rrf")
-# Queries that are asked by them: the plain sums of products over SciFact take 80 ms a query, the BM25 oracle 34.
+# Queries for each of these. Over SciFact the oracle's vectors take 80 ms for a query, its BM25 34 ms.
 STRATEGY_QUERIES = 50
 DIMENSION = 32
-# One record in so many has a vector for each of so many passages.
+# One record in three has three passages with a vector each; the others have one.
 PASSAGES = 3
 
 Ranking = list[tuple[str, int]]
@@ -47,7 +47,7 @@ Scored = list[tuple[str, float]]
 
 @dataclass(frozen=True)
 class PathResult:
-    """How many queries one path answered, and at how many it differs from the oracle."""
+    """How many queries a path answered, and for how many its answer differs from the oracle's."""
 
     name: str
     queries: int
@@ -63,7 +63,7 @@ def oracle_answers(
     *,
     progress: bool = False,
 ) -> list[Ranking]:
-    """The oracle's hits for each query as (id, quanta). Queries with filters are not taken (`QueryError`)."""
+    """The oracle's hits for each query as (id, quanta). A query with a filter raises `QueryError`."""
     if any(query.filter is not None for query in queries):
         raise QueryError("the check does not take queries with filters")
     names = list(bm25.fields)
@@ -97,7 +97,7 @@ def oracle_answers(
 
 
 def engine_answers(hits: Hits) -> list[Ranking]:
-    """A batch's hits as (id, quanta), comparable with the oracle's."""
+    """A batch's hits as (id, quanta), to be compared with the oracle's."""
     return [
         list(
             zip(
@@ -111,12 +111,11 @@ def engine_answers(hits: Hits) -> list[Ranking]:
 
 
 class WordEvidence:
-    """Vectors and learned weights of any text, without a model: what they mean does not matter, only what is made of
-    them.
+    """Makes vectors and learned weights for any text without a model. The check does not need them to mean anything.
 
-    A word is 32 bits of its hash. Its vector has their signs, a text's is the sum over its words; similar texts are
-    near, equal ones tie. The weight of a word is a made-up number that grows with how often it stands there. A text
-    without a word has neither.
+    A word's vector has the signs of 32 bits of its hash. A text's vector is the sum over its words, so similar texts
+    are near and equal texts tie. The weight of a word is an arbitrary number that grows with its count in the text. A
+    text without a word has neither vector nor weights.
     """
 
     def __init__(self) -> None:
@@ -134,7 +133,7 @@ class WordEvidence:
         return made
 
     def query(self, query: Query) -> Query:
-        """The query with this vector and these weights: of its text, or of its terms if it has no text."""
+        """The query with the vector and weights of its text, or of its terms if it has no text."""
         words = self._hashed(query.text) or self._hashed(" ".join(query.terms or ()))
         vector = self._rows([words])[0] if words else None
         return replace(query, vector=vector, model=None, weights=self._weights(words))
@@ -148,7 +147,7 @@ class WordEvidence:
 
     @staticmethod
     def _rows(texts: Sequence[list[bytes]]) -> npt.NDArray[np.float16]:
-        """[texts, DIMENSION] of length 1. An odd number of signs is never 0, so an even one gets one more."""
+        """[texts, DIMENSION] vectors of length 1. An even number of words gets one more, so no sum of signs is 0."""
         sums = np.empty((len(texts), DIMENSION))
         for row, words in enumerate(texts):
             odd = b"".join(words if len(words) % 2 else [*words, bytes(DIMENSION // 8)])
@@ -162,7 +161,7 @@ class WordEvidence:
 
 
 def _cut(words: list[bytes], pieces: int) -> list[list[bytes]]:
-    """In so many pieces at most, none of them empty."""
+    """Split the words into at most `pieces` pieces, none of them empty."""
     size = max(1, -(-len(words) // pieces))
     return [words[start : start + size] for start in range(0, len(words), size)]
 
@@ -172,7 +171,7 @@ def strategy_answers(
 ) -> dict[str, list[Scored]]:
     """The oracle's hits for each query by each of `STRATEGIES`, as (id, score).
 
-    Records and queries have vectors and weights; `lexical` holds the BM25 hits of each query, `DEPTH` or more.
+    Records and queries must have vectors and weights. `lexical` holds the BM25 hits of each query, `DEPTH` or more.
     """
     by_namespace: dict[str, list[Record]] = {query.namespace: [] for query in queries}
     for record in records:
@@ -215,10 +214,10 @@ def check(
 ) -> dict[str, Any]:
     """Run every path of every usable backend (or of `backend`) and compare each with the oracle.
 
-    `options` are the engine's, without encoders: vectors and learned weights are the check's own (`WordEvidence`), so
-    that any corpus has some. BM25 is asked all queries, each of `STRATEGIES` the first `STRATEGY_QUERIES`. Returns
-    ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}], "differences"}``: a difference is a query
-    whose ids, scores or order are not the oracle's.
+    `options` are the engine's, without encoders. Vectors and learned weights come from `WordEvidence`, so any corpus
+    has some. BM25 answers all queries, each of `STRATEGIES` the first `STRATEGY_QUERIES`. Returns
+    ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}], "differences"}``, with an entry of ``roads``
+    for each path. A difference is a query whose ids, scores or order are not the oracle's.
     """
     if not queries:
         raise QueryError(f"{corpus}: no queries to check with")
@@ -248,7 +247,7 @@ def check(
 def _expected(
     engine: Engine, records: Sequence[Record], queries: Sequence[Query], k: int, progress: bool
 ) -> dict[str, Sequence[object]]:
-    """The oracle's answers by strategy. BM25 is asked once, for as many as a fusion lists."""
+    """The oracle's answers by strategy. BM25 is searched once, as deep as a fusion's lists."""
     wanted = [k if query.k is None else query.k for query in queries]
     deep = [replace(query, k=max(DEPTH, own)) for query, own in zip(queries, wanted, strict=True)]
     lexical = oracle_answers(records, deep, k, engine.analyzer, engine.bm25, progress=progress)
@@ -268,7 +267,7 @@ class _Path:
     ask: Ask
     strategy: str = "bm25"
     most: int | None = None
-    """Queries that it is asked; None: all."""
+    """How many queries the path answers; None: all."""
 
 
 def _list_paths(engine: Engine, records: Sequence[Record], backend: str, options: dict[str, Any]) -> Iterator[_Path]:

@@ -1,6 +1,6 @@
-"""The plain answer: loops over documents, a full sort, no arrays. Every other path is held to it, bit for bit.
+"""The oracle: plain Python search with loops over documents and a full sort. Every other path must equal it in bits.
 
-Imports nothing of the engine on purpose: it states the contract a second time, from SPEC A010 to A012, B011, D006,
+It imports nothing of the engine on purpose. It states the contract a second time, from SPEC A010 to A012, B011, D006,
 D007 and X01, A060, A105 to A107 and D001, so that a mistake would have to be made twice.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 class Oracle:
     """BM25 over documents given as terms: ``documents[d][f]`` lists the terms of field f of document d.
 
-    `weights` gives each field's weight; with one field of weight 1 the formula is plain BM25.
+    `weights` holds each field's weight. With one field of weight 1 the formula is plain BM25.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Oracle:
         return scored[:k]
 
     def search_float(self, query: Sequence[str], k: int) -> list[tuple[int, float]]:
-        """As `search`, with float64 sums instead of quanta: what the quanta are compared with."""
+        """As `search`, with float64 sums instead of quanta, to measure what rounding to quanta changes."""
         terms = self._query_terms(query)
         scored = []
         for document, fields in enumerate(self.counts):
@@ -130,11 +130,11 @@ class Oracle:
 
 
 class VectorOracle:
-    """Late interaction: a document scores the largest similarity of the query with one of its rows.
+    """Late interaction: a document's score is the largest similarity of the query with one of its rows.
 
-    ``documents[d]`` are the rows of document d, none or more, and their numbers those of half precision at length 1: so
-    a sum of products is exact in float64 in whatever order it is made, and a plain loop is as good as any. With `int8`
-    the products are those of codes, whole numbers, times the two steps.
+    ``documents[d]`` holds the rows of document d, none or more. Rows have length 1 and numbers of half precision, so a
+    sum of products is exact in float64 in any order, and a plain loop gives the same bits as any other. With `int8` the
+    products are those of integer codes, times the two steps.
     """
 
     def __init__(self, documents: Sequence[Sequence[Sequence[float]]], *, int8: bool = False) -> None:
@@ -142,7 +142,7 @@ class VectorOracle:
         self.documents = [[self._prepared(row) for row in rows] for rows in documents]
 
     def _prepared(self, row: Sequence[float]) -> tuple[Sequence[float], float]:
-        """(what is multiplied, what a product is worth)."""
+        """(the numbers that are multiplied, the step by which their products are multiplied)."""
         if not self.int8:
             return row, 1.0
         step = max(abs(number) for number in row) / 127.0
@@ -161,7 +161,7 @@ class VectorOracle:
         return max(scores) if scores else None
 
     def search(self, query: Sequence[float] | None, k: int) -> list[tuple[int, float]]:
-        """The k best as (document, score): score descending, then smaller document. None: a query without a vector."""
+        """The k best as (document, score): score descending, then smaller document. A query of None has no hits."""
         if query is None:
             return []
         asked = self._prepared(query)
@@ -169,9 +169,9 @@ class VectorOracle:
 
 
 class WeightOracle:
-    """Learned term weights: a document scores the sum, over shared terms, of the product of the two weights.
+    """Learned term weights: a document's score is the sum, over shared terms, of the product of the two weights.
 
-    Weights count as whole numbers of 2**-10, halves to even; a term whose weight is then 0 is not there.
+    Weights are rounded to multiples of 2**-10, halves to even. A term whose weight is then 0 is left out.
     """
 
     def __init__(self, documents: Sequence[Mapping[str, float]]) -> None:
@@ -198,7 +198,7 @@ class WeightOracle:
 
 
 def reciprocal_ranks(lists: Sequence[Sequence[int]], k: int, constant: float = 60.0) -> list[tuple[int, float]]:
-    """The k best documents of these lists: ``1 / (constant + rank)`` for each that has it, added in their order."""
+    """The k best documents by ``1 / (constant + rank)``, summed in order over the lists that have the document."""
     scores: dict[int, float] = {}
     for documents in lists:
         for rank, document in enumerate(documents, 1):

@@ -1,4 +1,4 @@
-"""`fanrank check`: every backend against the oracle, over a corpus of the caller's."""
+"""`fanrank check`: compares every backend with the oracle over the user's corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fanrank demo`: the main job on text that every machine has, the docstrings of the standard library."""
+"""`fanrank demo`: searches the docstrings of the standard library, which every machine has."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ QUESTIONS = (
     "mock a method and check how it was called",
     "what raises EADDRINUSE errno 98",
 )
-"""A planner's fan-out: what an agent might look up before one step."""
+"""A planner's fan-out: questions that an agent might look up before one step."""
 
 START = 1_767_225_600.0  # 2026-01-01 UTC
 SPAN = 180 * 86_400.0
@@ -56,7 +56,7 @@ SHOWN = 3
 
 
 def docstring_records(progress: bool = False) -> list[Record]:
-    """The docstrings of the running Python's standard library: a module is a session, sessions spread over 180 days."""
+    """Records of the docstrings in this Python's standard library. A module is a session; sessions span 180 days."""
     root = Path(sysconfig.get_path("stdlib"))
     files = sorted(
         file
@@ -79,7 +79,7 @@ def docstring_records(progress: bool = False) -> list[Record]:
 
 
 def _docstrings(file: Path, module: str) -> Iterator[tuple[str, str, str]]:
-    """(dotted name, kind, docstring) of everything in a file that has one; a file that is no Python gives nothing."""
+    """(dotted name, kind, docstring) of each docstring in a file; a file that is not Python gives nothing."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
@@ -100,7 +100,7 @@ def _docstrings(file: Path, module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def questions_of(records: Sequence[Record], count: int = 20) -> list[Query]:
-    """Questions for records without any: the first words of records spread evenly over them, asked where they are."""
+    """Make questions from records: the first 8 words of `count` evenly spaced records, each in its namespace."""
     count = min(count, len(records))
     chosen = [records[number * len(records) // count] for number in range(count)]
     return [Query(" ".join(record.text.split()[:8]), namespace=record.namespace) for record in chosen]
@@ -109,7 +109,7 @@ def questions_of(records: Sequence[Record], count: int = 20) -> list[Query]:
 def run(
     data: str | os.PathLike[str] | None = None, *, backend: str | None = None, progress: bool = False
 ) -> dict[str, Any]:
-    """The main job, start to end: records, a batch, hits, times, and the check against the oracle."""
+    """Run the demo: index the records, search a batch, measure times, and compare with the oracle."""
     records = docstring_records(progress) if data is None else list(read_records(data))
     if not records:
         raise ParameterError(f"{data or 'the standard library here'}: holds no records")

@@ -1,4 +1,4 @@
-"""`fanrank doctor`: what would serve on this machine, and why nothing else would."""
+"""`fanrank doctor`: shows which backend would serve on this machine, and why the others would not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .options import json_option
 from .output import print_json
 
 EXTRAS = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
-"""By extra: a module that it installs."""
+"""Extra -> a module that it installs."""
 
 
 @click.command()

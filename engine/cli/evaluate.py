@@ -1,4 +1,4 @@
-"""`fanrank eval`: the metrics of a dataset under a published protocol."""
+"""`fanrank eval`: reports the metrics of a dataset under a published protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ split_option = click.option(
 
 @dataclass(frozen=True)
 class ProtocolOptions:
-    """A preset, and what takes the place of its settings; None keeps the preset's."""
+    """A preset, and values that override its settings; None keeps the preset's."""
 
     preset: str
     analyzer: str | None
@@ -51,7 +51,7 @@ class ProtocolOptions:
     split: str
 
     def refuse_overrides(self) -> None:
-        """Raises `ParameterError` where a setting of the preset is replaced."""
+        """Raise `ParameterError` if a setting of the preset is overridden."""
         for name in ("analyzer", "method", "k1", "b", "k"):
             if getattr(self, name) is not None:
                 option = f"--{name}" if len(name) > 1 else f"-{name}"

@@ -1,6 +1,6 @@
-"""The command line: the group of all commands, and what becomes of errors.
+"""The command line: the group of all commands, and how errors are shown.
 
-A command stands in the file that is named after it; `index`, `add`, `delete` and `stats` stand together in store.py.
+A command stands in the file that is named after it; `index`, `add`, `delete` and `stats` are in engine/cli/store.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tune import tune
 
 
 class _Group(click.Group):
-    """Turns every named error into one line on standard error and exit code 2; a broken pipe ends quietly."""
+    """Turns every `FanrankError` into one line on standard error and exit code 2. A broken pipe ends quietly."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

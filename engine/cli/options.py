@@ -1,4 +1,4 @@
-"""Options that several commands share, and the small objects in which related options reach a command."""
+"""Options that several commands share, and dataclasses in which related options reach a command."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class EngineParameters:
     """``NAME=WEIGHT``, as on the command line."""
 
     def keywords(self) -> dict[str, Any]:
-        """What `Engine` takes. Raises `ParameterError` for a field that is not NAME=WEIGHT."""
+        """Keyword arguments for `Engine`. Raises `ParameterError` for a field that is not NAME=WEIGHT."""
         return {**vars(self), "fields": _field_weights(self.fields)}
 
     def given_keywords(self, context: click.Context) -> dict[str, Any]:
-        """Those of `keywords` that the command line names; a default is left out."""
+        """Those of `keywords` that the command line names. Defaults are left out."""
         given = {name: value for name, value in vars(self).items() if is_given(context, name)}
         return {**given, "fields": _field_weights(self.fields)} if "fields" in given else given
 
@@ -161,14 +161,14 @@ engine_options = bundle(
 
 @dataclass(frozen=True)
 class Models:
-    """Names of the models that encode texts, and the file that keeps what the first makes."""
+    """Names of the models that encode texts, and the file that caches the embeddings of `encoder`."""
 
     encoder: str | None = None
     embeddings: str | None = None
     term_encoder: str | None = None
 
     def load(self) -> dict[str, Any]:
-        """The encoders that `Engine` takes, of those that are named. Raises `ParameterError`."""
+        """Load the named encoders, as keyword arguments for `Engine`. Raises `ParameterError`."""
         if self.encoder is None and self.embeddings is not None:
             raise ParameterError("--embeddings keeps what --encoder makes; give both")
         loaded: dict[str, Any] = {}
@@ -183,7 +183,7 @@ model_options = bundle("models", Models, encoder_option, embeddings_option, term
 
 
 def open_engine(path: str, **options: Any) -> Engine:
-    """What `path` holds, to search: an engine's directory or a saved index."""
+    """Open what `path` holds for searching: an engine's directory or a saved index."""
     if os.path.exists(os.path.join(path, RECORDS)):
         return Engine.open(path, read_only=True, progress=True, **options)
     return Engine.load(path, **options)

@@ -9,7 +9,7 @@ import click
 
 
 def print_text(text: str) -> None:
-    """Print `text`; a lone surrogate, which no stream can encode, is printed as JSON writes it."""
+    """Print `text`. A lone surrogate, which no stream can encode, is printed as JSON writes it."""
     click.echo(text.encode("utf-8", "backslashreplace").decode())
 
 

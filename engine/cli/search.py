@@ -1,4 +1,4 @@
-"""`fanrank search`: queries from the command line or a file, answered in one batch."""
+"""`fanrank search`: answers queries from the command line or a file in one batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .values import parse_duration, parse_filters, parse_moment, parse_windows
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What holds for each query on the command line, as it is written there."""
+    """Options that apply to each query on the command line, as they are written there."""
 
     filters: tuple[str, ...]
     namespace: str
@@ -49,7 +49,7 @@ class QueryOptions:
     statistics: str
 
     def keywords(self) -> dict[str, Any]:
-        """What `Query` takes beside its text. Raises `ParameterError` for a value that cannot be read."""
+        """Keyword arguments for `Query` beside its text. Raises `ParameterError` for a value that cannot be read."""
         return {
             "filter": parse_filters(self.filters),
             "namespace": self.namespace,
@@ -164,7 +164,7 @@ def search(
     if policy is not None and is_given(context, "strategy"):
         raise click.UsageError("--policy says which strategies answer; give --strategy or --policy, not both")
     chosen = parse_strategy(strategy) if policy is None else policies.load(policy)[0]
-    # A model takes seconds to load; only what the strategy asks for is.
+    # A model takes seconds to load, so only those that the strategy needs are loaded.
     needed = Models(
         encoder=models.encoder if chosen.dense else None,
         embeddings=models.embeddings if models.encoder is None or chosen.dense else None,
@@ -199,7 +199,7 @@ def search(
 
 
 def _write_trec(hits: Hits, path: str) -> None:
-    # All lines first: click puts an atomic file in place even when the block raises.
+    # All lines are made before the file is opened: click puts an atomic file in place even if the block raises.
     text = "".join(line + "\n" for line in hits.to_trec())
     try:
         with click.open_file(path, "w", encoding="utf-8", atomic=path != "-") as file:
@@ -228,7 +228,7 @@ def _json_rows(
 
 
 def _describe(decision: Decision) -> str:
-    """By what a query was answered, and why."""
+    """Which strategy answered a query, and why, in one line."""
     parts = [decision.strategy]
     if decision.escalated is not None:
         confidence = "no confidence" if decision.confidence is None else f"confidence {decision.confidence:.3f}"

@@ -1,4 +1,4 @@
-"""`fanrank tune`: a policy from labelled questions, or whether a policy still fits them."""
+"""`fanrank tune`: makes a policy from labelled questions, or checks whether a policy still fits them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class QuestionOptions:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How a policy is fitted; what `fanrank.engine.tune.tuner.tune` takes."""
+    """How a policy is fitted: arguments of `fanrank.engine.tune.tuner.tune`."""
 
     metric: str
     confidence: str
@@ -186,7 +186,7 @@ def tune(
     are compared.
     """
     if policy is not None:
-        # What tunes; a default is no wish.
+        # Options that only tuning uses, if the command line names them; a default does not count.
         wishes = {"out": "out", "picture": "plot", "systems": "system"}
         wishes |= {field.name: field.name for field in fields(FitOptions)}
         given = [f"--{option}" for name, option in wishes.items() if is_given(context, name)]

@@ -1,4 +1,4 @@
-"""What the values of command line options mean: filters, times, durations, and what a path holds."""
+"""Parses the values of command line options: filters, times, durations, and the kind of data at a path."""
 
 from __future__ import annotations
 
@@ -80,8 +80,11 @@ def parse_windows(text: str | None) -> Any:
 
 
 def detect_kind(path: str) -> str:
-    """ "records", or the kind of dataset that a path holds: a directory is BEIR, JSON lines are records, and LoCoMo and
-    LongMemEval are told apart by their keys. Raises `ParameterError` for anything else."""
+    """Returns "records" or the kind of dataset that a path holds.
+
+    A directory is BEIR and JSON lines are records. LoCoMo and LongMemEval are recognised by their keys. Raises
+    `ParameterError` for anything else.
+    """
     if os.path.isdir(path):
         return "beir"
     if path.endswith(".jsonl"):

@@ -1,4 +1,4 @@
-"""Evaluation: datasets in their upstream layouts, metrics, bootstrap tests, published protocols, studies."""
+"""Evaluation: loaders of published datasets, metrics, bootstrap tests, published protocols and studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The BEIR layout: ``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv`` (SPEC A110)."""
+"""Loads datasets in the BEIR layout: ``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv`` (SPEC A110)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ T = TypeVar("T")
 
 
 def load_beir(path: str | os.PathLike[str], *, split: str = "test", strict: bool = True) -> Dataset:
-    """The dataset in a BEIR directory; its name is the directory's.
+    """Load the dataset in a BEIR directory. Its name is the directory's.
 
-    A document's text is its title, a space and its text, as BEIR joins them. Only the queries that `split` judges
-    are kept, in the order of ``queries.jsonl``; a grade of 0 or less is kept and counts as not relevant. A judgement
-    of a document that the corpus lacks is an error, or, where not `strict`, a relevant document that no system can
-    find (as trec_eval counts it). A query that is itself a document (the same id, and its text the document's: ArguAna)
-    is not to be found. BEIR goes by the id alone there, which takes true answers from a set that numbers queries and
-    documents alike, such as Cranfield. Raises `DatasetError` for a missing or broken file and `RecordError` for a
-    broken line of the two JSON files, each naming file and line.
+    - A document's text is its title, a space and its text, as BEIR joins them.
+    - Only the queries that `split` judges are loaded, in the order of ``queries.jsonl``.
+    - A grade of 0 or less is kept and counts as not relevant.
+    - A judgement of a document that the corpus lacks is an error. Without `strict` it is a relevant document that no
+      system can find, as trec_eval counts it.
+    - A query that is itself a document must not count as found. It has the document's id and ends with the same text,
+      as in ArguAna. BEIR compares the id alone, which would remove true answers from a set that numbers queries and
+      documents alike, such as Cranfield.
+
+    Raises `DatasetError` for a missing or broken file, and `RecordError` for a broken line of the two JSON files. Each
+    names file and line.
     """
     root = Path(path)
     if not root.is_dir():
@@ -41,7 +45,7 @@ def load_beir(path: str | os.PathLike[str], *, split: str = "test", strict: bool
         raise DatasetError(f"{judgements_file}: holds no judgement")
     queries = [Query(text, id=name) for name, text in texts.items() if name in judged]
     relevant = {query: judged[query] for query in texts if query in judged}
-    # The document's text, not its title, is what the query repeats.
+    # The query repeats the document's text without its title.
     own = {r.id: r.id for r in records if r.id in relevant and _ends_with(r.text, texts[r.id])}
     return Dataset(root.resolve().name, records, queries, relevant, own=own)
 

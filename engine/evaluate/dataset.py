@@ -1,4 +1,4 @@
-"""What every loader returns, and how the loaders read their files and name what is wrong with them."""
+"""`Dataset`, which every loader returns, and the functions by which loaders read and check their files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records, queries and judgements: ``relevant[query id][record id] = grade``, grade 1 or more is relevant.
+    """Records, queries and judgements: ``relevant[query id][record id] = grade``. A grade of 1 or more is relevant.
 
-    Query ids are unique over the whole set. A record id is unique in its namespace; a query's judgements speak of its
-    own namespace. Every query has judgements, in the order of `queries`. `categories` and `clusters` map a query id
-    to its question type and to the unit that a cluster bootstrap resamples, where the source has them. `own` maps a
-    query id to the record that is the query itself and must not count as found.
+    Query ids are unique over the whole set. A record id is unique in its namespace, and a query's judgements name
+    records of the query's namespace. Every query has judgements, in the order of `queries`. Where the source has them,
+    `categories` maps a query id to its question type, and `clusters` maps it to the unit that a cluster bootstrap
+    resamples. `own` maps a query id to the record that is the query itself and must not count as found.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Dataset:
     own: dict[str, str] = field(default_factory=dict)
 
     def members(self) -> dict[str, list[str]]:
-        """``{namespace: record ids}``, the ids in document order."""
+        """``{namespace: record ids}``, ids in document order."""
         found: dict[str, list[str]] = {}
         for record in self.records:
             found.setdefault(record.namespace, []).append(record.id)
@@ -43,7 +43,7 @@ class Dataset:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value of a whole JSON file. Raises `DatasetError` naming the file, and the line where JSON breaks off."""
+    """The value of a whole JSON file. Raises `DatasetError`, naming the file and the line that is not JSON."""
     path = Path(path)
     try:
         return json.loads(path.read_bytes().decode("utf-8-sig"))
@@ -61,7 +61,7 @@ _NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 
 
 def expect(value: Any, kind: type[T], where: str) -> T:
-    """`value`, if it is of this type; otherwise `DatasetError` naming the place."""
+    """Return `value` if it has this type. Otherwise raise `DatasetError`, naming the place."""
     if not isinstance(value, kind):
         found = _NAMES.get(type(value), type(value).__name__)
         raise DatasetError(f"{where}: must be {_NAMES.get(kind, kind.__name__)}, not {found}")
@@ -69,14 +69,14 @@ def expect(value: Any, kind: type[T], where: str) -> T:
 
 
 def member(mapping: Mapping[str, Any], name: str, kind: type[T], where: str) -> T:
-    """``mapping[name]``, if it is there and of this type; otherwise `DatasetError` naming the place."""
+    """Return ``mapping[name]`` if it exists and has this type. Otherwise raise `DatasetError`, naming the place."""
     if name not in mapping:
         raise DatasetError(f"{where}: {name!r} is missing")
     return expect(mapping[name], kind, f"{where}: {name!r}")
 
 
 def build_at(where: str, build: Callable[..., T], /, **values: Any) -> T:
-    """``build(**values)``; a `RecordError` that it raises gets the place."""
+    """Return ``build(**values)``. If it raises a `RecordError`, the place is added to the error."""
     try:
         return build(**values)
     except RecordError as error:

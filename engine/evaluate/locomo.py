@@ -1,6 +1,6 @@
-"""LoCoMo (``locomo10.json``): long conversations; the unit is the session (SPEC A120, D008, R10, R40 to R42).
+"""Loads LoCoMo (``locomo10.json``), long conversations whose sessions are the records (A120, D008, R10, R40 to R42).
 
-Two published rows read the same file in two ways, so the reading is a parameter:
+Two publications read the same file in different ways, so the reading is a parameter:
 
 ========== ============================================== =========================================
 parameter  first value                                    second value
@@ -10,10 +10,10 @@ gold       lenient (R40): the first ``D<number>`` of each strict (R41): an evide
 text       turns (R40): the turns' texts                  speakers (R10): ``Speaker: text``
 ========== ============================================== =========================================
 
-A question is dropped if no session is left as its gold: of 1,986 the lenient rule keeps 1,982, the strict 1,978.
+A question without a gold session is dropped: of 1,986 questions the lenient rule keeps 1,982 and the strict rule 1,978.
 
-The passages that are embedded are the turns that say something, as `text` puts them, without date and captions (D002);
-or, without `passages`, a session's whole text as one vector, as the first source did (X16).
+The passages that are embedded are the turns that are not empty, in the form of `text`, without date and captions
+(D002). Without `passages` a session's whole text is one vector, as in the first source (X16).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STRICT = re.compile(r"\s*D(\d+):(?:\d+)\s*", re.ASCII)
 _DATE = re.compile(
     r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.ASCII | re.IGNORECASE
 )
-# Named here because strptime's %B and %p follow the locale.
+# Listed here because strptime's %B and %p depend on the locale.
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -54,13 +54,19 @@ def load_locomo(
     passages: bool = True,
     events: bool = False,
 ) -> Dataset:
-    """The dataset ``locomo`` from the upstream JSON file.
+    """Load the dataset ``locomo`` from the upstream JSON file.
 
-    A conversation is a namespace (its ``sample_id``) and a cluster; session n is record ``Dn``, its turns one a line,
-    its time the session's date (read as UTC). `date` puts the session's date line first, `captions` puts a turn's
-    picture caption behind its text. Without `passages` a session is embedded as a whole; with `events` a session is a
-    record of type ``Event``, which the temporal channel lists. Question i of conversation c has the id ``c:i``. Raises
-    `DatasetError` or `RecordError` naming file and place.
+    A conversation is a namespace (its ``sample_id``) and a cluster. Session n is the record ``Dn``: its text has one
+    line for each turn, and its time is the session's date, read as UTC. Question i of conversation c has the id
+    ``c:i``.
+
+    - `gold` and `text`: see the module's docstring
+    - `date`: the session's date is the first line
+    - `captions`: the caption of a turn's picture follows the turn's text
+    - `passages`: each turn is embedded; otherwise a session is embedded as a whole
+    - `events`: a session is a record of type ``Event``, which the temporal channel lists
+
+    Raises `DatasetError` or `RecordError`, naming file and place.
     """
     conversations = expect(read_json(path), list, str(path))
     records: list[Record] = []
@@ -117,7 +123,7 @@ def load_locomo(
 
 def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[list[Any], str | None]]:
     found: dict[int, tuple[list[Any], str | None]] = {}
-    # Upstream also lists dates of sessions that do not exist.
+    # The upstream file also holds dates of sessions that do not exist.
     for key, turns in conversation.items():
         if match := _SESSION.fullmatch(key):
             moment = conversation.get(f"{key}_date_time")
@@ -130,7 +136,7 @@ def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[li
 
 
 def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> tuple[list[str], list[str]]:
-    """(a line of the document for each turn, a passage for each turn that says something)."""
+    """(a line of the document for each turn, a passage for each turn that is not empty)."""
     lines, passages = [], []
     for number, turn in enumerate(turns):
         place = f"{where}, turn {number}"

@@ -1,4 +1,7 @@
-"""LongMemEval (``longmemeval_s.json`` and its kin): a haystack of chat sessions per question (SPEC A115, R12, R25)."""
+"""Loads LongMemEval (``longmemeval_s.json`` and its variants), a haystack of chat sessions for each question.
+
+Sources: SPEC A115, R12, R25.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,18 @@ _DATE = re.compile(r"\s*(\d{4})/(\d{1,2})/(\d{1,2})\s*(?:\([A-Za-z]+\))?\s*(\d{1
 
 
 def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> Dataset:
-    """The dataset ``longmemeval`` from an upstream JSON file.
+    """Load the dataset ``longmemeval`` from an upstream JSON file.
 
-    Every haystack is a namespace (its ``question_id``) and every session in it a record. `text` is how a session
-    becomes a document: ``user``, the user's turns joined by a space (upstream's own form), or ``roles``, a line
-    ``role: content`` per turn; the same turns, those that say something, are the passages that are embedded. A
-    query's gold are its ``answer_session_ids``; its `now` is the question's date. Questions about what the haystack
-    does not hold (``*_abs``) are skipped. An entry may ask several questions of its haystack (``questions``,
-    ``answers`` and one list of gold ids each; query ids ``id:0``, ``id:1``, …), and a list may stand as the text of a
-    Python literal, as table exports write it. A session that a haystack names twice is kept once. Raises
-    `DatasetError` or `RecordError` naming file and place.
+    Every haystack is a namespace (its ``question_id``) and every session in it is a record. `text` says how a session
+    becomes a document: ``user`` joins the user's turns by a space, as the upstream code does; ``roles`` gives a line
+    ``role: content`` for each turn. Those of the same turns that are not empty are the passages that are embedded.
+
+    A query's gold records are its ``answer_session_ids``, and its `now` is the question's date. Questions that the
+    haystack cannot answer (``*_abs``) are skipped. An entry may have several ``questions`` about its haystack, with a
+    list of gold ids for each; their query ids are ``id:0``, ``id:1``, …. A list may be given as a string with a Python
+    literal, as table exports write it. A session that a haystack names twice is kept once.
+
+    Raises `DatasetError` or `RecordError`, naming file and place.
     """
     records: list[Record] = []
     queries: list[Query] = []
@@ -93,7 +98,7 @@ def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> d
 
 
 def _parts(session: list[Any], form: Text, where: str) -> tuple[list[str], list[str]]:
-    """(what each turn gives to the document, the passages of those turns that say something)."""
+    """(the document's piece for each turn, a passage for each turn that is not empty)."""
     parts, passages = [], []
     for number, turn in enumerate(session):
         place = f"{where}, turn {number}"

@@ -1,4 +1,4 @@
-"""Presets: the parameters and readings of datasets that each source evaluates with."""
+"""Presets: the engine parameters and the loader options with which each source evaluates a dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .longmemeval import load_longmemeval
 
 @dataclass(frozen=True)
 class Preset:
-    """The parameters of one protocol on one kind of dataset; `reading` goes to the dataset's loader."""
+    """The parameters of one protocol on one kind of dataset. `reading` holds the options of the dataset's loader."""
 
     analyzer: str = DEFAULT_ANALYZER
     method: str = "lucene"
@@ -51,7 +51,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
 
 
 def find_preset(name: str, kind: str) -> Preset:
-    """The preset for a kind of dataset. Raises `ParameterError` naming those that exist."""
+    """The preset of this name for a kind of dataset. Raises `ParameterError`, naming those that exist."""
     if kind not in LOADERS:
         raise ParameterError(f"no dataset kind {kind!r}; there are: {', '.join(LOADERS)}")
     if (name, kind) not in PRESETS:

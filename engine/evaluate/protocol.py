@@ -11,14 +11,14 @@ opsem     locomo,         SPEC R10, R41, R12: ``Speaker: text`` or ``role: conte
 ========= =============== =========================================================================================
 
 The two published protocols rank *all* sessions of a conversation by a stable sort of the scores, where a session
-without a query term scores 0. The engine returns no such session, so these presets complete its list: the
-sessions that it did not return take score 0, and equal scores stand in document order. A strategy other than plain BM25
-is made complete itself; sessions for which it has no evidence come last. Of a policy, the queries that a cascade did
-not escalate are completed as plain BM25's, the others as their strategy's. The default preset takes the engine's list
-as it is.
+without a query term scores 0. The engine returns no such session, so these presets complete its list. For plain BM25,
+the sessions that are missing get score 0, and equal scores stand in document order. Any other strategy runs in its
+complete form, and sessions without evidence come last. Under a policy, the queries that a cascade did not escalate are
+completed as for plain BM25, and the others as for their strategy. The default preset uses the engine's list as it is.
 
-The margin sweep is the cascade's trigger (SPEC A075, A087): with s0 and s1 the two best scores, c = (s0 - s1) / s0, and
-the second stage is skipped where c >= tau. A query with fewer than two matched sessions is never skipped (X04).
+The margin sweep varies the threshold of the cascade (SPEC A075, A087). With the two best scores s0 and s1, the margin
+is c = (s0 - s1) / s0, and the second stage is skipped if c >= tau. It is never skipped for a query with fewer than two
+matched sessions (X04).
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from .presets import LOADERS, Preset, find_preset
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of AgentIR's sweeps (SPEC A086, A087)."""
 
-BEIR_DEPTH = 100  # hits that BEIR's metrics look at (SPEC T001)
+BEIR_DEPTH = 100  # hits that BEIR's metrics read (SPEC T001)
 
 TYPES = ("none", "oracle", "predicted")
-"""What queries of an evaluation may say of their type."""
+"""Where the types of an evaluation's queries may come from."""
 TYPE_OF = {"temporal": "temporal-reasoning", "multi-hop": "multi-session"}
 """LoCoMo's categories as the question types of `agent_rrf` (A063)."""
 
 
 class Searcher(Protocol):
-    """What a protocol needs of an engine."""
+    """The part of an engine that a protocol uses."""
 
     def search(
         self,
@@ -81,7 +81,7 @@ class Searcher(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One run: `ranked` and `values` follow the dataset's queries; `confidence` is nan where too few matched."""
+    """One run. `ranked` and `values` follow the dataset's queries. `confidence` is NaN if fewer than two matched."""
 
     dataset: Dataset
     ranked: dict[str, list[str]]
@@ -100,7 +100,7 @@ class Evaluation:
         return skip_share(self.decisions or ())
 
     def answered_by(self) -> dict[str, int]:
-        """``{strategy: queries}`` of a policy's decisions, the most frequent first; empty where none decided."""
+        """``{strategy: queries}`` of a policy's decisions, the most frequent first; empty without a policy."""
         return dict(Counter(own.strategy for own in self.decisions or ()).most_common())
 
     def metrics(self) -> dict[str, float]:
@@ -108,7 +108,7 @@ class Evaluation:
         return means(self.values)
 
     def per_category(self) -> dict[str, dict[str, float]]:
-        """``{category: {"n": questions, metric: mean}}``, empty where the dataset has no categories."""
+        """``{category: {"n": questions, metric: mean}}``; empty if the dataset has no categories."""
         rows: dict[str, list[int]] = {}
         for row, query in enumerate(self.dataset.relevant):
             if query in self.dataset.categories:
@@ -119,7 +119,7 @@ class Evaluation:
         }
 
     def margin_sweep(self, taus: Sequence[float] = TAUS_A087) -> list[dict[str, float]]:
-        """For each tau the share of queries whose second stage is skipped, also in percent to one decimal."""
+        """For each tau, the share of queries whose second stage is skipped, also in percent with one decimal."""
         skipped = [float(np.mean(self.confidence >= tau)) for tau in taus]
         return [
             {"tau": tau, "skip": share, "skip_percent": round(100.0 * share, 1)}
@@ -136,12 +136,11 @@ def rank(
     threads: int = 1,
     strategy: Answerer | None = None,
 ) -> Evaluation:
-    """Search all queries as one batch, and measure. `complete`: see the module's docstring.
+    """Search all queries as one batch and compute the metrics. For `complete` see the module's docstring.
 
-    A `strategy` of None is plain BM25. The confidence is the policy's own where one decided, else the margin.
-
-    Left out are metrics with a cutoff beyond k where lists may have been cut at k, and ``ndcg_exp`` where a grade is
-    too high for it. Raises `ParameterError` for k below 1.
+    A `strategy` of None is plain BM25. The confidence is that of the policy's decision, or the margin if no policy
+    decided. If lists may have been cut at k, metrics with a cutoff beyond k are left out. ``ndcg_exp`` is left out if a
+    grade is too high for it. Raises `ParameterError` for k below 1.
     """
     if check_k(k) < 1:
         raise ParameterError("an evaluation needs k of 1 or more")
@@ -161,7 +160,7 @@ def rank(
         own = dataset.own.get(str(query.id))
         scores = {name: score for name, score in found if name != own}
         listed = list(scores)
-        # A full list may have been cut: what is not in it may have matched.
+        # A full list may have been cut, so a session outside it may have matched. Such a list is not completed.
         if complete and len(found) < depth:
             others = [name for name in members.get(query.namespace, []) if name != own]
             if plain or (decisions is not None and decisions[row].escalated is False):
@@ -183,14 +182,14 @@ def rank(
 
 
 def _confidence(scores: Sequence[float]) -> float:
-    # A variant with negative contributions may match at a score of 0 or below: no margin to speak of.
+    # A variant with negative contributions may match with a score of 0 or below; then there is no margin.
     if len(scores) < 2 or scores[0] <= 0.0:
         return math.nan
     return (scores[0] - scores[1]) / scores[0]
 
 
 def default_depth(dataset: Dataset) -> int:
-    """100 for a dataset that is one namespace, else the size of the largest namespace: every list in full."""
+    """The depth of lists: 100 for a dataset of one namespace, else the size of the largest namespace (full lists)."""
     sizes = [len(names) for names in dataset.members().values()]
     return BEIR_DEPTH if len(sizes) <= 1 else max(sizes)
 
@@ -205,7 +204,10 @@ def engine_of(
     backend: str | None = None,
     progress: bool = False,
 ) -> Engine:
-    """An engine over the dataset's records with the preset's parameters; in `folder` where it must keep their texts."""
+    """An engine over the dataset's records with the preset's parameters.
+
+    With `folder` the engine is opened there, so that it keeps the records' texts.
+    """
     options: dict[str, Any] = {
         "analyzer": preset.analyzer,
         "method": preset.method,
@@ -222,7 +224,7 @@ def engine_of(
 
 
 def classifier_of(answerer: Answerer) -> Classifier | None:
-    """The classifier of a policy: a cascade's own, else that of the router it escalates to."""
+    """The classifier of a policy, or None. A cascade without one has that of the router to which it escalates."""
     if isinstance(answerer, Strategy):
         return None
     if answerer.classifier is None and isinstance(answerer, Cascade) and isinstance(answerer.escalate, Router):
@@ -232,12 +234,17 @@ def classifier_of(answerer: Answerer) -> Classifier | None:
 
 # Sources: X07.
 def prepare_dataset(dataset: Dataset, strategy: Answerer, types: str, *, encoder: Encoder | None = None) -> Dataset:
-    """The dataset as a strategy needs it asked.
+    """The dataset with the times and types that a strategy needs in its queries.
 
-    One that looks at ages asks at the time of the namespace's latest record where a query has no time of its own (0
-    where no record has one). `types` says what queries say of themselves: ``none``; ``oracle``, their true category,
-    which no user has; or ``predicted``, what the policy's classifier makes of their text, and of their vector by
-    `encoder` where it looks at one. Raises `ParameterError`.
+    If the strategy uses ages, a query without a time gets that of its namespace's latest record, or 0 if no record has
+    a time. `types` says which types queries get:
+
+    - ``none``: no type
+    - ``oracle``: their true category, which no user has
+    - ``predicted``: the prediction of the policy's classifier from their text, and from the vector by `encoder` if the
+      classifier reads vectors
+
+    Raises `ParameterError`.
     """
     if types not in TYPES:
         raise ParameterError(f"unknown types {types!r}; there are: {', '.join(TYPES)}")
@@ -271,11 +278,11 @@ def prepare_dataset(dataset: Dataset, strategy: Answerer, types: str, *, encoder
 
 
 def warm_up(engine: Engine, dataset: Dataset, strategy: Answerer, k: int) -> None:
-    """Ask the first query of every namespace, so that nothing is derived while the clock runs."""
+    """Search with the first query of every namespace, so that the engine derives nothing during the measurement."""
     first: dict[str, Query] = {}
     for query in dataset.queries:
         first.setdefault(query.namespace, query)
-    # Of a cascade both ways, whichever these few queries would go.
+    # For a cascade both ways are warmed up, whether or not these few queries escalate.
     parts: list[Answerer] = [strategy]
     if isinstance(strategy, Cascade):
         parts = [Strategy("bm25"), strategy.escalate]
@@ -295,9 +302,9 @@ def run(
     threads: int = 1,
     progress: bool = False,
 ) -> Evaluation:
-    """Index the dataset with the preset's parameters, search it, and measure.
+    """Index the dataset with the preset's parameters, search it, and compute the metrics.
 
-    k is how deep the lists go (default: `default_depth`). What the engine derives with its first search counts as
+    k is the depth of the lists (default: `default_depth`). What the engine derives at its first search counts as
     indexing.
     """
     feedback = strategy.feedback if isinstance(strategy, Strategy) else None
@@ -346,24 +353,27 @@ def evaluate(
     reading: dict[str, Any] | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Load, index, search, measure; the result is the object that ``fanrank eval --json`` prints.
+    """Load a dataset, index it, search it and compute the metrics. Returns what ``fanrank eval --json`` prints.
 
-    `dataset_kind` is beir, locomo or longmemeval; `analyzer`, `method`, `k1`, `b` override the preset's, `reading` the
-    loader's options (``{"date": True}``), `split` counts for beir only. `strategy` is what `strategy_of` takes (None:
-    BM25), or `policy` a policy's file; `tau` replaces a cascade's threshold. `types` is as in `prepare_dataset`.
+    - `dataset_kind` is beir, locomo or longmemeval; `split` is for beir only.
+    - `analyzer`, `method`, `k1` and `b` override the preset's; `reading` overrides the loader's options, for example
+      ``{"date": True}``.
+    - `strategy` is what `strategy_of` takes (None: BM25). Instead `policy` may name a policy's file. `tau` replaces a
+      cascade's threshold. `types` is as in `prepare_dataset`.
+    - `encoder`, a model's name or an `Encoder`, is for a strategy with a dense channel. None means `DEFAULT_ENCODER`,
+      if that is installed; the result then says so. `embeddings` names a file that caches the vectors of records;
+      queries are encoded each time.
+    - `term_encoder` is for a strategy with learned weights.
 
-    A strategy with a dense channel needs an `encoder`, a model's name or an `Encoder`; None is `DEFAULT_ENCODER`, where
-    that is installed, and the result says so. `embeddings` names a file that keeps what it makes of records; queries
-    are encoded each time. One with learned weights needs a `term_encoder`.
-
-    ``ms_per_query`` is the wall-clock time of the search over all queries as one batch, encoding included, and
-    ``stages_ms`` are the milliseconds of each stage, for the batch and for a query. With a policy, ``skip`` is the
-    share that a cascade answered by BM25 alone, and ``answered_by`` counts queries by strategy.
+    In the result, ``ms_per_query`` is the wall-clock time of the search over all queries as one batch, encoding
+    included, divided by the number of queries. ``stages_ms`` holds the milliseconds of each stage, for the batch and
+    for a query. With a policy, ``skip`` is the share of queries that a cascade answered by BM25 alone, and
+    ``answered_by`` counts queries by strategy.
 
     Raises `ParameterError`, `DatasetError`, `RecordError`, `MissingExtraError`, `PolicyFileError` and what the engine
     raises.
     """
-    trec_eval()  # a missing extra should not cost a search first
+    trec_eval()  # raises for a missing extra now and not after a long search
     chosen = find_preset(preset, dataset_kind)
     asked = _chosen(strategy, policy, tau)
     by_default = encoder is None and bool(asked.dense)
@@ -432,7 +442,7 @@ def evaluate(
         },
     }
     if dataset.clusters:
-        # A margin as a share of the best score says something of BM25 alone.
+        # A margin, as a share of the best score, is meaningful for BM25 only.
         margin = (
             asked.plain if isinstance(asked, Strategy) else isinstance(asked, Cascade) and asked.confidence == "margin"
         )
@@ -463,10 +473,10 @@ def _chosen(
 
 
 def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0) -> dict[str, Comparison]:
-    """First - second as ``{"questions": paired bootstrap, "clusters": cluster bootstrap}``.
+    """Compare `first` minus `second`: ``{"questions": paired bootstrap, "clusters": cluster bootstrap}``.
 
-    The latter only where the dataset has clusters. Raises `ParameterError` if the two did not run over the same
-    queries or did not both measure `metric`.
+    ``clusters`` is present if the dataset has clusters. Raises `ParameterError` if the two evaluations ran over
+    different queries or did not both measure `metric`.
     """
     if list(first.dataset.relevant) != list(second.dataset.relevant):
         raise ParameterError("the two evaluations ran over different queries")

@@ -1,4 +1,4 @@
-"""A study as aligned text."""
+"""Renders a study as tables of aligned text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _SHOWN = ("hit@1", "recall@1", "recall@3", "recall@5", "recall@100", "mrr", "ndc
 
 
 def render(study: Mapping[str, Any]) -> str:
-    """The tables of a study of `study_conversations` or `study_strategies`, parted by blank lines.
+    """The tables of a study of `study_conversations` or `study_strategies`, with blank lines between them.
 
-    Differences are in points (a hundredth of the metric) with their 95 % interval.
+    Differences are in points, hundredths of the metric, with their 95 % interval.
     """
     systems = study["systems"]
     shown = [name for name in _SHOWN if all(name in values for values in systems.values())]
@@ -52,7 +52,7 @@ def render(study: Mapping[str, Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lines of columns: the first aligned left, the others right."""
+    """Rows as lines of text. The first column is aligned left, the others right."""
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(

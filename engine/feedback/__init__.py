@@ -1,1 +1,1 @@
-"""A better query vector from the first hits, without another encoder pass (the Test-Time Compute paper)."""
+"""Feedback: the first hits improve the query vector without another encoder pass (the Test-Time Compute paper)."""

@@ -1,10 +1,12 @@
-"""The query plus its best hit, times how sure it is: the amp family of Test-Time Compute (SPEC E008, E013).
+"""The amp family of the Test-Time Compute paper: the query plus its weighted best hit (SPEC E008, E013).
 
-Of E013 these are here or combine to: P1 `Amp`; P32 `TailGap`; P19 and P97 `SentenceAmp`; P33 and P76 `Gated` over
-`SentenceAmp`; P102 `Gated` over `Amp`; P28 `NormConvergence`; P164 `Projection`; P40 and P103 `Iterated`. Not here:
-P174 projects ``w d_1`` onto a span that holds d_1, which is P1; P24 is an early P19; P37 ranks by votes and moves no
-query; P77 encodes chunks of documents; P171's adaptive rank is nowhere defined; P203, P22 and P47 need encoders with
-several adapters.
+The weight is the confidence in the best hit. These programs of E013 are available: P1 is `Amp`; P32 is `TailGap`; P19
+and P97 are `SentenceAmp`; P33 and P76 are `Gated` over `SentenceAmp`; P102 is `Gated` over `Amp`; P28 is
+`NormConvergence`; P164 is `Projection`; P40 and P103 are `Iterated`.
+
+These are not available: P174 projects ``w d_1`` onto a span that contains d_1, which is P1; P24 is an early P19; P37
+ranks by votes and moves no query; P77 encodes chunks of documents; P171 has an adaptive rank that is defined nowhere;
+P203, P22 and P47 need encoders with several adapters.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Amp(Feedback):
 class TailGap(Feedback):
     """``norm(q + w d_1)`` with ``w = cos(q, d_1) - cos(q, d_K)``.
 
-    K is the last hit where there are fewer. An order other than by cosine can make w negative; it then counts as 0.
+    Where there are fewer than K hits, d_K is the last one. Hits that are not ordered by cosine can make w negative; it
+    then counts as 0.
     """
 
     name: ClassVar[str] = "tail-gap"
@@ -64,7 +67,7 @@ class TailGap(Feedback):
 
 @dataclass(frozen=True)
 class Projection(Feedback):
-    """``norm(sum cos(q, d_i) d_i)`` over the first K hits: the query turned into their span."""
+    """``norm(sum cos(q, d_i) d_i)`` over the first K hits: the query is turned into the span of these hits."""
 
     name: ClassVar[str] = "projection"
     k: int = 3
@@ -82,10 +85,10 @@ class Projection(Feedback):
 
 @dataclass(frozen=True)
 class Gated(Feedback):
-    """`of` where the mean cosine of the first K hits is above `floor`, else the query as it is.
+    """Applies `of` where the mean cosine of the first K hits is above `floor`; otherwise the query stays as it is.
 
-    K 1 is a similarity floor, more is a concentration gate. The Test-Time Compute paper gives no number for either; a
-    floor belongs to an encoder.
+    With K 1 this is a similarity floor, with a larger K a concentration gate. The Test-Time Compute paper gives no
+    number for either. Which `floor` is right depends on the encoder.
     """
 
     name: ClassVar[str] = "gated"
@@ -118,10 +121,11 @@ class Gated(Feedback):
 
 @dataclass(frozen=True)
 class NormConvergence(Feedback):
-    """`Amp` again and again until a step is longer than the one before, `rounds` times at most.
+    """Repeats `Amp` until a step is longer than the one before, `rounds` times at most.
 
-    Each round goes by the best hit of the query as it stands: of a fresh search, or among the first `rescored` hits of
-    the first. The step that was longer counts, as in the figure of the Test-Time Compute paper.
+    Each round takes the best hit of the query that the round before moved. With `fresh` that hit comes from a new
+    search; otherwise it is the best of the first `rescored` hits of the first search. The last, longer step counts too,
+    as in the figure of the Test-Time Compute paper.
     """
 
     name: ClassVar[str] = "norm-convergence"
@@ -154,7 +158,7 @@ class NormConvergence(Feedback):
 
 
 def gaps(pool: Pool, k: int) -> Floats:
-    """[B] ``cos(q, d_1) - cos(q, d_K)``, d_K being the last hit where there are fewer; at least 0."""
+    """[B] ``cos(q, d_1) - cos(q, d_K)``, at least 0. Where there are fewer than K hits, d_K is the last one."""
     cosines = pool.cosines(k)
     if not cosines.shape[1]:
         return np.zeros(len(cosines))
@@ -163,7 +167,7 @@ def gaps(pool: Pool, k: int) -> Floats:
 
 
 def boost(queries: Floats, pool: Pool, k: int) -> Floats:
-    """Queries that other feedback has moved, plus the tail gap of their pool times their first hit."""
+    """Add the first hit, times the tail gap of the pool, to queries that other feedback has moved."""
     return _move_toward_first(queries, pool, gaps(pool, k))
 
 

@@ -1,4 +1,4 @@
-"""Vectors of records' first sentences, each encoded once (SPEC E005)."""
+"""Anchors: a cache of the vectors of records' first sentences, so that each is encoded once (SPEC E005)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..encoders.encoder import Encoder, check_rows
 from ..vectors.vectors import Halves, normalize
 from .sentences import first_sentence
 
-# Sentences kept, the least recently used let go: 50 MB of 384 dimensions.
+# Sentences in the cache; the least recently used are evicted. 384 dimensions take 50 MB.
 KEPT = 1 << 16
 
 
 class Anchors:
-    """Keeps the vectors of sentences. Safe to use from many threads."""
+    """A cache of the vectors of sentences. Many threads may use it at once."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -26,7 +26,7 @@ class Anchors:
         self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str]) -> Floats:
-        """Vectors [texts, dimension] of the texts' first sentences, at length 1; 0 for a text without one."""
+        """Vectors [texts, dimension] of the texts' first sentences, at length 1; 0 for a text without a sentence."""
         sentences = [first_sentence(text) for text in texts]
         found = np.zeros((len(texts), self._encoder.dimension))
         with self._lock:

@@ -1,4 +1,7 @@
-"""The query moved towards a weighted centroid of its first hits: ``norm((1 - alpha) q + alpha c)`` (E004, E014)."""
+"""Centroid feedback moves the query towards a weighted centroid c of its first hits (E004, E014).
+
+The moved query is ``norm((1 - alpha) q + alpha c)``.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 class SoftCentroid(Feedback):
     """Weights ``softmax(cosine / tau)`` over the first K hits.
 
-    Alpha 1 puts the centroid in the query's place. As tau falls, the weight goes to the best hit (shared by equal
-    ones); as it rises, the weights become equal. K: 3 for encoders with task adapters, up to 10 for others.
+    Alpha 1 replaces the query by the centroid. A lower tau moves the weight to the best hit; hits with equal cosines
+    share it. A higher tau makes the weights equal. Use K 3 for encoders with task adapters, and up to 10 for others.
     """
 
     name: ClassVar[str] = "softcentroid"
@@ -49,11 +52,15 @@ class SoftCentroid(Feedback):
 # Sources: E014, E003.
 @dataclass(frozen=True)
 class WeightedCentroid(Feedback):
-    """Other weights than softmax, over n, the first K hits or fewer.
+    """A centroid with other weights than softmax, over the first n hits; n is K, or fewer where there are fewer hits.
 
-    ``uniform`` 1 each (the mean: Rocchio with ``beta = alpha / (1 - alpha)``); ``linear`` n, n - 1, …, 1 in their
-    order; ``cosine`` max(0, cosine) ** `power`; ``top`` the first alone. The Test-Time Compute paper says no more of
-    linear than its name, and its exponent cannot be read: rank and 2 are ours. Its hard top-1 is ``top`` with alpha 1.
+    - ``uniform``: 1 for each hit. The centroid is the mean, as in Rocchio with ``beta = alpha / (1 - alpha)``.
+    - ``linear``: n, n - 1, …, 1 in the order of the hits.
+    - ``cosine``: max(0, cosine) ** `power`.
+    - ``top``: the first hit alone. With alpha 1 it is the paper's hard top-1.
+
+    The Test-Time Compute paper gives only the name of linear, and its exponent of the cosine is not legible. Weights by
+    rank and the power 2 are choices of this project.
     """
 
     name: ClassVar[str] = "weighted-centroid"
@@ -84,7 +91,7 @@ class WeightedCentroid(Feedback):
         if self.weighting == "linear":
             return np.maximum(np.minimum(pool.counts, self.k)[:, None] - np.arange(listed.shape[1]), 0).astype(float)
         if self.weighting == "cosine":
-            # Over the largest, so that a high power of all does not vanish.
+            # Divided by the largest, so that a high power does not underflow for all hits.
             cosines = np.maximum(pool.cosines(self.k), 0.0)
             largest = cosines.max(axis=1, initial=0.0, keepdims=True)
             return apply_each(
@@ -94,7 +101,7 @@ class WeightedCentroid(Feedback):
 
 
 def softmax(similarities: Floats, listed: Flags, tau: float) -> Floats:
-    """[B, K] ``exp((s - max) / tau)`` of each listed similarity, 0 of the others: softmax but for the division."""
+    """[B, K] ``exp((s - max) / tau)`` of each listed similarity, 0 for the others. This is softmax before division."""
     values = np.where(listed, similarities, -np.inf)
     best = values.max(axis=1, initial=-np.inf, keepdims=True)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""The fields of feedback methods: plain numbers in a range, refused by name."""
+"""Checks for the fields of feedback methods. The error names the method, the field and the value."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from .pool import Feedback
 
 
 def check_whole(owner: str, field: str, value: Any, least: int = 1) -> None:
-    """Raises `ParameterError` unless `value` is an integer of at least `least`."""
+    """Raise `ParameterError` unless `value` is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ParameterError(f"feedback {owner!r}: {field} must be an integer of {least} or more, not {value!r}")
 
 
 def check_above(owner: str, field: str, value: Any, low: float, most: float = math.inf) -> None:
-    """Raises `ParameterError` unless `value` is a finite number above `low`, and at most `most`."""
+    """Raise `ParameterError` unless `value` is a finite number above `low` and at most `most`."""
     if not _number(value) or not low < value <= most:
         bound = f" and at most {most:g}" if most < math.inf else ""
         raise ParameterError(f"feedback {owner!r}: {field} must be a number above {low:g}{bound}, not {value!r}")
 
 
 def check_within(owner: str, field: str, value: Any, low: float, high: float) -> None:
-    """Raises `ParameterError` unless `value` is a number from `low` to `high`."""
+    """Raise `ParameterError` unless `value` is a number from `low` to `high`."""
     if not _number(value) or not low <= value <= high:
         raise ParameterError(f"feedback {owner!r}: {field} must be a number from {low:g} to {high:g}, not {value!r}")
 
 
 def flag(owner: str, field: str, value: Any) -> None:
-    """Raises `ParameterError` unless `value` is true or false."""
+    """Raise `ParameterError` unless `value` is true or false."""
     if not isinstance(value, bool):
         raise ParameterError(f"feedback {owner!r}: {field} must be true or false, not {value!r}")
 
 
 def feedback(owner: str, field: str, value: Any) -> None:
-    """Raises `ParameterError` unless `value` is feedback."""
+    """Raise `ParameterError` unless `value` is a feedback object."""
     if isinstance(value, type) or not isinstance(value, Feedback):
         raise ParameterError(f"feedback {owner!r}: {field} must be feedback, not {value!r}; make it with feedback_of")
 

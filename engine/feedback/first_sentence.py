@@ -1,4 +1,7 @@
-"""The first sentence of the best hit as the anchor: one more encoder pass, unless it is kept (E005, P19, P97)."""
+"""First-sentence feedback: the first sentence of the best hit moves the query (E005, P19, P97).
+
+It costs one more encoder pass, unless the sentence's vector is in the cache (engine/feedback/anchors.py).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .pool import Feedback, Pool, interpolate, lengths, normalize_moved, sentenc
 
 @dataclass(frozen=True)
 class FirstSentence(Feedback):
-    """``norm((1 - alpha) q + alpha s)``, s being the first sentence of the first hit."""
+    """``norm((1 - alpha) q + alpha s)``, where s is the first sentence of the first hit."""
 
     name: ClassVar[str] = "first-sentence"
     alpha: float = 0.5
@@ -44,9 +47,10 @@ class FirstSentence(Feedback):
 # Sources: P19, P97, P103.
 @dataclass(frozen=True)
 class SentenceAmp(Feedback):
-    """``norm(q + cos(q, s) s)``, s being the nearest of the first sentences of the first K hits; the earlier of equals.
+    """``norm(q + cos(q, s) s)``, where s is the nearest of the first sentences of the first K hits.
 
-    For two rounds of it, each with a fresh search, use `Iterated`.
+    Among equally near sentences, s is that of the earlier hit. For two rounds, each with a fresh search, use
+    `Iterated`.
     """
 
     name: ClassVar[str] = "sentence-amp"

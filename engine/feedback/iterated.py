@@ -17,11 +17,11 @@ _ONE = SoftCentroid()
 # Sources: E024, P40, P103.
 @dataclass(frozen=True)
 class Iterated(Feedback):
-    """`of`, `rounds` times, each by the hits of the query as the one before moved it.
+    """Applies `of` in `rounds` rounds. Each round uses the hits of the query that the round before moved.
 
-    Those are the hits of a fresh search, or the first `rescored` hits of the first one in their new order. One round
-    is `of` itself, and the default of the Test-Time Compute paper; on symmetric tasks its gains peak at 2 to 5.
-    Rescoring goes by cosine alone: where a fused score orders the pool, choose `fresh`.
+    With `fresh` these are the hits of a new search. Otherwise they are the first `rescored` hits of the first search,
+    ordered anew by cosine alone; where a fused score orders the pool, choose `fresh`. One round is `of` itself, which
+    is the default of the Test-Time Compute paper. On symmetric tasks the paper's gains peak at 2 to 5 rounds.
     """
 
     name: ClassVar[str] = "iterated"

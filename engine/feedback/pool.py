@@ -1,9 +1,11 @@
-"""What feedback works on, what every method offers, and the arithmetic that they share.
+"""The pool of hits that feedback works on, the interface of every method, and the arithmetic that methods share.
 
-Feedback moves a query vector by the vectors of its first hits; then the query is scored again. All of it is elementwise
-float64, hits added one after another from the best on, exponentials taken one number at a time: a query's new vector
-has the same bits alone and in any batch. (exp and pow differ between C libraries, so between machines it may differ in
-the last bit, which the rounding of query vectors to half precision then hides but for near-ties.)
+Feedback moves a query vector by the vectors of its first hits. Then the query is scored again.
+
+A query's new vector has the same bits alone and in any batch: all arithmetic is elementwise float64, hits are added one
+after another from the best on, and exponentials are taken one number at a time. Between machines the new vector may
+differ in the last bit, because exp and pow differ between C libraries. Query vectors are then rounded to half
+precision, which hides the difference except near a tie.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..errors import ParameterError
 from ..vectors.vectors import Halves, normalize
 
 SHORTEST = 2.0**-24
-"""A sum shorter than the finest step of half precision points where rounding does: the query stays as it is (E039)."""
+"""The finest step of half precision. The direction of a shorter sum is due to rounding, so the query stays (E039)."""
 
 
 # Sources: E011.
@@ -28,36 +30,37 @@ SHORTEST = 2.0**-24
 class Pool:
     """The first hits of B queries, best first. Every hit has a vector.
 
-    The order may be that of a fused score: methods take the first K in this order, and weigh them by cosine.
+    A fused score may give the order. Methods take the first K hits in this order and weigh them by cosine.
     """
 
     texts: Sequence[str]  # [B] the queries' texts
-    scores: Floats  # [B, P] what ordered the hits; -inf padding
-    similarities: Floats  # [B, P] cosine of the query and each; -inf padding
+    scores: Floats  # [B, P] the scores that ordered the hits; -inf padding
+    similarities: Floats  # [B, P] cosine of the query and each hit; -inf padding
     vectors: Halves  # [B, P, d] at length 1; 0 padding
-    counts: Integers  # [B] hits
+    counts: Integers  # [B] number of hits
     first_sentences: Callable[[int], Floats] | None = None
-    """n -> [B, n, d] the vectors, at length 1, of the first sentence of each of the first n hits; 0 where there is
-    none. The caller encodes and keeps them (E005)."""
+    """n -> [B, n, d] vectors, at length 1, of the first sentence of each of the first n hits; 0 where there is none.
+    The caller encodes and keeps them (E005)."""
     again: Callable[[Floats], Pool] | None = None
-    """[B, d] other query vectors -> the pool of a search with them. They are in half precision already: taken as they
-    are, not rounded again."""
+    """[B, d] other query vectors -> the pool of a search with them. The vectors are in half precision already and are
+    not rounded again."""
 
     def mask_listed(self, k: int) -> Flags:
-        """[B, min(k, P)] whether a query has that many hits."""
+        """[B, min(k, P)] which columns hold a hit; the others are padding."""
         return np.arange(min(k, self.vectors.shape[1])) < self.counts[:, None]
 
     def cosines(self, k: int) -> Floats:
-        """[B, min(k, P)] of the first k hits, 0 where there is none."""
+        """[B, min(k, P)] cosines of the first k hits; 0 where there is no hit."""
         return np.where(self.mask_listed(k), self.similarities[:, :k], 0.0)
 
 
 @runtime_checkable
 class Feedback(Protocol):
-    """A frozen dataclass whose fields are JSON values (or feedback); calling it moves a batch's query vectors.
+    """A frozen dataclass whose fields are JSON values or feedback. Calling it moves a batch's query vectors.
 
-    ``queries`` [B, d] float64 are at length 1, in half precision; what is returned is at length 1, and not yet
-    `round_moved`. A query without hits, or whose moved vector would have no direction, keeps its own, bit for bit.
+    ``queries`` [B, d] float64 have length 1 and values of half precision. The returned vectors have length 1 and are
+    not rounded; `round_moved` does that. A query without hits, or whose moved vector would have no direction, keeps its
+    own vector, bit for bit.
     """
 
     name: ClassVar[str]
@@ -65,18 +68,18 @@ class Feedback(Protocol):
     # Sources: E012.
     @property
     def depth(self) -> int:
-        """Hits of the pool that it reads; more of them change nothing."""
+        """How many hits of the pool the method reads. More hits change nothing."""
         raise NotImplementedError
 
     # Sources: E001.
     @property
     def cost(self) -> float:
-        """Encoder passes a query, its own included."""
+        """Encoder passes for each query, including the pass that encodes the query itself."""
         return 1.0
 
     @property
     def needs_sentences(self) -> bool:
-        """Whether it calls the pool's ``first_sentences``."""
+        """Whether the method calls the pool's ``first_sentences``."""
         return False
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
@@ -84,12 +87,12 @@ class Feedback(Protocol):
 
 
 def apply_each(function: Callable[[float], float], values: Floats) -> Floats:
-    """`function` of each number by itself: numpy's own loops may round an array's end otherwise than its middle."""
+    """Apply `function` to each number by itself. numpy's loops may round the end of an array unlike its middle."""
     return np.array([function(value) for value in values.ravel().tolist()], dtype=np.float64).reshape(values.shape)
 
 
 def weighted_sum(weights: Floats, vectors: npt.NDArray[np.floating]) -> Floats:
-    """[B, d] the first hits' vectors [B, K or more, d], each times its weight [B, K], added from the best on."""
+    """[B, d] the sum of the first hits' vectors [B, K or more, d] times their weights [B, K], from the best hit on."""
     total = np.zeros((vectors.shape[0], vectors.shape[2]))
     for place in range(weights.shape[1]):
         total += weights[:, place, None] * vectors[:, place].astype(np.float64)
@@ -97,7 +100,7 @@ def weighted_sum(weights: Floats, vectors: npt.NDArray[np.floating]) -> Floats:
 
 
 def row_sum(values: Floats) -> Floats:
-    """[B] the sum of each row [B, K], from the left."""
+    """[B] the sum of each row [B, K], added from left to right."""
     total = np.zeros(len(values))
     for place in range(values.shape[1]):
         total += values[:, place]
@@ -105,32 +108,32 @@ def row_sum(values: Floats) -> Floats:
 
 
 def weighted_mean(weights: Floats, vectors: npt.NDArray[np.floating]) -> tuple[Floats, Flags]:
-    """([B, d] `weighted_sum` over the sum of the weights, [B] whether that is above 0)."""
+    """([B, d] `weighted_sum` divided by the sum of the weights, [B] whether that sum is above 0)."""
     total = row_sum(weights)
     some = total > 0.0
     return weighted_sum(weights, vectors) / np.where(some, total, 1.0)[:, None], some
 
 
 def lengths(vectors: Floats) -> Floats:
-    """[B] of each row [B, d]."""
+    """[B] the Euclidean length of each row [B, d]."""
     rows = np.ascontiguousarray(vectors)
     return np.asarray(np.sqrt((rows * rows).sum(axis=1)))
 
 
 def normalize_moved(queries: Floats, sums: Floats, where: Flags) -> Floats:
-    """[B, d] `sums` at length 1; the query's own vector where not `where`, or where the sum has no direction."""
+    """[B, d] `sums` at length 1. The query keeps its vector where `where` is false or the sum has no direction."""
     long = lengths(sums)
     keep = where & (long > SHORTEST)
     return np.where(keep[:, None], sums / np.where(keep, long, 1.0)[:, None], queries)
 
 
 def interpolate(queries: Floats, anchors: Floats, alpha: float, where: Flags) -> Floats:
-    """``norm((1 - alpha) q + alpha anchor)``, as `normalize_moved`."""
+    """[B, d] ``norm((1 - alpha) q + alpha anchor)``; a query keeps its vector as in `normalize_moved`."""
     return normalize_moved(queries, (1.0 - alpha) * queries + alpha * anchors, where)
 
 
 def sentences_of(name: str, pool: Pool, n: int) -> Floats:
-    """[B, n, d] as `Pool.first_sentences`, no more than there are hits in the pool. Raises `ParameterError`."""
+    """[B, n, d] vectors as of `Pool.first_sentences`, with n at most the width of the pool. Raises `ParameterError`."""
     if pool.first_sentences is None:
         raise ParameterError(f"feedback {name!r} encodes sentences of hits; this pool has no encoder and texts for it")
     n = min(n, pool.vectors.shape[1])
@@ -138,20 +141,21 @@ def sentences_of(name: str, pool: Pool, n: int) -> Floats:
 
 
 def round_moved(queries: Floats, found: Floats) -> Floats:
-    """[B, d] the moved vectors as the engine rounds queries; a query that was not moved has its own bits.
+    """[B, d] the moved vectors, rounded as the engine rounds queries. A query that was not moved keeps its bits.
 
-    (Normalising what is rounded already may change the last bit, and with it the scores of a query left alone.)
+    Normalising a vector that is rounded already may change its last bit, and with it the scores of a query that was not
+    moved.
     """
     same = (queries == found).all(axis=1)
     return np.where(same[:, None], queries, normalize(found).astype(np.float64))
 
 
 def next_pool(name: str, pool: Pool, queries: Floats, found: Floats, fresh: bool, rescored: int) -> tuple[Floats, Pool]:
-    """(the moved queries [B, d], `round_moved`; their pool): searched anew, or the first hits rescored.
+    """The queries and the pool of the next round: ([B, d] the moved queries, `round_moved`; their pool).
 
-    Vectors in half precision have exact cosines, so a rescored hit scores just what a search would give it. The first
-    `rescored` hits are ordered anew by cosine alone; equal ones keep their order. Raises `ParameterError` for a fresh
-    search from a pool that cannot search.
+    With `fresh` the pool is that of a new search. Otherwise the first `rescored` hits are ordered anew by cosine alone,
+    and hits with equal cosines keep their order. Vectors in half precision have exact cosines, so a rescored hit gets
+    the score that a search would give it. Raises `ParameterError` for a fresh search from a pool that cannot search.
     """
     asked = round_moved(queries, found)
     if fresh:

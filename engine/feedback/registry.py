@@ -41,13 +41,15 @@ PRESETS: Mapping[str, Feedback] = {
     "p103": Iterated(SentenceAmp(), fresh=True),
     "p164": Projection(),
 }
-"""Rows of Table 16 of Test-Time Compute, and its programs by number, where they are no method with its defaults."""
+"""Rows of Table 16 of the Test-Time Compute paper, and its programs by number. Methods with their defaults are in
+`FEEDBACKS` instead."""
 
 
 def feedback_of(value: str | Mapping[str, Any] | Feedback) -> Feedback:
-    """A name of `PRESETS` or `FEEDBACKS`, or ``{"name": …, field: value, …}`` as `feedback_to_dict` makes it.
+    """Make feedback from a name of `PRESETS` or `FEEDBACKS`, or from ``{"name": …, field: value, …}``.
 
-    Raises `ParameterError` for an unknown name or field, or a value out of range.
+    `feedback_to_dict` makes such a mapping. A feedback object is returned as it is. Raises `ParameterError` for an
+    unknown name or field, or a value out of range.
     """
     if isinstance(value, str):
         return PRESETS[value] if value in PRESETS else _kind(value)()
@@ -68,7 +70,7 @@ def feedback_of(value: str | Mapping[str, Any] | Feedback) -> Feedback:
 
 
 def feedback_to_dict(feedback: Feedback) -> dict[str, Any]:
-    """All its fields as JSON values; `feedback_of` makes an equal one of them."""
+    """The name and all fields as JSON values. `feedback_of` makes equal feedback from them."""
     values = {field.name: getattr(feedback, field.name) for field in fields(feedback)}  # type: ignore[arg-type]
     return {
         "name": feedback.name,

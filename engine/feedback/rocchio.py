@@ -1,4 +1,4 @@
-"""Rocchio in the space of embeddings: the query plus beta times the mean of its first hits (SPEC E003, E006)."""
+"""Rocchio feedback on embeddings: the query plus beta times the mean of its first hits (SPEC E003, E006)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BETAS = (0.1, 0.3, 0.5, 0.7)
 # Sources: E003, E006, P40.
 @dataclass(frozen=True)
 class Rocchio(Feedback):
-    """``norm(q + beta mean(d_1 .. d_K))``. The defaults are those of `RocchioFloor`: the Test-Time Compute paper has
-    a grid for this form, and no default.
+    """``norm(q + beta mean(d_1 .. d_K))``.
 
-    Multi-round Rocchio is `Iterated` over this.
+    The Test-Time Compute paper has a grid for this form and no default, so the defaults are those of `RocchioFloor`.
+    `Iterated` over this class is multi-round Rocchio.
     """
 
     name: ClassVar[str] = "rocchio"
@@ -42,7 +42,7 @@ class Rocchio(Feedback):
 
 @dataclass(frozen=True)
 class RocchioFloor(Feedback):
-    """`Rocchio` over those of the first K hits whose cosine is at least `floor`; without one the query stays."""
+    """`Rocchio` over those of the first K hits whose cosine is at least `floor`; without such a hit the query stays."""
 
     name: ClassVar[str] = "rocchio-floor"
     k: int = 2

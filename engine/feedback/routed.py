@@ -1,4 +1,4 @@
-"""Feedback chosen by what the query is: its length and its hits' gap, or its first words (SPEC E007, E009, X28)."""
+"""Feedback that depends on the query: on its length and its hits' gap, or on its first words (SPEC E007, E009, X28)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FACTOID: Mapping[str, tuple[str, ...]] = {
     "what": ("year", "city", "name", "country", "date", "day", "month", "time", "state", "number", "age"),
     "how": ("many", "much", "long", "old", "far", "tall", "big", "high", "deep", "fast", "heavy", "large", "often"),
 }
-"""First word -> second words of a factoid question (E009). Test-Time Compute names the first two to four of each
-and leaves the rest to dots; the rest are ours."""
+"""First word -> second words of a factoid question (E009). The Test-Time Compute paper names the first two to four of
+each and abbreviates the others; the others are choices of this project."""
 
 _FACTOID = re.compile(
     r"\W*(?:" + "|".join(rf"{first}\s+(?:{'|'.join(second)})" for first, second in FACTOID.items()) + r")\b",
@@ -39,7 +39,7 @@ _FACTOID = re.compile(
 
 
 def is_factoid(text: str) -> bool:
-    """Whether a query starts like a question whose answer is one fact."""
+    """Whether a query starts like a factoid question, that is, one whose answer is a single fact."""
     return _FACTOID.match(text) is not None
 
 
@@ -49,7 +49,7 @@ _CENTROID = SoftCentroid(alpha=0.524)
 # Sources: E009, E033.
 @dataclass(frozen=True)
 class FactoidRoute(Feedback):
-    """`of`, but for factoid questions, which stay as they are: the centroid of their hits harms them."""
+    """Applies `of` except to factoid questions. Those stay as they are: the centroid of their hits harms them."""
 
     name: ClassVar[str] = "factoid-route"
     of: Feedback = _CENTROID
@@ -77,20 +77,21 @@ class FactoidRoute(Feedback):
 # Sources: E007, P19, E008, X28.
 @dataclass(frozen=True)
 class AdaptiveSoftCentroid(Feedback):
-    """`SoftCentroid`, and more of it for long queries and for sure ones.
+    """`SoftCentroid`, with further steps for long queries and for queries with a clear first hit.
 
     ================================================== =================================================================
     query                                              its vector
     ================================================== =================================================================
-    longer than `long_chars`                           two rounds, as `Iterated`; then ``norm(q + cos(q, s) s)`` with s
-                                                       the first sentence of the first search's first hit
-    longer than `medium_chars`, tail gap above `gap`   one round; then ``norm(q + w d_1)``, w being that gap
+    longer than `long_chars`                           two rounds, as `Iterated`; then ``norm(q + cos(q, s) s)``, where
+                                                       s is the first sentence of the first search's first hit
+    longer than `medium_chars`, tail gap above `gap`   one round; then ``norm(q + w d_1)``, where w is that gap
     any other                                          one round
     ================================================== =================================================================
 
-    Lengths are in characters. The Test-Time Compute paper calls medium and gap "model-specific" and gives neither: 100
-    is ours, and `gap` is meant to be the `median_gap` of queries like those to come (0.063 over Cranfield's by
-    all-MiniLM-L6-v2, K 3: hence the default). Cost 1.5 is the paper's, over its queries; a long one costs 2.
+    Lengths are in characters. The Test-Time Compute paper calls the medium length and the gap "model-specific" and
+    gives no number for either. The length 100 is a choice of this project. `gap` should be the `median_gap` of a sample
+    of the queries; it is 0.063 over Cranfield with all-MiniLM-L6-v2 and K 3, hence the default. The cost 1.5 is the
+    paper's mean over its queries; a long query costs 2.
     """
 
     name: ClassVar[str] = "adaptive-softcentroid"
@@ -146,9 +147,9 @@ class AdaptiveSoftCentroid(Feedback):
 
 # Sources: E008, X28.
 def median_gap(pool: Pool, k: int = 3) -> float:
-    """The median of the tail gaps of a calibration set's queries, those without hits left out.
+    """The median of the tail gaps of a calibration set's queries. Queries without hits are left out.
 
-    Raises `ParameterError` where none has hits.
+    Raises `ParameterError` if no query has hits.
     """
     found = gaps(pool, k)[pool.counts > 0]
     if not len(found):

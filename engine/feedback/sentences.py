@@ -1,17 +1,17 @@
-"""Where sentences end: rules of our own, the same everywhere (SPEC E005).
+"""Splits text into sentences by fixed rules, which give the same result everywhere (SPEC E005).
 
-Test-Time Compute uses NLTK's Punkt, whose model is a download; these rules need none. A sentence ends
+The Test-Time Compute paper uses NLTK's Punkt, whose model is a download. These rules need no model. A sentence ends
 
 - at a blank line;
 - after ``. ! ? …`` (any number, then closing quotes and brackets), before white space and something that can start a
   sentence: anything but a lower-case letter or closing punctuation;
 - after ``。 ！ ？``, before anything.
 
-A single ``.`` does not end one after a known abbreviation, after one letter (an initial), after letters with periods
-between (``e.g.``, ``U.S.``, ``Ph.D.``), or after a number that begins the sentence (``2. Methods``). So ``3.5``,
-``fanrank.io`` and ``et al. 2024`` stay whole. Of words that end a sentence as often as not, ``no.`` does not before a
-digit, and ``etc.`` always does. The price is a sentence that truly ends in an abbreviation or an initial ("plan B. Then
-…"): it takes the next one along.
+A single ``.`` does not end a sentence after a known abbreviation, after one letter (an initial), after letters with
+periods between (``e.g.``, ``U.S.``, ``Ph.D.``), or after a number that begins the sentence (``2. Methods``). So
+``3.5``, ``fanrank.io`` and ``et al. 2024`` stay whole. Some abbreviations often end a sentence: ``no.`` ends it unless
+a digit follows, and ``etc.`` always ends it. A sentence that really ends in an abbreviation or an initial ("plan B.
+Then …") is joined with the next one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ABBREVIATIONS = frozenset(
     )
 )
 BEFORE_NUMBERS = frozenset(("no", "nos", "nr", "art"))
-"""Abbreviations only where a digit follows."""
+"""Words that are abbreviations only where a digit follows."""
 
-_LONGEST = 64  # characters looked back for the word before a full stop
+_LONGEST = 64  # characters before a full stop in which its word is looked for
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")
 _CLOSERS = "\"'”’»)\\]}"
 _END = re.compile(rf"(?<![.!?…])(?P<mark>[.!?…]+)[{_CLOSERS}]*(?=\s)|[。！？]+[{_CLOSERS}」』]*")
@@ -41,7 +41,7 @@ _NEXT = re.compile(r"\s*[\"'“”‘’«»(\[{]*")
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of `text` in order, white space at their ends taken off; none of a blank text."""
+    """The sentences of `text` in order, without white space at their ends. A blank text has none."""
     for paragraph in _BLANK.split(text):
         start = 0
         for end in _END.finditer(paragraph):

@@ -1,4 +1,4 @@
-"""Rank lists to one list, one method a file."""
+"""Fusion: several ranked lists become one list. Each method has a file of its own."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ FUSIONS: dict[str, type[Any]] = {kind.name: kind for kind in (RRF, ScoreRRF, ZSc
 
 
 def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
-    """The fusion of this name with its defaults, or of a mapping with its `name` and some of its fields.
+    """Make a fusion from its name, or from a mapping with its ``name`` and some of its fields.
 
-    Raises `ParameterError` for an unknown name or field, or a value that the fusion declines.
+    Fields that are left out have their defaults. Raises `ParameterError` for an unknown name or field, or a value that
+    the fusion declines.
     """
     if isinstance(data, str):
         data = {"name": data}
@@ -54,7 +55,7 @@ def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
 
 
 def fusion_to_dict(fusion: Fusion) -> dict[str, Any]:
-    """The fusion as plain JSON values, which `fusion_of` reads back as an equal one."""
+    """The fusion as plain JSON values. `fusion_of` makes an equal fusion from them."""
     return {"name": fusion.name} | {
         field.name: _plain(getattr(fusion, field.name))
         for field in fields(fusion)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Reciprocal ranks, with something for what is recent and what is important."""
+"""Reciprocal rank fusion with a bonus for recent and for important records."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .fusion import check_name, check_number, checked_table
 from .rrf import RRF
 
 RECENCY_TYPES = ("temporal-reasoning", "knowledge-update", "multi-session")
-"""Types of questions whose answers lean towards the recent (SPEC A063)."""
+"""Types of questions whose answers tend to be recent (SPEC A063)."""
 TAU_DAYS = 30.0
 TAU_DAYS_BY_TYPE: dict[str, float] = {"multi-session": 120.0}
-"""SPEC A064: the answers of one such question lie in several sessions, and a fast decay hides the older of them."""
+"""SPEC A064: the answer to one such question lies in several sessions, and a fast decay hides the older sessions."""
 SAFE_ALPHA = 0.01
 
 
 class RecencyWarning(UserWarning):
-    """The weight of recency is one that measurably harms."""
+    """The weight of recency is so high that it measurably harms the ranking."""
 
 
 # Sources: A061 to A064, A066, X03, X06 to X08.
@@ -32,16 +32,18 @@ class RecencyWarning(UserWarning):
 class AgentRRF(RRF):
     """``RRF + alpha * exp(-age / tau) + beta * importance``.
 
-    The age runs from the record's time to the query's `now`, in days, 0 from the future. A record without a time gets
-    no bonus, one without an importance counts as 0. A query whose type is known to be none of `recency_types` (None:
-    every type counts) gets no bonus; one without a type does: a type must be predicted, not read off the answer.
-    A query that would get one and has no `now` raises `QueryError`. `tau_days_by_type` has the tau of the types it
-    names, `tau_days` all others'.
+    The age is the number of days from the record's time to the query's `now`, and 0 for a record from the future. A
+    record without a time gets no recency bonus. A record without an importance has importance 0.
 
-    The bonus is no mere tie-breaker. Neighbouring ranks at the top differ by .00026 a list. With the defaults a
-    fresh record of rank 7 in both of two lists overtakes the first of both where that one is a month old, and one of
-    rank 11 where it is 78 days old. R@10 on 344 recency questions is .966 to .971 for alpha .001 to .005, .949 to .966
-    at .010 and .749 to .909 at .030; above .010 a `RecencyWarning` is given.
+    The recency bonus is for queries of the `recency_types`; None means every type. A query without a type gets it too,
+    because a type must be predicted and must not be read off the answer. `QueryError` is raised for a query that would
+    get the bonus and has no `now`. `tau_days_by_type` holds the tau of the types that it names; `tau_days` is the tau
+    of all others.
+
+    The bonus does more than break ties. Neighbouring ranks at the top differ by .00026 a list. With the defaults, take
+    a record that is first in both of two lists. If it is a month old, a fresh record of rank 7 in both overtakes it; if
+    it is 78 days old, a fresh record of rank 11 does. R@10 on 344 recency questions is .966 to .971 for alpha .001 to
+    .005, .949 to .966 for .010, and .749 to .909 for .030. An alpha above .010 gives a `RecencyWarning`.
     """
 
     name: ClassVar[str] = "agent_rrf"
@@ -75,7 +77,7 @@ class AgentRRF(RRF):
             )
 
     def leans(self, type: str | None) -> bool:
-        """Whether queries of this type (None: of none) get the bonus."""
+        """Whether queries of this type get the recency bonus; None stands for queries without a type."""
         return self.alpha > 0.0 and (self.recency_types is None or type is None or type in self.recency_types)
 
     def __call__(self, candidates: Candidates) -> Fused:

@@ -1,4 +1,4 @@
-"""A fusion's weight from questions with known answers, each judged by a weight that it had no say in."""
+"""Fits a fusion's weight, alpha, to questions with known answers, by cross-validation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ALPHAS = tuple(step / 20 for step in range(21))
 
 @dataclass(frozen=True, eq=False)
 class AlphaFit:
-    """What was fitted. Every choice takes the alpha of the largest mean, the smallest of equal ones."""
+    """The result of a fit. Every choice is the alpha with the largest mean; among equal means, the smallest alpha."""
 
     alphas: tuple[float, ...]  # [A] the grid
     curve: npt.NDArray[np.float64]  # [A] mean over all queries
-    best: float  # on all queries, those it is judged by included: for a plot, or for a deployment
-    chosen: Mapping[Hashable, float]  # group -> the alpha of all other groups' queries; groups as they first appear
-    values: npt.NDArray[np.float64]  # [queries] each at the alpha chosen for its group: the cross-validated metric
+    best: float  # fitted on all queries, so not cross-validated: for a plot, or for a deployment
+    chosen: Mapping[Hashable, float]  # group -> the alpha fitted on all other groups; groups in order of appearance
+    values: npt.NDArray[np.float64]  # [queries] the metric of each at the alpha chosen for its group: cross-validated
 
     @property
     def mean(self) -> float:
@@ -44,12 +44,12 @@ class AlphaFit:
 
 # Sources: D004.
 def fit_alpha(values: npt.ArrayLike, groups: Sequence[Hashable], alphas: Sequence[float] = ALPHAS) -> AlphaFit:
-    """Leave one group out: each group's queries count at the alpha that is best for all others.
+    """Leave one group out: each group's queries are measured at the alpha that is best for all other groups.
 
-    `values` [alphas, queries] holds a metric, higher being better; `groups` [queries] names each query's conversation,
-    or its fold (`folds`). Sums are rounded once (`math.fsum`), so the order of the queries does not show and equal is
-    equal. Raises `ParameterError` for shapes that do not fit, a value that is not finite, alphas that do not ascend, or
-    fewer than two groups.
+    `values` [alphas, queries] holds a metric of which higher is better. `groups` [queries] names each query's
+    conversation, or its fold (see `folds`). Sums are rounded once (`math.fsum`), so they do not depend on the order of
+    the queries, and equal sums compare equal. Raises `ParameterError` for shapes that do not fit, a value that is not
+    finite, alphas that do not ascend, or fewer than two groups.
     """
     grid = tuple(float(alpha) for alpha in alphas)
     if not grid or not np.isfinite(grid).all() or any(low >= high for low, high in itertools.pairwise(grid)):
@@ -81,9 +81,10 @@ def fit_alpha(values: npt.ArrayLike, groups: Sequence[Hashable], alphas: Sequenc
 
 # Sources: R12.
 def folds(queries: int, count: int = 5, seed: int = 0) -> list[int]:
-    """The fold, 0 to `count` - 1, of each query: at random, sizes differing by one at most.
+    """Assign each query to a fold, 0 to `count` - 1, at random. The sizes of the folds differ by at most one.
 
-    For `fit_alpha` where queries have no groups of their own. Raises `ParameterError` unless 2 <= count <= queries.
+    `fit_alpha` takes folds as groups where the queries have none of their own. Raises `ParameterError` unless
+    2 <= count <= queries.
     """
     if not 2 <= count <= queries:
         raise ParameterError(f"{queries} queries can be split into 2 to {queries} folds, not {count}")

@@ -1,7 +1,7 @@
-"""What fusion works on: the candidates of a batch as a ragged array, with what each channel says of them.
+"""The candidates of a batch as a ragged array, with each channel's scores. Fusion works on these.
 
-The candidates of query b are ``[offsets[b], offsets[b + 1])`` in every array, in order of document number. All sums
-over a query's candidates run in that order over that stretch alone, so an answer depends on nothing but its query.
+The candidates of query b stand at ``[offsets[b], offsets[b + 1])`` in every array, in order of document number. A sum
+over a query's candidates runs in that order and over that range alone, so an answer depends on its query alone.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers, ranges
 
-# Candidates of a query, as a multiple of what is wanted, from which on the rest is cut off before it is sorted.
+# With more than this many times as many candidates as hits asked for, the worst are cut off before the sort.
 MANY = 4
 
 
 # Sources: X30.
 @dataclass(frozen=True, eq=False)
 class Channel:
-    """One kind of evidence.
+    """One kind of evidence: the scores that one retriever gives the candidates.
 
-    BM25 scores every candidate, 0 where it does not match or stands beyond the channel's depth; a dense channel
-    scores the candidates that have a vector, those beyond its depth too. Only what a channel listed has a rank.
+    BM25 scores every candidate; the score is 0 where the candidate does not match or stands beyond the channel's depth.
+    A dense channel scores the candidates that have a vector, also those beyond its depth. Only a candidate that the
+    channel listed has a rank.
     """
 
     scores: Floats  # [candidates] 0 where not scored
     scored: Flags  # [candidates]
-    listed: Flags  # [candidates] of those scored, which the channel returned
-    offsets: Integers  # [B + 1] the candidates' own
+    listed: Flags  # [candidates] those scored that the channel returned
+    offsets: Integers  # [B + 1] as of `Candidates`
     weights: Floats | None = None
-    """[candidates] what a rank in the channel counts for, for reciprocal ranks; None: 1 everywhere (B052)."""
+    """[candidates] by which a reciprocal rank of this channel is multiplied; None: 1 everywhere (B052)."""
     tied: bool = False
-    """Whether all that it lists share the first rank: a time window ranks nothing (B035)."""
+    """Whether all candidates that it lists share the first rank, because a time window ranks nothing (B035)."""
 
     @classmethod
     def of(
@@ -48,18 +49,21 @@ class Channel:
         *,
         tied: bool = False,
     ) -> Channel:
-        """The channel of these scores, whatever stands where it did not score."""
+        """The channel of these scores. Scores of candidates that are not `scored` become 0."""
         return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, tied)
 
     @cached_property
     def ranks(self) -> Integers:
-        """[candidates] from 1 by score, highest first, then by document, or all 1 where `tied`; 0 where not listed."""
+        """[candidates] ranks from 1, by score descending, then by document ascending; 0 where not listed.
+
+        Where `tied`, every rank is 1.
+        """
         if self.tied:
             return self.listed.astype(np.int64)
         return ranks_of(self.scores, self.listed, self.offsets)
 
     def at(self, places: Integers, offsets: Integers) -> Channel:
-        """What it says of the candidates at these places, which are `offsets` apart."""
+        """The channel over the candidates at these places alone; `offsets` [B + 1] delimit each query's places."""
         weights = None if self.weights is None else self.weights[places]
         return Channel(self.scores[places], self.scored[places], self.listed[places], offsets, weights, self.tied)
 
@@ -77,23 +81,26 @@ class Candidates:
     types: tuple[str | None, ...]  # [B] the query's type, where it is known
 
     def __len__(self) -> int:
-        """Queries."""
+        """The number of queries."""
         return len(self.offsets) - 1
 
     @cached_property
     def owners(self) -> Integers:
-        """[candidates] the query of each."""
+        """[candidates] the number of each candidate's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def sums(self, values: npt.NDArray[np.float64 | np.bool_]) -> Floats:
-        """[B] `values` [candidates] of each query added one after another in order, from 0; 0 where it has none.
+        """[B] the sum of each query's `values` [candidates], added one after another in order; 0 without candidates.
 
-        Not `np.add.reduceat`, which adds in pairs, in an order that numpy may change; this costs 4 ns a candidate.
+        `np.add.reduceat` is not used: it adds in pairs, in an order that numpy may change. This costs 4 ns a candidate.
         """
         return np.bincount(self.owners, weights=values, minlength=len(self)).astype(np.float64, copy=False)
 
     def extremes(self, values: Floats, among: Flags) -> tuple[Floats, Floats]:
-        """([B], [B]) the least and the largest of `values` [candidates] `among` each query's; 0 and 0 of none."""
+        """([B] smallest, [B] largest) of each query's `values` [candidates], over the candidates in `among` alone.
+
+        Both are 0 for a query without such a candidate.
+        """
         low, high = np.full(len(self), np.inf), np.full(len(self), -np.inf)
         some = np.flatnonzero(np.diff(self.offsets))
         if len(some):
@@ -106,14 +113,14 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """What a fusion makes of candidates: a score for each, and what each part of it adds.
+    """The result of a fusion: a score for each candidate, and the shares that add up to it.
 
-    ``scores`` is the sum of the shares in their order, added one after another. `kept` are the candidates that may be
+    ``scores`` is the sum of the shares, added one after another in their order. `kept` marks the candidates that may be
     hits.
     """
 
     scores: Floats  # [candidates]
-    shares: Mapping[str, Floats]  # part -> [candidates]; parts are channels, and what a fusion adds of its own
+    shares: Mapping[str, Floats]  # name -> [candidates]; of each channel, and of each bonus that the fusion adds
     kept: Flags  # [candidates]
 
     @classmethod
@@ -127,14 +134,15 @@ class Fused:
 def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
     """[candidates] ranks from 1 within each query: score descending, then document ascending; 0 where not listed.
 
-    The scores listed are not NaN.
+    No listed score may be NaN.
     """
     places = np.flatnonzero(listed)
     bounds = np.searchsorted(places, offsets)
     counts = np.diff(bounds)
     ranks = np.zeros(len(scores), dtype=np.int64)
-    # Queries with about as many listed are sorted as the rows of one matrix, at most half of it padding: a quarter to a
-    # half of what one lexsort over the batch takes (500 queries of 200 candidates, busy machine: 18 ms against 50).
+    # Queries that list about equally many are sorted as the rows of one matrix. At most half of it is padding. This
+    # takes a quarter to a half of the time of one lexsort over the batch: 18 ms instead of 50 for 500 queries of 200
+    # candidates on a busy machine.
     sizes = np.frexp(counts)[1]
     for size in np.unique(sizes[counts > 0]):
         rows = np.flatnonzero(sizes == size)
@@ -142,7 +150,7 @@ def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
         at = places[ranges(bounds[rows], counts[rows])]
         keys = np.full(held.shape, np.inf)
         keys[held] = -scores[at]
-        order = np.argsort(keys, axis=1, kind="stable")  # equal keys stay in order of place, padding behind all
+        order = np.argsort(keys, axis=1, kind="stable")  # equal keys keep their order; padding comes last
         own = np.empty(held.shape, dtype=np.int64)
         np.put_along_axis(own, order, np.arange(1, held.shape[1] + 1)[None, :], axis=1)
         ranks[at] = own[held]
@@ -150,9 +158,9 @@ def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
 
 
 def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple[Floats, Integers, Integers]:
-    """The k [B] best candidates of each query: (score [B, width], document [B, width], place among the candidates).
+    """The best candidates of each query, `k` [B] of them: (scores, documents, places among the candidates).
 
-    By score, highest first, then by document number; padding is -inf, -1, -1.
+    All three are [B, width], ordered by score descending, then by document number ascending. Padding is -inf, -1, -1.
     """
     scores = np.full((len(candidates), width), -np.inf)
     documents = np.full((len(candidates), width), -1, dtype=np.int64)
@@ -165,10 +173,10 @@ def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple
 
 
 def _mask_promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
-    """Those kept that may be among the `width` best of their query: a partition costs a tenth of a sort."""
+    """The kept candidates that may be among the `width` best of their query. A partition costs a tenth of a sort."""
     counts = np.diff(candidates.offsets)
     longest = int(counts.max(initial=0))
-    # A matrix of queries of about equal length; others are sorted whole.
+    # The matrix pays only where queries have about equally many candidates; other batches are sorted whole.
     if width < 1 or longest <= MANY * width or longest * len(counts) > 2 * len(fused.scores):
         return fused.kept
     held = np.arange(longest) < counts[:, None]

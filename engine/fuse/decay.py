@@ -1,4 +1,4 @@
-"""The scores of one channel, fading with age."""
+"""Decay: the scores of one channel, which fade exponentially with the age of the record."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from .fusion import check_channels, check_name, check_number
 class Decay:
     """``score * exp(-rate * age)`` of one channel, the age in hours.
 
-    `rate` is lambda, for an hour: .01 halves a score in 69.3 hours, .001 in 28.9 days, .1 in 6.93 hours. The age runs
-    from the record's time to the query's `now`, 0 from the future, and counts parts of hours unless `whole_hours` drops
-    them. A record without a time does not fade. Raises `QueryError` for a query without `now`, and for one with
-    a hit that scores below 0, which age would lift: BM25's variant `robertson`, or a cosine.
+    `rate` is lambda for an hour: .01 halves a score in 69.3 hours, .001 in 28.9 days, .1 in 6.93 hours. The age is the
+    time from the record's time to the query's `now`, and 0 for a record from the future. Fractions of an hour count
+    unless `whole_hours` is set. A record without a time does not fade.
 
-    This fades what the channel listed. `Query.half_life` does the same to BM25 before its list is cut.
+    Raises `QueryError` for a query without `now`, and for a query with a hit that scores below 0, because age would
+    raise that score. BM25's variant `robertson` has such scores, and so have cosines.
+
+    The decay applies to the candidates that the channel listed. `Query.half_life` applies the same decay to BM25 before
+    its list is cut.
     """
 
     name: ClassVar[str] = "decay"

@@ -1,4 +1,4 @@
-"""What every fusion method offers, and the checks that they share."""
+"""The interface of every fusion method, and the checks that the methods share."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .candidates import Candidates, Fused
 class Fusion(Protocol):
     """A frozen dataclass whose fields are plain JSON values; calling it scores a batch's candidates.
 
-    Elementwise float64 in a fixed order, so that a query's scores depend on nothing but its own candidates. What is
-    `kept` is listed by a channel that the fusion reads. Raises `ParameterError` where it is made for a field out of
-    range, where it is called for a channel that it names and the batch has not.
+    It computes elementwise in float64 and in a fixed order, so a query's scores depend on its own candidates alone. A
+    candidate is `kept` if a channel that the fusion reads listed it. Making a fusion raises `ParameterError` for a
+    field out of range; calling it raises `ParameterError` for a channel that it names and the batch lacks.
     """
 
     name: ClassVar[str]
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The channels that it names, which a batch must have."""
+        """The channels that the fusion names; a batch must have them."""
 
     def __call__(self, candidates: Candidates) -> Fused: ...
 
 
 def check_channels(fusion: Fusion, channels: Iterable[str]) -> None:
-    """Raises `ParameterError` unless these channels hold all that the fusion names."""
+    """Raise `ParameterError` unless `channels` include every channel that the fusion names."""
     there = list(channels)
     for name in fusion.reads:
         if name not in there:
@@ -39,8 +39,10 @@ def check_channels(fusion: Fusion, channels: Iterable[str]) -> None:
 
 
 def check_number(what: str, value: object, low: float, high: float = math.inf, *, above: bool = False) -> None:
-    """Raises `ParameterError` unless `value` is a finite number of at least `low` (more, where `above`), at most
-    `high`."""
+    """Raise `ParameterError` unless `value` is a finite number from `low` to `high`.
+
+    With `above` the number must be greater than `low`. `what` names the value in the message.
+    """
     number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
     if (low < number if above else low <= number) and number <= min(high, sys.float_info.max):
         return
@@ -50,7 +52,7 @@ def check_number(what: str, value: object, low: float, high: float = math.inf, *
 
 
 def check_pair(first: object, second: object) -> None:
-    """Raises `ParameterError` unless these are the names of two channels."""
+    """Raise `ParameterError` unless these are the names of two different channels."""
     check_name("the first channel", first)
     check_name("the second channel", second)
     if first == second:
@@ -58,15 +60,15 @@ def check_pair(first: object, second: object) -> None:
 
 
 def check_name(what: str, value: object) -> None:
-    """Raises `ParameterError` unless `value` is a string that is not empty."""
+    """Raise `ParameterError` unless `value` is a string that is not empty."""
     if not isinstance(value, str) or not value:
         raise ParameterError(f"{what} must be a name, not {value!r}")
 
 
 def checked_table(what: str, table: object, *, above: bool = False) -> dict[str, float]:
-    """A copy of this mapping of names to finite numbers of at least 0 (more, where `above`); {} for None.
+    """Check a mapping of names to finite numbers and return a copy; None gives {}.
 
-    Raises `ParameterError`.
+    The numbers must be at least 0; with `above` they must be greater. Raises `ParameterError`.
     """
     if table is None:
         return {}

@@ -1,4 +1,4 @@
-"""A channel stretched to [0, 1] beside another as it is."""
+"""Min-max fusion: one channel is scaled to [0, 1] and added to another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .fusion import check_channels, check_number, check_pair
 # Sources: E011, X30.
 @dataclass(frozen=True)
 class MinMax:
-    """``(1 - weight) * second + weight * minmax(first)``: of BM25 a tenth, of the cosine the rest.
+    """``(1 - weight) * second + weight * minmax(first)``; by default a tenth of BM25 and nine tenths of the cosine.
 
-    minmax is ``(score - least) / (largest - least)`` over the query's candidates that the channel scored, BM25's 0 for
-    those without a match among them; 0 where all are equal, and for a candidate that the channel did not score. The
-    second channel's scores stand as they are, 0 where it did not score, or with `normalize_dense` go through minmax
-    too. The Test-Time Compute paper finds weights of .05 to .20 equally good.
+    minmax is ``(score - least) / (largest - least)`` over the query's candidates that the channel scored. For BM25
+    these include the candidates without a match, which score 0. minmax is 0 where all scores are equal, and for a
+    candidate that the channel did not score. The second channel's scores are used as they are, and are 0 where it did
+    not score; with `normalize_dense` they go through minmax too. The Test-Time Compute paper finds weights of .05 to
+    .20 equally good.
     """
 
     name: ClassVar[str] = "minmax"

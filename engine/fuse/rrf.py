@@ -19,10 +19,10 @@ from .fusion import check_channels, check_number, checked_table
 class RRF:
     """``sum_i w_i / (k + rank_i)`` over the channels that list a candidate.
 
-    Ranks count from `base`, 1 or 0; a list that has not the candidate adds 0. With k 60 the first of 50 ranks counts
-    1.80 times as much as the last, with 10 5.45, with 200 1.24; nDCG and recall hardly see k. The
-    Recursive Light form is this over lists of 10. `weights` names channels, 1 for those it leaves out; one of weight 0
-    still lists its candidates.
+    Ranks count from `base`, 1 or 0. A list without the candidate adds 0. With k 60 the first of 50 ranks counts 1.80
+    times as much as the last; with k 10 it is 5.45 times, with k 200 1.24 times. nDCG and recall hardly depend on k.
+    The Recursive Light form is this fusion over lists of 10. `weights` maps channels to weights; a channel that it
+    leaves out has weight 1, and a channel of weight 0 still lists its candidates.
     """
 
     name: ClassVar[str] = "rrf"
@@ -56,5 +56,5 @@ class RRF:
         return Fused.of(shares, kept)
 
     def _worth(self, name: str, channel: Channel, candidates: Candidates) -> float | Floats:
-        """What a rank of 0 with k 1 would count for: one number, or each candidate's own."""
+        """The numerator of the reciprocal rank: one number for all candidates, or one for each."""
         return 1.0

@@ -1,4 +1,4 @@
-"""Reciprocal ranks weighted by the scores they stand for."""
+"""Reciprocal rank fusion in which each rank is weighted by the root of its score."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .rrf import RRF
 
 Scale = Literal["clamp", "max", "ratio", "one"]
 SCALES: dict[str, Scale] = {"dense": "clamp", "graph": "clamp", "temporal": "one"}
-"""How the channels of these names reach [0, 1] unasked; all others by ``max``."""
+"""The default scale of the channels of these names. All other channels have ``max``."""
 
 GRAPH_WEIGHT, MULTI_HOP_WEIGHT = 1.0, 0.8
 TEMPORAL_WEIGHT, SPECULATIVE_WEIGHT = 1.0, 0.5
-"""SPEC B052: what is reached over edges counts .8, and a time that a query only hints at ("recent", "latest") .5. BM25
-and dense channels count 1. Channels carry them as `Channel.weights`."""
+"""SPEC B052: a memory that is reached over edges counts .8. A time at which a query only hints ("recent", "latest")
+counts .5. BM25 and dense channels count 1. Channels carry these numbers as `Channel.weights`."""
 
 
 # Sources: B050, B051, B007, X20.
@@ -29,17 +29,18 @@ and dense channels count 1. Channels carry them as `Channel.weights`."""
 class ScoreRRF(RRF):
     """``sum_i w_i * sqrt(score_i) / (k + rank_i)`` over the channels that list a candidate.
 
-    The Five Retrievers article takes lists of up to 100. Scores reach [0, 1], where their root is taken, by the
-    channel's scale:
+    The Five Retrievers article takes lists of up to 100. The channel's scale maps its scores to [0, 1] before the root
+    is taken. A score below 0 counts as 0.
 
     ===== =========================================================================================
-    clamp what is below 0 is 0, what is above 1 is 1: cosines
-    max   divided by the query's largest, what is below 0 being 0: BM25, learned sparse
-    ratio ``s / (s + 1)``, what is below 0 being 0: as max, but as sure of a poor best hit as it is
-    one   1: lists without scores, time windows
+    clamp a score above 1 is 1: for cosines
+    max   the score divided by the query's largest: for BM25 and learned sparse weights
+    ratio ``s / (s + 1)``: as max, but the best hit of a query does not always reach 1
+    one   1: for lists without scores, such as time windows
     ===== =========================================================================================
 
-    `scales` names channels; `SCALES` has those it leaves out, and the rest is ``max``. `weights` as in `RRF`.
+    `scales` maps channels to scales. A channel that it leaves out has the scale of `SCALES`, or ``max``. `weights` are
+    as in `RRF`.
     """
 
     name: ClassVar[str] = "score_rrf"

@@ -1,4 +1,4 @@
-"""Two channels on the scale of their own spread."""
+"""Z-score fusion: two channels, each standardised by its mean and standard deviation, are added."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .candidates import Candidates, Channel, Fused
 from .fusion import check_channels, check_number, check_pair
 
 LEAST_SPREAD = 1e-9
-"""A standard deviation below this says nothing: all z are 0 (SPEC D003)."""
+"""Below this standard deviation the scores count as equal and all z are 0 (SPEC D003)."""
 
 
 # Sources: D003, D002, D004, D013.
@@ -21,12 +21,12 @@ class ZScore:
     """``alpha * z(first) + (1 - alpha) * z(second)``.
 
     z is ``(score - mean) / std`` over the query's candidates that the channel scored, with the population's standard
-    deviation. A candidate that it did not score (an empty session) takes no part in mean and deviation and gets the
-    query's lowest z: the Lexical-Dense Fusion paper scores it -9 and so ranks it below all; a z of 0 would rank it
-    above half of them. 0 where the channel scored none.
+    deviation. A candidate that the channel did not score (an empty session) takes no part in mean and deviation, and
+    gets the query's lowest z. The Lexical-Dense Fusion paper gives it the score -9 and so ranks it below all others; a
+    z of 0 would rank it above half of them. All z are 0 where the channel scored no candidate.
 
-    alpha is for `fit_alpha` to find; that paper's best over all of LoCoMo are .40 (e5-large) and .60 (bge-base), and
-    anything from .25 to .50 comes within 2 points of the former's Hit@1.
+    `fit_alpha` finds alpha. That paper's best values over all of LoCoMo are .40 (e5-large) and .60 (bge-base). With
+    e5-large every alpha from .25 to .50 comes within 2 points of the best Hit@1.
     """
 
     name: ClassVar[str] = "zscore"
@@ -54,7 +54,7 @@ class ZScore:
 
 
 def _standardize(channel: Channel, candidates: Candidates) -> Floats:
-    """[candidates] z, the query's lowest where not scored."""
+    """[candidates] z; the query's lowest z where the channel did not score."""
     owners, scored = candidates.owners, channel.scored
     counts = np.maximum(candidates.sums(scored), 1.0)
     means = candidates.sums(channel.scores) / counts

@@ -1,1 +1,1 @@
-"""Beyond words and vectors: entities, times, conversations, and which of them a query needs."""
+"""Recall: evidence from entities, times and conversations, and which of these a query needs."""

@@ -1,23 +1,28 @@
-"""A conversation as a graph, and which of its turns lie near what a query asks: PageRank biased by the query.
+"""The conversation graph, and personalised PageRank over it: it finds the turns that are near to a query.
 
-Experimental, and in no default (SPEC C032; docs/decisions.md has what it found on LoCoMo).
+This is experimental and no default uses it (SPEC C032; docs/decisions.md reports the results on LoCoMo).
 
-Turns are nodes. A *temporal* edge leads from a turn to the next of its session, weight 1; a *topic* edge joins two
-turns that share at least `overlap` keywords, weight shared / the larger number of keywords (C030). Turns that hold a
-keyword of the query are its seeds; from them rank flows along the edges (C031)::
+Turns are nodes. A *temporal* edge leads from a turn to the next turn of its session and has weight 1. A *topic* edge
+joins two turns that share at least `overlap` keywords; its weight is the number of shared keywords over the larger of
+the two numbers of keywords (C030). Turns that hold a keyword of the query are its seeds. From them rank flows along
+the edges (C031)::
 
     rank_0 = seed                                                               seed: 1 or 0
     rank   = damping * sum over edges into the turn of rank(from) * share  +  (1 - damping) * seed
 
-By default (X21) a topic edge leads both ways, and an edge's share is its weight over the sum of the weights out of its
-source: a turn hands on no more rank than it has. ``compat=True`` is the literal form: topic edges lead from the earlier
-turn to the later, a temporal edge joins only turns with no other session's turn between them, and a share is the weight
-over the *number* of edges out. Sources differ on topic edges within a session; here, as in their code, there are some.
-A temporal and a topic edge may join the same turns, and both count.
+By default (X21) a topic edge leads both ways. An edge's share is its weight over the sum of the weights of all edges
+out of its source, so a turn passes on no more rank than it has. ``compat=True`` is the literal form of the source:
 
-Keywords are the distinct index terms of more than 3 characters that are no trigger words, neither as written nor as the
-analyzer turns them (C009). The newest `window` turns take part, in order of time, then of arrival; a turn without a
-time is older than all that have one. A turn without a session has no temporal edge.
+- a topic edge leads from the earlier turn to the later one;
+- a temporal edge joins two turns only if no other session's turn is between them;
+- a share is the weight over the *number* of edges out of the source.
+
+The sources disagree about topic edges within a session. Here they exist, as in the sources' code. If a temporal and a
+topic edge join the same turns, both count.
+
+Keywords are the distinct index terms of more than 3 characters, except trigger words, both as written and as the
+analyzer changes them (C009). The newest `window` turns take part, in order of time, then of arrival. A turn without a
+time is older than every turn with one. A turn without a session has no temporal edge.
 """
 
 from __future__ import annotations
@@ -38,9 +43,9 @@ from ..text.keywords import TRIGGER_WORDS
 
 DAMPING = 0.85
 ITERATIONS = 20
-"""The most that C031 says; at 10 a rank is still off by up to .85 ** 10 = .2 of what is seeded."""
+"""The largest number that C031 gives. After 10 a rank may still be off by .85 ** 10 = .2 of the seeded rank."""
 WINDOW = 1000
-"""Turns: topic edges are quadratic in them (C032)."""
+"""Turns in a graph. The number of topic edges grows with its square (C032)."""
 MAX_WINDOW = 1 << 14
 OVERLAP = 2
 MIN_LENGTH = 4
@@ -48,16 +53,17 @@ MIN_LENGTH = 4
 
 # Pairs of turns whose shared keywords are counted at a time.
 PAIRS = 1 << 20
-# Queries ranked at a time: 500 over 98,755 edges take .92 s, by 32 at a time 1.11, by 256 at a time 1.15.
+# Queries ranked at a time. 500 queries over 98,755 edges take .92 s; with blocks of 32 they take 1.11 s, of 256 1.15 s.
 BLOCK = 128
-# Edges into one turn that are added one by one, before such groups are: numpy is called for each of these, not for each
-# edge into the best connected turn (446 in 1,000 turns of LoCoMo). A query alone takes 9 ms instead of 81.
+# Edges into one turn are added in groups of at most this many, then the groups are added. So numpy is called once for
+# each of these, and not for each edge into the best connected turn (446 edges in 1,000 turns of LoCoMo). A query alone
+# takes 9 ms instead of 81.
 GROUP = 64
 
 
 @dataclass(frozen=True)
 class PageRank:
-    """How a conversation graph is made and ranked; see the module's docstring. Raises `ParameterError`."""
+    """Parameters of a conversation graph and its ranking; see the module's docstring. Raises `ParameterError`."""
 
     damping: float = DAMPING
     iterations: int = ITERATIONS
@@ -85,30 +91,36 @@ class PageRank:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums of consecutive rows: the j-th row of every sum that has one is added at once. Sums of most rows first."""
+    """Sums of consecutive rows, ordered by the number of rows, the largest first.
+
+    Step j adds the j-th row of every sum that has one, all at once.
+    """
 
     size: int
     slots: tuple[tuple[Integers, Floats | None], ...]
-    """The j-th rows: where they stand [sums], what each is multiplied by first [sums, 1]."""
+    """By step: (the row numbers [sums], the factor of each row [sums, 1] or None)."""
 
     @classmethod
     def of(cls, lengths: Integers, factors: Floats | None) -> Sums:
-        """Sum i is of `lengths[i]` rows, one sum's after another's; `factors` [rows]."""
+        """Sum i adds `lengths[i]` rows; the rows of one sum follow those of the sum before. `factors` [rows]."""
         starts = offsets_of(lengths)[np.argsort(-lengths, kind="stable")]
         counts = len(lengths) - np.cumsum(np.bincount(lengths, minlength=1))[:-1]
         rows = [starts[:count] + number for number, count in enumerate(counts.tolist())]
         return cls(len(lengths), tuple((own, None if factors is None else factors[own, None]) for own in rows))
 
     def reading(self, places: Integers) -> Sums:
-        """The same of rows that stand elsewhere: row i at `places[i]`."""
+        """The same sums with row i read from `places[i]`."""
         return Sums(self.size, tuple((places[rows], factors) for rows, factors in self.slots))
 
     def add(self, rows: Floats, sums: Floats, spare: Floats) -> None:
-        """Fill `sums` [sums, columns] from `rows`; `spare` is of its shape. Any number of columns gives one's bits."""
+        """Fill `sums` [sums, columns] from `rows`; `spare` has at least that shape and is overwritten.
+
+        A column's bits do not depend on the number of columns.
+        """
         sums[:] = 0.0
         for places, factors in self.slots:
             taken = spare[: len(places)]
-            # "clip", as "raise" copies once more; no place is out of range.
+            # Mode "raise" makes one more copy; with "clip" there is none. Every row number is in range.
             np.take(rows, places, axis=0, out=taken, mode="clip")
             if factors is not None:
                 taken *= factors
@@ -117,7 +129,7 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class ConversationGraph:
-    """`n` turns and the `edges` between them. Turns are numbered by document, ascending."""
+    """The graph of `n` turns and the edges between them. Turns are numbered by document, ascending."""
 
     parameters: PageRank
     documents: Integers  # [n] ascending
@@ -126,15 +138,17 @@ class ConversationGraph:
     holders: Integers  # [postings] ascending for each keyword
     sources: Integers  # [edges]
     targets: Integers  # [edges] ascending; sources of one target ascending, a topic edge before a temporal one
-    shares: Floats  # [edges] what of its source's rank an edge carries
+    shares: Floats  # [edges] the share of its source's rank that an edge carries
 
     def __len__(self) -> int:
         return len(self.documents)
 
     @cached_property
     def flow(self) -> tuple[Integers, Sums, Sums]:
-        """How `rank` adds what the edges bring: (the turns in the order it keeps them in, edges to groups of at most
-        `GROUP` of one turn, groups to turns).
+        """How `rank` adds the rank along the edges: (order of the turns, sums of edges, sums of groups).
+
+        `rank` keeps the turns in this order. The first sums add edges into groups of at most `GROUP` edges into one
+        turn; the second sums add the groups of each turn.
         """
         degrees = np.bincount(self.targets, minlength=len(self))
         groups = -(-degrees // GROUP)
@@ -155,11 +169,12 @@ def conversation_graph(
     *,
     documents: npt.ArrayLike | None = None,
 ) -> ConversationGraph:
-    """The graph of the newest `parameters.window` of these turns (`PageRank()` where None is given).
+    """Build the graph of the newest `parameters.window` of these turns. `parameters` defaults to `PageRank()`.
 
-    Turn i has the keywords ``terms[offsets[i]:offsets[i + 1]]`` (ids of at least 0, repeats count once), a session's
-    code or `ABSENT`, a time in seconds or NaN, and the document number ``documents[i]``, ascending (None: i). Turns
-    stand in order of arrival. Depends on which turns share a keyword, not on the ids.
+    Turns are given in order of arrival. Turn i has the keywords ``terms[offsets[i]:offsets[i + 1]]`` (ids of at least
+    0; repeats count once), the code of a session or `ABSENT` in `sessions`, a time in seconds or NaN in `times`, and
+    the document number ``documents[i]``, ascending (None: i). The edges depend on which turns share a keyword, not on
+    the ids of the keywords.
     """
     how = parameters or PageRank()
     bounds, words = np.asarray(offsets, dtype=np.int64), np.asarray(terms, dtype=np.int64)
@@ -194,7 +209,7 @@ def _edges(
     older, newer = np.where(swapped, newer, older), np.where(swapped, older, newer)
     if not how.compat:
         older, newer, weights = np.append(older, newer), np.append(newer, older), np.append(weights, weights)
-    # One session after another, or all of them as they came.
+    # One session after another; with compat, the turns of all sessions in order of time.
     line = np.argsort(turn) if how.compat else np.lexsort((turn, sessions))
     before, after = line[:-1], line[1:]
     joined = (sessions[before] == sessions[after]) & (sessions[before] != ABSENT)
@@ -203,8 +218,9 @@ def _edges(
 
 
 def _shared(offsets: Integers, holders: Integers, n: int, overlap: int) -> tuple[Integers, Integers, Integers]:
-    """The pairs a < b of turns that share at least `overlap` keywords: (a, b, how many)."""
-    # Postings by turn: those of turn a are by_turn[own[a]:own[a + 1]], and after each stand the turns above a.
+    """The pairs a < b of turns that share at least `overlap` keywords: (a, b, number of shared keywords)."""
+    # by_turn lists the postings turn by turn; each turn has a range of it. In a keyword's list, the postings behind
+    # that of turn a belong to turns above a.
     by_turn = np.argsort(holders, kind="stable")
     own = offsets_of(np.bincount(holders, minlength=n))
     ends = np.repeat(offsets[1:], np.diff(offsets))
@@ -236,10 +252,11 @@ def graph_of(
     passing: Sequence[Flags],
     parameters: PageRank | None = None,
 ) -> ConversationGraph:
-    """The graph of the documents that pass: `terms` are the vocabulary's strings by id, `passing` [size] by segment.
+    """The graph of the documents that pass a filter.
 
-    Leaving out the deleted is up to `passing`. Reads all postings of the segments that hold one of the newest `window`
-    documents, about 2 ns each.
+    `terms` holds the vocabulary's strings by id. `passing` holds flags [size] for each segment; they must be false for
+    deleted documents. All postings of the segments that hold one of the newest `window` documents are read, which takes
+    about 2 ns each.
     """
     how = parameters or PageRank()
     numbers, times, sessions = _newest(snapshot, passing, how.window)
@@ -264,7 +281,7 @@ def graph_of(
 
 
 def _newest(snapshot: Snapshot, passing: Sequence[Flags], window: int) -> tuple[Integers, Floats, Integers]:
-    """(numbers ascending, times, session codes) of the newest `window` documents that pass."""
+    """(document numbers ascending, times, session codes) of the newest `window` documents that pass."""
     numbers, sessions = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     times = [np.zeros(0)]
     for first, segment, own in zip(snapshot.firsts, snapshot.segments, passing, strict=True):
@@ -279,7 +296,7 @@ def _newest(snapshot: Snapshot, passing: Sequence[Flags], window: int) -> tuple[
 
 
 def _by_age(times: Floats) -> Integers:
-    """Places in order of time, then as they stand; those without a time first."""
+    """The turns' numbers in order of time, then of number. Turns without a time come first."""
     return np.argsort(np.where(np.isnan(times), -np.inf, times), kind="stable")
 
 
@@ -289,8 +306,10 @@ def _trigger_terms(analyzer: Analyzer) -> frozenset[str]:
 
 
 def seeds_of(graph: ConversationGraph, queries: Sequence[npt.ArrayLike]) -> Flags:
-    """Which turns hold a keyword of each query, bool [B, n]; a query is the ids of its terms (those of no turn, and
-    -1, are passed over)."""
+    """Which turns hold a keyword of each query, bool [B, n]. A query is the ids of its terms.
+
+    Ids that no turn has are ignored, and so is -1.
+    """
     seeds = np.zeros((len(queries), len(graph)), dtype=np.bool_)
     asked = [np.asarray(query, dtype=np.int64).reshape(-1) for query in queries]
     terms = np.concatenate([np.zeros(0, dtype=np.int64), *asked])
@@ -304,10 +323,11 @@ def seeds_of(graph: ConversationGraph, queries: Sequence[npt.ArrayLike]) -> Flag
 
 
 def rank(graph: ConversationGraph, seeds: Flags) -> Floats:
-    """The rank of each turn for each query, float64 [B, n] from `seeds` bool [B, n]; 0 where no path leads from a seed.
+    """The rank of each turn for each query, float64 [B, n], from `seeds` bool [B, n]; 0 without a path from a seed.
 
-    A turn adds what its edges bring one by one, sources ascending, whatever the batch: a query's ranks have the same
-    bits alone and in company. Raises `ParameterError` for seeds of another shape.
+    The rank that a turn receives is added in the same order in every batch: sources ascending, in groups of `GROUP`
+    edges. So a query's ranks have the same bits alone and in any batch. Raises `ParameterError` for seeds of another
+    shape.
     """
     n, how = len(graph), graph.parameters
     flags = np.asarray(seeds, dtype=np.bool_)
@@ -319,7 +339,7 @@ def rank(graph: ConversationGraph, seeds: Flags) -> Floats:
     back = np.argsort(order)
     for start in range(0, len(asking), BLOCK):
         rows = asking[start : start + BLOCK]
-        # Turns by queries, so that what an edge carries is one contiguous row.
+        # The array is [turns, queries], so that the rank along an edge is one contiguous row.
         current = np.ascontiguousarray(flags[rows][:, order].T, dtype=np.float64)
         seeded = (1.0 - how.damping) * current
         received = np.empty_like(current)

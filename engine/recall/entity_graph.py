@@ -1,19 +1,20 @@
-"""Memories near the entities that a query is about: batched walks over a typed, timed graph (SPEC B020 to B026, X19).
+"""The entity graph: walks over it find the records near the entities that a query is about (SPEC B020 to B026, X19).
 
-Entities are nodes; every relation that a live record states is an edge, walked in both directions. A walk of h edges
-from a root of weight w to an entity is worth ::
+Entities are nodes. Every relation that a live record states is an edge, and walks follow it in both directions. An
+edge has a type and a time of validity. A walk of h edges from a root of weight w to an entity is worth ::
 
     HOP_SCORES[h] * (w * factor(edge 1) * ... * factor(edge h))
     factor = confidence * type prior * (EXPIRED if the edge ended before `now`)
 
-multiplied in that order, in float64. A memory's score is the best over all walks of at most `hops` edges to the
-entities that it mentions (B024), and its hops are those of the best walk, the fewest where several are. One that no
-walk worth more than 0 reaches has no score, so a query without a root has an empty answer (B026).
+multiplied in that order, in float64. A record here is also called a memory. Its score is the worth of the best walk of
+at most `hops` edges to an entity that it mentions (B024). Its hops are the edges of that walk; among equally good walks
+the shortest counts. A memory that no walk worth more than 0 reaches has no score, so a query without a root has an
+empty answer (B026).
 
-The walks of all queries advance together, a level at a time: a product of the matrix of (query, entity) values with
-the edges in which sums are maxima. Maxima of rounded products do not depend on the order, so neither do the bits. A
-walk that reaches an entity worth no more than a shorter one did is dropped, as whatever follows it follows the other
-too, at no less; that leaves little to do on the way back.
+The walks of all queries advance together, one level at a time. A level is a matrix product of the (query, entity)
+values with the edges, in which maxima take the place of sums. Maxima of rounded products do not depend on the order,
+so the bits do not either. If a walk reaches an entity with no more worth than a shorter walk did, it is dropped: every
+continuation of it also continues the shorter walk, at no less worth. So few walks go back the way they came.
 """
 
 from __future__ import annotations
@@ -34,29 +35,30 @@ from ..records.entities import Category, Said
 from .statements import CATEGORIES, EntityNames, Statements
 
 HOP_SCORES = (1.0, 0.6, 0.35, 0.15)
-"""What a memory is worth by the edges between the query's entity and its own (B021)."""
+"""Score of a memory by the number of edges between the query's entity and an entity of the memory (B021)."""
 HOPS, MANY_HOPS = 2, 3
-"""Edges that a walk may have, and for a query that asks for a chain of them, see `resolution.asks_many_hops` (B021)."""
+"""Edges that a walk may have; the second number is for a query that asks for a chain of relations, see
+`resolution.asks_many_hops` (B021)."""
 EXPIRED = 0.3
-"""Freshness of an edge that has ended; once for each such edge of a walk (B022, X19)."""
+"""Freshness of an edge that has ended. Each such edge of a walk multiplies its worth by this (B022, X19)."""
 TYPE_PRIOR: Mapping[Category, float] = MappingProxyType({"structural": 1.0, "semantic": 0.9, "lifecycle": 1.0})
-"""How far edges are relied on (B022; lifecycle edges by their freshness alone, X19)."""
+"""How reliable the edges of a category are (B022). Of lifecycle edges only the freshness counts (X19)."""
 
 CHUNK = 1 << 20
-"""Products, or places of a table of maxima, worked on at a time.
+"""Products, or entries of a table of maxima, that are worked on at a time.
 
-500 queries that each reach 40,000 of 100,000 records take 1.3 s and 80 MB; with 2**18 as long, with 2**22 1.7 s and
-340 MB.
+500 queries that each reach 40,000 of 100,000 records take 1.3 s and 80 MB. With 2**18 they take the same time; with
+2**22 they take 1.7 s and 340 MB.
 """
 DENSE_SHARE = 8
-"""A table of places is filled instead of sorting keys where it has at most this many places a key."""
+"""Instead of sorting keys, a table of all possible keys is filled if it has at most this many entries for each key."""
 
 PostingReader = Callable[[npt.NDArray[np.int32]], tuple[Integers, Integers]]
-"""Terms [n] -> (offsets [n + 1], document numbers) of the live documents that say them."""
+"""Terms [n] -> (offsets [n + 1], document numbers): the live documents that hold each term."""
 
 
 class Reached(NamedTuple):
-    """Memories by (row of the batch, document), ascending, one entry for each; all arrays [entries]."""
+    """The memories that walks reach: one entry for each (row of the batch, document), ascending; arrays [entries]."""
 
     rows: Integers
     documents: Integers
@@ -66,14 +68,14 @@ class Reached(NamedTuple):
 
 # Sources: B022.
 def edge_factor(confidence: Floats, type_prior: Floats, freshness: Floats | float = 1.0) -> Floats:
-    """What a walk's worth is multiplied by at an edge, all of one shape."""
+    """The factor by which an edge multiplies a walk's worth. All arrays have one shape."""
     return confidence * type_prior * freshness
 
 
 class EntityGraph:
-    """The entities and relations of the live records of one epoch. Immutable, safe to share between threads.
+    """The entities and relations of the live records of one epoch. It is immutable, so threads may share it.
 
-    Entities are numbered from 0; the numbers mean nothing outside.
+    Entities are numbered from 0. The numbers are valid for this graph alone.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class EntityGraph:
         terms, entities = terms[held], entities[held]
         relations = statements.relations(len(live))
         bases = edge_factor(relations.confidences, priors[relations.categories])
-        # An edge worth nothing leads nowhere.
+        # An edge of factor 0 is left out, because a walk over it would be worth nothing.
         edges = np.flatnonzero((live[relations.terms] > 0) & (bases > 0.0))
         ends = relations.sources[edges], relations.targets[edges]
         self._active = _distinct(np.concatenate([entities, *ends]), len(statements.ids))
@@ -115,25 +117,25 @@ class EntityGraph:
         postings: PostingReader,
         type_prior: Mapping[Category, float] = TYPE_PRIOR,
     ) -> EntityGraph:
-        """The graph of what is `said` by term; `live` [terms] counts the live documents that say each.
+        """Build the graph of the statements `said`, one for each term.
 
-        `postings` is asked for terms that mention entities, ascending, when a walk has reached them. Raises
-        `ParameterError` for a type prior outside [0, 1].
+        `live` [terms] counts the live documents that hold each term. When walks have reached entities, `postings` is
+        called with the terms that mention them, ascending. Raises `ParameterError` for a type prior outside [0, 1].
         """
         statements = said if isinstance(said, Statements) else Statements(said)
         return cls(statements, np.asarray(live, dtype=np.int64)[: len(statements)], postings, type_prior)
 
     def __len__(self) -> int:
-        """Entities that a live record mentions."""
+        """The number of entities that a live record mentions."""
         return len(self._active)
 
     @property
     def edges(self) -> int:
-        """Relations that a live record states and that are worth anything."""
+        """The number of relations that a live record states and whose factor is above 0."""
         return len(self._targets) // 2
 
     def number_of(self, entity: str) -> int | None:
-        """The number of the entity with this id, None where no live record mentions it."""
+        """The number of the entity with this id, or None if no live record mentions it."""
         number = self.statements.numbers.get(entity)
         if number is None:
             return None
@@ -141,11 +143,11 @@ class EntityGraph:
         return place if place < len(self._active) and self._active[place] == number else None
 
     def id_of(self, number: int) -> str:
-        """The id of an entity."""
+        """The id of the entity with this number."""
         return self.statements.ids[int(self._active[number])]
 
     def called(self, words: tuple[str, ...]) -> dict[int, int]:
-        """The entities that live records call so, and how many records do."""
+        """``{entity number: live records}`` for the entities that live records call by these words."""
         found = {}
         for term, entity in self.statements.called.get(words, ()):
             count = int(self._live[term]) if term < len(self._live) else 0
@@ -155,12 +157,12 @@ class EntityGraph:
         return found
 
     def neighbours(self, number: int) -> Integers:
-        """The other entities at the end of an edge, whenever it is valid; ascending, each once."""
+        """The other entities that an edge joins to this one, whatever its time of validity; ascending, each once."""
         found = np.unique(self._targets[self._offsets[number] : self._offsets[number + 1]])
         return np.asarray(found[found != number])
 
     def words_of(self, numbers: Integers) -> Integers:
-        """The words, as numbered by `Statements.words`, of what live records call these entities; each once."""
+        """The distinct words of the names that live records give these entities, numbered as in `Statements.words`."""
         offsets, order, names = self._names
         chosen = order[ranges(offsets[numbers], offsets[numbers + 1] - offsets[numbers])]
         lengths = names.offsets[chosen + 1] - names.offsets[chosen]
@@ -168,7 +170,7 @@ class EntityGraph:
 
     @cached_property
     def _names(self) -> tuple[Integers, Integers, EntityNames]:
-        """(offsets [entities + 1], places in the names, by entity), and the names."""
+        """(offsets [entities + 1], positions in the names, entity by entity; the names)."""
         names = self.statements.names(len(self._live))
         chosen = np.flatnonzero((self._live[names.terms] > 0) & np.isin(names.entities, self._active))
         entities = np.searchsorted(self._active, names.entities[chosen])
@@ -176,7 +178,7 @@ class EntityGraph:
         return offsets, chosen[np.argsort(entities, kind="stable")], names
 
     def expand(self, roots: Sequence[Mapping[str, float]], now: npt.ArrayLike, hops: npt.ArrayLike = HOPS) -> Reached:
-        """All that `parts` yields, in one."""
+        """Everything that `parts` yields, as one `Reached`."""
         parts = list(self.parts(roots, now, hops))
         if not parts:
             nothing = np.zeros(0, dtype=np.int64)
@@ -186,13 +188,15 @@ class EntityGraph:
     def parts(
         self, roots: Sequence[Mapping[str, float]], now: npt.ArrayLike, hops: npt.ArrayLike = HOPS
     ) -> Iterator[Reached]:
-        """The memories that each query of a batch reaches: whole rows, some at a time, rows ascending.
+        """Yield the memories that each query of a batch reaches. Each part holds whole rows; rows ascend.
 
-        `roots` holds each query's entities by id with their weights in [0, 1]; an id that no live record mentions is
-        none. `now` [B] is each query's time in seconds: an edge whose `valid_to` lies before it has expired, one whose
-        `valid_from` lies after it is not there yet; where it is NaN, neither happens. `hops`, one for all or [B], is
-        how many edges a walk may have, at most 3. What a part holds is bounded, whatever the batch: some `CHUNK`
-        (row, document) pairs, or one row's. Raises `ParameterError`.
+        - `roots`: for each query, entity ids with weights in [0, 1]. An id that no live record mentions is ignored.
+        - `now` [B]: each query's time in seconds. An edge whose `valid_to` lies before it has expired. An edge whose
+          `valid_from` lies after it does not exist yet. Where `now` is NaN, edges neither expire nor are missing.
+        - `hops`: the number of edges that a walk may have, at most 3; one number for all queries, or [B].
+
+        The size of a part does not grow with the batch: it holds about `CHUNK` (row, document) pairs, or one row.
+        Raises `ParameterError`.
         """
         batch = len(roots)
         times = np.broadcast_to(np.asarray(now, dtype=np.float64), batch)
@@ -226,9 +230,9 @@ class EntityGraph:
     def _reach(
         self, rows: Integers, entities: Integers, weights: Floats, now: Floats, limits: Integers
     ) -> tuple[Integers, Floats, npt.NDArray[np.int8]]:
-        """(keys ``row * entities + entity`` ascending, scores, hops) of the entities that walks from the roots reach.
+        """The entities that walks from the roots reach: (keys ``row * entities + entity`` ascending, scores, hops).
 
-        Rows are numbered from 0; `now` and `limits` are theirs.
+        Rows are numbered from 0. `now` [rows] and `limits` [rows] are their times and their largest numbers of edges.
         """
         width, size = len(self), len(now) * len(self)
         worth, scores = np.zeros(size), np.zeros(size)
@@ -251,7 +255,7 @@ class EntityGraph:
         return keys, scores[keys], hops[keys]
 
     def _step(self, keys: Integers, worth: Floats, now: Floats) -> Integers:
-        """The keys whose worth an edge from these keys raises; it is raised in `worth` [rows * entities]."""
+        """Walk one edge from these keys: raise `worth` [rows * entities] in place and return the raised keys."""
         width = len(self)
         rows, entities = np.divmod(keys, width)
         starts = self._offsets[entities]
@@ -275,7 +279,7 @@ class EntityGraph:
         return _distinct(np.concatenate(raised), len(worth))
 
     def _memories(self, keys: Integers, scores: Floats, hops: npt.NDArray[np.int8]) -> Iterator[Reached]:
-        """The memories that mention these entities of these rows, see `_reach`; rows ascending, each in one part."""
+        """Yield the memories that mention the entities of these keys (see `_reach`). Rows ascend, each in one part."""
         rows, entities = np.divmod(keys, len(self))
         terms = self._terms[entities]
         mentioned = terms >= 0
@@ -290,7 +294,7 @@ class EntityGraph:
         lengths = offsets[places + 1] - starts
         for some in _pieces(np.bincount(rows, weights=lengths).astype(np.int64)):
             own = slice(*np.searchsorted(rows, [some.start, some.stop]).tolist())
-            # The best last, and of equals the one of fewest hops: the last of each (row, document) is its own.
+            # Sorted so that the best stands last, and among equals the one of fewest hops. So `_last` keeps it.
             order = own.start + np.lexsort((-hops[own], scores[own]))
             firsts = (rows[order] - some.start) * width
             pairs, best = _last(
@@ -308,10 +312,10 @@ def entity_graph_of(
     strings: Sequence[str] = (),
     type_prior: Mapping[Category, float] = TYPE_PRIOR,
 ) -> EntityGraph:
-    """The graph of the live documents of a snapshot whose terms are those of an entity vocabulary.
+    """The graph of the live documents of a snapshot whose terms belong to an entity vocabulary.
 
-    `said` is what the terms say, by vocabulary id; or those read so far, with the vocabulary's `strings` to read on
-    from. Raises `ParameterError` for a type prior outside [0, 1].
+    `said` holds the statements of the terms by vocabulary id. It may instead be the `Statements` read so far; then the
+    missing ones are read from the vocabulary's `strings`. Raises `ParameterError` for a type prior outside [0, 1].
     """
     live = snapshot.all_document_frequencies()
     if isinstance(said, Statements):
@@ -320,7 +324,7 @@ def entity_graph_of(
 
 
 def live_postings(snapshot: Snapshot, terms: npt.NDArray[np.int32]) -> tuple[Integers, Integers]:
-    """(offsets [terms + 1], numbers of the live documents that hold each term, ascending), int64."""
+    """(offsets [terms + 1], numbers of the live documents that hold each term, ascending for each term), int64."""
     held, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for number, (first, segment) in enumerate(zip(snapshot.firsts, snapshot.segments, strict=True)):
         positions = segment.locate(terms)
@@ -343,7 +347,7 @@ def live_postings(snapshot: Snapshot, terms: npt.NDArray[np.int32]) -> tuple[Int
 def _postings_of(
     order: Integers, firsts: Integers, starts: Integers, lengths: Integers, documents: Integers
 ) -> Iterator[tuple[Integers, Integers]]:
-    """(``firsts`` + document, list) of the postings of the lists in this order, some `CHUNK` at a time."""
+    """Yield (``firsts`` + document, list number) of the lists' postings in this order, about `CHUNK` at a time."""
     for part in _pieces(lengths[order]):
         lists = order[part]
         counts = lengths[lists]
@@ -351,16 +355,16 @@ def _postings_of(
 
 
 def _pieces(lengths: Integers) -> Iterator[slice]:
-    """The groups in order, so many at a time that they have fewer than 2 `CHUNK` members, or one alone."""
+    """Split groups of these lengths, in order, into slices of fewer than 2 `CHUNK` members, or of a single group."""
     cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // CHUNK)) + 1
     bounds = [0, *cuts.tolist(), len(lengths)]
     yield from (slice(start, stop) for start, stop in pairwise(bounds) if start < stop)
 
 
 def _distinct(keys: Integers, size: int) -> Integers:
-    """The keys, in [0, size), each once, ascending."""
+    """The distinct keys, ascending. Keys lie in [0, size)."""
     if DENSE_SHARE * len(keys) < size:
-        # Not np.unique, which hashes from numpy 2.3 on: 890 ms instead of 60 for a million keys.
+        # np.unique hashes from numpy 2.3 on and takes 890 ms for a million keys; this takes 60 ms.
         keys = np.sort(keys)
         return keys[np.flatnonzero(np.diff(keys, prepend=-1))]
     held = np.zeros(size, dtype=np.bool_)
@@ -369,7 +373,7 @@ def _distinct(keys: Integers, size: int) -> Integers:
 
 
 def _last(pieces: Iterator[tuple[Integers, Integers]], size: int, count: int) -> tuple[Integers, Integers]:
-    """(distinct keys ascending, the last value that came with each) of pieces of keys in [0, size), `count` in all."""
+    """(distinct keys ascending, the last value of each key). The pieces hold `count` keys in all, in [0, size)."""
     if DENSE_SHARE * count >= size:
         table = np.full(size, -1, dtype=np.int32)
         for keys, values in pieces:

@@ -1,4 +1,7 @@
-"""What recall knows of an engine's snapshots beside their postings, made when first asked for and let go with them."""
+"""A cache of the graphs and statistics that recall derives from an engine's snapshots.
+
+Each is made on first use and is released together with its snapshot.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ from .statements import Statements
 T = TypeVar("T")
 
 KEPT = 16
-"""Graphs of one kind kept of a snapshot, those asked for last: of a conversation one for each session or user that is
-asked about, megabytes each."""
+"""Graphs of one kind that are kept for a snapshot; the most recently used stay. There is one conversation graph for
+each session or user that queries name, and each takes megabytes."""
 
 
 class Graphs:
-    """One engine's. Threads may share it; two that ask for the same thing at once may both make it."""
+    """The graphs of one engine. Threads may share it; two that need the same graph at once may both make it."""
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[Snapshot, dict[Hashable, object]] = WeakKeyDictionary()
@@ -40,7 +43,7 @@ class Graphs:
     def entities(
         self, memory: Memory, snapshot: Snapshot, type_prior: Mapping[str, float] | None = None
     ) -> EntityGraph:
-        """The entities and relations of a namespace's live records; `type_prior` as of `strategy.Graph`."""
+        """The entity graph of a namespace's live records; `type_prior` is that of `strategy.Graph`."""
         with self._lock:
             statements = self._statements.setdefault(memory.entity_terms, Statements())
         strings = memory.entity_terms.strings
@@ -60,7 +63,10 @@ class Graphs:
         key: Hashable,
         ranking: PageRank,
     ) -> ConversationGraph:
-        """The graph of the documents that pass, by segment; `key` tells this choice of documents from others."""
+        """The conversation graph of the documents that pass a filter, given as flags by segment.
+
+        `key` identifies this choice of documents in the cache.
+        """
         strings, analyzer = memory.indexer.vocabulary.strings, memory.analyzer
         return self._keep(
             self._conversations,
@@ -70,7 +76,7 @@ class Graphs:
         )
 
     def stats(self, memory: Memory, snapshot: Snapshot) -> Stats:
-        """What a namespace holds."""
+        """Counts over a namespace's live records."""
         return self._keep(self._made, snapshot, "stats", lambda: self._stats(memory, snapshot))
 
     def _stats(self, memory: Memory, snapshot: Snapshot) -> Stats:
@@ -100,7 +106,7 @@ class Graphs:
             kept = made.setdefault(snapshot, {})
             found = kept.pop(key, None)
             if found is not None:
-                kept[key] = found  # the last asked for stands last
+                kept[key] = found  # the most recently used stands last
                 return found  # type: ignore[return-value]
         fresh = make()
         with self._lock:

@@ -1,4 +1,4 @@
-"""The types of record that a question asks for, told from its words (SPEC B040, B041)."""
+"""Type hints: the record types that a question asks for, found by trigger words (SPEC B040, B041)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ PREFERENCE, EVENT, ENTITY = "Preference", "Event", "Entity"
 PREFERENCE_TRIGGERS = ("prefer", "like", "want", "setting", "configure", "my default")
 EVENT_TRIGGERS = ("when did", "at what time", "happened", "occurred", "was it", "did I")
 ENTITY_TRIGGERS = ("who is", "who's")
-"""Whole words, in any case and with any space or punctuation between them: "likely" is not "like" (B041)."""
+"""Triggers match whole words, so "likely" is not "like". Case, and space or punctuation between words, do not matter
+(B041)."""
 MENTION_TRIGGERS = ("what is", "what's", "tell me about")
-"""They count where a mention of an entity follows: "what is Kestrel", not "what is Kestrel's timeout" (B041)."""
+"""These count only where a mention of an entity follows: "what is Kestrel", not "what is Kestrel's timeout" (B041)."""
 
-# What may stand between such a trigger and the mention.
+# Words that may stand between such a trigger and the mention.
 _DETERMINERS = frozenset(["a", "an", "the", "my", "our", "your", "this", "that"])
 _POSSESSIVE = "s"
 
@@ -35,9 +36,9 @@ _BEFORE_MENTION = _phrases(MENTION_TRIGGERS)
 
 
 def type_hints(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
-    """The record types that the text asks for: of Preference, Event and Entity, in that order, those with a trigger.
+    """The record types for which the text holds a trigger, in the order Preference, Event, Entity.
 
-    `names` are the mentions of entities found in the text, as it says them. No trigger: no type.
+    `names` are the mentions of entities in the text, in its own words. A text without a trigger has no type.
     """
     words = words_of(text)
     found = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
@@ -47,7 +48,7 @@ def type_hints(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def without_event_triggers(words: Sequence[str]) -> list[str]:
-    """Words, as `words_of` gives them, less those of Event triggers: they say that something took place, not what."""
+    """The words (as of `words_of`) without those of Event triggers, which say that something happened but not what."""
     dropped = {
         place + offset for phrase in _PLAIN[EVENT] for place in _places(words, phrase) for offset in range(len(phrase))
     }
@@ -66,6 +67,6 @@ def _asks_for_mention(words: Sequence[str], names: Phrases) -> bool:
 
 
 def _places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
-    """Where the phrase begins."""
+    """The positions in `words` at which the phrase begins."""
     size = len(phrase)
     return [place for place in range(len(words) - size + 1) if tuple(words[place : place + size]) == phrase]

@@ -1,4 +1,4 @@
-"""Which types of record to search, and which channels to leave out, for one query (SPEC B040, B060, B061)."""
+"""The optimizer decides which record types to search and which channels to skip for a query (SPEC B040, B060, B061)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .hints import EVENT, type_hints, without_event_triggers
 LEXICAL, DENSE, GRAPH, TEMPORAL = CHANNELS = ("bm25", "dense", "graph", "temporal")
 
 WIDEN_BELOW = 5
-"""Hits of a search by type below which it runs again over all types (B043)."""
+"""A search by type that finds fewer hits than this runs again over all types (B043)."""
 
 NO_TIME = "the query names no time"
 NO_EVENTS = "the namespace holds no Event"
@@ -29,10 +29,12 @@ ONLY_TIME = "the query names a time and nothing else"
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a query was found to say, before the optimizer decides.
+    """A parsed query, as the optimizer reads it.
 
-    `words`: its `content_words`; `known`: how many of its analysed terms any live record holds; `when`: the time that
-    it names; `mentions`: the entities that it names, in its own words or, where the query gives them, by their ids.
+    - `words`: the query's `content_words`
+    - `known`: how many of its analysed terms any live record holds
+    - `when`: the time that it names
+    - `mentions`: the entities that it names, in its own words, or by their ids where the query gives ids
     """
 
     text: str
@@ -44,8 +46,10 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Stats:
-    """What the namespace holds, over live records: how many, whether any has a vector, how many of each type, and how
-    many distinct entities they name."""
+    """Counts over a namespace's live records.
+
+    They are the number of records, whether any has a vector, the number by type, and the number of distinct entities.
+    """
 
     records: int
     vectors: bool = False
@@ -55,7 +59,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class Route:
-    """The record types to search first, and the channels to leave out, each with its reason."""
+    """The record types to search first, and the skipped channels, each with its reason."""
 
     hints: tuple[str, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -64,20 +68,21 @@ class Route:
 # Sources: B061, B043, B034, B060, X20.
 @dataclass(frozen=True)
 class Optimizer:
-    """Decides hints and skips by rules, without learning. Call it with a `Parsed` and a `Stats`.
+    """Decides type hints and skipped channels by fixed rules. Call it with a `Parsed` and a `Stats`.
 
-    `hints` and `skips` turn its two halves off; `widen_below` is for the search that applies the hints (0: it
-    never widens). Raises `ParameterError` for values of another kind.
+    `hints=False` and `skips=False` turn the two parts off. `widen_below` is for the search that applies the hints: with
+    fewer hits it runs again over all types, and with 0 it never does. Raises `ParameterError` for values of another
+    kind.
 
-    Rules, in order; the first reason for a channel is the one reported:
+    The rules apply in this order. The first reason for a channel is the one that is reported.
 
-    1. No time named, not even by "recent" or "latest": temporal is left out. So it is where there is no Event.
-    2. No mention, or no entity in the namespace: graph.
-    3. No vectors: dense.
-    4. No term of the query in any record: bm25.
-    5. A time and nothing else ("what happened yesterday?") while temporal is in: bm25 and dense. "Recent" and
-       "latest" name no time, so they do not count here.
-    6. Where that leaves nothing, the first of the given ones comes back, in the order bm25, dense, graph, temporal.
+    1. temporal is skipped if the query names no time, not even by "recent" or "latest", or if there is no Event.
+    2. graph is skipped if the query mentions no entity, or if the namespace has no entity.
+    3. dense is skipped if the namespace has no vectors.
+    4. bm25 is skipped if no record holds a term of the query.
+    5. bm25 and dense are skipped if the query names a time and nothing else ("what happened yesterday?") and temporal
+       is not skipped. "Recent" and "latest" name no time here.
+    6. If all channels are skipped, the first of them in the order bm25, dense, graph, temporal is used after all.
     """
 
     hints: bool = True
@@ -94,14 +99,16 @@ class Optimizer:
             )
 
     def __call__(self, parsed: Parsed, stats: Stats, channels: Sequence[str] = CHANNELS) -> Route:
-        """The route over `channels`, the names of those that there are; one without rules is never left out. At least
-        one of them always remains."""
+        """The route over `channels`, the names of the strategy's channels.
+
+        A channel without rules is never skipped. At least one channel always remains.
+        """
         hints = self._hinted(parsed, stats) if self.hints else ()
         return Route(hints, self._skipped(parsed, stats, channels) if self.skips else {})
 
     @staticmethod
     def _hinted(parsed: Parsed, stats: Stats) -> tuple[str, ...]:
-        """A type that no record has would only cost a search that must be widened."""
+        """The type hints. A type that no record has is left out: its search would find nothing and run again."""
         asked = type_hints(parsed.text, parsed.mentions)
         return tuple(kind for kind in asked if stats.types.get(kind, 0) > 0)
 
@@ -130,12 +137,12 @@ class Optimizer:
         return skipped
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields as JSON values; `of` takes them."""
+        """The fields as JSON values, which `of` takes."""
         return asdict(self)
 
     @classmethod
     def of(cls, value: object) -> Optimizer:
-        """The optimizer, or the one that a mapping of its fields stands for. Raises `ParameterError`."""
+        """An optimizer from a mapping of its fields; an optimizer is returned as it is. Raises `ParameterError`."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
@@ -150,9 +157,9 @@ class Optimizer:
 def content_words(text: str, when: When | None = None) -> tuple[str, ...]:
     """The distinct words that say what the text is about, case folded, in order.
 
-    Left out are the time expression, stop words, words that ask for a memory whatever it is about, and
-    what asks for an event whatever it is: "what happened last week?" has none. Unlike `keywords` it takes words
-    of any length and number: one short word makes a query one about more than a time.
+    Left out are the time expression, stop words, words that ask for any memory, and words that ask for any event. So
+    "what happened last week?" has no content words. Unlike `keywords`, this takes words of any length and any number
+    of them, because a single short word shows that a query is about more than a time.
     """
     if when is not None:
         text = re.sub(rf"(?<!\w){re.escape(when.expression)}(?!\w)", " ", text, count=1)

@@ -1,20 +1,23 @@
-"""Which entities a query is about: names found in its text, weighed where several entities bear one (SPEC B025).
+"""Entity resolution: finds names in a query's text and decides which entities they mean (SPEC B025).
 
-A name's candidates are the entities that live records call so. One is the easy case. Of several, each is believed in
-proportion to ::
+A name's candidates are the entities that live records call by it. A single candidate has confidence 1. Of several
+candidates, each is believed in proportion to ::
 
     prior * (1 + CONTEXT * context) * (1 + STRUCTURE * structure)
 
-    prior      live records that call it so
-    context    of the query's other words that are in the names of any candidate's neighbours, the share in its own
-    structure  of the other mentions and the asker that are a neighbour of any candidate, the share of its own
+    prior      the number of live records that call the candidate by the name
+    context    a share of the query's other words: of those that are in the names of any candidate's neighbours, the
+               share that is in the names of this candidate's neighbours
+    structure  the same share of the other mentions and the asker: of those that are a neighbour of any candidate, the
+               share that is a neighbour of this candidate
 
-Signals that speak for all candidates, or for none, change nothing. A confidence is its share of the sum. From `COMMIT`
-on, the mention is that candidate; below, all of them are roots, weighted by their confidences.
+A signal that speaks for all candidates, or for none, changes nothing. A candidate's confidence is its share of the sum.
+If a confidence reaches `COMMIT`, the mention means that candidate. Otherwise all candidates are roots, weighted by
+their confidences.
 
-"Sarah Lee" is looked for as a whole before "Sarah": the longest names first, and of equally long ones the leftmost; a
-word belongs to one mention. Case and punctuation do not matter. Words that are also names ("will", "May") count as the
-name, as a record said so.
+The longest names are looked for first, so "Sarah Lee" comes before "Sarah"; of equally long names, the leftmost comes
+first. A word belongs to one mention. Case and punctuation do not matter. A word that is also a name ("will", "May")
+counts as the name if a record uses it as one.
 """
 
 from __future__ import annotations
@@ -32,16 +35,17 @@ from ..text.stopwords import NLTK_ENGLISH
 from .entity_graph import EntityGraph
 
 COMMIT = 0.7
-"""The confidence from which a mention is taken for one candidate (B025)."""
+"""From this confidence on, a mention means one candidate (B025)."""
 CONTEXT = STRUCTURE = 4.0
-"""What a signal that speaks for one candidate alone multiplies its prior by, less 1.
+"""A signal that speaks for one candidate alone multiplies its prior by 1 plus this.
 
-Of two equally frequent candidates, that one has 5/6 of the belief and is committed to. Against a namesake r times as
-frequent, one signal still commits up to r = 2.1, and both up to r = 10.7; beyond that both candidates are roots.
+Of two equally frequent candidates, that candidate then has a confidence of 5/6 and is committed to. If the other is r
+times as frequent, one signal suffices up to r = 2.1, and both signals up to r = 10.7. Beyond that both candidates are
+roots.
 """
 
 _WHO = r"\b(?:who|whom|whose)\b"
-# A question's length: without a bound a long text that repeats "who" takes time quadratic in it.
+# At most the length of a question. Without a bound a long text that repeats "who" takes quadratic time.
 _GAP = r".{0,200}?"
 MANY_HOPS_PATTERNS = (
     rf"{_WHO}{_GAP}(?<!\band )(?<!\bor ){_WHO}",  # who does Ana work with who also knows Bob
@@ -52,14 +56,14 @@ MANY_HOPS_PATTERNS = (
     r"\b(?:friends?|contacts?|colleagues?) of (?:\w+ )?(?:friends?|contacts?|colleagues?)\b",
     r"\w[’']s (?!(?:and|or)\b)(?:\w+ )?\w+[’']s\b",  # Ana's manager's team
 )
-"""What asks for a chain of relations rather than for one (B021)."""
+"""Patterns of queries that ask for a chain of relations and not for a single one (B021)."""
 
 _MANY_HOPS = re.compile("|".join(MANY_HOPS_PATTERNS))
 
 
 @dataclass(frozen=True)
 class Mention:
-    """A name in a query, and whom it may mean, most believed first (of equals, the smaller id)."""
+    """A name in a query and its candidates, by confidence descending, then by id ascending."""
 
     name: str
     candidates: tuple[str, ...]
@@ -67,19 +71,22 @@ class Mention:
 
     @property
     def committed(self) -> str | None:
-        """The candidate that it is taken for, None where none is believed enough."""
+        """The candidate that the mention means, or None if no confidence reaches `COMMIT`."""
         return self.candidates[0] if self.confidences[0] >= COMMIT else None
 
     @property
     def roots(self) -> dict[str, float]:
-        """Where to start, and with which weight: 1 for the one committed to, else each candidate's confidence."""
+        """The entities from which walks start, with their weights.
+
+        The weight is 1 for the candidate that is committed to; otherwise it is each candidate's confidence.
+        """
         if self.committed is not None:
             return {self.committed: 1.0}
         return dict(zip(self.candidates, self.confidences, strict=True))
 
 
 def roots_of(mentions: Sequence[Mention]) -> dict[str, float]:
-    """Where a query's walks start, with the largest weight that a mention gives; as `EntityGraph.expand` takes them."""
+    """The roots of a query's walks, each with the largest weight of any mention, as `EntityGraph.expand` takes them."""
     roots: dict[str, float] = {}
     for mention in mentions:
         for entity, weight in mention.roots.items():
@@ -93,10 +100,11 @@ def resolve(
     given: Sequence[Sequence[str] | None] | None = None,
     askers: Sequence[str | None] | None = None,
 ) -> list[tuple[Mention, ...]]:
-    """What each query mentions, in the order of its words.
+    """The mentions of each query, in the order of its words.
 
-    `given` holds ids that a query is about, in place of what its text mentions (None: look there); ids that no live
-    record mentions are left out. `askers` holds the entity that asks, where it is known.
+    `given` may hold, for each query, the ids of the entities that it is about. They take the place of the mentions in
+    its text; None means that the text is read. Ids that no live record mentions are left out. `askers` holds the id of
+    the entity that asks each query, or None.
     """
     found = []
     near = _Neighbourhoods(graph)
@@ -112,12 +120,12 @@ def resolve(
 
 # Sources: B021.
 def asks_many_hops(text: str) -> bool:
-    """Whether a query asks for a chain of relations, for which a third hop pays; case does not matter."""
+    """Whether a query asks for a chain of relations, so that a third hop pays. Case does not matter."""
     return _MANY_HOPS.search(" ".join(text.casefold().split())) is not None
 
 
 class _Neighbourhoods:
-    """What is next to an entity, looked up once a batch."""
+    """The neighbours of entities. Each entity is looked up once for a batch."""
 
     def __init__(self, graph: EntityGraph) -> None:
         self._graph = graph
@@ -153,7 +161,7 @@ def _mentions(
 
 
 def _spans(graph: EntityGraph, words: tuple[str, ...]) -> list[tuple[int, int, Mapping[int, int]]]:
-    """(start, end, live records by candidate) of the names, longest first chosen, then in order of place."""
+    """(start, end, live records by candidate) of the names. The longest are chosen first; the result is by position."""
     longest = graph.statements.longest
     found = [
         (start, end, counts)
@@ -178,7 +186,7 @@ def _weigh_mentions(
     context: list[Integers],
     anchors: list[Integers],
 ) -> Mention:
-    # By id, so that sums do not depend on the order in which records came.
+    # Ordered by id, so that sums do not depend on the order in which records were added.
     candidates = sorted(counts, key=graph.id_of)
     around = [near.of(number) for number in candidates]
     contexts = _shares([[bool(np.isin(one, words).any()) for one in context] for _, words in around])
@@ -187,8 +195,8 @@ def _weigh_mentions(
         counts[number] * (1.0 + CONTEXT * own) * (1.0 + STRUCTURE * other)
         for number, own, other in zip(candidates, contexts, structures, strict=True)
     ]
-    total = math.fsum(beliefs)  # the same bits in every version of Python, whose sum began to compensate with 3.12
-    # Stable: of equals, the smaller id stays first.
+    total = math.fsum(beliefs)  # the same bits in every Python; `sum` compensates for rounding from 3.12 on
+    # The sort is stable, so among equals the smaller id stays first.
     order = sorted(range(len(candidates)), key=lambda place: -beliefs[place])
     return Mention(
         name,
@@ -198,7 +206,7 @@ def _weigh_mentions(
 
 
 def _shares(hits: list[list[bool]]) -> list[float]:
-    """By candidate, the share of the signals that speak for any candidate that speak for it; 0 where none does."""
+    """[candidates] of the signals that speak for any candidate, the share that speaks for this one; 0 without any."""
     heard = sum(any(signal) for signal in zip(*hits, strict=True))
     return [sum(own) / heard if heard else 0.0 for own in hits]
 

@@ -1,8 +1,8 @@
-"""What the terms of an entity vocabulary say, read once and kept as columns; of no namespace and no epoch (SPEC B020).
+"""The statements of an entity vocabulary's terms, parsed once and kept as columns (SPEC B020).
 
-A vocabulary only grows, and a term never changes what it says. So the statements are parsed once, and a namespace's
-`EntityGraph` of some epoch picks from them with nothing but arrays: of 100,000 terms the first takes 0.8 s, another
-35 ms.
+A vocabulary only grows, and a term never changes what it states. So the statements belong to no namespace and no epoch.
+They are parsed once, and the `EntityGraph` of a namespace and epoch selects from them by array operations alone. Over
+100,000 terms the first graph takes 0.8 s and each further one 35 ms.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..arrays import Floats, Integers
 from ..records.entities import Category, Said, parse_term
 
 CATEGORIES: tuple[Category, ...] = ("structural", "semantic", "lifecycle")
-"""What the codes of `Relations.categories` stand for."""
+"""The category of each code in `Relations.categories`."""
 
 
 class Relations(NamedTuple):
-    """Relations by term, ascending, each array [relations]; ends are entity numbers of the `Statements`."""
+    """Relations, terms ascending; arrays [relations]. Sources and targets are entity numbers of the `Statements`."""
 
     terms: Integers
     sources: Integers
@@ -34,7 +34,7 @@ class Relations(NamedTuple):
 
 
 class EntityNames(NamedTuple):
-    """Names of entities by term, ascending; words are numbered by `Statements.words`."""
+    """Names of entities, terms ascending. Words are numbered as in `Statements.words`."""
 
     terms: Integers  # [names]
     entities: Integers  # [names]
@@ -43,17 +43,17 @@ class EntityNames(NamedTuple):
 
 
 class Statements:
-    """The terms read so far, numbered as in their vocabulary. One may read on while others look things up."""
+    """The terms read so far, numbered as in their vocabulary. One thread may read on while others look things up."""
 
     def __init__(self, terms: Sequence[Said] = ()) -> None:
         self.ids: list[str] = []
-        """Entities by number, in the order in which they were first said."""
+        """Ids of entities by number, in the order of their first statement."""
         self.numbers: dict[str, int] = {}
         self.words: dict[str, int] = {}
         self.called: dict[tuple[str, ...], list[tuple[int, int]]] = {}
         """(term, entity) of every name, by its words."""
         self.longest: dict[str, int] = {}
-        """By first word, the words of the longest name that begins with it."""
+        """First word -> the number of words of the longest name that begins with it."""
         self._count = 0
         self._mentions = _Table(2, np.int64)  # term, entity
         self._names = _Table(2, np.int64)  # term, entity
@@ -64,14 +64,14 @@ class Statements:
             self._take(statement)
 
     def __len__(self) -> int:
-        """Terms read."""
+        """The number of terms read."""
         return self._count
 
     def read(self, strings: Sequence[str], upto: int) -> Statements:
-        """Take in what is new among the first `upto` strings of the vocabulary; itself.
+        """Read the new ones among the first `upto` strings of the vocabulary. Returns `self`.
 
-        Only terms that a snapshot holds may be read: a failed write takes its own terms back, and others follow under
-        the same numbers.
+        Only terms that a snapshot holds may be read: a failed write removes its terms again, and later terms get their
+        numbers.
         """
         with self._lock:
             for term in strings[self._count : upto]:
@@ -135,7 +135,7 @@ class Statements:
 
 
 class _Table:
-    """Rows of numbers, the first of which ascends."""
+    """Rows of numbers, ascending by their first number."""
 
     def __init__(self, width: int, dtype: npt.DTypeLike) -> None:
         self._rows: npt.NDArray[Any] = np.zeros((0, width), dtype=dtype)

@@ -1,1 +1,1 @@
-"""Deciding per query: which strategy answers it, and whether words alone are enough."""
+"""Routing: decides for each query which strategy answers it, and whether BM25 alone is enough."""

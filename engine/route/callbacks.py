@@ -1,6 +1,7 @@
-"""A cascade over any backend, one query at a time, through callbacks (SPEC A078, A082; Algorithm 4, X04).
+"""A cascade over any retrieval system, one query at a time, by callbacks (SPEC A078, A082; Algorithm 4, X04).
 
-For memories that live elsewhere: `Engine.search(batch, strategy=Cascade(...))` decides the same way, a batch at a time.
+It is for records that are kept outside the engine. Over an engine, `Engine.search(batch, strategy=Cascade(...))`
+decides in the same way for a whole batch.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ from ..records.query import check_k
 from .cascade import Cascade
 
 K = 60.0
-"""Of reciprocal ranks (A060)."""
+"""The k of reciprocal ranks (A060)."""
 
 AnyQuery = TypeVar("AnyQuery")
 Hit = tuple[Hashable, float]
-"""A record, by whatever names it in the backend, and its score."""
+"""A record, by the key that the retrieval system uses, and its score."""
 
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The answer to one query: its hits, best first, whether dense evidence was asked for, the wall-clock milliseconds
-    of it all, callbacks included, and BM25's confidence, None where fewer than two records matched."""
+    """The answer to one query.
+
+    - `results`: the hits, best first
+    - `escalated`: whether dense evidence was used
+    - `latency_ms`: wall-clock milliseconds of the whole call, callbacks included
+    - `confidence`: BM25's confidence; None if fewer than two records matched
+    """
 
     results: list[Hit]
     escalated: bool
@@ -40,11 +46,13 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class CascadeRouter:
-    """Algorithm 4 by `Cascade.decide`. Of the cascade everything counts that decides; what answers an escalated query
-    are the callbacks, in place of `Cascade.escalate` and `Cascade.classifier`.
+    """Algorithm 4, with `Cascade.decide` as its decision.
 
-    `depth` is how many hits a callback is asked for, more where k or the confidence needs more: what is fused must be
-    longer than what is wanted of it. Raises `ParameterError`.
+    All settings of the cascade that decide are used. `Cascade.escalate` and `Cascade.classifier` are not: the callbacks
+    answer an escalated query and give its type.
+
+    `depth` is the number of hits that a callback is asked for. It is larger where k or the confidence needs more,
+    because the lists that are fused must be longer than the list that is returned. Raises `ParameterError`.
     """
 
     cascade: Cascade = field(default_factory=Cascade)
@@ -69,17 +77,19 @@ class CascadeRouter:
         fuse_fn: Callable[[AnyQuery, Sequence[Hit], Sequence[Hit]], Sequence[Hit]] | None = None,
         qtype_fn: Callable[[AnyQuery], str | None] | None = None,
     ) -> Retrieved:
-        """The k best, or fewer, for one query, of whatever kind the callbacks take.
+        """The k best hits, or fewer, for one query. The query may be any object that the callbacks take.
 
-        `bm25_fn` and `dense_fn` take the query and a number of hits, best first, each record once; more are cut off.
-        What scores 0 or less did not match BM25, so a list filled up with zeros is as sure as it was before.
-        `fuse_fn` makes one list of the two, best first, which is taken as given; where it is None `reciprocal_ranks`,
-        which is ``agent_rrf`` for records of unknown age. `qtype_fn` tells a query's type for `Cascade.taus` and
-        `Cascade.lexical_types`.
-        `dense_fn` and `fuse_fn` are not called for a query that BM25 is sure of.
+        - `bm25_fn` and `dense_fn` take the query and a number of hits. They return hits, best first, each record once;
+          further hits are cut off. A BM25 score of 0 or less is no match, so zeros at the end of a list do not change
+          its confidence.
+        - `fuse_fn` takes the query and both lists and returns one list, best first, which is not checked. None means
+          `reciprocal_ranks`, which is ``agent_rrf`` for records of unknown age.
+        - `qtype_fn` returns a query's type for `Cascade.taus` and `Cascade.lexical_types`.
 
-        Raises `QueryError` for a bad k, `ParameterError` for lists that do not keep to this; what callbacks
-        raise is passed on.
+        `dense_fn` and `fuse_fn` are not called if BM25's confidence reaches the threshold.
+
+        Raises `QueryError` for a bad k, and `ParameterError` for lists that break these rules. Errors of callbacks are
+        passed on.
         """
         started = time.perf_counter()
         k = check_k(k)
@@ -101,7 +111,10 @@ class CascadeRouter:
 
 # Sources: A060.
 def reciprocal_ranks(*lists: Sequence[Hit], k: float = K) -> list[Hit]:
-    """``sum over the lists of 1 / (k + rank)``, ranks from 1; of equals, the one met first, list by list."""
+    """``sum over the lists of 1 / (k + rank)``, ranks from 1, best first.
+
+    Among equal sums, the record that occurs first comes first, list by list.
+    """
     fused: dict[Hashable, float] = {}
     for hits in lists:
         for rank, (record, _) in enumerate(hits, 1):

@@ -1,4 +1,4 @@
-"""BM25 for every query, more only where it is not sure (SPEC A075 to A084, X04)."""
+"""The cascade: BM25 answers every query, and a costlier strategy only those of low confidence (A075 to A084, X04)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .confidence import CONFIDENCES
 from .router import Router, policy_fields
 
 TAU = 0.10
-"""The threshold on the margin (SPEC A076): of LongMemEval's queries 63 % skip, of LoCoMo's 68 % (A086, A087)."""
+"""The threshold on the margin (SPEC A076). With it BM25 alone answers 63 % of LongMemEval's queries and 68 % of
+LoCoMo's (A086, A087)."""
 TAUS_A079: dict[str, float] = {
     "knowledge-update": 0.12,
     "multi-session": 0.02,
@@ -28,29 +29,31 @@ TAUS_A079: dict[str, float] = {
     "single-session-user": 0.0,
     "temporal-reasoning": 0.0,
 }
-"""LongMemEval's types and AgentIR's thresholds on the margin (SPEC A079, Table 22; a threshold of 0 skips all, and
-the skip shares printed beside it do not, X09). Fitted to those questions: on others tune your own."""
+"""AgentIR's thresholds on the margin for LongMemEval's types (SPEC A079, Table 22). A threshold of 0 skips all queries,
+but the skip shares that the table prints beside it are lower (X09). The thresholds are fitted to these questions; tune
+your own for others."""
 DEPTH = 100
-"""Hits that a confidence looks at."""
+"""How many hits a confidence reads."""
 
 
 # Sources: A075, X04, A092, A078, A081, A083.
 @dataclass(frozen=True)
 class Cascade:
-    """BM25 answers every query whose confidence reaches the threshold; `escalate` answers the others.
+    """BM25 answers every query whose confidence reaches the threshold. `escalate` answers the others.
 
-    A threshold of 0 skips every query that has a confidence at all, one above 1, or infinity, none. Queries
-    without a confidence (fewer than two records matched) always escalate. Beware of 0: BM25 may be sure of a
-    first hit that is wrong.
+    A query that does not escalate is said to skip. With a threshold of 0 every query that has a confidence skips; with
+    a threshold above 1, or infinity, none does. A query without a confidence (fewer than two records matched) always
+    escalates. Beware of 0: BM25 may be sure of a first hit that is wrong.
 
     tau             the threshold
-    taus            thresholds of the types that it names; `tau` is all others'
-    lexical_types   types that BM25 is best for, which it answers whatever its confidence: a threshold of 0
-    escalate        a strategy (what `Strategy.of` takes), or a router. ``agent_rrf`` asks for queries with a
-                    time, `Query.now`
-    confidence      one of `CONFIDENCES`: ``margin``, ``fraction`` or ``entropy``; a threshold is on one of them
-    depth           how many hits the latter two look at, at least 2
-    classifier      predicts the type of a query that has none; without it such a query's threshold is `tau`
+    taus            thresholds by type; all other types have `tau`
+    lexical_types   types for which BM25 is best; their threshold is 0
+    escalate        a strategy (what `Strategy.of` takes), or a router; ``agent_rrf`` needs queries with a time,
+                    `Query.now`
+    confidence      one of `CONFIDENCES`, ``margin``, ``fraction`` or ``entropy``: the number that is compared with
+                    the threshold
+    depth           how many hits ``fraction`` and ``entropy`` read, at least 2
+    classifier      predicts the type of a query that has none; without a classifier such a query has threshold `tau`
 
     Raises `ParameterError`.
     """
@@ -88,11 +91,12 @@ class Cascade:
             object.__setattr__(self, "classifier", Classifier.of(self.classifier))
 
     def decide(self, scores: Floats, counts: Integers, types: Sequence[str | None]) -> tuple[Floats, Floats, Flags]:
-        """([B] confidence, NaN where there is none, [B] threshold, [B] whether BM25's answer stands).
+        """Decide for each query: ([B] confidence or NaN, [B] threshold, [B] whether the query skips).
 
-        `scores` float64 [B, n] are BM25's, descending, whatever stands behind the `counts` int64 [B] that matched; n
-        must be 2 at least, and `depth` at least for ``fraction`` and ``entropy`` to look that deep. `types` [B] are the
-        queries' own or predicted, None where there is none. A query's row of the answer depends on its own row alone.
+        `scores` float64 [B, n] are BM25's, descending. `counts` int64 [B] is how many of a row matched; scores behind
+        them are ignored. n must be at least 2. ``fraction`` and ``entropy`` read `depth` scores only if n is at least
+        `depth`. `types` [B] are the queries' own or predicted types, or None. A row of the result depends on the same
+        row of the arguments alone.
         """
         confidence = CONFIDENCES[self.confidence](scores[:, : self.depth], counts)
         thresholds = np.array([self.threshold(type) for type in types], dtype=np.float64)
@@ -100,7 +104,7 @@ class Cascade:
 
     @property
     def looks_at(self) -> int:
-        """How many hits its confidence needs to see."""
+        """How many hits the confidence reads."""
         return 2 if self.confidence == "margin" else self.depth
 
     def threshold(self, type: str | None) -> float:
@@ -111,7 +115,7 @@ class Cascade:
 
     @property
     def dense(self) -> bool:
-        """Whether queries need vectors: escalated ones, or all for the classifier."""
+        """Whether queries need vectors, for the escalation or for the classifier."""
         return bool(self.escalate.dense) or (self.classifier is not None and self.classifier.dimension > 0)
 
     @property
@@ -125,21 +129,24 @@ class Cascade:
         return self.escalate.aged
 
     def needs_now(self, type: str | None) -> bool:
-        """Whether queries of this type (None: of none that is known) may have to say their own time."""
+        """Whether a query of this type (None: of unknown type) may need its own time, `Query.now`."""
         told = [None] if self.classifier is None else self.classifier.labels
         return any(self.escalate.needs_now(own) for own in (told if type is None else [type]))
 
     def deep(self, *, complete: bool = False) -> Cascade:
-        """The same with escalated queries answered over all records that pass."""
+        """The same cascade with escalated queries answered over all records that pass their filters."""
         return replace(self, escalate=self.escalate.deep(complete=complete))
 
     @classmethod
     def of(cls, value: Cascade | Mapping[str, Any]) -> Cascade:
-        """A cascade, or the one of a mapping with ``"kind": "cascade"`` and its fields. Raises `ParameterError`."""
+        """A cascade from a mapping with ``"kind": "cascade"`` and its fields; a cascade is returned as it is.
+
+        Raises `ParameterError`.
+        """
         return value if isinstance(value, Cascade) else cls(**policy_fields(cls, "cascade", value))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, which `of` takes; JSON has no infinity, which is "inf"."""
+        """Plain JSON values, which `of` takes. JSON has no infinity, so it is written as "inf"."""
         return {
             "kind": "cascade",
             "name": self.name,

@@ -1,12 +1,13 @@
-"""Which type of question a query is, told from its words (SPEC A095, A096).
+"""The classifier that predicts the type of a question from its text (SPEC A095, A096).
 
-A text's features are the TF-IDF of its words and pairs of neighbouring words, and, where the classifier was fitted with
-them, its embedding behind them. A linear model with a softmax makes probabilities of them. The model is data: arrays of
-numbers, which prediction uses with numpy alone. Only fitting needs scikit-learn (the extra ``tune``).
+A text's features are the TF-IDF values of its words and of its pairs of neighbouring words. If the classifier was
+fitted with embeddings, the text's embedding follows them. A linear model with a softmax turns the features into
+probabilities. The model is data: arrays of numbers, and prediction needs only numpy. Fitting needs scikit-learn (the
+extra ``tune``).
 
-TF-IDF is the textbook's: words are runs of at least two letters, digits or underscores of the lower-case text; a term
-counts as often as it occurs, times ``ln((1 + texts) / (1 + texts that hold it)) + 1``; a text's values then have length
-1. That is scikit-learn's `TfidfVectorizer(ngram_range=(1, 2))`.
+TF-IDF is that of scikit-learn's `TfidfVectorizer(ngram_range=(1, 2))`. Words are runs of at least two letters, digits
+or underscores of the lower-case text. A term's value is its count times
+``ln((1 + texts) / (1 + texts that hold it)) + 1``. A text's values are then scaled to length 1.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ from ..fuse.age import exponential
 from ..fuse.fusion import check_number
 
 STEPS = 1000
-"""Iterations that fitting may take."""
+"""The largest number of iterations of fitting."""
 LARGEST = 1e100
-"""What weights and vectors may be: their products, and the sums of these, stay finite."""
+"""The largest absolute value of weights and vectors. Their products, and sums of these, stay finite."""
 
 _WORD = re.compile(r"\w\w+")
 
 
 def terms_of(text: str) -> list[str]:
-    """A text's words in order, then its pairs of neighbouring words, each "one two"."""
+    """A text's words in order, then its pairs of neighbouring words, each written as "one two"."""
     words = _WORD.findall(text.lower())
     return words + [f"{one} {two}" for one, two in pairwise(words)]
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """A fitted model; `fit` makes one, `of` and `to_dict` bring it from and to JSON values.
+    """A fitted model. `fit` makes one; `to_dict` and `of` convert it to and from JSON values.
 
-    labels      the types, at least one, no two alike
-    terms       ascending, no two alike
+    labels      the types, at least one, all different
+    terms       ascending, all different
     idf         float64 [terms]
     weights     float64 [labels, terms + dimension]
     bias        float64 [labels]
-    dimension   of the embeddings behind the terms; 0: words alone
-    model       the encoder that made them, for whoever hands vectors over to compare
+    dimension   of the embeddings that follow the terms; 0 for words alone
+    model       name of the encoder of these embeddings, so that a caller can check where its vectors come from
 
     Raises `ParameterError` for values that do not fit together.
     """
@@ -97,12 +98,12 @@ class Classifier:
         seed: int = 0,
         model: str | None = None,
     ) -> Classifier:
-        """Logistic regression (scikit-learn's, penalty ``1 / c`` on the squared weights) from texts to their types.
+        """Fit scikit-learn's logistic regression, with penalty ``1 / c`` on the squared weights, from texts to types.
 
-        `vectors` [texts, dimension] go behind the TF-IDF values as they are. One type alone is always predicted; where
-        no text has a word, and there are no vectors, the types' shares are. Fitting's last bits are the linear algebra
-        library's: what is fitted on another machine may differ, what is kept in a file does not. Raises
-        `ParameterError`, `MissingExtraError`.
+        `vectors` [texts, dimension] follow the TF-IDF values and are not scaled. If there is only one type, it is
+        always predicted. If no text has a word and there are no vectors, the probabilities are the shares of the types.
+        The last bits of the weights depend on the linear algebra library, so a model that is fitted on another machine
+        may differ; a model that is read from a file does not. Raises `ParameterError`, `MissingExtraError`.
         """
         check_number("c", c, 0.0, above=True)
         texts, types = _checked_texts("texts", texts), _checked_texts("types", types)
@@ -128,9 +129,9 @@ class Classifier:
         return cls(labels, terms, idf, weights, bias, dimension, model)
 
     def features(self, texts: Sequence[str]) -> tuple[Integers, Integers, Floats]:
-        """The TF-IDF of B texts as rows of a matrix: (offsets [B + 1], terms' places, values), places ascending.
+        """The TF-IDF of B texts as a sparse matrix: (offsets [B + 1], term numbers ascending in each row, values).
 
-        Terms that the classifier does not know are left out; a text of none has no values.
+        Terms that the classifier does not know are left out. A text without a known term has an empty row.
         """
         counts = [Counter(self._places[term] for term in terms_of(text) if term in self._places) for text in texts]
         rows = [sorted(own.items()) for own in counts]
@@ -143,17 +144,18 @@ class Classifier:
         return offsets, places, values / lengths[owners]
 
     def probabilities(self, texts: Sequence[str], vectors: npt.ArrayLike | None = None) -> Floats:
-        """float64 [B, labels] that sum to 1; `vectors` [B, dimension] where the classifier has a dimension.
+        """Probabilities float64 [B, labels]; each row sums to 1.
 
-        A text's sums run over its own terms in order of place, then over its vector, so a probability does not depend
-        on the rest of the batch, to the last bit. Raises `ParameterError` for vectors missing or of another dimension.
+        `vectors` [B, dimension] are needed if the classifier has a dimension. A text's sums run over its own terms,
+        ascending, and then over its vector, so a probability has the same bits in every batch. Raises `ParameterError`
+        for vectors that are missing or have another dimension.
         """
         texts = _checked_texts("texts", texts)
         offsets, places, values = self.features(texts)
         owners = np.repeat(np.arange(len(texts)), np.diff(offsets))
         logits = np.empty((len(texts), len(self.labels)))
         for label, own in enumerate(self.weights):
-            # Not a matrix product, whose order of sums is the library's and changes with the shape.
+            # A matrix product is not used: its order of addition depends on the library and on the shape.
             logits[:, label] = np.bincount(owners, weights=values * own[places], minlength=len(texts))
         if self.dimension:
             if vectors is None:
@@ -169,18 +171,18 @@ class Classifier:
         return np.asarray(raised / np.cumsum(raised, axis=1)[:, -1:])
 
     def predict(self, texts: Sequence[str], vectors: npt.ArrayLike | None = None) -> list[str]:
-        """The likeliest label of each text, of equally likely ones the first. Errors as of `probabilities`."""
+        """The likeliest label of each text; among equally likely labels, the first. Raises as `probabilities`."""
         return [self.labels[best] for best in self.probabilities(texts, vectors).argmax(axis=1)]
 
     def types(
         self, known: Sequence[str | None], texts: Sequence[str], vectors: npt.ArrayLike | None = None
     ) -> list[str]:
-        """Each query's type where it is `known`, the predicted one of the others; `vectors` [B, dimension]."""
+        """Each query's type: the `known` one, or the predicted one where that is None; `vectors` [B, dimension]."""
         return [told if own is None else own for own, told in zip(known, self.predict(texts, vectors), strict=True)]
 
     @classmethod
     def of(cls, value: Classifier | Mapping[str, Any]) -> Classifier:
-        """A classifier, or the one that `to_dict` made this mapping of. Raises `ParameterError`."""
+        """A classifier from the mapping of `to_dict`; a classifier is returned as it is. Raises `ParameterError`."""
         if isinstance(value, Classifier):
             return value
         if not isinstance(value, Mapping):
@@ -195,7 +197,7 @@ class Classifier:
         return cls(**value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, of which `of` makes the same bits."""
+        """Plain JSON values, from which `of` makes a classifier with the same bits."""
         return {
             "labels": list(self.labels),
             "terms": list(self.terms),
@@ -223,7 +225,7 @@ def _fit_weights(
     c: float,
     seed: int,
 ) -> tuple[Floats, Floats]:
-    """(weights [labels, features], bias [labels]) of scikit-learn's logistic regression, labels ascending."""
+    """Fit scikit-learn's logistic regression: (weights [labels, features], bias [labels]), labels ascending."""
     try:
         from scipy import sparse
         from sklearn.linear_model import LogisticRegression
@@ -234,7 +236,7 @@ def _fit_weights(
     both = words if dense is None else sparse.hstack([words, sparse.csr_matrix(dense)], format="csr")
     found = LogisticRegression(C=c, max_iter=STEPS, random_state=seed).fit(both, list(types))
     weights, bias = np.asarray(found.coef_, np.float64), np.asarray(found.intercept_, np.float64)
-    if len(weights) == 1:  # of two types one row, whose logistic function is the softmax of 0 and it
+    if len(weights) == 1:  # for two types scikit-learn gives one row; the softmax of 0 and that row is the same model
         weights, bias = np.vstack([np.zeros_like(weights), weights]), np.concatenate([[0.0], bias])
     return weights, bias
 

@@ -1,14 +1,15 @@
-"""How sure BM25 is of its first hit, told from its scores alone (SPEC A075, A084, X04).
+"""Measures of BM25's confidence in its first hit, from its scores alone (SPEC A075, A084, X04).
 
-All three are 0 where the hits score alike and 1 where the first has everything (`fraction` is 1 / hits at least). NaN,
-no confidence at all, where fewer than two records matched or the first scores nothing: there is nothing to compare, and
-a margin of a single hit would be 1 (X04). What scores below 0 counts as 0, which keeps them within [0, 1] for variants
-of BM25 with negative contributions.
+All three lie in [0, 1]. They are 0 if all hits have equal scores (`fraction` is then 1 / hits) and 1 if the first hit
+has the whole score. The confidence is NaN, which means none, if fewer than two records matched or the first hit's score
+is not above 0: then there is nothing to compare, and the margin of a single hit would be 1 (X04). A score below 0
+counts as 0, which keeps the confidence in [0, 1] for variants of BM25 with negative contributions.
 
-They take ``scores`` float64 [B, n], each row the matched records' scores in descending order, whatever stands behind
-them, and ``counts`` int64 [B], how many there are (more than n: the first n are looked at). Sums run from the first hit
-to the last, and the logarithm is made of sums and products, so a query's confidence has the same bits in every batch,
-at every width of the padding and on every processor: a threshold must not be crossed by a last bit.
+All take ``scores`` float64 [B, n] and ``counts`` int64 [B]. The first ``counts[b]`` scores of row b are those of the
+matched records, descending; scores behind them are ignored. If a count is above n, the first n are read.
+
+Sums run from the first hit to the last, and the logarithm consists of sums and products. So a query's confidence has
+the same bits in every batch, with any padding and on every processor, and a last bit never decides about a threshold.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ Confidence = Callable[[Floats, Integers], Floats]
 # log(2) in two parts. The first has 33 bits, so its product with any exponent of a float64 is exact.
 _LOG_2_HIGH, _LOG_2_LOW = float.fromhex("0x1.62e42feep-1"), 1.90821492927058770002e-10
 _ROOT_HALF = 0.5**0.5
-# Of atanh(x) / x in x**2: below .0295 the next term is less than a hundredth of the last bit.
+# Coefficients of atanh(x) / x in x**2. For x**2 below .0295 the next term is less than a hundredth of the last bit.
 _ATANH = tuple(1.0 / power for power in range(21, 0, -2))
 
 
 def margin(scores: Floats, counts: Integers) -> Floats:
-    """[B] ``(s0 - s1) / s0``: what the first is ahead of the second."""
+    """[B] ``(s0 - s1) / s0``: by how much the first hit is ahead of the second."""
     held, known = _held(scores[:, :2], counts)
     return _where(known, lambda: (held[:, 0] - held[:, 1]) / held[:, 0])
 
 
 def fraction(scores: Floats, counts: Integers) -> Floats:
-    """[B] ``s0 / sum of s``: the first's part of all."""
+    """[B] ``s0 / sum of s``: the first hit's share of all scores."""
     held, known = _held(scores, counts)
     return _where(known, lambda: held[:, 0] / _sums(held))
 
@@ -57,14 +58,15 @@ def entropy(scores: Floats, counts: Integers) -> Floats:
 
 
 CONFIDENCES: dict[str, Confidence] = {"margin": margin, "fraction": fraction, "entropy": entropy}
-"""By name. At the accuracy of always escalating AgentIR is 18.81 times as fast with the margin (threshold .01), 5.05
-times with the fraction (.04) and 1.60 times with the entropy (.02) (A084)."""
+"""The measures by name. At the accuracy of escalating every query, AgentIR is 18.81 times as fast with the margin
+(threshold .01), 5.05 times with the fraction (.04) and 1.60 times with the entropy (.02) (A084)."""
 
 
 def logarithm(values: Floats) -> Floats:
-    """Natural logarithm of positive finite numbers, off by a few units in the last place.
+    """Natural logarithm of positive finite numbers. The error is a few units in the last place.
 
-    numpy's own differs between processors in the last bit; this one is sums and products, each rounded as IEEE has it.
+    numpy's logarithm differs between processors in the last bit. This one consists of sums and products, and IEEE fixes
+    how each is rounded.
     """
     fractions, exponents = np.frexp(values)
     low = fractions < _ROOT_HALF
@@ -80,7 +82,7 @@ def logarithm(values: Floats) -> Floats:
 
 
 def _held(scores: Floats, counts: Integers) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """([B, at least 2] the matched scores of at least 0, 0 behind them, [B] whether there is something to compare)."""
+    """([B, at least 2] the matched scores, negative ones and padding as 0, [B] whether there is a confidence)."""
     width = scores.shape[1]
     matched = np.arange(width) < counts[:, None]
     held = np.zeros((len(scores), max(width, 2)))
@@ -95,5 +97,5 @@ def _where(known: npt.NDArray[np.bool_], own: Callable[[], Floats]) -> Floats:
 
 
 def _sums(values: Floats) -> Floats:
-    """[B] each row's sum, from its first value to its last: zeros behind them change nothing."""
+    """[B] each row's sum, added from the first value to the last, so zeros at the end change nothing."""
     return np.asarray(np.cumsum(values, axis=1)[:, -1])

@@ -1,7 +1,7 @@
-"""What a cascade's queries cost on average, made up of measured parts (SPEC A085, A091, X11).
+"""Computes a cascade's mean cost for a query from measured parts (SPEC A085, A091, X11).
 
-Where a policy can be run, run it and measure: these are for the points of a sweep that nobody runs, and for the figures
-of AgentIR, all of which are made up so.
+A policy that can be run should be run and measured. These functions are for points of a sweep that are not run, and for
+the figures of AgentIR, which are all computed like this.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..fuse.fusion import check_number
 BM25_MS = 0.4
 """Milliseconds of a query that BM25 answers (A085)."""
 ESCALATED_MS = 53.2
-"""Milliseconds of an escalated query, BM25's included (A085). The stages that AgentIR prints, .40 for BM25, 51.98
-for the encoder, .05 for RRF and .38 for recency, are 52.81 in sum; its 53.21 has BM25 twice (A122, X11)."""
+"""Milliseconds of an escalated query, BM25 included (A085). The stages that AgentIR prints add up to 52.81: .40 for
+BM25, 51.98 for the encoder, .05 for RRF and .38 for recency. AgentIR's 53.21 counts BM25 twice (A122, X11)."""
 CLASSIFIER_MS = 0.5
-"""Milliseconds of predicting a query's type, whichever way the query goes then (A085)."""
+"""Milliseconds of predicting a query's type, whether or not the query then escalates (A085)."""
 ENCODER_MS = 52.0
-"""Milliseconds that the encoder keeps one core, for `capacity` (A091)."""
+"""Milliseconds for which the encoder occupies one core, for `capacity` (A091)."""
 
 
 def amortised(
@@ -27,9 +27,9 @@ def amortised(
 ) -> float:
     """``classifier_ms + skip * bm25_ms + (1 - skip) * escalated_ms``, mean milliseconds a query.
 
-    `skip` is the share that skips, in [0, 1]. `escalated_ms` includes BM25: a strategy that runs after BM25, and
-    takes s alone, has ``bm25_ms + s``. `classifier_ms` is `CLASSIFIER_MS`, or what was measured, where every query's
-    type is predicted. Raises `ParameterError`.
+    `skip` in [0, 1] is the share of queries that BM25 alone answers. `escalated_ms` includes BM25: for a strategy that
+    runs after BM25 and takes s by itself, it is ``bm25_ms + s``. If every query's type is predicted, `classifier_ms` is
+    `CLASSIFIER_MS` or the measured time. Raises `ParameterError`.
     """
     check_number("skip, a share,", skip, 0.0, 1.0)
     for what, value in (("bm25_ms", bm25_ms), ("escalated_ms", escalated_ms), ("classifier_ms", classifier_ms)):
@@ -38,10 +38,10 @@ def amortised(
 
 
 def capacity(cores: int, skip: float, encoder_ms: float = ENCODER_MS) -> float:
-    """Queries a second that `cores` can encode for, each encoding taking one of them `encoder_ms`, if the share `skip`
-    needs no encoding; infinite where none does.
+    """The queries a second for which `cores` can encode, if the share `skip` needs no encoding.
 
-    It bounds what a machine serves, as nothing else is counted. Raises `ParameterError`.
+    An encoding occupies one core for `encoder_ms`. The result is infinite if no query needs encoding. It is an upper
+    bound of what a machine serves, because no other work is counted. Raises `ParameterError`.
     """
     check_number("skip, a share,", skip, 0.0, 1.0)
     check_number("encoder_ms", encoder_ms, 0.0)

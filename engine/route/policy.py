@@ -1,9 +1,9 @@
-"""Policies as data: one small JSON file, apart from the index (SPEC A103).
+"""Policies, and the JSON file that holds one, apart from the index (SPEC A103).
 
-The file is ``{"format": "fanrank-policy", "version": 1, "policy": …, "about": …}``: what `to_dict` makes of the policy,
-with the classifier's arrays as lists of numbers, and what its maker wants to say of it. Where one strategy is best for
-all queries, it is the policy (``"kind": "strategy"``). Floats are written in full, so
-a policy loads with the bits that it was saved with. Nothing in it is code: a pickle is refused as any other file is.
+The file is ``{"format": "fanrank-policy", "version": 1, "policy": …, "about": …}``. ``policy`` is the policy's
+`to_dict`, with the classifier's arrays as lists of numbers. If one strategy is best for all queries, it stands there
+with ``"kind": "strategy"``. ``about`` holds any notes of the policy's author. Floats are written in full, so a policy
+is loaded with the bits with which it was saved. The file contains no code, and a pickle is refused like any other file.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from .router import Router
 FORMAT = "fanrank-policy"
 VERSION = 1
 STRATEGY = "strategy"
-"""The kind of a strategy in a policy's place."""
+"""The ``kind`` of a strategy that stands in place of a policy."""
 
 Policy = Cascade | Router
 AnyPolicy = str | Policy | Mapping[str, Any]
 Answerer = Strategy | Policy
-"""What answers a batch: one strategy for all of it, or a policy that decides for each query."""
+"""What answers a batch: one strategy for all queries, or a policy that decides for each query."""
 
 POLICIES: dict[str, Policy] = {"cascade": Cascade()}
 """The named policies."""
 
 
 def policy_of(value: AnyPolicy) -> Policy:
-    """The policy that a name, a mapping (`to_dict`) or a policy stands for. Raises `ParameterError`."""
+    """A policy from its name or from the mapping of its `to_dict`; a policy is returned as it is.
+
+    Raises `ParameterError`.
+    """
     if isinstance(value, (Cascade, Router)):
         return value
     if isinstance(value, str):
@@ -51,9 +54,9 @@ def policy_of(value: AnyPolicy) -> Policy:
 
 
 def strategy_of(value: AnyStrategy | AnyPolicy) -> Answerer:
-    """The strategy or policy that a value, a name or a mapping stands for; `answerer_to_dict` gives the latter.
+    """A strategy or policy from its name, or from a mapping such as `answerer_to_dict` gives.
 
-    Raises `ParameterError`.
+    A strategy or policy is returned as it is. Raises `ParameterError`.
     """
     if isinstance(value, (Cascade, Router)) or (isinstance(value, str) and value in POLICIES):
         return policy_of(value)
@@ -67,16 +70,15 @@ def strategy_of(value: AnyStrategy | AnyPolicy) -> Answerer:
 
 
 def answerer_to_dict(value: Answerer) -> dict[str, Any]:
-    """Plain JSON values with the ``kind``: cascade, router, or strategy. `strategy_of` takes them."""
+    """Plain JSON values with a ``kind``: cascade, router or strategy. `strategy_of` takes them."""
     return {"kind": STRATEGY, **value.to_dict()} if isinstance(value, Strategy) else value.to_dict()
 
 
 def save(path: str | os.PathLike[str], policy: AnyStrategy | AnyPolicy, about: Mapping[str, Any] | None = None) -> None:
-    """Write the policy, or the strategy for all queries, in place of what is there: a reader sees the old file or the
-    new one.
+    """Write a policy, or a strategy for all queries, to a file. An existing file is replaced atomically.
 
-    `about` are JSON values. Raises `ParameterError`, and `PolicyFileError` where the file cannot be written; then what
-    is there stays.
+    A reader sees either the old file or the new one. `about` maps names to JSON values. Raises `ParameterError`. Raises
+    `PolicyFileError` if the file cannot be written; the old file then stays.
     """
     policy = strategy_of(policy)
     if about is not None and not isinstance(about, Mapping):
@@ -103,7 +105,7 @@ def save(path: str | os.PathLike[str], policy: AnyStrategy | AnyPolicy, about: M
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Answerer, dict[str, Any]]:
-    """(the policy or strategy, what is said about it). Raises `PolicyFileError`, which says what is wrong there."""
+    """Read a file of `save`: (the policy or strategy, its `about`). Raises `PolicyFileError`, naming what is wrong."""
     place = Path(path)
     try:
         text = place.read_bytes().decode("utf-8")

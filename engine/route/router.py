@@ -1,4 +1,4 @@
-"""The strategy that is best for a query's type (SPEC A095, A097)."""
+"""The router: chooses the strategy that is best for a query's type (SPEC A095, A097)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ TABLE_A095: dict[str, Strategy] = {
     "single-session-user": STRATEGIES["dense"],
     "temporal-reasoning": STRATEGIES["bm25"],
 }
-"""LongMemEval's types and AgentIR's best system for each (A095); of single-session-user's three equals the one with
-the fewest lists. Fitted to that workload: on another it loses to plain BM25 (A102), so make your own with a few
-labelled queries."""
+"""AgentIR's best system for each of LongMemEval's types (A095). Three systems are equally good for single-session-user;
+this is the one with the fewest lists. The table is fitted to that workload and on another it loses to plain BM25
+(A102), so make your own from a few labelled queries."""
 
 
 @dataclass(frozen=True)
 class Router:
-    """Types to strategies. A type is the query's own, or the classifier's prediction; see `Classifier.types`.
+    """Maps types to strategies. A query's type is its own or the classifier's prediction; see `Classifier.types`.
 
-    A discrete router answers a query by the strategy that the `table` has for its type; `default` is for types
-    that it has not and for queries of no known type. A `soft` one runs every strategy that may be best, each
-    with the probability that it is, and adds ``weight / (k + rank)`` over their lists. A query of a known type has one
-    strategy for certain, which a soft router ranks as that strategy does.
+    A discrete router answers a query by the strategy that the `table` holds for its type. `default` is for types that
+    are not in the table and for queries without a known type.
+
+    A `soft` router runs every strategy that may be best. A strategy's weight is the probability that it is best, and
+    the router adds ``weight / (k + rank)`` over the strategies' lists. A query of a known type has one strategy of
+    weight 1, and its ranking is that of this strategy.
 
     `table` and `default` take what `Strategy.of` takes. Raises `ParameterError`, also for two different strategies of
     one name.
@@ -67,7 +69,7 @@ class Router:
 
     @property
     def strategies(self) -> dict[str, Strategy]:
-        """Its strategies by name, in the table's order, the default last unless the table has it."""
+        """The strategies by name, in the table's order. The default comes last unless the table has it."""
         found: dict[str, Strategy] = {}
         for own in self._all():
             found.setdefault(own.name, own)
@@ -78,11 +80,11 @@ class Router:
         return self.default if type is None else self.table.get(type, self.default)
 
     def weights(self, probabilities: Floats | None, types: Sequence[str | None]) -> list[dict[str, float]]:
-        """For each query of a batch the probability that each strategy is best: ``sum of P(type) [best(type) = s]``.
+        """For each query, the probability that each strategy is best: ``sum of P(type) [best(type) = s]``.
 
-        `probabilities` float64 [B, labels] are the classifier's (None: nothing is known of queries without a type,
-        whose default has weight 1), `types` [B] what is known: a query's type has probability 1. Names in the order of
-        `strategies`, weights of 0 left out.
+        `types` [B] holds the known types, each with probability 1, or None. `probabilities` float64 [B, labels] are the
+        classifier's for the queries without a type. If they are None, the default has weight 1 for those queries.
+        Strategies stand in the order of `strategies`; those of weight 0 are left out.
         """
         if probabilities is not None and self.classifier is None:
             raise ParameterError("probabilities are of a classifier's labels, and this router has no classifier")
@@ -102,11 +104,11 @@ class Router:
         return found
 
     def blend(self, weights: Sequence[Mapping[str, float]], candidates: Candidates) -> Fused:
-        """``sum over strategies of weight / (k + rank)``, ranks from 1, a list without the candidate adding 0.
+        """``sum over strategies of weight / (k + rank)``, ranks from 1. A list without the candidate adds 0.
 
-        The candidates' channels are strategies' lists, by name, those that no query needs left out; `weights` [B] as
-        the method of this name makes them. A list of weight 0 keeps nothing. Shares are added in the order of
-        `strategies`, so a query's scores do not depend on what the others of its batch need.
+        The channels of `candidates` are the lists of the strategies, by name; lists that no query needs are left out.
+        `weights` [B] are those of the method `weights`. A list of weight 0 keeps no candidate. Shares are added in the
+        order of `strategies`, so a query's scores do not depend on the other queries of its batch.
         """
         shares: dict[str, Floats] = {}
         kept = np.zeros(len(candidates.documents), dtype=np.bool_)
@@ -137,7 +139,7 @@ class Router:
         return any(own.aged for own in self._all())
 
     def needs_now(self, type: str | None) -> bool:
-        """Whether queries of this type (None: of none that is known) may have to say their own time."""
+        """Whether a query of this type (None: of unknown type) may need its own time, `Query.now`."""
         told = [None] if self.classifier is None else self.classifier.labels
         types = told if type is None else [type]
         # A soft router runs every strategy that a type may call for.
@@ -145,13 +147,16 @@ class Router:
         return any(strategy.needs_now(own) for strategy in asked for own in types)
 
     def deep(self, *, complete: bool = False) -> Router:
-        """The same with all its strategies over all records that pass."""
+        """The same router with all strategies over all records that pass the query's filter."""
         table = {type: own.deep(complete=complete) for type, own in self.table.items()}
         return replace(self, table=table, default=self.default.deep(complete=complete))
 
     @classmethod
     def of(cls, value: Router | Mapping[str, Any]) -> Router:
-        """A router, or the one of a mapping with ``"kind": "router"`` and its fields. Raises `ParameterError`."""
+        """A router from a mapping with ``"kind": "router"`` and its fields; a router is returned as it is.
+
+        Raises `ParameterError`.
+        """
         return value if isinstance(value, Router) else cls(**policy_fields(cls, "router", value))
 
     def to_dict(self) -> dict[str, Any]:
@@ -178,7 +183,7 @@ class Router:
 
 
 def policy_fields(cls: type[Any], kind: str, value: object) -> dict[str, Any]:
-    """The fields of `cls` that a mapping of this kind gives. Raises `ParameterError` for others, or a missing one."""
+    """The fields of `cls` from a mapping of this ``kind``. Raises `ParameterError` for unknown or missing fields."""
     if not isinstance(value, Mapping) or value.get("kind") != kind:
         raise ParameterError(f"a {kind} is a mapping with the kind {kind!r}, not {value!r:.200}")
     known = cls.__dataclass_fields__

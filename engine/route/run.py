@@ -1,12 +1,12 @@
-"""A batch answered by a policy: each query by the strategy that the policy gives it, over one snapshot.
+"""Answers a batch under a policy: each query by the strategy that the policy chooses for it, over one snapshot.
 
 ::
 
     batch ── bm25 ── confident ─────────────────────────────┐
                   └─ the rest, one smaller batch ─ escalate ─┴─ hits in the batch's order
 
-Parts are answered as `Engine.search` would answer them alone, so an escalated query has the bits of its strategy and a
-skipped one those of BM25; only what the policy decides is new. Equal queries are decided and answered once.
+Each part of the batch is answered as `Engine.search` would answer it alone. So an escalated query has the bits of its
+strategy, and a skipped one the bits of BM25. Equal queries are decided and answered once.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from .router import Router
 from .soft import SoftAnswer
 
 SOFT_DEPTH = 100
-"""Hits of each strategy whose ranks a soft router adds up, as RRF's lists (A060, B050)."""
+"""How many hits of each strategy a soft router fuses; RRF's lists have the same length (A060, B050)."""
 
 _PLAIN = Strategy("bm25")
 
 
 def answer(batch: Batch, backend: Backend, sources: Sources, policy: Policy, options: SearchOptions) -> Hits:
-    """The hits of a batch under a policy, and in `Hits.decisions` what the policy decided for each query.
+    """The hits of a batch under a policy. `Hits.decisions` holds the policy's decision for each query.
 
-    The batch is one that was prepared with the policy's `aged`. Raises `QueryError` and `ModelMismatchError`.
+    The batch must have been prepared with the policy's `aged`. Raises `QueryError` and `ModelMismatchError`.
     """
     _check(batch, sources, policy)
     run = _Run(backend, sources, options, np.bincount(np.array(batch.source, dtype=np.int64), minlength=len(batch)))
@@ -60,9 +60,9 @@ def answer(batch: Batch, backend: Backend, sources: Sources, policy: Policy, opt
 
 
 def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
-    """Raise what the policy's strategies may raise of these queries, whichever of them it will choose.
+    """Raise what any of the policy's strategies may raise for these queries, whichever strategy is chosen later.
 
-    A batch must not fail or succeed by what is in the memory.
+    So the contents of the memory never decide whether a batch fails.
     """
     if policy.dense:
         dimension = check_vectors(batch, sources)
@@ -77,14 +77,14 @@ def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
 
 
 def _classifiers(policy: Policy) -> list[Classifier]:
-    """The policy's own and its router's."""
+    """The classifiers of the policy and of the router to which a cascade escalates."""
     inner = policy.escalate if isinstance(policy, Cascade) else None
     found = [policy.classifier, inner.classifier if isinstance(inner, Router) else None]
     return [own for own in found if own is not None]
 
 
 def _check_classifier(classifier: Classifier, dimension: int, sources: Sources) -> None:
-    """Raise `ModelMismatchError` for one that was fitted to vectors of another model."""
+    """Raise `ModelMismatchError` if the classifier was fitted to vectors of another model than the engine's."""
     if not classifier.dimension:
         return
     pin = sources.pin or {}
@@ -97,7 +97,7 @@ def _check_classifier(classifier: Classifier, dimension: int, sources: Sources) 
 
 
 class _Answers:
-    """The batch's answer while its parts come in."""
+    """The batch's answer, filled part by part."""
 
     def __init__(self, queries: int, width: int) -> None:
         self.scores = np.full((queries, width), -np.inf)
@@ -109,7 +109,7 @@ class _Answers:
         self.served: list[str] = []
 
     def take(self, rows: Sequence[int], found: Hits, limits: Sequence[int]) -> None:
-        """The hits of a part for these rows of the batch, each cut at its own k."""
+        """Take the hits of a part for these rows of the batch. Each query is cut at its own k."""
         width = min(self.scores.shape[1], found.scores.shape[1])
         within = np.arange(width) < np.array(limits, dtype=np.int64)[:, None]
         at = np.array(rows, dtype=np.int64)
@@ -149,13 +149,13 @@ class _Answers:
 
 
 class _Run:
-    """Answers parts of the batch, and keeps the time that each stage took."""
+    """Answers parts of the batch and adds up the time of each stage."""
 
     def __init__(self, backend: Backend, sources: Sources, options: SearchOptions, repeats: Integers) -> None:
         self.backend = backend
         self.sources = sources
         self.options = options
-        self.repeats = repeats  # [queries of the batch] how often a row that is worked out stands in it
+        self.repeats = repeats  # [queries of the batch] how many equal queries each answered row stands for
         self.milliseconds: dict[str, float] = {}
 
     def answer(
@@ -172,7 +172,7 @@ class _Run:
         self, policy: Cascade, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         spent = _Clock(self, rows)
-        # The margin needs two scores, other measures more; what is found is cut at each query's own k afterwards.
+        # The margin needs two scores, other measures need more. Hits are cut at each query's own k afterwards.
         deeper = [one if one.k >= policy.looks_at else one._replace(k=policy.looks_at) for one in asked]
         first = self._part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
@@ -188,7 +188,7 @@ class _Run:
         escalated = [place for place, skip in enumerate(sure) if not skip]
         if escalated:
             chosen = policy.escalate
-            # A predicted type is sure enough for one strategy, not for a router that weighs types.
+            # A single strategy takes the predicted type. A soft router weighs all types, so it gets the query without.
             from_types = asked if isinstance(chosen, Router) and chosen.soft else typed
             own, ask = [rows[place] for place in escalated], [from_types[place] for place in escalated]
             if isinstance(chosen, Router):
@@ -204,7 +204,7 @@ class _Run:
             ask = [asked[place] for place in confident.tolist()]
             if self.options.reranker is None:
                 answers.take(own, _rows(first, confident), [one.k for one in ask])
-            else:  # searched again, as deep as it is reranked: next to the reranker words cost nothing
+            else:  # searched again, as deep as the reranker reads; BM25 costs nothing compared with the reranker
                 self._strategy(_PLAIN, own, ask, batch, answers)
                 for place, row in zip(confident.tolist(), own, strict=True):
                     decided[place] = _join_decisions(answers.decisions[row], decided[place])
@@ -247,7 +247,7 @@ class _Run:
         batch: Batch,
         answers: _Answers,
     ) -> None:
-        """``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists, strategies added in the table's order."""
+        """Answer by ``sum_s w(s) / (k + rank_s(d))`` over the strategies' lists, added in the table's order."""
         costs = dict.fromkeys(rows, 0.0)
         lists: dict[str, tuple[list[int], Hits]] = {}
         for name, strategy in router.strategies.items():
@@ -311,9 +311,10 @@ class _Run:
     def _typed(
         self, classifier: Classifier | None, asked: Sequence[PreparedQuery], batch: Batch
     ) -> tuple[Sequence[PreparedQuery], Sequence[PreparedQuery], list[str | None], Floats | None]:
-        """(the queries, with vectors where those were asked for; the same with their types; the types; probabilities).
+        """Predict the types of queries: (the queries, the same with their types, the types, the probabilities).
 
-        A query that says its type is taken at its word.
+        A query that gives its type keeps it. If the classifier needs vectors, the queries get those of their texts. The
+        probabilities are None if nothing was predicted.
         """
         known = [one.query.type for one in asked]
         if classifier is None or all(name is not None for name in known):
@@ -335,7 +336,7 @@ class _Run:
         strategies: Mapping[str, Strategy],
         batch: Batch,
     ) -> list[PreparedQuery]:
-        """The queries, those with their vectors that more than one dense strategy, or a reranker too, will ask for."""
+        """The queries, with vectors for those that several dense strategies, or one and a reranker, will need."""
         asked = list(asked)
         uses = [sum(bool(strategies[name].dense) for name in own) for own in weights]
         often = [place for place, own in enumerate(uses) if own > 1 or (own and self.options.reranker is not None)]
@@ -345,7 +346,7 @@ class _Run:
         return asked
 
     def _with_vectors(self, asked: Sequence[PreparedQuery], batch: Batch) -> list[PreparedQuery]:
-        """The queries with the vectors of their texts, so that each text is encoded once."""
+        """The queries with the vectors of their texts, so that no text is encoded twice."""
         part = batch.select(asked)
         vectors, has = query_vectors(part, self.sources)
         return [
@@ -360,7 +361,7 @@ class _Run:
 
 
 class _Clock:
-    """Wall-clock time as a share for each of the queries that a stage works on."""
+    """Measures wall-clock time and divides it by the number of queries that a stage works on."""
 
     def __init__(self, run: _Run, rows: Sequence[int]) -> None:
         self.run = run
@@ -368,7 +369,7 @@ class _Clock:
         self.last = time.perf_counter()
 
     def lap(self, stage: str | None = None) -> float:
-        """Milliseconds a query since the last lap; added to the run's stages under this name."""
+        """Milliseconds for each query since the last lap. With `stage`, the whole time is added to that stage."""
         now = time.perf_counter()
         spent, self.last = (now - self.last) * 1e3, now
         if stage is not None:
@@ -377,7 +378,7 @@ class _Clock:
 
 
 def _join_decisions(answered: Decision, cascade: Decision) -> Decision:
-    """What answered a query, with what the cascade had decided before."""
+    """The decision of the strategy or router that answered, joined with that of the cascade before it."""
     return replace(
         answered,
         milliseconds=answered.milliseconds + cascade.milliseconds,
@@ -389,7 +390,7 @@ def _join_decisions(answered: Decision, cascade: Decision) -> Decision:
 
 
 def _rows(found: Hits, places: Integers) -> Hits:
-    """The hits of some queries of a part; they are explained by their places in it."""
+    """The hits of some queries of a part. Explanations still go to the queries' positions in that part."""
     numbers = places.tolist()
 
     def explain(position: int, record_id: str) -> Any:
@@ -406,7 +407,7 @@ def _rows(found: Hits, places: Integers) -> Hits:
 
 
 def _vector(query: Query, dimension: int) -> Floats:
-    """A query's own vector; 0 where it has none."""
+    """A query's own vector, or zeros if it has none."""
     if query.vector is None:
         return np.zeros(dimension)
     vector: Floats = query.vector[0].astype(np.float64)

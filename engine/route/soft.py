@@ -1,4 +1,4 @@
-"""The hits of a soft router: several strategies' lists as one, by their ranks (SPEC A097)."""
+"""The hits of a soft router: fuses the lists of several strategies by rank (SPEC A097)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .router import Router
 
 
 class SoftAnswer:
-    """The lists of several strategies as one, by their ranks."""
+    """The lists of several strategies, fused by rank into one list for each query."""
 
     def __init__(
         self,
