@@ -116,7 +116,7 @@ def edited_score(source: str, threads: int, blocks: int) -> str:
     )
     source = re.sub(r"__launch_bounds__\(512, \d\)", f"__launch_bounds__({threads}, 1)", source)
     if found != 1 or not bounds:
-        raise ValueError("score.cu declares its threads in another way; adapt gpu_tune.py")
+        raise ValueError("score.cu declares its threads in another way; adapt bench/gpu/tune.py")
     return source
 
 
