@@ -9,7 +9,7 @@ have the version of ours, or ours must come first. The systems, which all read t
 
     fanrank NAME            `Analyzer.encode`, token by token, with a dict from raw token to term id; one thread
     fanrank NAME encoder    `TermIndexer.encode_documents`, as `Engine.add` calls it: lower case, runs of letters and
-                            digits, stop words, stems, ids in alphabetical order, and the text of every token; `--threads`
+                            digits, stop words, stems, ids in alphabetical order, and each token's text; `--threads`
     fanrank NAME queries    `TermIndexer.encode_queries` of the same texts; warm
     bm25s                   `bm25s.tokenize`: lower case, runs of two or more word characters, its 33 English stop
                             words, lists of ids in order of first sight; with PyStemmer distinct words are stemmed

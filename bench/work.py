@@ -273,7 +273,7 @@ class Change:
 
 
 def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> list[Change]:
-    """The counts that differ by more than their limits; `VERSIONED` ones are compared only under the recorded versions."""
+    """The counts that differ by more than their limits; `VERSIONED` ones count only under the recorded versions."""
     own = baseline.get("python", {}).get(python(), {})
     comparable = own.get("versions") == dict(under)
     told = []
