@@ -1,1 +1,4 @@
-"""The bench: cases and systems are declared once, verified, measured in one interleaved run, recorded as rows."""
+"""The bench: measures fanrank and its peers in one interleaved run, verifies every answer, and records rows.
+
+The rooms: `harness` (shared), `peers` (adapters), `gpu`, `report`, `research`. The other files are the commands.
+"""

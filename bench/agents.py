@@ -1,4 +1,4 @@
-"""Many agents at once: ``python -m bench.agents``. Each fires fan-outs of 5 to 20 queries, the next after the answer.
+"""Many agents at once: ``python -m bench.agents``. Each sends a fan-out of 5 to 20 queries and waits for its answer.
 
 Methods, over one engine in one process, all with the same pre-analysed queries:
 
@@ -8,8 +8,8 @@ Methods, over one engine in one process, all with the same pre-analysed queries:
 ``direct``             a thread an agent, `Engine.search`
 ``bm25s``              a task an agent, bm25s (numba) in a pool of as many threads as cores
 
-Cells are timed in turns, `--reps` times each. Before that, a sample of fan-outs is fired by all agents at once: the
-engine's methods must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/harness/verify.py).
+Cells are timed in turns, `--reps` times each. Before that, all agents send a sample of fan-outs at once: the engine's
+methods must repeat a direct call's arrays bit for bit, and bm25s its reference (bench/harness/verify.py).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ K = 10
 FAN_OUT = (5, 20)
 WARM_SECONDS = 0.3
 MOST_THREADS = 100
-"""Agents of the coalesced method of threads; more than that belong into an event loop."""
+"""The most agents of ``coalesced-threads``. More agents belong in an event loop."""
 SAMPLE = 4
-"""Fan-outs an agent that are compared, of up to `SAMPLED` agents."""
+"""Fan-outs of an agent that are compared, for up to `SAMPLED` agents."""
 SAMPLED = 50
 
 HitArrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
@@ -61,7 +61,7 @@ Await = Callable[[Sequence[int]], Coroutine[Any, Any, HitArrays]]
 
 @dataclass(frozen=True)
 class AgentsRow:
-    """One method with so many agents: all repetitions together. A fan-out's time is what its agent waited."""
+    """One method with `agents` agents, all repetitions together. The time of a fan-out is the time its agent waited."""
 
     bench: str
     run: str
@@ -89,7 +89,7 @@ class AgentsRow:
 
 @dataclass
 class ClientMethod:
-    """One way to ask: `ask` blocks, or `wait` is awaited."""
+    """One way to search: `ask` blocks, or `wait` is awaited."""
 
     name: str
     ask: Ask | None = None
@@ -108,11 +108,11 @@ class Timed:
         self.wall = 0.0
         self.cpu = 0.0
         self.launches = 0
-        self.launched = 0  # queries, those of the warm-up included, as in `launches`
+        self.launched = 0  # queries of `launches`, the warm-up included
 
 
 class Agent:
-    """Draws its fan-outs, from its own seed."""
+    """An agent. It draws its fan-outs from its own seed."""
 
     def __init__(self, seed: int, queries: int) -> None:
         self._random = random.Random(seed)
@@ -124,7 +124,7 @@ class Agent:
         return self._random.sample(self._all, self._random.randint(*FAN_OUT))
 
     def took(self, started: float, fan_out: Sequence[int], since: float, until: float) -> None:
-        """Count what was answered within the clock."""
+        """Count the fan-out if it was answered between `since` and `until`."""
         ended = time.perf_counter()
         if since <= ended < until:
             self.ms.append(1e3 * (ended - started))
@@ -132,7 +132,7 @@ class Agent:
 
 
 def fire(method: ClientMethod, agents: int, queries: int, seconds: float, seed: int) -> Timed:
-    """All agents at once for `seconds`, after a while that is not counted."""
+    """Run all agents at once for `seconds`, after a warm-up of `WARM_SECONDS` that is not counted."""
     every = [Agent(seed * 10_007 + number, queries) for number in range(agents)]
     since = time.perf_counter() + WARM_SECONDS
     until = since + seconds
@@ -175,13 +175,13 @@ def _run_all(
     blocking: Sequence[Callable[[], None]],
     awaited: Sequence[Callable[[], Coroutine[Any, Any, None]]],
 ) -> None:
-    """Run every agent on its method, beside the clock. Raises what an agent raised."""
+    """Run every agent with the method, beside the clock. Raises the first error of an agent."""
     errors: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # raised again below
+        except BaseException as error:  # raised again after the threads ended
             errors.append(error)
 
     async def together() -> None:
@@ -235,7 +235,7 @@ class Case:
         return hits.documents, hits.scores
 
     def _bm25s(self) -> ClientMethod:
-        """bm25s of the bench's environment, in this process, so that callers cost the same. Raises `PeerError`."""
+        """bm25s of its peer's environment, in this process, so that callers cost the same. Raises `PeerError`."""
         python = python_of(PEERS["bm25s"], install=False)
         packages = next((python.parent.parent / "lib").glob("python*/site-packages"), None)
         if packages is None:
@@ -262,7 +262,7 @@ class Case:
         return ClientMethod("bm25s", wait=wait, note=f"bm25s {bm25s.__version__}, {CORES} threads")
 
     def verified(self, method: ClientMethod, agents: int) -> bool:
-        """Whether fan-outs that many agents fire at once are answered rightly."""
+        """Whether fan-outs that many agents send at once get the right answers."""
         every = [Agent(number, len(self.queries)) for number in range(min(agents, SAMPLED))]
         asked: list[tuple[list[int], HitArrays]] = []
 
@@ -365,7 +365,7 @@ def render(rows: Sequence[AgentsRow]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; rows are kept only with --results. Returns 0 if every method answered rightly, else 1."""
+    """Measure and print; rows are written only with --results. Returns 0 if all answers were right, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.agents", description="Many agents at once.")
     parser.add_argument("--cases", type=names, default=("sgd", "synthetic-50k"), help=f"of {','.join(cases.CORPORA)}")
     parser.add_argument("--agents", type=numbers, default=(1, 10, 100, 1000), help="default 1,10,100,1000")

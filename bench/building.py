@@ -1,11 +1,11 @@
-"""Tokens to index, beside other engines: documents a second, and the memory of a build over that of its index.
+"""Rate and memory of builds beside other engines: documents a second, and the memory of a build over its index's.
 
     python -m bench.building                                  # four corpora; rows only printed
     python -m bench.building --cases nq-shaped --systems fanrank --threads 2 --results bench/results/build.jsonl
 
-Every build has a process of its own, and one runs at a time. Each system is built `--reps` times from input that stands
-in memory (PISA's: in a file), for the rate, the systems in turn; and once more for the memory, from documents that are
-made as they are read where it can read so (fanrank, tantivy; PISA reads its file).
+Every build has its own process, and one process runs at a time. For the rate, each system is built `--reps` times from
+input in memory (PISA: in a file), the systems in turn. For the memory, each is built once more from documents that are
+made as they are read, where the system can (fanrank, tantivy; PISA reads its file).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .harness.systems import PEERS
 
 SYSTEMS = ("fanrank", "bm25s", "tantivy", "pisa")
 SINGLE = ("bm25s",)
-"""Systems that build in one thread whatever they are told."""
+"""Systems that always build in one thread."""
 ON_DISK = ("tantivy", "pisa")
-"""Systems whose index is files: their memory after the build is no size of it."""
+"""Systems whose index is files. Their memory after the build does not show its size."""
 TIMEOUT = 3600.0
 
 
@@ -154,7 +154,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and append the rows where told to. Returns 0 if no build failed, else 1."""
+    """Measure, print, and append the rows with --results. Returns 0 if no build failed, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.building", description="Rate and memory of builds.")
     parser.add_argument("--cases", type=names, default=cases.FULL, help=f"of {','.join(cases.CORPORA)}")
     parser.add_argument("--systems", type=names, default=SYSTEMS, help=f"of {','.join(SYSTEMS)}")
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in options.cases:
         found = measure(cases.CORPORA[case], options.systems, options.threads, options.reps, shared, say)
         if options.results is not None:
-            # Case by case: a run that is broken off keeps what it has.
+            # Written case by case, so that an interrupted run keeps its rows.
             append(options.results, found)
         rows += found
     say("")

@@ -1,14 +1,14 @@
 """Deciding per query, measured on LoCoMo, as rows: ``python -m bench.cascade``.
 
-Appends to ``bench/results/cascade.jsonl``, by preset and by what a session's vectors are of (``whole``: one of its
-text, as the first source had it; ``turns``: one a turn): the static systems; the cascade's sweep over thresholds with
-skip share, metric and measured milliseconds; a cascade batch against its parts; cross-validated cascades by type;
-routers; the grids of noise and labels; bootstrap differences; and ``recall`` beside other strategies by category.
-Prints the same as tables.
+Appends rows to ``bench/results/cascade.jsonl`` and prints them as tables. There is one set of rows for each preset and
+unit. The unit says what a session's vectors stand for: ``whole`` has one of the session's text, as the first source had
+it; ``turns`` has one a turn. The rows hold: the static systems; the cascade's sweep over thresholds with skip share,
+metric and measured milliseconds; a cascade batch against its parts; cross-validated cascades by type; routers; the
+grids of noise and labels; bootstrap differences; and ``recall`` beside other strategies by category.
 
-Every time is wall-clock of searches that really ran, queries encoded anew, the systems that are compared taking turns:
-``ms`` a question where all are one batch, ``ms_fanout`` (of every fifth question) where a call has 20. Only vectors of
-records are kept. A repetition takes the encoder some 80,000 queries; with ``--repetitions 0`` there are no times.
+Every time is the wall-clock time of real searches. Queries are encoded each time, and the compared systems take turns.
+``ms`` is the time a question with all questions in one batch, ``ms_fanout`` (of every fifth question) with 20 a call.
+Only vectors of records are cached. A repetition encodes about 80,000 queries; ``--repetitions 0`` gives no times.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ from .hybrid import versions
 
 PRESETS = ("agentir", "default")
 UNITS = {"whole": False, "turns": True}
-"""Whether a session has a vector for each turn."""
+"""The units: whether a session has a vector for each turn."""
 ESCALATED = ("agent_rrf", "fused")
 METRIC = "hit@5"
 FANOUT = 20
 SAMPLED = 5
-"""One question of so many is asked in fan-outs."""
+"""Fan-outs take one question of this many."""
 K = 10
 HELD_OUT = 1000
-"""Of the learning curve. With AgentIR's 100 the spread between draws is some .03, more than what is learned."""
+"""Draws of the learning curve. With AgentIR's 100 the spread between draws is about .03, more than the learned gain."""
 PARTS = ("static", "sweep", "parts", "folds", "routers", "noise", "curve", "tune", "recall")
 
 Floats = npt.NDArray[np.float64]
@@ -86,7 +86,7 @@ Floats = npt.NDArray[np.float64]
 class Bench:
     """One preset and unit: the questions, and two engines over the same records.
 
-    `quick` takes vectors of queries from the cache, for what is only scored; `timed` makes them.
+    `quick` takes query vectors from the cache, for results that are only scored. `timed` encodes every query.
     """
 
     def __init__(self, preset: str, unit: str, encoder: str, embeddings: Path, **reading: Any) -> None:
@@ -100,7 +100,7 @@ class Bench:
         )
 
     def asked(self, answerer: Answerer, places: Sequence[int] | None = None, types: str = "none") -> Dataset:
-        """The questions as this answerer needs them; those at some places alone."""
+        """The questions as this answerer needs them: all, or those at `places`."""
         whole = prepare_dataset(self.dataset, answerer, types)
         if places is None:
             return whole
@@ -115,7 +115,7 @@ class Bench:
         return rank(engine, asked, k=default_depth(self.dataset), complete=self.preset.complete, strategy=answerer)
 
     def milliseconds(self, answerers: Mapping[str, Answerer], repetitions: int) -> dict[str, dict[str, float]]:
-        """``ms`` and ``ms_fanout`` of each, medians over repetitions in which the answerers take turns."""
+        """``ms`` and ``ms_fanout`` of each answerer: medians over repetitions, in which the answerers take turns."""
         spent: dict[str, dict[str, list[float]]] = {name: {"ms": [], "ms_fanout": []} for name in answerers}
         asked = {name: self.asked(answerer) for name, answerer in answerers.items()} if repetitions else {}
         for name, own in asked.items():
@@ -143,7 +143,7 @@ def _seconds(engine: Engine, queries: Sequence[Query], answerer: Answerer, batch
 
 
 def measure_systems(bench: Bench, found: Mapping[str, Evaluation], repetitions: int) -> dict[str, Any]:
-    """Every system for all questions; ``agent_rrf`` also with the true types, which no user has (X07)."""
+    """Every system on all questions; ``agent_rrf`` also with the true types, which a user does not have (X07)."""
     answerers: dict[str, Answerer] = {name: strategy_of(name) for name in found}
     times = bench.milliseconds(answerers, repetitions)
     rows = {name: {**_select_metrics(own), **times[name]} for name, own in found.items()}
@@ -156,8 +156,10 @@ def _select_metrics(found: Evaluation) -> dict[str, float]:
 
 
 def sweep(bench: Bench, measured: Measured, escalated: str, repetitions: int) -> dict[str, Any]:
-    """The cascade at each threshold, really run: skip, metric and time; `as_composed` says whether each question has
-    the value of the system that its margin points to."""
+    """The cascade, run at each threshold: skip, metric and time.
+
+    `as_composed` says whether each question has the value of the system that its margin selects.
+    """
     cascades = {tau: Cascade(tau, escalate=Strategy.of(escalated)) for tau in TAUS_A087}
     times = bench.milliseconds({str(tau): own for tau, own in cascades.items()}, repetitions)
     rows = []
@@ -179,9 +181,9 @@ def sweep(bench: Bench, measured: Measured, escalated: str, repetitions: int) ->
 
 
 def parts(bench: Bench, escalated: str, repetitions: int) -> dict[str, Any]:
-    """A cascade's batch at the default threshold against BM25 for all and the escalated strategy for the escalated.
+    """A cascade's batch at the default threshold, against BM25 on all plus the escalated strategy on the escalated.
 
-    Once with queries encoded, and once with their vectors given: there the rest of the work shows.
+    Once with queries encoded, and once with their vectors given, which shows the work without the encoder.
     """
     cascade = Cascade(escalate=Strategy.of(escalated))
     plain = bench.asked(cascade).queries
@@ -199,7 +201,7 @@ def parts(bench: Bench, escalated: str, repetitions: int) -> dict[str, Any]:
                 ("escalated", hard, cascade.escalate),
             ):
                 seconds = _seconds(bench.timed, asked, answerer)
-                if repetition:  # the first derives what is lazy
+                if repetition:  # the first one derives lazy arrays
                     spent[part].append(1e3 * seconds)
         ms = {part: statistics.median(own) for part, own in spent.items()}
         rows[name] = {**ms, "ratio": ms["cascade"] / (ms["bm25"] + ms["escalated"])}
@@ -207,9 +209,9 @@ def parts(bench: Bench, escalated: str, repetitions: int) -> dict[str, Any]:
 
 
 def folds(bench: Bench, measured: Measured, escalated: str, repetitions: int) -> dict[str, Any]:
-    """Cross-validated cascades by type (A089), each fold's really run on its own questions.
+    """Cross-validated cascades by type (A089). Each fold's cascade runs on the questions of its fold.
 
-    ``composed`` are the values of the escalated system without types; really run, it knows the predicted ones.
+    ``composed`` takes the values of the escalated system without types. The run gives it the predicted types.
     """
     rows = []
     for number, fold in enumerate(cascade_folds(measured, escalated)):
@@ -241,7 +243,7 @@ def folds(bench: Bench, measured: Measured, escalated: str, repetitions: int) ->
 
 
 def measure_routers(bench: Bench, measured: Measured, repetitions: int) -> dict[str, Any]:
-    """Table 10's shape with LoCoMo's categories as types, and what the routers by words take, really run."""
+    """A table like Table 10 with LoCoMo's categories as types, and the measured time of the routers by words."""
     columns: dict[str, Floats] = {name: np.zeros(len(measured)) for name in ("router", "soft")}
     seconds = dict.fromkeys(columns, 0.0)
     for train, test in splits(len(measured)):
@@ -264,7 +266,7 @@ def measure_routers(bench: Bench, measured: Measured, repetitions: int) -> dict[
 
 
 def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
-    """The grid of corrupted questions (A100), and what systems and the cascade find with these questions themselves."""
+    """The grid of corrupted questions (A100), and the metrics of the systems and the cascade on these questions."""
     searched = []
     for level in NOISE:
         texts = corrupt_texts(measured.texts, level)
@@ -285,7 +287,7 @@ def noise(bench: Bench, measured: Measured) -> dict[str, Any]:
 
 
 def measure_tuning(bench: Bench, repetitions: int) -> dict[str, Any]:
-    """What `fanrank tune` makes of 50 labelled questions, and what it is worth on the others."""
+    """The result of `fanrank tune` on 50 labelled questions, and its gain on the others."""
     dataset = bench.asked(strategy_of("agent_rrf"))
     few, others = draw_questions(labelled_questions(dataset), LABELS, 0)
     found = tune(bench.timed, few, metric=METRIC, held_out=others, repeats=max(repetitions, 1)).to_dict()
@@ -442,7 +444,7 @@ _TABLES: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
 
 
 def main() -> None:
-    """Run the presets and units that are asked for."""
+    """Run the chosen presets and units."""
     parser = argparse.ArgumentParser(prog="python -m bench.cascade", description=__doc__)
     parser.add_argument("--presets", default=",".join(PRESETS), help=f"some of {', '.join(PRESETS)}")
     parser.add_argument("--units", default=",".join(UNITS), help=f"some of {', '.join(UNITS)}")

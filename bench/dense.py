@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 if __name__ == "__main__":
-    # Read once, when the libraries are loaded.
+    # The libraries read these once, when they are loaded.
     for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ[_variable] = "1"
 
@@ -39,11 +39,11 @@ from .harness.rows import append
 SIZES, BATCHES, KS = (5_000, 100_000), (1, 20, 500), (10, 100)
 DIMENSION, REPS = 384, 7
 CLUSTER = 100
-"""Vectors of a cluster, on average."""
+"""The mean number of vectors in a cluster."""
 SPREAD = 0.8
-"""Of a vector from its cluster's centre, in every component, where the centre's is 1."""
+"""The standard deviation of a vector from its cluster's centre in each component; that of the centres is 1."""
 LOOPED = 20
-"""Largest batch that is asked one by one, too."""
+"""The largest batch that is also searched one query at a time."""
 SHORTEST = 0.05
 """Seconds; a shorter measurement is repeated inside one clock."""
 
@@ -77,7 +77,7 @@ class DenseRow:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """Answers queries [B, d], given twice (as stored, and in float32), with (scores, documents) [B, k]."""
+    """A system. It takes queries [B, d] twice (as stored, and in float32), and returns (scores, documents) [B, k]."""
 
     name: str
     exact: bool
@@ -117,7 +117,7 @@ def _search_by(
 
 
 def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
-    """The systems named, built. Those of FAISS are left out where it is not installed."""
+    """The named systems, built. The systems that need FAISS are left out where it is not installed."""
     vectors, found = Vectors(rows, np.arange(len(rows) + 1)), []
 
     def add(name: str, exact: bool, build: Callable[[], Any], size: Callable[[], int]) -> None:
@@ -158,14 +158,14 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         index.add(rows.astype(np.float32))
         return lambda queries, singles, k: index.search(singles, k)
 
-    # Two bytes a number, and 2 M neighbours of 4 bytes a row.
+    # Two bytes a component, and 2 M neighbours of 4 bytes a row.
     add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * approximate.DEFAULT.neighbours * len(rows))
     add("faiss-flat", False, flat, lambda: 4 * rows.size)
     return found
 
 
 def _device() -> DenseVerbs:
-    """The verbs on the GPU, answers on the host. Its vectors are brought there by the first, untimed, answer."""
+    """The verbs on the GPU; answers are on the host. The first, untimed answer uploads the vectors."""
     import torch
 
     from fanrank.kernels.dense import dense_verbs
@@ -179,7 +179,7 @@ SYSTEMS = ("exact", "exact-looped", "int8", "int8-looped", "hnsw", "hnsw-looped"
 
 
 def best_of(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best in float64 by a full sort, query by query; documents decide ties."""
+    """The k best in float64 by a full sort, query by query. Ties go to the smaller document number."""
     wide = rows.astype(np.float32).astype(np.float64)
     scores, documents = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
     for number, query in enumerate(queries.astype(np.float64)):
@@ -190,7 +190,7 @@ def best_of(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, 
 
 
 def recall(found: np.ndarray, exact: np.ndarray) -> float:
-    """The share of the exact hits that was found."""
+    """The share of the exact hits that `found` holds."""
     shares = [len(np.intersect1d(own, other)) / len(other) for own, other in zip(found, exact, strict=True)]
     return float(np.mean(shares))
 

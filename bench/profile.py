@@ -1,10 +1,10 @@
 """Where the time of a search goes, texts in and ids out: ``python -m bench.profile``.
 
-A fan-out of 20 and batches of 500 and 5,000 distinct texts, one thread, on every CPU backend. Of `REPS` or more
-repetitions the one of median time is shown, phase by phase (`fanrank.engine.timing.Phases`; ``convert`` includes the
-ids), so that the phases of a row add up to a call that took place; ``other`` is what no phase covers. The last two
-columns of the head line are limits of one core, measured in the same run: the posting data over the bandwidth of a
-copy, and the postings over the rate of scattered additions; and how far the whole call is above the larger one.
+It takes a fan-out of 20 and batches of 500 and 5,000 distinct texts, with one thread, on every CPU backend. The
+repetition of median time (of `REPS` or more) is shown phase by phase (`fanrank.engine.timing.Phases`; ``convert``
+includes the ids). So the phases of a row add up to a real call; ``other`` is the time outside all phases. The head line
+ends with two limits of one core, measured in the same run: the posting data over the bandwidth of a copy, and the
+postings over the rate of scattered additions. It also says how far the whole call is above the larger limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCHES = (20, 500, 5_000)
 SYSTEMS = {"fanrank-numba": "numba", "fanrank-numpy": "numpy"}
 REPS = 5
 SECONDS = 0.5
-"""Short calls are repeated for about so long."""
+"""Seconds; short calls are repeated for about this long."""
 OTHER = "other"
 
 
@@ -51,7 +51,7 @@ OTHER = "other"
 class ProfileRow:
     """One phase of one call; `share` is of the whole call, counts are of the call's queries on average.
 
-    `bytes_per_query` is the posting data that was read: counted where the backend counts it, else its postings times
+    `bytes_per_query` is the posting data that was read. Where the backend does not count it, it is the postings times
     the bytes of one.
     """
 
@@ -75,7 +75,7 @@ class ProfileRow:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An index, and texts that its queries are made of."""
+    """An index, and the texts that its queries are made of."""
 
     engine: fr.Engine
     texts: Sequence[str]
@@ -91,7 +91,7 @@ def case_of(name: str) -> Case:
     if name in CORPORA:
         tokens = load(prepare(CORPORA[name]))
         engine.add(fr.Record(id=str(n), text=" ".join(own)) for n, own in enumerate(tokens.document_terms()))
-        engine.flush()  # or the merges that are due run beside the first calls
+        engine.flush()  # or due merges run beside the first calls
         return Case(engine, tokens.query_texts)
     problem = gpu_corpora.problem(name)
     words = [f"w{number}" for number in range(len(problem.document_frequencies))]
@@ -102,7 +102,7 @@ def case_of(name: str) -> Case:
 
 
 def _add_ids(snapshot: Snapshot) -> Snapshot:
-    """The snapshot of a shaped corpus, its documents named by their numbers; not to be found by them."""
+    """The snapshot of a shaped corpus. Record ids are document numbers; records cannot be looked up by id."""
     segments = []
     for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
         strings = Strings.of(str(first + number) for number in range(segment.size))
@@ -112,7 +112,7 @@ def _add_ids(snapshot: Snapshot) -> Snapshot:
 
 
 def make_distinct(texts: Sequence[str], count: int, seed: int = 1) -> list[str]:
-    """So many different texts: these, then their words in other orders. Equal queries would be answered once.
+    """`count` different texts: the given ones, then their words in other orders. Equal queries would be answered once.
 
     Raises `ValueError` if their words have too few orders.
     """
@@ -139,7 +139,7 @@ class Call:
 
 
 def time_call(engine: fr.Engine, texts: Sequence[str], k: int, threads: int) -> Call:
-    """Texts in, ids out."""
+    """Time one call, from texts to ids."""
     start = time.perf_counter()
     hits = engine.search(texts, k, threads=threads, timing=True)
     searched = time.perf_counter()
@@ -184,14 +184,14 @@ def measure(case: Case, name: str, batch: int, k: int, threads: int, system: str
 
 
 def _posting_bytes(case: Case, backend: str) -> float:
-    """Of a document number and what its contribution is made of: numpy reads it derived, 4 bytes; numba the impact
-    class."""
+    """The mean bytes of a posting: a document number, and a derived contribution of 4 bytes (numpy) or an impact class
+    (numba)."""
     sizes = [s.documents.itemsize + (4 if backend == "numpy" else s.impact_classes.itemsize) for s in case.segments]
     return float(np.average(sizes, weights=[max(s.postings, 1) for s in case.segments]))
 
 
 def limits(row: ProfileRow) -> dict[str, float]:
-    """Microseconds a query below which no core gets: what is copied, and what is added up."""
+    """The least microseconds a query of one core, for the copied bytes and for the additions."""
     return {
         "copy": row.bytes_per_query / (row.ceiling["copy_gb_per_s"] * 1e3),
         "scattered additions": row.postings_per_query / row.ceiling["scatter_add_m_per_s"],
@@ -199,7 +199,7 @@ def limits(row: ProfileRow) -> dict[str, float]:
 
 
 def render(rows: Sequence[ProfileRow]) -> str:
-    """The rows of one call, its limits in the first line."""
+    """The rows of one call as text, with its limits in the first line."""
     head = rows[0]
     whole = sum(row.us_per_query for row in rows)
     lower = limits(head)

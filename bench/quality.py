@@ -33,7 +33,7 @@ def runs() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Run everything whose data is there."""
+    """Run every evaluation whose data is present."""
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the rows instead of a table")
     as_json = parser.parse_args().json

@@ -1,4 +1,4 @@
-"""The command: ``python -m bench``. Declares nothing and measures nothing itself."""
+"""The command ``python -m bench``: reads its options and runs the harness beside the peers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for case in chosen:
         found = run_case(cases.CORPORA[case], measured, cells, reps, options.budget, install, shared, say)
-        # Case by case: a run that is broken off keeps what it has.
+        # Written case by case, so that an interrupted run keeps its rows.
         append(RESULTS / f"{name}.jsonl", found)
         rows += found
     say("")

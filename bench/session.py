@@ -2,8 +2,8 @@
 
 The memory grows linearly from 4,052 records to 4,998,640 while the session lasts. Each turn first writes its share of
 the records, then asks Poisson(8) questions, clipped to 3 to 20, as one batch, ids included. The published table samples
-latencies from a curve; here every turn happens, and what a write makes necessary (statistics, contributions) is paid by
-the answer after it. Every method has the session for itself, with an engine of its own, and sees the same turns.
+latencies from a curve. Here every turn runs, and the answer after a write pays for the work that the write makes
+necessary (statistics, contributions). Every method has its own engine and its own session, with the same turns.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from .harness.workload import Memory
 TURNS, QUICK_TURNS, QUICK_RECORDS = 800, 40, 40_081
 RETRIEVALS, FEWEST, MOST = 8.0, 3, 20
 STEP_LIMIT_MS = 200.0
-"""What a user notices (SPEC A040)."""
+"""The limit of a turn, which a user notices (SPEC A040)."""
 DEFAULT_METHODS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay")
 WARM_UP = 3
-"""Batches before the first turn, outside every figure."""
+"""Batches before the first turn, which no figure counts."""
 
 
 @dataclass(frozen=True)
 class SessionRow:
-    """One method through the whole session; with `error`, one that broke off.
+    """One method over the whole session; with `error`, a method that failed.
 
     `cumulative_s` is the time of all answers together, ``step_*`` are those of a turn's answers, `over_limit` the share
-    of turns whose answers took more than 200 ms, ``query_*`` a turn's time by its retrievals; ``write_*`` are those of
-    `add`, a turn's records at once. `hit_rate`: questions whose source record is among the 10 hits.
+    of turns whose answers took more than 200 ms, ``query_*`` a turn's time over its retrievals. ``write_*`` are those
+    of `add`, with a turn's records in one call. `hit_rate`: questions whose source record is among the 10 hits.
     """
 
     bench: str
@@ -95,7 +95,7 @@ class SessionRow:
 
 @dataclass(frozen=True)
 class Session:
-    """The turns: what each writes and how much it asks. The same seed gives the same session."""
+    """The turns: how many records each writes and how many questions it asks. The same seed gives the same session."""
 
     turns: int = TURNS
     first: int = SIZES[0]
@@ -114,7 +114,7 @@ class Session:
 
 @dataclass
 class Times:
-    """Seconds of each turn so far."""
+    """The seconds of each turn so far."""
 
     steps: list[float] = field(default_factory=list)
     writes: list[float] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Times:
 
 
 def play(session: Session, method: Method, threads: int, say: Callable[[str], None]) -> tuple[Times, str]:
-    """The whole session by one method; its times, and the backend that served. Raises `FanrankError`."""
+    """Play the whole session with one method. Returns its times and the backend that served. Raises `FanrankError`."""
     import_analyzer()
     engine, times = fr.Engine(), Times()
     before = Memory(session.first, session.seed)
@@ -149,7 +149,7 @@ def play(session: Session, method: Method, threads: int, say: Callable[[str], No
 
 
 def _ask(engine: fr.Engine, method: Method, queries: Sequence[fr.Query], threads: int) -> list[fr.Hits]:
-    """One batch, or one query at a time where that is the method, with the ids."""
+    """Search in one batch, or one query at a time for a method of batch 1, ids included."""
     size = min(method.batch, max(1, len(queries)))
     answers = []
     for start in range(0, len(queries), size):
@@ -163,7 +163,7 @@ def _ask(engine: fr.Engine, method: Method, queries: Sequence[fr.Query], threads
 def row(
     session: Session, method: Method, threads: int, times: Times, backend: str, common: dict[str, Any]
 ) -> SessionRow:
-    """What a played session comes to."""
+    """The row of a played session."""
     asked = np.array(session.retrievals())
     steps, writes = 1e3 * np.array(times.steps), 1e3 * np.array(times.writes)
     each = 1e3 * steps / asked
@@ -192,7 +192,7 @@ def row(
 
 
 def markdown(rows: Sequence[SessionRow]) -> str:
-    """The columns of Table 3, then the writes."""
+    """The session rows as a table: the columns of Table 3, then the writes."""
     lines = [
         "| method | cum. s | p99 ms a step | over 200 ms | p99 us a query | hit@10 | writes s | p99 ms a write |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",

@@ -4,18 +4,18 @@
         [--json rows.jsonl] [--repeats 5] [--texts 100000] [--threads 1 2] [--systems nltk bm25s]
 
 Reads SGD utterances and SciFact documents from FANRANK_DATA (default ../shared/data). The bm25s rows need bm25s and
-PyStemmer; the bench of searches keeps them in the environment that the first line puts on the path (it has no numpy
-of another version than ours, or ours must come first). What each does with the same list of texts:
+PyStemmer; the bench beside the peers keeps them in the environment that the first line puts on the path. Its numpy must
+have the version of ours, or ours must come first. The systems, which all read the same list of texts:
 
     fanrank NAME            `Analyzer.encode`, token by token, with a dict from raw token to term id; one thread
-    fanrank NAME encoder    `Encoder.encode_documents`, what `Engine.add` calls: lower case, runs of letters and digits,
-                            stop words, stems, ids in alphabetical order, and the text of every token; `--threads`
-    fanrank NAME queries    `Encoder.encode_queries` of the same texts; warm
+    fanrank NAME encoder    `TermIndexer.encode_documents`, as `Engine.add` calls it: lower case, runs of letters and
+                            digits, stop words, stems, ids in alphabetical order, and each token's text; `--threads`
+    fanrank NAME queries    `TermIndexer.encode_queries` of the same texts; warm
     bm25s                   `bm25s.tokenize`: lower case, runs of two or more word characters, its 33 English stop
                             words, lists of ids in order of first sight; with PyStemmer distinct words are stemmed
 
-*cold* starts with an empty vocabulary and no remembered token (the analyzer's own cache is emptied too), *warm* repeats
-the same texts with what the first time left; bm25s keeps nothing, so it has cold rows only. Loading and compiling loops
+*cold* starts with an empty vocabulary and no cached token (the analyzer's own cache is emptied too). *warm* repeats the
+same texts with the caches of the first time. bm25s keeps nothing, so it has cold rows only. Loading and compiling loops
 is not timed. Systems take turns within a repeat; the median counts, and the spread is (max - min) / median. `least` is
 the fastest repeat. Tokens are counted by one rule for all, before stop words: runs of letters and digits.
 """
@@ -71,7 +71,7 @@ def scifact() -> Iterator[str]:
 
 
 class System(NamedTuple):
-    """One line of the table; `run` takes what `prepare` made, which is not timed."""
+    """One line of the table. `run` takes the result of `prepare`, which is not timed."""
 
     name: str
     caches: str

@@ -1,13 +1,15 @@
 """Counted work against a recorded baseline: ``python -m bench.work``. Seconds are noise; counts are not.
 
-Over corpora made from a seed, each task is taken once to warm up and once while everything is counted: what searches
+Over corpora made from a seed, each task runs once to warm up and once while everything is counted: what searches
 count (``postings`` read, ``lookups`` of postings by document, ``bytes`` of posting data read; `Phases.count`), the
 ``calls`` that Python makes (of functions, its own and compiled ones; `sys.setprofile`), and in one more run the peak of
 allocated memory (``peak_kib``; `tracemalloc`). Prints a table and exits with 1 where something grew by more than its
-limit (`LIMITS`). What shrank is told as well: record it, ``python -m bench.work --record``.
+limit (`LIMITS`). A count that shrank is printed as well; record it with
+``python -m bench.work --record``.
 
 Calls and peaks depend on the versions of Python, numpy and numba. They are kept for each minor version of Python, and
-compared where all three are the recorded ones. A task that cannot be taken here is left out, and said to be.
+compared where all three are the recorded ones. A task that cannot run here is left out, and the
+output says so.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ from .harness.paths import RESULTS
 
 BASELINE = RESULTS / "work.json"
 COUNTED = ("postings", "lookups", "bytes")
-"""The same wherever it is counted."""
+"""Counts that are the same on every machine."""
 VERSIONED = ("calls", "peak_kib")
-"""The same under the same versions."""
+"""Counts that are the same under the same versions."""
 LIMITS = {**dict.fromkeys(COUNTED, 0.0), "calls": 0.02, "peak_kib": 0.1}
-"""By what share each may differ. Peaks do by some thousandths from one run to the next, and calls by none."""
+"""The share by which each may differ. Peaks differ by some thousandths from run to run, and calls not at all."""
 PACKAGES = ("numpy", "numba")
 
 DOCUMENTS, VOCABULARY, TOKENS, QUERIES, FAN_OUT, WRITTEN = 8_000, 3_000, 24, 200, 20, 100
@@ -59,11 +61,11 @@ Counts = dict[str, int]
 
 @lru_cache(maxsize=1)
 def corpus() -> tuple[list[fr.Record], list[str]]:
-    """Records in the order of time, of ten sessions, and texts of queries: made by integers alone."""
+    """Records of ten sessions in the order of time, and texts of queries, made from a seed."""
     numbers = random.Random(1)
 
     def words(count: int) -> list[str]:
-        # A cube: few words are in many documents.
+        # The cube makes a few words frequent.
         return [f"w{int(VOCABULARY * u * u * u)}" for u in (numbers.random() for _ in range(count))]
 
     records = [
@@ -81,7 +83,7 @@ def corpus() -> tuple[list[fr.Record], list[str]]:
 
 @dataclass(frozen=True)
 class Task:
-    """`make` does what is not counted and returns what is; `needs` is the backend, if it must serve here."""
+    """`make` does the uncounted work and returns the counted call. `needs` is the backend that must serve here."""
 
     name: str
     make: Callable[[], Callable[[], object]]
@@ -92,7 +94,7 @@ class Task:
 def _engine() -> fr.Engine:
     records, _ = corpus()
     engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(DIMENSION), backend="numpy")
-    # Two segments, and some of what the first holds is deleted.
+    # Two segments; some records of the first one are deleted.
     engine.add(records[: DOCUMENTS // 2 + 1000])
     engine.add(records[DOCUMENTS // 2 + 1000 :])
     engine.delete([record.id for record in records[: DOCUMENTS // 2 : 50]])
@@ -177,7 +179,7 @@ def list_usable() -> set[str]:
 
 @contextmanager
 def hold_steady() -> Iterator[None]:
-    """Nothing that is done by the clock, behind the caller, or when memory happens to be freed."""
+    """Switch off work that depends on the clock, runs in the background, or runs when memory is freed."""
     collects = gc.isenabled()
     gc.disable()
     with patch.object(Memory, "wake", lambda memory: None):
@@ -189,7 +191,7 @@ def hold_steady() -> Iterator[None]:
 
 
 def count_task(task: Task) -> Counts:
-    """What a task counts. Takes it three times."""
+    """The counts of a task. Runs it three times."""
     with hold_steady():
         task.make()()
         run = task.make()
@@ -223,7 +225,7 @@ def _calls(run: Callable[[], object]) -> int:
 
 
 def versions() -> dict[str, str]:
-    """What calls and peaks depend on."""
+    """The versions that calls and peaks depend on."""
     installed = {package: find_spec(package) is not None for package in PACKAGES}
     return {
         "python": platform.python_version(),
@@ -238,7 +240,7 @@ def python() -> str:
 def update_baseline(
     baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The baseline with these counts instead of those of their tasks; nothing of tasks that there are no more."""
+    """The baseline with these counts in place of those of their tasks, without tasks that no longer exist."""
     known = {task.name for task in (*TASKS, *SCIFACT)}
     counts = {**baseline.get("counts", {}), **{task: {n: own[n] for n in COUNTED} for task, own in found.items()}}
     pythons = dict(baseline.get("python", {}))
@@ -251,7 +253,7 @@ def update_baseline(
 
 @dataclass(frozen=True)
 class Change:
-    """A count of a task that is further from the baseline's than its limit."""
+    """A count of a task that differs from the baseline by more than its limit."""
 
     task: str
     count: str
@@ -271,7 +273,7 @@ class Change:
 
 
 def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> list[Change]:
-    """What differs from the baseline by more than its limit; `VERSIONED` only under the versions recorded."""
+    """The counts that differ by more than their limits; `VERSIONED` ones count only under the recorded versions."""
     own = baseline.get("python", {}).get(python(), {})
     comparable = own.get("versions") == dict(under)
     told = []
@@ -322,6 +324,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of sets is that of their hashes, and decides how early some loops end.
+        # The order of sets follows hashes, and decides how early some loops end.
         os.execve(sys.executable, [*sys.orig_argv], {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

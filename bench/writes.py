@@ -1,9 +1,9 @@
-"""What writing costs, and what it costs those who ask meanwhile: ``python -m bench.writes`` (SPEC A042).
+"""The cost of writes, and of searches during writes: ``python -m bench.writes`` (SPEC A042).
 
 Six parts, each in a process of its own, so that its peak memory is its own:
 
 ``append``     records a second in batches of 100, each durable when `add` returns; one writer, then four at once
-``searching``  the same while a thread fires fan-outs of 20, as fast as it can and at a fixed pace
+``searching``  the same while a thread sends fan-outs of 20, as fast as it can and at a fixed pace
 ``tail``       a fan-out's 99th percentile while one writer keeps to half its rate, against without; phases alternate
 ``memory``     peak memory of a store that a stream of batches is appended to
 ``cold``       a fresh process opens a store of a million records and answers, phase by phase
@@ -100,7 +100,7 @@ def _row(part: str, settings: Settings, folder: Path, common: dict[str, Any]) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, append the rows, print them. Returns 0 if nothing failed and every answer held, else 1."""
+    """Measure, append the rows, print them. Returns 0 if nothing failed and every check passed, else 1."""
     parser = _parser()
     options = parser.parse_args(arguments)
     settings = _settings(options)

@@ -1,6 +1,6 @@
-"""Makes a launch from plans: one `Work` over every namespace and segment of a chunk of the batch.
+"""Turns plans into launches: one `Work` over every namespace and segment of a chunk of the batch.
 
-A chunk is as many queries as the buffers may hold; each is answered by one pass of the four verbs.
+A chunk holds as many queries as fit the buffers. One pass of the four verbs answers a chunk.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def chunks(plans: Sequence[Plan], tile_bits: int, candidates: int, cuts: int) ->
 
 
 def _needs(plan: Plan, queries: Integers, tile_bits: int) -> tuple[Integers, Integers]:
-    """int64 [queries] twice: the candidates and the cuts that each of these queries may need, at most."""
+    """int64 [queries] twice: the most candidates and the most cuts that each of these queries may need."""
     tiles = sum(tiles_of(part.segment.size, tile_bits) for part in plan.segments)
     terms = plan.offsets[queries + 1] - plan.offsets[queries]
     return tiles * np.minimum(plan.k[queries], 1 << tile_bits), terms * (tiles + len(plan.segments))
@@ -84,7 +84,7 @@ def halves(shares: Sequence[Share]) -> list[list[Share]]:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A chunk on the device. `kept` are tensors that `work` refers to by address."""
+    """A chunk on the device. `kept` holds the tensors that `work` refers to by address, so that they stay allocated."""
 
     work: Work
     buffers: Buffers
@@ -106,7 +106,7 @@ class QueryTerms(NamedTuple):
 class Columns:
     """The arrays of a launch while they grow on the host, under the names that `Work` gives them.
 
-    S segments, L lists and U units so far; an array a segment is joined with the others at the end.
+    There are S segments, L lists and U units so far. The arrays of the segments are joined at the end.
     """
 
     with_times: bool  # whether a query decays
@@ -179,7 +179,7 @@ class Columns:
         self.list_start.append(part.starts[listed_terms])
         self.list_length.append(part.ends[listed_terms] - part.starts[listed_terms])
         self.list_idf.append(plan.idf[listed_terms])
-        # A list takes an entry a tile and one for the last border.
+        # A list takes one entry for each tile and one for the last border.
         self.list_cuts.append(self.cuts + np.arange(len(listed_terms)) * (tiles + 1))
         self.lists += len(listed_terms)
         self.cuts += len(listed_terms) * (tiles + 1)
@@ -255,7 +255,7 @@ def make_launch(shares: Sequence[Share], residency: Residency, tile_bits: int) -
     wide = _of_queries(shares, lambda plan: plan.wide) | long
     candidate_offset = offsets_of(tiles * np.minimum(k, 1 << tile_bits))
     candidates = int(candidate_offset[-1])
-    # Uploaded first: the address of the masks is part of the other arrays.
+    # Uploaded first, because the other arrays hold the address of the masks.
     kept = residency.upload([np.concatenate(columns.masks)]) if columns.masks else []
     arrays = columns.arrays(kept[0].data_ptr() if kept else 0)
     blocks = int(arrays["block_offset"][-1])
@@ -308,7 +308,7 @@ def _join(parts: Sequence[Integers]) -> Integers:
 
 
 def make_buffers(cuts: int, candidates: int, any_wide: bool, thresholds: torch.Tensor, counts: torch.Tensor) -> Buffers:
-    """Uninitialised buffers for so many cuts and candidates, on the device of `thresholds`."""
+    """Uninitialised buffers for this many cuts and candidates, on the device of `thresholds`."""
     device = thresholds.device
     return Buffers(
         torch.empty(cuts, dtype=torch.int32, device=device),
@@ -326,14 +326,14 @@ def answer_size(queries: int, width: int) -> int:
 
 
 def make_answer(queries: int, width: int, device: torch.device) -> KernelAnswer:
-    """An uninitialised answer whose arrays are windows of one block, so that one copy brings it to the host."""
+    """An uninitialised answer whose arrays are views of one block, so that one copy moves it to the host."""
     block = torch.empty(answer_size(queries, width), dtype=torch.int64, device=device)
     scores, documents, counts = torch.split(block, [queries * width, queries * width, queries])
     return KernelAnswer(scores.view(queries, width), documents.view(queries, width), counts.view(torch.int32)[:queries])
 
 
 def block_of(answer: KernelAnswer) -> torch.Tensor:
-    """The block that `make_answer` made the answer of."""
+    """The block behind an answer of `make_answer`."""
     queries, width = answer.scores.shape
     return torch.as_strided(answer.scores, (answer_size(queries, width),), (1,), answer.scores.storage_offset())
 
@@ -351,7 +351,7 @@ def to_host(answer: KernelAnswer) -> tuple[Integers, Integers, npt.NDArray[np.in
 
 @dataclass(frozen=True, eq=False)
 class Download:
-    """The block of an answer on its way to the host, behind what its stream had to do before."""
+    """The copy of an answer to the host. It runs after the earlier work of its stream."""
 
     block: torch.Tensor  # on the host
     event: torch.cuda.Event | None  # None where the device is the host
@@ -362,7 +362,7 @@ class Download:
 
     @classmethod
     def of(cls, answer: KernelAnswer) -> Download:
-        """Begin to copy an answer; waits for nothing."""
+        """Begin to copy an answer, without waiting."""
         block, shape = block_of(answer), (answer.scores.shape[0], answer.scores.shape[1])
         if block.device.type != "cuda":
             return cls(block, None, shape, *shape)
@@ -377,7 +377,7 @@ class Download:
         scores, documents, counts = from_block(self.block.numpy(), *self.padded)
         hits = slice(self.queries), slice(self.width)
         counts = np.minimum(counts[: self.queries], self.width).astype(np.int32)
-        # The pinned memory goes back to the allocator, or to the next fan-out, as soon as nothing refers to it.
+        # The pinned memory is reused by the allocator or the next fan-out once nothing refers to it.
         answer = scores[hits].copy(), documents[hits].copy(), counts
         if self.release is not None:
             self.release()
@@ -385,7 +385,7 @@ class Download:
 
 
 def record_event() -> torch.cuda.Event:
-    """An event behind all that the current stream has been given."""
+    """An event after all work that the current stream has been given."""
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return event

@@ -27,10 +27,10 @@ from .segment_reduce import segment_reduce
 QUERIES = 512
 SCORES = 1 << 24
 BLOCK_VALUES = 1 << 25
-# On a CPU, where a block had better stay in its cache.
+# On a CPU a block should stay in the cache.
 CPU_SCORES = 1 << 20
 CPU_BLOCK_VALUES = 1 << 20
-# What cuBLAS asks of an int8 product: more than 16 queries, and other lengths that are multiples of 8.
+# cuBLAS requires more than 16 queries for an int8 product, and multiples of 8 for the other lengths.
 CODE_QUERIES = 32
 CODE_MULTIPLE = 8
 
@@ -40,8 +40,8 @@ Reduce = Callable[[torch.Tensor, torch.Tensor, Interaction], torch.Tensor]
 def dense_verbs(name: str, max_device_bytes: int | None = None) -> DenseVerbs:
     """The dense verbs of the family ``cuda``, ``triton`` or ``cuda-host``, on the device that it serves from.
 
-    `max_device_bytes` bounds the vectors held there. The families differ in what reduces rows to documents alone:
-    Triton's kernel, if Triton can run there, except for ``cuda-host``.
+    `max_device_bytes` bounds the vectors held there. The families differ only in the kernel that reduces
+    rows to documents: it is Triton's where Triton can run, except for ``cuda-host``.
     """
     gpu = torch.cuda.is_available() and name != "cuda-host"
     device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
@@ -58,7 +58,7 @@ def _reduction(name: str, device: torch.device) -> Reduce:
 
 
 class _Resident:
-    """A `Vectors` on the device: 2 bytes a number, and 1 more once its codes were asked for."""
+    """A `Vectors` on the device: 2 bytes a component, and 1 more once its codes were used."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
         self.matrix = matrix
@@ -71,7 +71,7 @@ class _Resident:
 
 
 class TorchDense:
-    """`DenseVerbs` in torch. Calls are answered one after another: a device is one queue."""
+    """`DenseVerbs` in torch. Calls run one after another, because a device is one queue."""
 
     def __init__(
         self, device: torch.device, max_device_bytes: int | None = None, reduce: Reduce = segment_reduce
@@ -88,7 +88,7 @@ class TorchDense:
 
     @property
     def bytes(self) -> int:
-        """Of vectors held on the device."""
+        """Bytes of the vectors held on the device."""
         return sum(resident.bytes for resident in list(self._held.values()))
 
     def best(
@@ -205,7 +205,7 @@ class TorchDense:
         return resident
 
     def _reserve(self, need: int) -> None:
-        """Raise `DeviceMemoryError` if so many more bytes cannot be had."""
+        """Raise `DeviceMemoryError` if this many more bytes are not available."""
         bounds = [] if self.limit is None else [self.limit - self.bytes]
         if self.device.type == "cuda":
             cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
@@ -218,7 +218,7 @@ class TorchDense:
 
     @contextlib.contextmanager
     def _serving(self, queries: int) -> Any:
-        """Makes the device current, and turns its out of memory into `DeviceMemoryError`."""
+        """Make the device current, and turn its out-of-memory error into `DeviceMemoryError`."""
         current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         try:
             with current:
@@ -252,7 +252,7 @@ class _DeviceQueries:
             self.doubles = torch.from_numpy(np.array(halves)).to(device).to(torch.float64)
 
     def no_hits(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(scores, documents) of no hit."""
+        """(scores, documents) without a hit."""
         scores = torch.full((self.queries, k), -torch.inf, dtype=torch.float64, device=self.device)
         return scores, torch.full((self.queries, k), -1, dtype=torch.int64, device=self.device)
 
@@ -260,8 +260,8 @@ class _DeviceQueries:
 def code_products(queries: torch.Tensor, rows: torch.Tensor, *, padded: bool | None = None) -> torch.Tensor:
     """Exact sums of products of int8 codes [queries, rows]: int32 tensor cores on a GPU, float64 elsewhere.
 
-    Zeros fill up what is missing to the lengths that cuBLAS asks for. `padded` says whether to take that way; None: on
-    a GPU. Float32 is no way on a GPU, where a setting of torch's turns it into TF32.
+    `padded` says whether to use the int8 product, with zeros up to the lengths that cuBLAS requires; None: only on a
+    GPU. Float32 is not used on a GPU, because a setting of torch turns it into TF32.
     """
     if not (queries.device.type == "cuda" if padded is None else padded):
         return queries.to(torch.float64) @ rows.to(torch.float64).T
@@ -277,7 +277,7 @@ def _merge_hits(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The k best of `hits` and of values [B, n] of documents [n], ascending."""
     width = min(k, values.shape[1])
-    # topk may take any of equal values. Only the smallest value is used; then documents decide.
+    # topk may choose any of equal values. So only its smallest value is used, and documents decide ties.
     least = values.topk(width, dim=1).values[:, -1:]
     above = values > least
     ties = values == least

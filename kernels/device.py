@@ -23,7 +23,7 @@ from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, Devi
 MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 """The largest frequency that a posting's word can hold: 4,095."""
 
-# Kinds that a posting may have, by the bytes that it takes.
+# The most impact classes of a segment, by the bytes of a posting.
 MAX_CLASSES = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
 
 # Arrays of one upload start at multiples of this: kernels load 16 bytes at a time.
@@ -64,10 +64,10 @@ class Resident:
         self.quanta = torch.empty(0, dtype=torch.int32, device=device)
         self.impact_classes = torch.empty(0, dtype=torch.int16, device=device)
         self.saturated = torch.empty(0, dtype=torch.float64, device=device)
-        """float64 [impact classes] what a posting of each contributes, but for the idf, in this epoch; of fewer than 8
-        bytes."""
+        """float64 [impact classes] what a posting of each contributes, without the idf, in this epoch. Only for postings
+        of fewer than 8 bytes."""
         self.idf = torch.empty(0, dtype=torch.float64, device=device)
-        """float64 [terms] in this epoch, likewise."""
+        """float64 [terms] the idf in this epoch, likewise."""
         if posting_bytes == 8:
             self.quanta = torch.empty(segment.postings, dtype=torch.int64 if long else torch.int32, device=device)
         else:
@@ -78,7 +78,7 @@ class Resident:
             self.impact_classes = _move(segment.impact_classes.astype(np.uint16).view(np.int16), device)
         self.size = segment.size
         self._epoch: weakref.ref[Snapshot] | None = None
-        # The array alone: what holds the segment would keep it from being let go.
+        # The array alone. A reference to the segment would keep the segment alive.
         self._host_times = segment.times
         self._times: torch.Tensor | None = None
         self._latest: dict[int, torch.Tensor] = {}
@@ -113,12 +113,12 @@ class Resident:
 
     @property
     def values(self) -> torch.Tensor:
-        """What `Work.quanta` is the address of."""
+        """The tensor whose address is `Work.quanta`."""
         return self.impact_classes if self.posting_bytes == 6 else self.quanta
 
     @staticmethod
     def bytes_of(segment: Segment, long: bool, posting_bytes: int = 8) -> int:
-        """What the segment will take."""
+        """The bytes that the segment will take."""
         if posting_bytes < 8:
             varying = posting_bytes * segment.postings + 8 * (segment.class_frequencies.shape[1] + len(segment.terms))
             return int(varying) + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
@@ -126,11 +126,11 @@ class Resident:
         return a_posting * segment.postings + segment.terms.nbytes + segment.offsets.nbytes + segment.lengths.nbytes
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Whether `quanta` are those of the snapshot's epoch."""
+        """Whether `quanta` belong to the snapshot's epoch."""
         return self._epoch is not None and self._epoch() is snapshot
 
     def derive(self, snapshot: Snapshot, number: int, verbs: Verbs) -> None:
-        """Make contributions those of the snapshot's epoch; the segment is the snapshot's `number`-th."""
+        """Derive the contributions of the snapshot's epoch; the segment is the snapshot's `number`-th."""
         idf = _move(snapshot.term_idf[snapshot.segments[number].terms], self.quanta.device)
         if self.posting_bytes < 8:
             self.idf.copy_(idf)
@@ -143,7 +143,7 @@ class Resident:
 
 @dataclass(frozen=True, eq=False)
 class SegmentTable:
-    """What a launch over all segments of a snapshot needs of them, on the device. S segments."""
+    """The arrays, on the device, that a launch over all S segments of a snapshot needs."""
 
     tiles: tuple[int, ...]  # of each segment
     words: torch.Tensor  # int64 [S] addresses
@@ -156,7 +156,7 @@ class SegmentTable:
 
 
 class Residency:
-    """What one engine keeps on one device. `limit`, if any, bounds the bytes of segments and buffers together.
+    """The memory of one engine on one device. `limit`, if any, bounds the bytes of segments and buffers together.
 
     `posting_bytes` are those of a posting whose contribution is at least one quantum and fits int32; others take 8
     always. Raises `ParameterError`, as does an upload of a segment with more impact classes of postings than
@@ -169,7 +169,7 @@ class Residency:
         self.device = device
         self.posting_bytes = posting_bytes
         self.limit = limit
-        # By whether contributions are int64: epochs on both sides of that border may be asked in turn.
+        # Key: whether contributions are int64. Searches may alternate between epochs with and without.
         self._held: weakref.WeakKeyDictionary[Segment, dict[bool, Resident]] = weakref.WeakKeyDictionary()
         self._decay_table: torch.Tensor | None = None
         self._alive: weakref.WeakKeyDictionary[Tombstones, torch.Tensor] = weakref.WeakKeyDictionary()
@@ -181,14 +181,14 @@ class Residency:
 
     @property
     def free(self) -> int | None:
-        """Bytes that may still be taken, or None where neither a limit nor the device says."""
+        """Bytes that may still be allocated, or None where neither a limit nor the device tells."""
         bounds = [] if self.limit is None else [self.limit - self.bytes]
         if self.device.type == "cuda":
             bounds.append(torch.cuda.mem_get_info(self.device)[0] + _cached(self.device))
         return min(bounds) if bounds else None
 
     def make_ready(self, snapshots: Sequence[Snapshot], verbs: Verbs, clock: DevicePhases) -> None:
-        """Upload the segments that are not here yet, and derive the contributions of the snapshots' epochs.
+        """Upload the missing segments, and derive the contributions of the snapshots' epochs.
 
         Raises `DeviceMemoryError` before an upload that cannot fit.
         """
@@ -205,14 +205,14 @@ class Residency:
             ]
             if not stale:
                 return
-            # Launches on other streams may still read the last epoch's, or soon the new one's.
+            # Launches on other streams may still read the last epoch's arrays, or soon the new ones.
             self.settle()
             for snapshot, number in stale:
                 self.resident_of(snapshot.segments[number], snapshot.long).derive(snapshot, number, verbs)
             self.settle()
 
     def settle(self) -> None:
-        """Wait until the device is idle, so that what was moved there is seen by every stream."""
+        """Wait until the device is idle, so that every stream sees the uploaded arrays."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

@@ -1,4 +1,6 @@
-"""What each idea is worth, and how time grows: ``python -m bench.gpu.ablation``. One run, many variants, a row each.
+"""The ablation of the GPU kernels: what each idea is worth, and how time grows. ``python -m bench.gpu.ablation``.
+
+One run measures many variants and writes a row for each. Its parts:
 
 ========  ============================================================================================================
 ideas     the CUDA kernels, with one idea left out at a time and with all; postings of 8, 6 and 4 bytes; Triton
@@ -9,8 +11,8 @@ length    terms of a query, 2 to 500
 pipeline  `Engine.search` in a loop and `Engine.search_stream`, beside the kernels alone on the same batches
 ========  ============================================================================================================
 
-All but ``pipeline`` time the kernels as a CUDA graph (``kernel``) and launched one by one (``eager``). Every answer is
-held against numpy's, bit for bit, before a clock starts; every row has the ceilings that were measured in the run.
+All parts but ``pipeline`` time the kernels as a CUDA graph (``kernel``) and launched one by one (``eager``). Every
+answer is compared with numpy's, bit for bit, before a clock starts. Every row has the ceilings measured in the run.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ CUDA_IDEAS: tuple[dict[str, Any], ...] = (
 )
 TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False}, {"tile_major": False})
 GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
-"""What the parts that grow something are measured with."""
+"""The variants that the growing parts (batch, corpus, k, length) measure."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,14 @@ SMOKE = Sizes(
 
 
 class Ablated(DeviceSystem):
-    """The kernels with some of `options` otherwise, without the tensors' system."""
+    """The kernels with other `options` than usual. The phases of tensors are left out."""
 
     def phases(self, batch: int, k: int) -> Sequence[str]:
         return ("kernel", "cut", "cut_score", *(("eager",) if self.torch_device.type == "cuda" else ()))
 
 
 def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, System | str]]:
-    """(name, the system, or why it cannot be measured) for each of the ideas."""
+    """(name, system) for each of the ideas; the reason in place of a system that cannot be measured."""
     plain = device_search(family)
     shared: dict[int, DeviceSearch] = {}
     for options in ideas:
@@ -123,7 +125,7 @@ def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]])
         try:
             own = dict(options)
             posting_bytes = own.pop("posting_bytes", 8)
-            # Segments of as many bytes are uploaded once.
+            # Variants with the same bytes a posting share one upload of the segments.
             over = shared.get(posting_bytes)
             search = DeviceSearch(
                 verbs_of(plain, own),
@@ -138,7 +140,7 @@ def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]])
 
 
 def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
-    """The family's verbs with some options otherwise."""
+    """The family's verbs with some options changed."""
     if plain.verbs.name != "triton":
         from fanrank.kernels.cuda.verbs import CudaVerbs
 
@@ -151,7 +153,7 @@ def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
 
 
 class AblationRun:
-    """One run: its clock, its rows, and what every row has."""
+    """One run: its clock, its rows, and the fields that all rows share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -183,7 +185,7 @@ class AblationRun:
         return time.monotonic() - self.begin > 60 * self.options.minutes
 
     def keep(self, new: Sequence[GpuRow]) -> None:
-        """Append rows, which a run that is broken off keeps."""
+        """Append rows at once, so that an interrupted run keeps them."""
         own = [replace(row, part=self.part) for row in new]
         rows.append(self.out / "gpu_ablation.jsonl", own)
         self.measured.extend(own)
@@ -334,7 +336,7 @@ class AblationRun:
 
 
 def first_queries(problem: Problem, count: int) -> Problem:
-    """The problem with its first queries alone."""
+    """The problem with only its first `count` queries."""
     count = min(count, problem.queries)
     return replace(problem, terms=problem.terms[: problem.offsets[count]], offsets=problem.offsets[: count + 1])
 
@@ -364,7 +366,7 @@ def text_batches(problem: Problem, size: int) -> list[list[str]]:
 
 
 def agreement(found: Sequence[fr.Hits], expected: HitArrays, size: int, k: int) -> float:
-    """The share of queries whose scores and documents are those expected."""
+    """The share of queries whose scores and documents are the expected ones."""
     same = []
     for number, hits in enumerate(found):
         own = slice(number * size, (number + 1) * size)

@@ -1,4 +1,4 @@
-"""The ceilings of a device, measured by the kernels of gpu_ceilings.cu in the same run as what is held against them."""
+"""The ceilings of a device, measured by the kernels of ceilings.cu in the same run as the systems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = 7
 
 
 class CeilingLauncher(CupyLauncher):
-    """Launches the kernels of gpu_ceilings.cu."""
+    """Launches the kernels of ceilings.cu."""
 
     _ceilings: Any = None
 
@@ -40,14 +40,14 @@ def launcher_of(device: torch.device) -> Launcher:
 
 
 def ceilings(device: torch.device, launcher: Launcher | None = None) -> dict[str, float]:
-    """What the device does a second at best, each the best of `TIMES` runs.
+    """The most the device does a second, each the best of `TIMES` runs.
 
-    ``copy_bytes``: a copy in device memory, bytes read plus written. ``shared_int32`` (at random places, what was there
-    before is read, as scoring does; ``_in_order``: without bank conflicts; ``_unread``: nothing is read),
-    ``shared_float``, ``shared_int64`` (unread): atomic additions in shared memory. ``shared_bytes``:
-    written to it. ``l2_bytes``: read from half the second-level cache. ``l2_int32``, ``l2_float``: atomic additions at
-    random places of it. On a CPU the kernels are only checked, and nothing is returned. Raises `RuntimeError` if a
-    checksum is wrong.
+    ``copy_bytes``: a copy in device memory, bytes read plus written. ``shared_int32``, ``shared_float``,
+    ``shared_int64``: atomic additions in shared memory. ``shared_int32`` adds at random addresses and reads the old
+    value, as scoring does; ``_in_order`` has no bank conflicts; ``_unread`` reads nothing, and so do float and int64.
+    ``shared_bytes``: bytes written to it. ``l2_bytes``: read from half the second-level cache. ``l2_int32``,
+    ``l2_float``: atomic additions at random addresses of it. On a CPU the kernels are only checked, and an empty result
+    is returned. Raises `RuntimeError` if a checksum is wrong.
     """
     launcher = launcher or launcher_of(device)
     gpu = device.type == "cuda"
@@ -68,7 +68,7 @@ def ceilings(device: torch.device, launcher: Launcher | None = None) -> dict[str
     for name, size in sizes.items():
         words = SHARED_WORDS * 4 // size
         arguments = (f"shared_{name}", words * size, c_int32(words), c_int32(steps), c_int32(1), total)
-        # A float counts to 2**24 exactly; no place gets near that many.
+        # A float counts exactly to 2**24. No address receives nearly so many additions.
         total.zero_()
         launch(*arguments)
         _check(f"shared_{name}", int(total), threads * steps)
@@ -79,7 +79,7 @@ def ceilings(device: torch.device, launcher: Launcher | None = None) -> dict[str
     _check("shared_write", int(total), blocks * (SHARED_WORDS // 4) * 2 * steps)
     found["shared_bytes"] = blocks * SHARED_WORDS * 4 * steps / _best(lambda: launch(*written), device)
 
-    # A block's place moves on by the grid and seven blocks more; it may pass the end of the values once a step.
+    # A block moves on by the grid and seven more blocks in each step, and may pass the end of the values once a step.
     vectors = max(l2_bytes // 2 // 16, threads + 7 * THREADS)
     values = torch.tensor([2, 1, 1, 1], dtype=torch.int32, device=device).repeat(vectors)
     total.zero_()

@@ -1,8 +1,8 @@
-"""Corpora of the GPU benchmarks as snapshots: the real ones from their prepared tokens, the large ones from a seed.
+"""Corpora of the GPU benchmarks as snapshots: real ones from their prepared tokens, shaped ones from a seed.
 
-A shaped corpus has the counts of a known collection and a Zipf vocabulary; its postings are made by numpy alone, no
-Python object a document, and kept as plain arrays in the cache. Vocabulary ids are token numbers; record ids and
-categories, which scoring never reads, are left empty.
+A shaped corpus has the counts of a known collection and a Zipf vocabulary; its postings are made by numpy alone,
+without Python objects for documents, and are stored as plain arrays in the cache. Vocabulary ids are token numbers;
+record ids and categories, which scoring never reads, are left empty.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..harness.paths import CACHE
 Integers = npt.NDArray[np.int64]
 
 FORMAT = 2
-# As bench/harness/corpora.py: takes off the head that stop words would be, and how much document lengths spread.
+# As in bench/harness/corpora.py: the shift that removes the head of stop words, and the spread of document lengths.
 SHIFT = 10
 SPREAD = 0.5
 DOCUMENT_BITS = 32
@@ -72,7 +72,7 @@ SMOKE = {
     ),
     "fiqa-shaped": replace(SHAPES["fiqa-shaped"], documents=150, vocabulary=300, tokens=12, queries=6),
 }
-"""The shapes so small that the host build and Triton's interpreter answer them in seconds."""
+"""The shapes, so small that the host build and Triton's interpreter answer them in seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +97,11 @@ class Problem:
         return self.terms[self.offsets[number] : self.offsets[number + 1]].tolist()
 
     def touched(self, start: int, stop: int) -> int:
-        """Postings that the queries from `start` to `stop` touch together."""
+        """The number of postings that the queries from `start` to `stop` touch, summed over queries."""
         return int(self.document_frequencies[self.terms[self.offsets[start] : self.offsets[stop]]].sum())
 
     def distinct(self, start: int, stop: int) -> int:
-        """Postings of their distinct lists."""
+        """The number of postings in their distinct lists."""
         return int(self.document_frequencies[np.unique(self.terms[self.offsets[start] : self.offsets[stop]])].sum())
 
 
@@ -142,7 +142,7 @@ def load_shaped(shape: Shape) -> Problem:
 
 
 def zipf(postings: int) -> Shape:
-    """The shape of a corpus of about so many postings, documents as those of ``nq-shaped``."""
+    """The shape of a corpus with about this many postings and the documents of ``nq-shaped``."""
     documents = max(1, postings // 40)
     vocabulary = min(SHAPES["nq-shaped"].vocabulary, max(500, documents))
     return replace(
@@ -151,7 +151,7 @@ def zipf(postings: int) -> Shape:
 
 
 def with_queries(of: Problem, queries: int, terms: int) -> Problem:
-    """The same corpus with other queries: so many, of `terms` distinct terms each (one more or less)."""
+    """The same corpus with other queries: `count` of them, of `terms` distinct terms each (one more or less)."""
     held = of.document_frequencies > 0
     most = int(held.sum())
     if terms >= most:
@@ -163,7 +163,7 @@ def with_queries(of: Problem, queries: int, terms: int) -> Problem:
 
 @dataclass(frozen=True, eq=False)
 class Flat:
-    """The whole snapshot as one CSR over vocabulary ids and document numbers: what the other systems index."""
+    """The whole snapshot as one CSR over vocabulary ids and document numbers: the input of the other systems."""
 
     offsets: Integers  # [vocabulary + 1]
     documents: npt.NDArray[np.int32]  # [postings]
@@ -195,7 +195,7 @@ def _problem(name: str, segments: Sequence[Segment], terms: Integers, offsets: I
 
 
 def _zipf(shape: Shape, uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Term numbers from uniform ones: number r has a share of about ``1 / (r + SHIFT + 1.5)``."""
+    """Term numbers from uniform random numbers. Number r has a share of about ``1 / (r + SHIFT + 1.5)``."""
     ratio = (shape.vocabulary + SHIFT + 1) / (SHIFT + 1)
     ranks = (SHIFT + 1) * (np.exp(uniform * math.log(ratio)) - 1)
     return np.minimum(ranks.astype(np.int64), shape.vocabulary - 1)
@@ -210,7 +210,7 @@ def _make_segment(shape: Shape, first: int) -> Segment:
 
 
 def _queries(shape: Shape, held: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
-    """Terms of queries, drawn as those of documents are: distinct, and each in some document."""
+    """Terms of queries, drawn like those of documents. They are distinct, and each occurs in some document."""
     random_numbers = np.random.default_rng([shape.seed, shape.documents, shape.queries])
     sizes = random_numbers.integers(shape.terms - 1, shape.terms + 2, shape.queries)
     queries = []
@@ -225,7 +225,7 @@ def _queries(shape: Shape, held: npt.NDArray[np.bool_]) -> tuple[Integers, Integ
 
 
 def _segment(tokens: npt.NDArray[np.integer], lengths: Integers) -> Segment:
-    """The segment of documents whose tokens stand one after another."""
+    """The segment of documents whose tokens are concatenated."""
     keys = tokens.astype(np.int64) << DOCUMENT_BITS
     keys |= np.repeat(np.arange(len(lengths)), lengths)
     keys.sort()

@@ -1,7 +1,7 @@
 """Bytes and time of every kernel from the hardware's counters: ``python -m bench.gpu.counters``. Needs ncu.
 
-The command runs itself under ``ncu --clock-control none``, which profiles one batch after a warm-up. A profiled run is
-slower than a free one: its times are for comparing kernels with each other, never for a table.
+The command runs itself under ``ncu --clock-control none``, which profiles one batch after a warm-up. Profiling
+slows a run, so its times only compare kernels with each other and never go into a table.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parse(lines: Iterable[str]) -> dict[str, dict[str, float]]:
 
 
 def run_profiled(system: str, corpus: str, batch: int, k: int, smoke: bool) -> None:
-    """What runs under ncu: one batch between the profiler's start and stop."""
+    """The process that runs under ncu: one batch between the profiler's start and stop."""
     problem = gpu_corpora.problem(corpus, smoke)
     made = gpu_systems.make(system, problem, 1, {})
     assert isinstance(made, DeviceSystem | BaselineSystem)
@@ -111,7 +111,7 @@ def row_of(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the counters, append rows, print them by kernel. Returns 0, or 1 with a reason where that is impossible."""
+    """Read the counters, append rows, print them by kernel. Returns 1, with the reason, if any failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.counters", description=__doc__.split("\n")[0])
     parser.add_argument("--systems", default="fanrank-cuda,fanrank-triton,baseline-warp")
     parser.add_argument("--corpora", default="fiqa-shaped")

@@ -1,4 +1,4 @@
-"""What a run of the GPU benchmarks leaves behind: one row a measurement, and its share of the measured ceilings."""
+"""The rows of the GPU benchmarks: one a measurement, with its shares of the measured ceilings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# What is counted -> the ceiling that it is held against.
+# A count -> the ceiling that it is compared with.
 CEILINGS = {
     "device_bytes": "copy_bytes",
     "l2_bytes": "l2_bytes",
@@ -25,20 +25,21 @@ class GpuRow:
     """One system on one batch; with `error`, a system that could not be measured there.
 
     `device` is the GPU's name, or "cpu" where kernels ran on the CPU (or the system is a CPU system). `ms` is the
-    median time of one batch over `reps` repetitions, `ms_iqr` the distance of its quartiles. `batch` queries were asked
-    at once; a slow system answered only the first `queries` of them, and its rate is of those. `phases_ms` are
-    differences of medians: cut, cut and score, and all three were timed apart.
+    median time of one batch over `reps` repetitions, `ms_iqr` the distance of its quartiles. `batch` queries are one
+    call; a slow system answered only the first `queries` of them, and its rate counts those. `phases_ms` are
+    differences of medians: cut, cut with score, and all three phases were timed separately.
 
-    `postings_per_query` counts the postings of a query's lists, and `postings_per_s` is that over the time: where whole
-    tiles are skipped, their postings count as done. `counted` is what a batch must move and add at the least, by
-    analysis (not from hardware counters); `share` holds, for each ceiling, the part of the time that reaching it would
-    have taken ("shared": what goes through shared memory together), and `binding` names the largest. Skipped tiles are
-    counted, so a share may pass 1.
+    `postings_per_query` counts the postings of a query's lists, and `postings_per_s` is that over the time. The
+    postings of skipped tiles count as done. `counted` is the least that a batch must move and add, by analysis and not
+    from hardware counters. `share` holds, for each ceiling, the fraction of the measured time that the counted work
+    takes at that ceiling ("shared": all traffic of shared memory together). `binding` names the largest share. Skipped
+    tiles are counted, so a share may exceed 1.
 
-    `part` is that of an ablation, and `options` are what its system has otherwise than usual.
+    `part` is the part of an ablation, and `options` are those of its system that differ from the usual ones.
 
     Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy system,
-    `repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) with it.
+    `repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) are their
+    agreement with numpy.
     """
 
     bench: str
@@ -90,7 +91,7 @@ class GpuRow:
 
 
 def shares(counted: Mapping[str, int], ceiling: Mapping[str, float], seconds: float) -> tuple[dict[str, float], str]:
-    """(part of the time that each ceiling explains, the largest of them)."""
+    """(share of the time that each ceiling explains, name of the largest)."""
     found = {
         name: amount / ceiling[CEILINGS[name]] / seconds
         for name, amount in counted.items()

@@ -1,4 +1,4 @@
-"""The command: ``python -m bench.gpu.run``. Everything in one run: ceilings, answers checked, systems interleaved."""
+"""The GPU bench in one run: ceilings, checked answers, interleaved systems. ``python -m bench.gpu.run``."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ BATCHES = (1, 20, 256, 0)
 KS = (10, 100, 1000)
 SMOKE_BATCHES, SMOKE_KS = (1, 3, 0), (3, 20)
 VARIANTS, SMOKE_VARIANTS = 8, 2
-"""Different batches of one size that a measurement goes through, so that the second-level cache holds none for it."""
+"""Batches of one size that a measurement uses in turn, so that the second-level cache does not keep one of them."""
 HIDDEN = ("cut", "cut_score")
 FEWEST_REPS = 3
 
 
 @dataclass
 class Measured:
-    """One system in one phase of one cell, while the run goes on."""
+    """One system in one phase of one cell, during the run."""
 
     system: System
     phase: str
@@ -71,7 +71,7 @@ def cell_of(problem: Problem, batch: int, k: int, expected: HitArrays, most: int
 
 
 def measure(cell: Cell, systems: Sequence[System], reps: int, budget: float) -> list[Measured]:
-    """Verify and warm up every system, then time them in turn; one repetition times each once."""
+    """Verify and warm up every system, then time them in turn. One repetition times each system once."""
     items = [Measured(system, phase) for system in systems for phase in system.phases(cell.batch, cell.k)]
     for item in items:
         _make_ready(item, cell, reps, budget)
@@ -85,7 +85,7 @@ def measure(cell: Cell, systems: Sequence[System], reps: int, budget: float) -> 
 
 
 def _make_ready(item: Measured, cell: Cell, reps: int, budget: float) -> None:
-    """Warm up and verify; settle how often a measurement goes through the variants, and how often it is repeated."""
+    """Warm up and verify; choose the rounds of a measurement over the variants, and its repetitions."""
     try:
         item.ready = item.system.ready(cell.variants, item.phase, budget)
         if item.phase not in HIDDEN:
@@ -94,14 +94,14 @@ def _make_ready(item: Measured, cell: Cell, reps: int, budget: float) -> None:
         item.rounds = max(1, min(100, round(budget / reps / max(each, 1e-9))))
         item.wanted = max(FEWEST_REPS, min(reps, round(budget / max(each * item.rounds, 1e-9))))
     except Exception as error:
-        # A system that fails (out of memory, a missing library) is a row that says so; the run goes on.
+        # A system that fails (out of memory, a missing library) becomes a row with the error. The run goes on.
         item.error = f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def time_batch(run: Callable[[int], object], variants: int, rounds: int, on_device: bool) -> float:
     """Milliseconds of a batch: the mean over the variants and `rounds` rounds of them, inside one clock.
 
-    The clock is a pair of events on the device, or the host's.
+    The clock is a pair of events on the device, or the clock of the host.
     """
     calls = [number for _ in range(rounds) for number in range(variants)]
     if on_device:
@@ -207,7 +207,7 @@ def _phases(item: Measured, items: Sequence[Measured]) -> dict[str, float]:
 
 
 def derive_row(problem: Problem, system: DeviceSystem, common: dict[str, Any]) -> GpuRow:
-    """How long it takes to derive the contributions of every posting."""
+    """The row of deriving the contributions of every posting."""
     on_device, work = system.torch_device.type == "cuda", system.rederive()
     time_batch(work, 1, 1, on_device)
     ms = sorted(time_batch(work, 1, 1, on_device) for _ in range(5))
@@ -325,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured: list[GpuRow] = []
 
     def keep(new: list[GpuRow]) -> None:
-        # Cell by cell: a run that is broken off keeps what it has.
+        # Written cell by cell, so that an interrupted run keeps its rows.
         rows.append(out / f"{options.name}.jsonl", new)
         measured.extend(new)
 

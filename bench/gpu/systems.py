@@ -1,9 +1,16 @@
-"""The systems of the GPU benchmarks: each makes a batch ready, and tells how to answer it.
+"""The systems of the GPU benchmarks. Each prepares batches and returns the calls that answer them.
 
-What `Ready.run` does is inside the clock. ``kernel`` begins with terms, index and plan on the device and ends with the
-hits on the device; ``eager`` is the same without a CUDA graph, so that the host's launches count; ``tensors`` also
-plans on the device (`Engine.search_tensors`), ``tensors_graph`` replays that; ``end_to_end`` begins with term ids on
-the host and ends with numpy arrays. ``cut`` and ``cut_score`` are ``kernel`` broken off; the phases come from them.
+Only `Ready.run` is inside the clock. The phases:
+
+``kernel``         from terms, index and plan on the device to hits on the device, as a CUDA graph
+``eager``          the same without a graph, so that the host's launches count
+``tensors``        plans on the device, too (`Engine.search_tensors`)
+``tensors_graph``  replays ``tensors`` as a graph
+``end_to_end``     from term ids on the host to numpy arrays
+``cut``            ``kernel``, stopped after cutting
+``cut_score``      ``kernel``, stopped after scoring; the times of cut, score and select are differences of these
+
+Long because it holds every system of the GPU bench: five classes that share `Variant`, `Ready` and a few helpers.
 """
 
 from __future__ import annotations
@@ -40,15 +47,15 @@ HitArrays = tuple[npt.NDArray[Any], Integers, Any]
 """(scores [Q, k], documents [Q, k], counts [Q] or None); exact systems give scores in quanta."""
 
 TENSOR_BATCHES = 32
-"""The largest batch that the tensors' system is measured on: an agent's fan-out."""
+"""The largest batch of the ``tensors`` phases: an agent's fan-out."""
 MATRIX_BYTES = 16 << 30
-"""Of one chunk's scores of every document (SPEC A051)."""
+"""Bytes of the score matrix of one chunk of queries (SPEC A051)."""
 GRAPH_BYTES = 4 << 30
 """The largest matrix of a baseline's batch that is measured as a CUDA graph."""
 PRODUCTS = 1 << 28
-"""Products of one sparse times sparse multiplication: its buffers take some 40 bytes each."""
+"""The most products of one sparse times sparse multiplication. Its buffers take about 40 bytes for each."""
 FEW = 10
-"""Queries that a slow system's time is estimated on."""
+"""The number of queries that the time of a slow system is estimated from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +94,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """Batches that a system can answer: `run(v)` is timed, `answer(v)` is the answer to variant v on the host."""
+    """Prepared batches: `run(v)` is the timed call, `answer(v)` is the answer to variant v on the host."""
 
     run: Callable[[int], object]
     answer: Callable[[int], HitArrays]
@@ -95,22 +102,22 @@ class Ready:
     """Timed between events on the device; otherwise by the host's clock."""
     exact: bool = True
     queries: int | None = None
-    """Answered of each variant, where that is not all."""
+    """The queries that are answered of each variant, where these are not all."""
     counted: dict[str, int] = field(default_factory=dict)
-    """Of a batch, the mean over the variants."""
+    """Counts of a batch: the mean over the variants."""
     threads: int = 0
     note: str = ""
 
 
 class System(Protocol):
-    """One system over one problem. What it needs is uploaded or built when it is made."""
+    """One system over one problem. The constructor uploads or builds its index."""
 
     name: str
     device: str
     index_bytes: int | None
 
     def phases(self, batch: int, k: int) -> Sequence[str]:
-        """The phases that it can be measured in; none where it does not apply."""
+        """The phases that it can be measured in; none where the system does not apply."""
 
     def ready(self, variants: Sequence[Variant], phase: str, budget: float) -> Ready:
         """Make the variants, which are alike in size and k, ready; `budget` is the seconds of one timed call."""
@@ -122,7 +129,7 @@ class DeviceSystem:
     def __init__(
         self, name: str, problem: Problem, search: DeviceSearch | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """`search` is one of the family's with `options`, where they are not the usual ones."""
+        """`search` is needed where `options` are not the usual ones: the family's search with these options."""
         self.family = name
         self.options = options or {}
         self.name = " ".join([f"fanrank-{name}", *(f"{key}={value}" for key, value in self.options.items())])
@@ -136,7 +143,7 @@ class DeviceSystem:
         self.index_bytes: int | None = self.residency.bytes
 
     def forget(self) -> None:
-        """Let go of the launches that were made ready: other kernels need others."""
+        """Drop the prepared launches. Other kernels need other launches."""
         self._held = ((), [])
 
     @property
@@ -144,11 +151,11 @@ class DeviceSystem:
         return self.search.verbs
 
     def derive(self) -> None:
-        """Upload the index where that was not done, and derive its contributions."""
+        """Upload the index if it is not on the device, and derive its contributions."""
         self.residency.make_ready([self.problem.snapshot], self.verbs, DevicePhases(None, self.torch_device))
 
     def rederive(self) -> Callable[[int], object]:
-        """What derives the contributions of a whole epoch anew."""
+        """A call that derives the contributions of a whole epoch again."""
         residents = [
             self.residency.resident_of(segment, self.problem.snapshot.long)
             for segment in self.problem.snapshot.segments
@@ -210,7 +217,7 @@ class DeviceSystem:
         )
 
     def launches(self, variants: Sequence[Variant]) -> list[list[Launch]]:
-        """Each batch on the device, as `DeviceSearch` cuts it into launches; they pass one set of buffers on."""
+        """Each batch on the device, cut into launches as `DeviceSearch` does. The launches share one set of buffers."""
         scratch: Buffers | None = None
         made = []
         for variant in variants:
@@ -226,7 +233,7 @@ class DeviceSystem:
         return made
 
     def once(self, launch: Launch, phase: str = "kernel") -> None:
-        """One launch from the start, or the first of its phases."""
+        """Run one launch from the start: all of it, or the phases up to `phase`."""
         work, buffers = launch.work, launch.buffers
         buffers.thresholds.fill_(UNBOUNDED if work.signed else 1)
         buffers.counts.zero_()
@@ -240,7 +247,7 @@ class DeviceSystem:
                     self.verbs.score(work, buffers, wide=wide)
 
     def graph(self, work: Callable[[], object], captured: bool = True) -> Callable[[], object]:
-        """`work` as the replay of a CUDA graph; as it is on a CPU."""
+        """`work` as the replay of a CUDA graph; on a CPU, `work` itself."""
         work()
         if self.torch_device.type != "cuda" or not captured:
             return work
@@ -251,7 +258,7 @@ class DeviceSystem:
             variant = variants[number]
             return self.search([variant.plan()], variant.queries, variant.k)
 
-        # The fan-out's path is captured at the second use of a shape.
+        # The engine captures a graph of a fan-out at the second use of its shape.
         for _ in range(2):
             answer(0)
         return Ready(answer, answer, False)
@@ -281,7 +288,7 @@ class DeviceSystem:
         return Ready(lambda number: works[number](), answer, self.torch_device.type == "cuda")
 
     def _counted(self, variant: Variant, launches: Sequence[Launch]) -> dict[str, int]:
-        """What the batch must move and add at the least, if no tile is skipped.
+        """The least that the batch must move and add, if no tile is skipped.
 
         A posting's word and contribution come from device memory once for each list and from the second-level cache
         once for each query; a tile's sums are cleared once for each query; a posting is one addition.
@@ -295,7 +302,7 @@ class DeviceSystem:
             "l2_bytes": a_posting * variant.touched,
         }
         if self.family == "triton" or self.options.get("sums") == "global":
-            # The sums are added, read and cleared in the second-level cache, or beyond.
+            # The sums are added, read and cleared in the second-level cache or in device memory.
             return {**counted, "l2_bytes": counted["l2_bytes"] + 2 * blocks, "l2_int32": variant.touched}
         return {**counted, "shared_bytes": blocks, "shared_int32": variant.touched}
 
@@ -328,7 +335,7 @@ class CpuSystem:
 
 
 class FlatIndex:
-    """The whole corpus as one CSR on a device, with float32 contributions: what the float systems search."""
+    """The whole corpus as one CSR on a device, with float32 contributions: the index of the float systems."""
 
     def __init__(self, problem: Problem, device: torch.device) -> None:
         self.device = device
@@ -359,7 +366,7 @@ class FlatIndex:
         return sum(t.nbytes for t in (self.offsets, self.documents, self.frequencies, self.lengths, self.idf))
 
     def matrix_counted(self, variant: Variant) -> dict[str, int]:
-        """Scores of every document, zeroed and read once; each posting's list read once."""
+        """The least bytes of a batch: every score is zeroed and read once, and each posting is read once."""
         matrix = 8 * variant.queries * self.documents_total
         return {"device_bytes": matrix + 8 * self.problem.distinct(variant.start, variant.stop)}
 
@@ -381,7 +388,7 @@ class BaselineSystem:
 
     def ready(self, variants: Sequence[Variant], phase: str, budget: float) -> Ready:
         index = self.index
-        # Launches of a large batch cost nothing beside it; its matrix would be kept by the graph.
+        # The launches of a large batch cost nothing beside its work, and a graph would keep its matrix.
         matrix = 4 * index.documents_total * variants[0].queries
         captured = index.device.type == "cuda" and matrix <= GRAPH_BYTES
         pool = torch.cuda.graph_pool_handle() if captured else None
@@ -547,7 +554,7 @@ HOST_ONLY = ("fanrank-cuda-host",)
 
 
 def make(name: str, problem: Problem, threads: int, shared: dict[str, FlatIndex]) -> System:
-    """The system over the problem. `shared` keeps what several systems index. Raises whatever its making raises."""
+    """The system over the problem. `shared` keeps what several systems index. Raises what the constructor raises."""
     kind, _, rest = name.partition("-")
     if kind == "fanrank":
         return CpuSystem(rest, problem, threads) if rest in backend.CPU else DeviceSystem(rest, problem)
@@ -594,9 +601,9 @@ def cuda_launcher(device: torch.device) -> Any:
 
 
 def capture_graph(work: Callable[[], object], pool: Any = None) -> Callable[[], object]:
-    """The replay of a CUDA graph of `work`, which ran before (kernels are compiled, memory is pooled).
+    """The replay of a CUDA graph of `work`. It ran before: kernels are compiled, memory is pooled.
 
-    Graphs of one `pool` share what they freed while they were captured; they must not run at once.
+    Graphs of one `pool` share the memory that was freed during their capture. They must not run at the same time.
     """
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -626,7 +633,7 @@ def _empty(variant: Variant) -> tuple[Integers, Integers, npt.NDArray[np.int32]]
 
 
 def _share_buffers(scratch: Buffers | None, own: Buffers) -> tuple[Buffers, Buffers]:
-    """(what later launches may use, `own` as windows of it where it is large enough). One launch runs at a time."""
+    """(buffers for later launches, `own` as views of `scratch` where it is large enough). One launch runs at a time."""
     names = ("cuts", "maxima", "keys", "documents")
     if scratch is None or any(len(getattr(own, name)) > len(getattr(scratch, name)) for name in names):
         return own, own

@@ -1,4 +1,4 @@
-"""Block sizes, tried one at a time: ``python -m bench.gpu.tune``. Prints the best as they stand in the sources.
+"""Block sizes, tried one at a time: ``python -m bench.gpu.tune``. Prints the best in the form of the sources.
 
 CUDA: every tile size with every number of threads, and both ways to select. Triton: from the tuning in use, each
 setting in turn takes the value that is fastest, until none gains more than `GAIN`. Every answer is checked first.
@@ -30,7 +30,7 @@ GAIN = 0.01
 REPS = 5
 
 TILE_BITS = (11, 12, 13, 14, 15)
-# Threads of a scoring block, and the blocks of a multiprocessor that its registers must leave room for.
+# (threads of a scoring block, blocks of a multiprocessor that its registers must leave room for)
 THREADS = ((256, 3), (256, 6), (512, 2), (512, 3), (768, 2), (1024, 1), (1024, 2))
 
 TRITON: dict[str, tuple[Any, ...]] = {
@@ -55,7 +55,7 @@ TRITON_SMOKE: dict[str, tuple[Any, ...]] = {"narrow_tile_bits": (6, 7), "score.p
 
 
 def milliseconds(system: DeviceSystem, cell: Cell, phase: str = "kernel") -> float:
-    """The median time of a batch, its answers checked. Raises `RuntimeError` where one is wrong."""
+    """The median time of a batch. Its answers are checked first; raises `RuntimeError` where one is wrong."""
     system.forget()
     ready = system.ready(cell.variants, phase, 1.0)
     verdict = gpu_run.verify(cell, ready)
@@ -116,7 +116,7 @@ def edited_score(source: str, threads: int, blocks: int) -> str:
     )
     source = re.sub(r"__launch_bounds__\(512, \d\)", f"__launch_bounds__({threads}, 1)", source)
     if found != 1 or not bounds:
-        raise ValueError("score.cu declares its threads in another way; adapt gpu_tune.py")
+        raise ValueError("score.cu declares its threads in another way; adapt bench/gpu/tune.py")
     return source
 
 
@@ -124,7 +124,7 @@ def _edit_launcher(threads: int, blocks: int) -> Any:
     from fanrank.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_of
 
     class Edited(CupyLauncher):
-        """With a score.cu of its own."""
+        """A launcher with its own version of score.cu."""
 
         _own: Any = None
         _shared_bytes: dict[tuple[int, str], int] = {}  # noqa: RUF012
@@ -141,7 +141,7 @@ def _edit_launcher(threads: int, blocks: int) -> Any:
 
 
 def tune_triton(system: DeviceSystem, cell: Cell, smoke: bool, minutes: float) -> Any:
-    """The best tuning found, setting by setting; prints every step."""
+    """The best tuning, found setting by setting. Prints every step."""
     from fanrank.kernels.triton.verbs import TritonVerbs, tuning
 
     begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""What is measured: the corpora, and the grid of k and threads. Declared here and nowhere else."""
+"""What is measured: the corpora, and the grid of k and threads. They are declared here and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ THREADS = (1, 2)
 class Shape:
     """What a synthetic corpus is like: distinct words, tokens a document (mean), terms a query (from, to).
 
-    A query's terms are of one document; `filled` draws what that lacks from all words, as often as documents have them.
+    A query's terms come from one document. With `filled`, missing terms are drawn from all words, as often as documents
+    have them.
     """
 
     vocabulary: int = 100_000
@@ -29,7 +30,7 @@ class Shape:
 class Corpus:
     """One corpus with its queries.
 
-    `documents` and `shape` are those of a synthetic corpus; `stop_words` says whether the NLTK English list is taken
+    `documents` and `shape` are set for a synthetic corpus. `stop_words` says whether the NLTK English list is taken
     out of documents and queries.
     """
 
@@ -39,12 +40,12 @@ class Corpus:
     documents: int | None = None
     stop_words: bool = False
     seed: int = 1
-    # Not shown, so that corpora of the usual shape keep the stamp under which they were prepared.
+    # Left out, so that corpora of the usual shape keep the stamp under which they were prepared.
     shape: Shape = field(default=Shape(), repr=False)
 
     @property
     def stamp(self) -> str:
-        """All that a prepared corpus depends on."""
+        """A text that holds everything a prepared corpus depends on."""
         return repr(self) if self.shape == Shape() else f"{self!r} {self.shape!r}"
 
 
@@ -56,7 +57,7 @@ CORPORA = {
         Corpus("synthetic-300k", "synthetic", queries=500, documents=300_000),
         Corpus("sgd", "sgd", queries=1_000, stop_words=True),
         Corpus("synthetic-5k", "synthetic", queries=200, documents=5_000),
-        # As many passages, and as long, as NQ has.
+        # The number and the mean length of passages are those of NQ.
         Corpus(
             "nq-shaped",
             "synthetic",
@@ -64,7 +65,7 @@ CORPORA = {
             documents=2_681_468,
             shape=Shape(vocabulary=500_000, length=42, terms=(4, 6)),
         ),
-        # Whole arguments as queries, as ArguAna has them.
+        # The queries are whole arguments, as in ArguAna.
         Corpus(
             "long-queries",
             "synthetic",
@@ -78,12 +79,12 @@ CORPORA = {
 FULL = ("scifact", "synthetic-50k", "synthetic-300k", "sgd")
 QUICK = ("scifact", "synthetic-5k")
 HUGE = 1 << 20
-"""Documents from which on fanrank is given texts, and makes records of them inside the clock."""
+"""Corpora of at least this many documents give fanrank texts; it makes the records inside the clock."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One way to ask: how many hits, how many threads, and whether the query's analysis is part of the clock."""
+    """One cell of the grid: hits a query, threads, and whether analysing the query is part of the clock."""
 
     k: int
     threads: int

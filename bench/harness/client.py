@@ -1,4 +1,4 @@
-"""The parent's end of a worker: one question, one answer, never waiting for ever."""
+"""The parent's end of a worker: it sends one command and waits for one answer, with a limit on the time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
 class Worker:
-    """A peer's process. `threads` caps the pools of its libraries; each search then says how many it may use."""
+    """A peer's process. `threads` caps the pools of its libraries. Each search says how many of them it may use."""
 
     def __init__(self, python: Path, peer: str, threads: int, log: Path) -> None:
         environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}

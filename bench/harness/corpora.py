@@ -1,9 +1,9 @@
-"""Corpora as arrays of token numbers, prepared once, so that every system reads the same tokens quickly.
+"""Corpora as arrays of token numbers. They are prepared once, so that every system reads the same tokens quickly.
 
 A prepared corpus is a folder of plain arrays. Three documents "b a", "", "a a" with the query "a" are:
 vocabulary ``["b", "a"]``, tokens ``[0, 1, 1, 1]``, offsets ``[0, 2, 2, 4]``, query_tokens ``[1]``,
-query_offsets ``[0, 1]``, query_texts ``["a"]``. A query holds each of its terms once and no unknown ones: systems
-differ in how they weigh a repeated query term, and that is not what is measured here.
+query_offsets ``[0, 1]``, query_texts ``["a"]``. A query holds each of its terms once, because systems weigh a
+repeated query term differently, and this is not measured here. It holds no unknown terms.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .paths import CACHE, data_folder
 FORMAT = 1
 WORD = re.compile(r"[a-z0-9]+")
 SYNTHETIC_SHIFT = 10
-"""Zipf-Mandelbrot shift: takes off the head that stop words would be (about a quarter of all documents touched)."""
+"""Zipf-Mandelbrot shift. It removes the head of the distribution, where stop words would be: a query touches about a
+quarter of all documents."""
 SYNTHETIC_SPREAD = 0.5
 BLOCK = 1 << 16
-"""Tokens that are drawn, or made strings of, at a time."""
+"""Tokens that are drawn, or turned into strings, at a time."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ class Tokens:
         return len(self.query_offsets) - 1
 
     def document_terms(self) -> list[list[str]]:
-        """Every document as a list of strings (one string object a term, shared): 8 bytes a token."""
+        """Every document as a list of strings. Each term is one shared string object, so a token takes 8 bytes."""
         with _pause_collector():
             return list(self.each_document())
 
     def each_document(self) -> Iterator[list[str]]:
-        """As `document_terms`, one after another."""
+        """The documents of `document_terms`, one after another."""
         return _as_lists(self.tokens, self.offsets, self.vocabulary)
 
     def query_terms(self) -> list[list[str]]:
@@ -89,7 +90,7 @@ def _as_lists(
 
 @contextmanager
 def _pause_collector() -> Iterator[None]:
-    """Without the garbage collector, which would look through millions of lists again and again."""
+    """Switch the garbage collector off in the block. It would scan millions of lists again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -104,7 +105,7 @@ def folder_of(corpus: Corpus) -> Path:
 
 
 def prepare(corpus: Corpus) -> Path:
-    """The folder of the prepared corpus, made now if it is not there. Raises `FileNotFoundError` without the data."""
+    """The folder of the prepared corpus; it is made if it is missing. Raises `FileNotFoundError` without the data."""
     folder = folder_of(corpus)
     stamp = json.dumps([FORMAT, corpus.stamp])
     if (folder / "stamp.json").is_file() and (folder / "stamp.json").read_text() == stamp:
@@ -122,14 +123,14 @@ def prepare(corpus: Corpus) -> Path:
 
 
 def load(folder: Path) -> Tokens:
-    """A prepared corpus. The tokens are mapped, so that all who read a large one share its memory."""
+    """A prepared corpus. The tokens are memory-mapped, so that all readers of a large corpus share its memory."""
     texts = json.loads((folder / "texts.json").read_text())
     arrays = {name: np.load(folder / f"{name}.npy") for name in ("offsets", "query_tokens", "query_offsets")}
     return Tokens(**texts, **arrays, tokens=np.load(folder / "tokens.npy", mmap_mode="r"))
 
 
 def from_texts(name: str, documents: Iterable[str], queries: Iterable[str], stop: frozenset[str], limit: int) -> Tokens:
-    """Lower-cased runs of letters and digits, `stop` taken out; the first `limit` queries with a known term."""
+    """Tokens are lower-cased runs of letters and digits without `stop`; queries the first `limit` with a known one."""
     vocabulary: dict[str, int] = {}
     tokens: list[int] = []
     offsets = [0]
@@ -186,7 +187,7 @@ def _sgd(corpus: Corpus) -> Tokens:
                 if row["speaker"] == "USER":
                     said_by_user.append(len(documents))
                 documents.append(row["utterance"])
-    # Twice as many as wanted, because a turn of stop words alone makes no query.
+    # Twice as many as needed, because a turn that holds only stop words makes no query.
     sample = random.Random(corpus.seed).sample(said_by_user, 2 * corpus.queries)
     return from_texts(corpus.name, documents, (documents[turn] for turn in sample), _stop_words(corpus), corpus.queries)
 

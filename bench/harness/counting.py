@@ -1,4 +1,4 @@
-"""What searches count while a block runs, whichever method they take."""
+"""Counts the work of the searches that run inside a block, whichever method they use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fanrank.engine.timing import Phases
 
 @contextmanager
 def count_work() -> Iterator[Counter[str]]:
-    """The sums of all that `Phases.count` is told meanwhile, by name; a search with ``timing`` tells everything."""
+    """The sums, by name, of what `Phases.count` receives in the block. A search with ``timing`` counts everything."""
     sums: Counter[str] = Counter()
     count = Phases.count
 

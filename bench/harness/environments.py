@@ -13,11 +13,12 @@ from .systems import Peer
 
 
 class PeerError(Exception):
-    """A peer cannot be measured; the message is the reason that its rows give."""
+    """A peer cannot be measured. The message is the reason that its rows hold."""
 
 
 def python_of(peer: Peer, install: bool = True) -> Path:
-    """The interpreter to run the peer with. Raises `PeerError` if it is not there and cannot, or may not, be made."""
+    """The interpreter to run the peer with. Raises `PeerError` if it is missing and cannot be made, or may not
+    be made."""
     if peer.needs and not shutil.which(peer.needs):
         raise PeerError(f"needs {peer.needs}, which is not on PATH")
     if not peer.installs:

@@ -1,4 +1,4 @@
-"""Threads that write and ask while they are timed."""
+"""Threads that write and threads that search while they are timed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Figures = dict[str, Any]
 
 
 class Asking:
-    """A thread that asks fan-outs while the block lasts: `pace` a second, None for as fast as it can, 0 for never.
+    """A thread that sends fan-outs while the block lasts: `pace` a second; None: as fast as it can; 0: never.
 
-    It asks one at least, however late the thread comes to run.
+    It sends at least one, however late the thread starts to run.
     """
 
     def __init__(self, engine: fr.Engine, fan_outs: Sequence[Sequence[fr.Query]], pace: float | None) -> None:
@@ -32,7 +32,7 @@ class Asking:
 
     def __enter__(self) -> Asking:
         if self._pace != 0:
-            # The first search after a bulk load derives; it belongs to neither phase.
+            # The first search after a bulk load derives arrays. It belongs to neither phase.
             self._engine.search(self._fan_outs[0], K)
             self._thread.start()
         return self
@@ -56,7 +56,7 @@ class Asking:
                 if self._pace:
                     due += 1 / self._pace
                     self._stop.wait(max(0.0, due - time.perf_counter()))
-        except BaseException as error:  # raised again where the block ends
+        except BaseException as error:  # raised again at the end of the block
             self._error = error
         self.seconds = time.perf_counter() - began
 
@@ -73,9 +73,9 @@ def write(
     seconds: float,
     rate: float | None = None,
 ) -> Figures:
-    """Append batches until they or the seconds run out; `rate` records a second and writer, or as fast as it goes.
+    """Append batches until the batches or the seconds run out: `rate` records a second and writer; None: at full speed.
 
-    One batch at least is written, however short the time.
+    At least one batch is written, however short the time.
     """
     taking, began = threading.Lock(), threading.Barrier(writers + 1)
     ms: list[float] = []
@@ -99,7 +99,7 @@ def write(
                 if rate:
                     due += len(batch) / rate
                     pause.wait(max(0.0, due - time.perf_counter()))
-        except BaseException as error:  # raised again by the thread that waits
+        except BaseException as error:  # raised again by the waiting thread
             errors.append(error)
 
     threads = [threading.Thread(target=run, name=f"writer-{number}") for number in range(writers)]

@@ -29,7 +29,7 @@ BUILD_TIMEOUT = 3600.0
 
 @dataclass
 class Running:
-    """A live worker and what its build told."""
+    """A live worker and the answer of its build."""
 
     worker: Worker
     version: str
@@ -40,7 +40,7 @@ class Running:
 
 @dataclass
 class Measured:
-    """One system in one cell, while the run goes on."""
+    """One system in one cell, during the run."""
 
     system: System
     cell: Cell
@@ -60,10 +60,10 @@ class Case:
         self.folder = prepare(corpus)
         self.tokens: Tokens = load(self.folder)
         self.postings: ReferencePostings = postings_of(self.tokens)
-        self.running: dict[str, Running | str] = {}  # peer -> its worker, or why there is none
+        self.running: dict[str, Running | str] = {}  # peer -> its worker, or the reason why there is none
 
     def start(self, name: str) -> None:
-        """Start a peer and build its index; a failure is kept as the reason for its rows."""
+        """Start a peer and build its index; a failure becomes the reason in its rows."""
         worker = None
         try:
             python = python_of(PEERS[name], self.install)
@@ -101,7 +101,7 @@ class Case:
         return running.worker.ask("search", timeout, queries=queries, loops=loops, save=place, **request)
 
     def warm(self, item: Measured) -> None:
-        """Verify (kernel), warm up, and settle how many queries and loops one measurement takes."""
+        """Verify (`kernel` phase only), warm up, and choose how many queries and loops one measurement takes."""
         try:
             some = min(FEWEST_QUERIES, self.tokens.queries)
             self._search(item, some)
@@ -201,7 +201,7 @@ def run_case(
     shared: dict[str, Any],
     say: Callable[[str], None],
 ) -> list[Row]:
-    """All rows of one corpus. Only one worker is ever at work; the order of systems rotates from cell to cell."""
+    """All rows of one corpus. Only one worker works at a time. The order of systems rotates from cell to cell."""
     try:
         case = Case(corpus, max(cell.threads for cell in cells), budget, install, say)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Ways to answer a fan-out over a memory, declared once for `growth` and `session`, and what their rows share."""
+"""The methods that answer a fan-out over a memory, declared once for `growth` and `session`, and their rows' fields."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ HALF_LIFE = WEEK
 class Method:
     """One way to answer: `batch` queries a call on `backend` (``cpu``: the preferred one there).
 
-    `exact` names the method whose answers this one must repeat bit for bit; a method with `windows` must repeat the
-    exhaustive answer over the same stretch of time.
+    `exact` is the name of the method whose answers this one must repeat bit for bit; empty for none.
+    A method with `windows` must give the exhaustive answer over the same time range.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Method:
     exact: str = ""
 
     def queries(self, questions: Iterable[Question]) -> list[fr.Query]:
-        """The questions as this method asks them."""
+        """The questions as queries of this method."""
         return [fr.Query(q.text, now=q.now, half_life=self.half_life, windows=self.windows) for q in questions]
 
 
@@ -73,13 +73,13 @@ def list_methods() -> tuple[Method, ...]:
 
 
 class Backends:
-    """The backend of each method, made once: one engine serves them all in turn."""
+    """The backend of each method, made once. One engine serves them all in turn."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
 
     def serve(self, engine: fr.Engine, method: Method) -> str:
-        """Let the method's backend serve the engine; its name. Raises `BackendUnavailableError`."""
+        """Let the method's backend serve the engine, and return its name. Raises `BackendUnavailableError`."""
         if method.backend not in self._made:
             cpu = method.backend == "cpu"
             self._made[method.backend] = backends.choose(among=backends.CPU) if cpu else backends.choose(method.backend)
@@ -88,7 +88,7 @@ class Backends:
 
 
 def import_analyzer() -> None:
-    """Import what analysing a text needs, so that no clock holds it."""
+    """Import what analysing a text needs, so that no timed call includes the import."""
     fr.Engine().analyzer("running")
 
 
@@ -105,7 +105,7 @@ def answer(
 
 
 def are_equal(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
-    """Whether two lists of answers, however cut into calls, hold the same ids and scores bit for bit."""
+    """Whether two lists of answers hold the same ids and scores, bit for bit. Their calls may differ in size."""
 
     def joined(answers: Sequence[fr.Hits], field: str) -> np.ndarray[Any, Any]:
         return np.concatenate([getattr(hits, field) for hits in answers])
@@ -114,7 +114,7 @@ def are_equal(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
 
 
 def count_found(answers: Sequence[fr.Hits], questions: Sequence[Question]) -> int:
-    """The questions whose gold record is among their hits."""
+    """The number of questions whose gold record is among their hits."""
     ids = np.concatenate([hits.ids for hits in answers])
     return int(sum(question.gold in row for question, row in zip(questions, ids.tolist(), strict=True)))
 
@@ -138,7 +138,7 @@ def round_digits(value: float) -> float:
 def peak_rss_gib() -> float:
     """The most memory that this process has held so far, GiB."""
     try:
-        # Not `getrusage`, whose figure a child takes over from the process that started it.
+        # Not `getrusage`: a child process inherits its figure from its parent.
         status = Path("/proc/self/status").read_text()
         return round(int(status.split("VmHWM:")[1].split()[0]) / 2**20, 3)
     except (OSError, IndexError):

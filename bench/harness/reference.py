@@ -1,4 +1,4 @@
-"""BM25 in float64, plainly: what every system's answers are checked against before it is timed."""
+"""Plain BM25 in float64. Every system's answers are checked against it before it is timed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReferencePostings:
         return len(self.documents)
 
     def touched(self, corpus: Tokens) -> float:
-        """Postings of a query's terms, the mean over the corpus's queries."""
+        """The mean number of postings of a query's terms over the corpus's queries."""
         per_term = np.diff(self.offsets)
         return float(per_term[corpus.query_tokens].sum()) / max(1, corpus.queries)
 
@@ -34,7 +34,7 @@ class ReferencePostings:
 def postings_of(corpus: Tokens) -> ReferencePostings:
     """The postings of a prepared corpus."""
     lengths = np.diff(corpus.offsets)
-    # In place, and narrow from there on: a hundred million tokens are 2 GB here instead of 6.
+    # In place, and with narrow dtypes: a hundred million tokens take 2 GB here instead of 6.
     keys = corpus.tokens.astype(np.int64)
     keys *= max(1, corpus.documents)
     keys += np.repeat(np.arange(corpus.documents, dtype=np.int32), lengths)

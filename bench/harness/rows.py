@@ -1,4 +1,4 @@
-"""Rows: everything a run leaves behind, one JSON object a line. Tables and plots read nothing else."""
+"""Rows: the results of a run, one JSON object a line. Tables and plots read nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row:
     Times are milliseconds per query over `reps` repetitions (`ms_per_query` is the median, `ms_iqr` the distance
     of the quartiles); `cpu_per_wall` shows that the thread limit held. `verified` is None where the check does not
     apply (end to end). `cold_ms_per_query` is the peer's very first search after its build (50 queries, k = 10, one
-    thread), where what is derived lazily is paid for. All rows of one run share `run`, and ratios are only ever taken
+    thread), which also pays for what is derived lazily. All rows of one run share `run`, and ratios are only ever taken
     inside one run.
     """
 
@@ -59,7 +59,7 @@ _REQUIRED = ("bench", "run", "case", "system", "k", "threads", "phase")
 
 
 def append(path: Path, rows: Iterable[Any]) -> None:
-    """Add rows (dataclasses: each bench has its own) to the file, which is made with its folder if need be."""
+    """Add rows (dataclasses: each bench has its own) to the file, which is made with its folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as handle:
         handle.writelines(json.dumps(asdict(row)) + "\n" for row in rows)

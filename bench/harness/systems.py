@@ -1,4 +1,4 @@
-"""Who is measured: every peer with its environment, and every system (a peer in one mode). Declared once."""
+"""The peers with their environments, and the systems (a system is a peer in one mode). They are declared here alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Formula = Literal["lucene", "robertson_floor"]
 Lengths = Literal["exact", "byte4"]
 
 BASELINE = "bm25s-numba"
-"""Every ratio is against this system."""
+"""The baseline: every ratio is against this system."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Is a system's top k the top k? Asked before it is timed, and the answer goes into its rows."""
+"""Compares a system's top k with the reference before it is timed. The result goes into its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class Verdict:
 
 
 def overlap(found: npt.NDArray[np.int64], truth: npt.NDArray[np.float64], k: int, tolerance: float) -> float:
-    """The share of the best `k` of `truth` [N] that `found` holds: distinct, matched, not below the k-th score."""
+    """The share of the best `k` of `truth` [N] that `found` holds.
+
+    Counted are distinct, matched documents that score at least the k-th best.
+    """
     wanted = min(k, int((truth > 0).sum()))
     if wanted == 0:
         return 1.0 if not len(found) else 0.0
@@ -64,7 +67,7 @@ def check(
         shared.append(overlap(hits, lucene, k, peer.tolerance))
         if len(hits):
             expected = own[hits]
-            # A score of almost nothing (a clamped IDF) has no relative error worth speaking of.
+            # For a score near zero (a clamped IDF) a relative error means nothing.
             floor = max(1e-3, peer.tolerance * float(expected.max()))
             errors.append(float((np.abs(values - expected) / np.maximum(expected, floor)).max()))
     return Verdict(float(np.mean(shares)), max(errors), float(np.mean(shared)), len(shares))

@@ -1,13 +1,13 @@
-"""The child of the harness: one peer, in its own environment, obeying JSON lines on stdin.
+"""The worker process of the harness: one peer in its own environment, which reads commands as JSON lines from stdin.
 
 Commands (one object a line, one answer a line; every answer has "ok", and "error" where it is false):
 ``{"do": "load", "corpus": folder, "scratch": folder, "stream": false}`` -> version, queries, streamed
 ``{"do": "build", "threads": 1}`` -> seconds, index_bytes, held_bytes, peak_bytes
 ``{"do": "search", "k", "threads", "phase", "options", "queries": n, "loops": m, "save": path?}`` -> seconds, cpu
-("load" with "stream" loads nothing, where the peer can read its documents as they are made. "held_bytes" is the memory
-of the process after the build, without its input, above that before the load; "peak_bytes" the most during the build
-above that before it, input included; both null but on Linux.)
-("search" runs the first n queries m times inside one clock; with "save" it stores documents and scores as npz).
+"load" with "stream" loads nothing where the peer can read its documents as they are made. "held_bytes" is the growth of
+the process from before the load to after the build, without the input. "peak_bytes" is the most during the build above
+what was held before it, input included. Both are null except on Linux.
+"search" runs the first n queries m times inside one clock; with "save" it stores documents and scores as npz.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 
 def memory(which: str) -> int | None:
-    """A figure of this process in /proc, in bytes; None where there is no such file."""
+    """A figure of this process from /proc, in bytes; None where there is no such file."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -35,7 +35,7 @@ def memory(which: str) -> int | None:
 
 
 def measure_settled() -> int | None:
-    """The memory of this process once all that is free was given back."""
+    """The memory of this process after free memory was returned to the system."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -43,7 +43,7 @@ def measure_settled() -> int | None:
 
 
 def forget_peak() -> None:
-    """Let the peak begin at what is held now."""
+    """Reset the peak to what is held now."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -60,7 +60,7 @@ class Worker:
         Path(scratch).mkdir(parents=True, exist_ok=True)
         if hasattr(self.peer, "warm"):
             self.peer.warm()
-        tokens.tokens.max(initial=0)  # what is mapped counts, once it is read
+        tokens.tokens.max(initial=0)  # mapped pages count once they are read
         self.before = measure_settled()
         streamed = stream and hasattr(self.peer, "stream")
         (self.peer.stream if streamed else self.peer.load)(tokens, Path(scratch))
@@ -111,13 +111,13 @@ class Worker:
 
 
 def main() -> None:
-    # Peers print to stdout; the answers go to a copy of it, and stdout itself to the log.
+    # Peers may print to stdout. So the answers go to a copy of it, and stdout itself goes to the log.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     root = str(Path(__file__).resolve().parents[2])
     sys.path[0] = root
     peers = importlib.import_module("bench.peers")
-    # The root holds folders named like other people's packages (kernels, tests); they must not be found by name.
+    # The root holds folders with common package names (kernels, tests). An import must not find them.
     sys.path.remove(root)
     worker: Worker | None = None
     for line in sys.stdin:

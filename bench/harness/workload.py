@@ -1,9 +1,9 @@
-"""Agent memory to measure with: synthetic (SPEC A039) from a seed, of any size and rate, and SGD replayed as one.
+"""Agent memories for the bench: synthetic ones (SPEC A039), made from a seed at any size and rate, and SGD replayed.
 
-Synthetic records come in blocks that each have a generator of their own, so that any stretch can be made without what
-lies before it, a longer memory begins with a shorter one, and nothing is kept. A text is some twelve words: common ones
-(Zipf), words of its session's topic (topics drift: each is popular for a while), and names that its session holds,
-mostly of late. So old records share words with new ones, and names tell when a record was written.
+Synthetic records come in blocks, and each block has its own random generator. So any stretch can be made without the
+records before it, a longer memory begins with a shorter one, and nothing is stored. A text has about twelve words:
+common words (Zipf), words of its session's topic (topics drift: each is popular for a while), and names of its session,
+most of them recent. So old records share words with new ones, and names show when a record was written.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ RECENCY = 1.4
 
 BLOCK = 1 << 14
 LANES = 4
-"""Sessions that go on side by side."""
+"""Sessions that run side by side."""
 SESSION_RECORDS = 10
 WORDS, WORD_SPREAD = 12, 0.4
 COMMON, COMMON_SHIFT = 20_000, 10
 TOPIC_POOL, TOPIC_WORDS, TOPIC_RECORDS, TOPIC_LIFE = 40_000, 200, 2_000, 3.0
 NAMES, NAME_RECORDS, NAME_LIFE = 3, 40, 50.0
-"""Names a session, records after which a new name appears, names' life in names."""
+"""Names a session; records after which a new name appears; the life of a name, counted in new names."""
 COMMON_SHARE, TOPIC_SHARE = 0.55, 0.25
 AGENTS, TOOLS, USERS = 8, 24, 50
 ROLES = ("user", "assistant", "tool call", "tool output", "system", "planning")
@@ -56,7 +56,7 @@ SCRIPTS = (
     ("user", "tool call", "tool output", "assistant"),
     ("user", "planning", "tool call", "tool output", "tool call", "tool output", "assistant"),
 )
-"""What a turn of a session is made of. One session in five begins with a system record."""
+"""The roles of the records of a turn. One session in five begins with a system record."""
 SYSTEM_SHARE = 0.2
 SYLLABLES = [consonant + vowel for consonant in "bdfgjklmnprstvyz" for vowel in "aiou"]
 
@@ -130,7 +130,7 @@ class Memory:
             )
 
     def questions(self, count: int, *, seed: int | None = None, recent: float = RECENT_SHARE) -> list[Question]:
-        """`count` questions of 4 to 6 distinct words of a record each, asked within an hour after the last record.
+        """`count` questions, each of 4 to 6 distinct words of one record, asked within an hour after the last record.
 
         A share `recent` of them is about recent records: their age in weeks is exponential with rate `RECENCY`, so
         that three in four lie in the newest week, however large the memory (the newest fifth of a memory of 5 million
@@ -145,7 +145,7 @@ class Memory:
         sizes = random_numbers.integers(4, 7, count).tolist()
         later = (self.end + random_numbers.random(count) * 3600.0).tolist()
         found: list[Question | None] = [None] * count
-        # Block by block: each is made once.
+        # Block by block, so that each block is made once.
         for place in np.argsort(numbers, kind="stable").tolist():
             number = int(numbers[place])
             words = sorted(set(_block(self.seed, number // BLOCK).words_of(number % BLOCK)))
@@ -178,7 +178,7 @@ class _Block:
     sessions: Objects
     users: Objects
     agents: Objects
-    tools: Objects  # None where no tool
+    tools: Objects  # None where there is no tool
     jitter: npt.NDArray[np.float64]  # [0, 1)
     importance: npt.NDArray[np.float64]
 
@@ -193,7 +193,7 @@ class _Block:
         return (join(words[start:end]) for start, end in pairwise(bounds))
 
 
-# The last few: questions and growth read a block twice in a row, never all of them.
+# The last few blocks alone: questions and growth read a block twice in a row, never all of them.
 @lru_cache(maxsize=4)
 def _block(seed: int, number: int) -> _Block:
     random_numbers = np.random.default_rng([seed, number])
@@ -225,7 +225,7 @@ def _block(seed: int, number: int) -> _Block:
 
 
 def _sessions(random_numbers: np.random.Generator) -> tuple[Integers, Integers]:
-    """(place in the block of the record that begins each record's session, turns since), both [BLOCK]."""
+    """(index in the block of the record that begins each record's session, turns since then), both [BLOCK]."""
     begins = random_numbers.random((BLOCK // LANES, LANES)) < 1 / SESSION_RECORDS
     begins[0] = True
     rows = np.arange(BLOCK // LANES)[:, None]
@@ -234,16 +234,16 @@ def _sessions(random_numbers: np.random.Generator) -> tuple[Integers, Integers]:
 
 
 def _rank(place: Integers) -> Integers:
-    """The sessions of a block numbered in order of their beginnings, [BLOCK]."""
+    """The number of each record's session, [BLOCK]. Sessions are numbered in the order of their first records."""
     return (np.cumsum(place == np.arange(BLOCK)) - 1)[place]
 
 
 def _tokens(
     random_numbers: np.random.Generator, place: Integers, begun: Integers, place_of_record: Integers
 ) -> tuple[Objects, Integers]:
-    """(words of the block, number of each token's word there). `place` [tokens], `begun` [sessions]."""
+    """(words of the block, number of each token's word among them). `place` [tokens], `begun` [sessions]."""
     session = _rank(place_of_record)[place]
-    # From 100 lives on, so that the first sessions have topics and names of before.
+    # Counted from 100 lives on, so that the first sessions have older topics and names.
     topic = begun // TOPIC_RECORDS + int(100 * TOPIC_LIFE)
     topic -= random_numbers.exponential(TOPIC_LIFE, len(begun)).astype(np.int64)
     clock = (begun // NAME_RECORDS)[:, None] + int(100 * NAME_LIFE)
@@ -256,7 +256,7 @@ def _tokens(
     tokens = np.minimum(((COMMON_SHIFT + 1) * (shifted**uniform - 1)).astype(np.int64), COMMON - 1)
     of_topic = np.flatnonzero((kind >= COMMON_SHARE) & (kind < COMMON_SHARE + TOPIC_SHARE))
     rank = (TOPIC_WORDS ** uniform[of_topic]).astype(np.int64)
-    # Two primes: a topic's words lie all over the pool, and another topic holds them in another order.
+    # Two primes spread a topic's words over the pool, and give each topic another order of words.
     tokens[of_topic] = COMMON + (topic[session[of_topic]] * 7919 + rank * 104729) % TOPIC_POOL
     named = np.flatnonzero(kind >= COMMON_SHARE + TOPIC_SHARE)
     names = held[session[named], (uniform[named] * NAMES).astype(np.int64)]
@@ -271,7 +271,7 @@ def _usual_words() -> Objects:
 
 
 def _word(number: int, syllables: int) -> str:
-    """A word that can be spoken; different numbers below ``64**syllables`` are different words."""
+    """A pronounceable word. Different numbers below ``64**syllables`` give different words."""
     return "".join([SYLLABLES[number >> 6 * place & 63] for place in range(syllables)])
 
 
@@ -296,9 +296,9 @@ def replay_sgd(
 ) -> Iterator[fr.Record]:
     """SGD as agent memory, in order of time; `path` is a ``.turns.jsonl.gz`` file or the folder that holds three.
 
-    A dialogue is a session, several go on side by side, and twenty dialogues in a row belong to one user. A tool call
-    and its results are records of their own before the utterance that tells of them. The service is the agent, and the
-    method the tool. Raises `OSError` if a file cannot be read.
+    A dialogue is a session; several run side by side, and twenty dialogues in a row belong to one user. A tool call
+    and its results are records of their own before the utterance that reports them. The service is the agent, and the
+    method is the tool. Raises `OSError` if a file cannot be read.
     """
     random_numbers = random.Random(seed)
     dialogues = _dialogues(path)
@@ -320,7 +320,7 @@ def replay_sgd(
 
 
 def sgd_questions(path: Path, count: int, *, seed: int = 42) -> list[Question]:
-    """`count` questions of users in later turns: gold is the last tool output of their session before them."""
+    """`count` utterances of users in later turns, as questions. Gold is the last tool output before it."""
     last_output: dict[str, str] = {}
     found = []
     for record in replay_sgd(path, seed=seed):
@@ -351,7 +351,7 @@ def _dialogues(path: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _parts(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records of a turn but for their times."""
+    """The records of a turn, without their times."""
     name = f"{turn['session']}-{turn['turn']}"
     shared = {"session": turn["session"], "user": turn["user"], "agent": turn["services"][0]}
     call = turn.get("service_call")

@@ -1,4 +1,4 @@
-"""The parts of `bench.writes`: each a function of its settings and an empty folder, returning figures by name."""
+"""The parts of `bench.writes`: each is a function of its settings and an empty folder, and returns figures by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PART_TIMEOUT = 3600.0
 
 @dataclass(frozen=True)
 class Settings:
-    """How much each part does. `base` records lie in a store before it is measured."""
+    """How much each part does. A store holds `base` records before it is measured."""
 
     records: int = 200_000
     batch: int = 100
@@ -62,7 +62,7 @@ QUICK = Settings(
 
 
 def part_append(settings: Settings, folder: Path) -> Figures:
-    """Records a second, acknowledged durable, beside what one sync of the disk costs."""
+    """Records a second, durable when acknowledged, beside the time of one sync of the disk."""
     figures: Figures = {"sync_p50_ms": _sync_ms(folder)}
     batches = list(_batches(Memory(settings.records, settings.seed), 0, settings.batch))
     for writers in (1, settings.writers):
@@ -73,7 +73,7 @@ def part_append(settings: Settings, folder: Path) -> Figures:
 
 
 def part_searching(settings: Settings, folder: Path) -> Figures:
-    """One writer as fast as it can, and a thread that asks: as fast as it can, and at `pace` fan-outs a second."""
+    """One writer at full speed beside a searching thread: none, one at full speed, one at `pace` fan-outs a second."""
     figures: Figures = {}
     memory = Memory(settings.base + 3 * settings.records, settings.seed)
     with _store(folder) as engine:
@@ -90,7 +90,7 @@ def part_searching(settings: Settings, folder: Path) -> Figures:
 
 
 def part_tail(settings: Settings, folder: Path) -> Figures:
-    """Fan-outs at a fixed pace while nothing, and while half of what one writer can is written, in turn."""
+    """Fan-outs at a fixed pace without writes, and while one writer keeps to half of its full rate, in turn."""
     memory = Memory(1 << 40, settings.seed)
     base = replace(memory, records=settings.base)
     with _store(folder) as engine:
@@ -99,7 +99,7 @@ def part_tail(settings: Settings, folder: Path) -> Figures:
         source = _make_batches(memory, settings.base, settings)
         enough = list(islice(source, settings.records // settings.batch))
         most = write(engine, iter(enough), 1, settings.seconds / 2)
-        # More than half: a paced writer comes late and never early, and asking slows it.
+        # More than half: a paced writer can be late but never early, and the searches slow it.
         target = 0.6 * most["records_per_s"]
         quiet, writing, rates = [], [], []
         for _ in range(settings.rounds):
@@ -130,7 +130,7 @@ def part_memory(settings: Settings, folder: Path) -> Figures:
     with _store(folder) as engine:
         grow(engine, replace(memory, records=settings.base), 0, lambda line: None)
         bulk = peak_rss_gib()
-        # One batch in hand at a time: what grows is the engine.
+        # Only one batch exists at a time, so the engine alone grows.
         for batch in _batches(memory, settings.base, settings.batch):
             engine.add(batch)
         records = len(engine)
@@ -146,7 +146,7 @@ def part_memory(settings: Settings, folder: Path) -> Figures:
 
 
 def part_cold(settings: Settings, folder: Path) -> Figures:
-    """Fresh processes open a store; medians in milliseconds, with its files in the system's cache and without."""
+    """Fresh processes open a store. Medians in milliseconds, with its files in the system's cache and without."""
     memory = Memory(settings.cold_records, settings.seed)
     with _store(folder) as engine:
         seconds = grow(engine, memory, 0, lambda line: None)
@@ -169,7 +169,7 @@ def part_cold(settings: Settings, folder: Path) -> Figures:
 
 
 def part_tenants(settings: Settings, folder: Path) -> Figures:
-    """Namespaces in one engine in memory; the batch over many of them must equal each asked alone, bit for bit."""
+    """Namespaces in one engine in memory. A batch over many of them must equal single searches, bit for bit."""
     import_analyzer()
     before = peak_rss_gib()
     engine = fr.Engine()
@@ -240,7 +240,7 @@ def _batches(memory: Memory, first: int, size: int) -> Iterator[list[fr.Record]]
 
 
 def _make_batches(memory: Memory, first: int, settings: Settings) -> Iterator[list[fr.Record]]:
-    """Batches without end, made a stretch at a time: never while they are written."""
+    """Endless batches, made a stretch at a time, so that no batch is made while one is written."""
     size = settings.records // settings.batch * settings.batch
     while True:
         yield from list(_batches(replace(memory, records=first + size), first, settings.batch))
@@ -259,7 +259,7 @@ def _query(settings: Settings, question: Question) -> fr.Query:
 
 
 def _tenant(memory: Memory, number: int) -> Iterable[fr.Record]:
-    """A stretch of the synthetic memory of the tenant's own, so that no two tenants hold the same."""
+    """The tenant's own stretch of the synthetic memory, so that no two tenants hold the same records."""
     first = number * memory.records
     return replace(memory, records=first + memory.records).stream(first)
 
@@ -270,7 +270,7 @@ def _tenant_query(memory: Memory, number: int) -> fr.Query:
 
 
 def _sync_ms(folder: Path, times: int = 50) -> float:
-    """What making 16 KiB durable costs here: the floor of a batch."""
+    """Milliseconds to make 16 KiB durable here: the least time of a batch."""
     folder.mkdir(parents=True, exist_ok=True)
     ms = []
     with (folder / "sync").open("wb") as file:
@@ -284,7 +284,7 @@ def _sync_ms(folder: Path, times: int = 50) -> float:
 
 
 def _drop_cache(folder: Path) -> bool:
-    """Ask the system to forget the pages of these files; whether it can be asked."""
+    """Ask the system to drop the pages of these files from its cache. Returns whether it can be asked."""
     if not hasattr(os, "posix_fadvise"):
         return False
     for file in (file for file in folder.rglob("*") if file.is_file()):
@@ -299,7 +299,7 @@ def _drop_cache(folder: Path) -> bool:
 
 def open_cold(settings: Settings, folder: Path, began: float, imported: float) -> Figures:
     """The child's side of ``cold``: milliseconds of import, opening, first and later fan-outs."""
-    # The questions are made before the clock, from the same seed.
+    # The questions are made before the clock starts, from the same seed.
     fan_outs = _fan_outs(settings, Memory(settings.cold_records, settings.seed), 3)
     opening = time.perf_counter()
     engine = fr.Engine.open(folder)
@@ -324,7 +324,7 @@ def open_cold(settings: Settings, folder: Path, began: float, imported: float) -
 
 
 def flags(settings: Settings) -> list[str]:
-    """The settings as the arguments that give them again."""
+    """The settings as command-line arguments."""
     return [f"--{name.replace('_', '-')}={value}" for name, value in asdict(settings).items() if value is not None]
 
 
@@ -333,16 +333,17 @@ import time; began = time.perf_counter()
 import fanrank; imported = time.perf_counter()
 import json, sys
 from pathlib import Path
-from bench import write_parts, writes
+from bench import writes
+from bench.harness import write_parts
 settings, folder = writes.settings_of(sys.argv[1:])
 print(json.dumps(write_parts.open_cold(settings, folder, began, imported)))
 """
 
 
 def child(arguments: Sequence[str]) -> str:
-    """What a fresh process of this bench prints. Raises `RuntimeError` with its last words."""
+    """What a fresh process of this bench prints. Raises `RuntimeError` with the end of its output."""
     how = ["-c", _OPEN] if "--open" in arguments else ["-m", "bench.writes"]
-    # The fanrank that is imported here, wherever it lies.
+    # The same fanrank as the one imported here.
     paths = [str(Path(fr.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, *how, *arguments],

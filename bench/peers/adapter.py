@@ -1,4 +1,4 @@
-"""What an adapter is, and the helpers that several of them share."""
+"""The interface of an adapter, and helpers that several adapters share."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Arrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 class Adapter(Protocol):
     """One peer. The worker calls the methods in the order below; those marked * are inside a clock.
 
-    `load` turns the prepared corpus into the form the peer reads best: token lists, or lines of joined tokens.
+    `load` turns the prepared corpus into the form that the peer reads best: token lists, or lines of joined tokens.
     `build` * makes the index from that, with `threads` where the peer can. `index_bytes` is the size of what a search
     reads. `prepare` turns queries (terms, or raw text for the end-to-end phase) into the form that `search` * takes;
     what `search` returns is the peer's own form, and `arrays` makes it documents [Q, k] (padding -1) and scores [Q, k].
 
-    `warm`, where a peer has it, is called first: what is compiled or loaded once is no part of a build. `stream`,
-    likewise, comes in the place of `load` where the memory of a build is measured: documents are made as they are read.
+    `warm` is optional and called first: what is compiled or loaded once is no part of a build. `stream` is optional.
+    It replaces `load` where the memory of a build is measured: documents are made as they are read.
     """
 
     def version(self) -> str: ...
@@ -44,7 +44,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 def run_in_threads(work: Callable[[Sequence[T]], R], items: Sequence[T], threads: int) -> list[R]:
     """`work` on `threads` equal parts of `items` at once, for peers that search one query at a time.
 
-    The parts are strided, so that a run of heavy queries does not land on one thread; results are in part order.
+    The parts are strided, so that a run of heavy queries is spread over the threads. Results come part by part.
     """
     if threads == 1:
         return [work(items)]

@@ -37,13 +37,14 @@ class Peer:
     def warm(self) -> None:
         with suppress(fr.FanrankError):
             backend.choose("numba")  # imports numba
-        # More than a chunk, so that what a large build compiles is compiled.
+        # More than one chunk, so that everything a large build needs is compiled.
         _engine((fr.Record(str(number), "a b") for number in range(1 << 15)), 2)
 
     def load(self, corpus: Tokens, scratch: Path) -> None:
         self.corpus = corpus
         texts = (" ".join(terms) for terms in corpus.each_document())
-        # Of a huge corpus only the texts stand ready, and records are made inside the clock: each is twice its text.
+        # Of a huge corpus only the texts are kept. A record takes twice the memory of its text, so records are made
+        # inside the clock.
         self.records = _records(list(texts)) if corpus.documents >= HUGE else list(_records(texts))
 
     def stream(self, corpus: Tokens, scratch: Path) -> None:
@@ -56,7 +57,7 @@ class Peer:
         del self.records
 
     def index_bytes(self) -> int:
-        # Terms, offsets, documents, frequencies and lengths: what scoring needs. No peer stores ids.
+        # Scoring needs terms, offsets, documents, frequencies and lengths. No peer stores ids.
         return int(self.engine.stats()["index_bytes"])
 
     def prepare(self, queries: slice, phase: str) -> list[Any]:
@@ -65,11 +66,11 @@ class Peer:
         return [fr.Query(terms=terms) for terms in self.corpus.query_terms()[queries]]
 
     def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
-        # The one place to switch the kernel phase to a lower call, should the engine offer one.
+        # Change this line alone to measure the kernel phase with a lower-level call.
         self.engine.backend = self.backends[options.get("backend", "numba")]
         hits = self.engine.search(prepared, k=k, threads=threads)
         if phase == "end_to_end":
-            # Ids are looked up when they are asked for; end to end they are.
+            # Ids are looked up lazily. The end-to-end phase includes them.
             _ = hits.ids
         return hits
 

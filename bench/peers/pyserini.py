@@ -17,7 +17,7 @@ from ..harness.cases import K1, B
 from ..harness.corpora import WORD, Tokens
 from .adapter import Arrays, folder_bytes, pad
 
-# Before pyserini starts the machine: its heap cannot be changed afterwards.
+# Set before pyserini starts the Java machine: its heap size cannot be changed afterwards.
 jnius_config.add_options("-Xms1g", "-Xmx4g")
 
 

@@ -42,7 +42,7 @@ class Peer:
         return int(self.index.data.nbytes + self.index.indices.nbytes + self.index.indptr.nbytes)
 
     def prepare(self, queries: slice, phase: str) -> list[Any]:
-        # A few queries a product: a product of all of them at once would hold every matched document of every query.
+        # A few queries at a time: one product of all would hold every matched document of every query.
         terms, offsets = self.corpus.query_tokens, self.corpus.query_offsets
         start, stop, _ = queries.indices(self.corpus.queries)
         part = terms[offsets[start] : offsets[stop]]

@@ -1,7 +1,7 @@
 """Tables and pictures from the recorded rows: ``python -m bench.report`` writes them, ``--check`` compares.
 
-`REPORT.md`, `plots/*.svg` and the marked blocks of the README hold nothing but what the rows in `results/` and the
-published figures in `sources.py` give: the same rows give the same bytes.
+`bench/REPORT.md`, `bench/plots/*.svg` and the marked blocks of the README come only from the rows in `bench/results/`
+and the published figures in `bench/report/sources.py`. The same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Ids like A037 are those of [docs/sources.md](../docs/sources.md); AgentIR is the
 
 
 def markdown(recorded: Recorded) -> str:
-    """REPORT.md."""
+    """The text of REPORT.md."""
     contents = "\n".join(f"- [{title}](#{title.lower().replace(' ', '-')})" for title, _ in SECTIONS)
     parts = [INTRODUCTION, contents]
     for title, section in SECTIONS:
@@ -60,7 +60,7 @@ def markdown(recorded: Recorded) -> str:
 
 
 def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
-    """Every file that the rows give, by path below `root`; the pictures only where matplotlib is installed."""
+    """Every file of the report, by path below `root`; the pictures only where matplotlib is installed."""
     bench = root / "bench"
     readme = root / "README.md"
     files = {
@@ -73,7 +73,7 @@ def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
 
 
 def differences(files: dict[Path, bytes], plots: Path) -> list[str]:
-    """What is not as the rows give it, in words. Pictures of another matplotlib are not compared, nor without one."""
+    """The files that differ from what the rows give, in words. Pictures are compared under their own matplotlib."""
     found = []
     for path, wanted in files.items():
         there = path.read_bytes() if path.is_file() else None
@@ -93,7 +93,7 @@ def is_drawn_here(svg: bytes) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files, or with ``--check`` compare them; 1 where they differ, or cannot be drawn."""
+    """Write the files, or with ``--check`` compare them. Returns 1 where they differ or cannot be drawn, else 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, README tables.")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is not what the rows give")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What a query costs and how many a machine serves, made up of measured parts (SPEC A085, A091, A127)."""
+"""The price of a query and the capacity of a machine, computed from measured parts (SPEC A085, A091, A127)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CORES = 8
 
 
 def dollars(milliseconds: float) -> float:
-    """The price of a query that keeps the whole machine for so long."""
+    """The price of a query that occupies the whole machine for this long."""
     return milliseconds / 1e3 / 3600 * sources.DOLLARS_PER_HOUR
 
 
@@ -52,7 +52,7 @@ def _prices(rows: Sequence[Row]) -> str:
 
 
 def encoding_ms(row: Fields) -> float:
-    """What encoding took for one query of a cascade's parts: the escalated ones encoded, less with vectors given."""
+    """The milliseconds of encoding one query: a cascade's escalated part with encoding, less with vectors given."""
     times = row["batch_ms"]
     return float(times["encoded"]["escalated"] - times["vectors given"]["escalated"]) / int(row["escalations"])
 
@@ -63,7 +63,7 @@ def _ends(sweep: Fields) -> tuple[Fields, Fields]:
 
 
 def _compare_amortised(sweep: Fields) -> str:
-    """Measured points of a sweep beside those made up of its two ends: all skipped, and none."""
+    """Measured points of a sweep beside points computed from its two ends, all skipped and none skipped."""
     rows = sweep["rows"]
     skipped, escalated = _ends(sweep)
     body = []
@@ -83,7 +83,7 @@ def _compare_amortised(sweep: Fields) -> str:
 
 
 def _capacity(parts: Fields, sweep: Fields) -> str:
-    """Queries a second that the encoder leaves room for, ours and AgentIR's."""
+    """Queries a second with the encoder as the limit, ours and AgentIR's."""
     wall_ms = encoding_ms(parts)
     own_cores = int(parts.get("machine", {}).get("cores") or 1)
     each_ms = wall_ms * own_cores

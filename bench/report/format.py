@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 _NUMBER = re.compile(r"$|[*]{0,2}-?[0-9]|error$")
 NONE = "No row yet"
-"""What stands where a bench has left nothing, with the command that would."""
+"""The text for a bench without rows; it names the command that makes them."""
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; a column that begins with digits in every line is aligned to the right."""
+    """A Markdown table; a column whose cells all begin with digits is aligned to the right."""
     body = [list(cells) for cells in body]
     numeric = [all(_NUMBER.match(cells[at]) for cells in body) for at in range(len(head))]
     lines = ["| " + " | ".join(head) + " |", "|" + "".join("---:|" if each else "---|" for each in numeric)]
@@ -20,7 +20,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
 
 
 def details(summary: str, text: str) -> str:
-    """Text that is folded away."""
+    """Text in a folded block, closed until a reader opens it."""
     return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
@@ -47,13 +47,13 @@ def sentence(text: str) -> str:
 
 
 def money(dollars: float) -> str:
-    """Dollars a query, which are few: 5.6e-9."""
+    """Dollars a query, a small number: 5.6e-9."""
     mantissa, exponent = f"{dollars:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean; NaN of nothing."""
+    """The geometric mean; NaN without values."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 

@@ -1,4 +1,4 @@
-"""What a query costs as the memory grows, beside AgentIR's own figures."""
+"""The report's sections on a growing memory and on the session, beside AgentIR's own figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .format import NONE, number, order_names, percent, sentence, table
 from .rows import Fields, Recorded, choose_rows, machine, stamp
 
 METHODS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
-"""What a complete run holds, in the order of the columns."""
+"""The methods of a complete run, in the order of the columns."""
 COUNTERPARTS = {"sequential": "sequential", "vectorised": "SIMD", "maxscore": "MaxScore", "temporal": "temporal"}
 """Methods that do what a column of AgentIR's Tables 2 and 3 does."""
 
@@ -100,7 +100,7 @@ def growth(recorded: Recorded) -> list[str]:
 
 
 def session(recorded: Recorded) -> list[str]:
-    """The section on a session that writes and asks."""
+    """The section on a session that writes and searches."""
     rows = choose_rows(recorded.of("session"), lambda row: row["method"])
     if not rows:
         return [f"{NONE}: `make session`."]

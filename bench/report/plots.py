@@ -38,7 +38,7 @@ def version() -> str | None:
 
 
 def svgs(recorded: Recorded) -> dict[str, bytes]:
-    """Every picture that there are rows for, by file name. Raises `ImportError` without matplotlib."""
+    """Every picture that has rows, by file name. Raises `ImportError` without matplotlib."""
     pictures: dict[str, Callable[[], Any]] = {}
     for name, phase in (("latency", "kernel"), ("end_to_end", "end_to_end")):
         rows = rows_with_times(recorded.cpu, phase)
@@ -86,7 +86,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _plain_ticks(axis: Any, subs: tuple[float, ...] = (1.0,)) -> None:
-    """1, 10, 1,000 instead of powers."""
+    """Label an axis with 1, 10, 1,000 instead of powers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(base=10, subs=subs))
@@ -103,7 +103,7 @@ def _colour(system: str) -> str:
 
 
 def _panels(count: int, lines: int, label: str) -> tuple[Any, list[Any]]:
-    """A figure of small multiples that share their axes, two or three beside each other."""
+    """A figure of panels that share their axes, two or three in a row."""
     columns = 2 if count in (2, 4) else min(3, count)
     rows = math.ceil(count / columns)
     figure = _figure(3.1 * columns + 1.0, rows * (0.24 * lines + 0.55) + 0.4)
@@ -122,7 +122,7 @@ def _dress(axis: Any, title: str, systems: Sequence[str]) -> None:
     axis.set_ylim(len(systems) - 0.4, -0.6)
     axis.grid(axis="x", linewidth=0.6)
     axis.tick_params(labelbottom=True)
-    for label, system in zip(axis.get_yticklabels(), systems, strict=False):  # none but in the first column
+    for label, system in zip(axis.get_yticklabels(), systems, strict=False):  # only the first column has one
         label.set_color(_colour(system))
 
 
@@ -171,7 +171,7 @@ def roofline(rows: Sequence[Row]) -> Any:
             if point := points.get((case, system)):
                 rate, colour = point.postings_per_s / 1e6, _colour(system)
                 axis.plot([rate], [line], "o", color=colour, markersize=5, zorder=3)
-                # Not across the line of the ceiling.
+                # Keep clear of the line of the ceiling.
                 _beside(axis, _text(rate), rate, line, colour, left=0.5 < rate / (ceilings.get(case) or rate) < 1)
         if ceilings.get(case):
             axis.axvline(ceilings[case], color=PUBLISHED, linewidth=1, linestyle=(0, (4, 2)))
@@ -192,7 +192,7 @@ _LABELS = {
     "decay": "decay",
     "decay-exhaustive": "decay, everything scored",
 }
-"""The methods that are drawn, and what they are called there."""
+"""The methods that are drawn, and their labels."""
 
 
 def growth(rows: Sequence[Fields], family: str) -> Any:
@@ -229,7 +229,7 @@ def growth(rows: Sequence[Fields], family: str) -> Any:
 
 
 def _label_ends(axis: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Names to the right, moved apart where they would cover one another; of a line that ends sooner, above its end."""
+    """Labels to the right of the lines, moved apart where they overlap. A shorter line has its label above its end."""
     furthest = max(end[0] for end in ends)
     for x, y, name, colour in ends:
         if x < furthest:
@@ -242,7 +242,7 @@ def _label_ends(axis: Any, ends: Sequence[tuple[float, float, str, str]]) -> Non
     for _, y, _, _ in ends:
         wanted = math.log10(y)
         tops.append(max(wanted, tops[-1] + step) if tops else wanted)
-    # What was pushed up is let down by half of the push.
+    # Labels that were moved up are moved down by half of the shift.
     shift = max((top - math.log10(end[1]) for top, end in zip(tops, ends, strict=True)), default=0.0) / 2
     right = axis.get_xlim()[1]
     for (_, _, name, colour), top in zip(ends, tops, strict=True):
@@ -263,7 +263,7 @@ def _crowded(top: float, tops: Sequence[float], step: float) -> bool:
 
 
 def agents(rows: Sequence[Fields], case: str) -> Any:
-    """Queries a second over agents, one line a method: those that coalesce stand out."""
+    """Queries a second over agents, one line a method. Methods that coalesce are highlighted."""
     figure = _figure(8.2, 3.6)
     axis = figure.subplots()
     ends = []
@@ -290,7 +290,7 @@ def _settings(k: int, threads: int) -> tuple[str, str]:
 
 
 def phases(found: Mapping[tuple[str, str, int, int, int], Sequence[Fields]]) -> Any:
-    """The share of every phase, one bar a profiled search; the whole in microseconds at its end."""
+    """The share of every phase, one bar a profiled search, with the whole time in microseconds at its end."""
     names = order_names((row["phase"] for own in found.values() for row in own), PHASES)
     shades = {name: SHADES[at % len(SHADES)] for at, name in enumerate(names)}
     figure = _figure(8.2, 0.27 * len(found) + 0.9)

@@ -1,4 +1,4 @@
-"""Every published figure that a row can be held beside, with what is comparable and what is not."""
+"""The report's section on published figures: each beside a row, with what is comparable and what is not."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OWN = "fanrank-numba"
 
 
 def _describe_latency(rows: Sequence[Fields], target: sources.Target) -> str:
-    """The p99 of a method where the memory is as large as asked, or else at its largest."""
+    """The p99 of a method at the given size of the memory, or at the largest size measured."""
     own = curves(rows).get(target.method, [])
     row = next((row for row in own if row["records"] >= target.records), own[-1] if own else None)
     return f"{number(row['p99_us'] / 1e3)} ms at {row['records']:,} (p99, {target.method})" if row else "no row"
 
 
 def _scifact(rows: Sequence[Row], threads: int, system: str = OWN) -> str:
-    """Milliseconds at k 100, kernel only."""
+    """Milliseconds at k = 100, kernel only."""
     for row in rows_with_times(rows, "kernel"):
         if (row.case, row.system, row.k, row.threads) == ("scifact", system, 100, threads):
             return f"{number(row.ms_per_query)} ms"

@@ -1,4 +1,4 @@
-"""What is found: quality, several kinds of evidence, deciding per query, dense search."""
+"""The report's sections on quality, several kinds of evidence, deciding per query, and dense search."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def studies(recorded: Recorded) -> dict[str, Fields]:
 
 
 def study_score(row: Fields, system: str) -> float | None:
-    """A system's figure in a study: Hit@1 of the conversations, elsewhere the study's metric."""
+    """A system's figure in a study: Hit@1 on conversations, the study's metric elsewhere."""
     found = row["systems"].get(system)
     metric = row.get("metric", "hit@1")
     return found.get(metric) if isinstance(found, Mapping) else found
 
 
 def batches(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
-    """The newest row of one call against a call a query, of each (data set, strategy)."""
+    """The newest row that compares one call with a call a query, for each (data set, strategy)."""
     return choose_newest([row for row in recorded.of("hybrid") if row["part"] == "batch"], "dataset", "strategy")
 
 
@@ -80,7 +80,7 @@ def hybrid(recorded: Recorded) -> list[str]:
 
 
 def cascades(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
-    """The newest row of each (part, preset, unit, what a query is escalated to)."""
+    """The newest row of each (part, preset, unit, escalated strategy)."""
     return choose_newest(recorded.of("cascade"), "part", "preset", "unit", "escalated")
 
 

@@ -1,4 +1,4 @@
-"""What the README says of measurements: blocks between comments, each written from rows."""
+"""The README's blocks of measurements, which stand between comments and are written from rows."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def deciding(recorded: Recorded) -> str:
     if sweep is not None:
         rows = sweep["rows"]
         first, last = max(rows, key=lambda row: row["skip"]), min(rows, key=lambda row: row["skip"])
-        # The cheapest threshold that gives up nothing.
+        # The cheapest threshold that loses nothing.
         best = min((row for row in rows if row["hit@5"] >= last["hit@5"]), key=lambda row: row["ms"])
         told = (
             f"`cascade.jsonl`: LoCoMo Hit@5 under `agentir` {first['hit@5']:.4f} by BM25 at {number(first['ms'], 2)} "
@@ -205,7 +205,7 @@ def fill_blocks(text: str, recorded: Recorded) -> str:
 
 
 def _wrap_lines(text: str) -> str:
-    """Lines of prose as long as the README's others; those of tables as they are."""
+    """Prose wrapped to the README's line length; lines of tables unchanged."""
     lines = [line if line.startswith("|") else textwrap.fill(line, 120, **_UNBROKEN) for line in text.split("\n")]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""How close a search comes to what the machine can do, and where its time goes."""
+"""The report's sections on ceilings and phases: how close a search comes to the machine's limits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PHASES = ("prepare", "analyse", "plan", "derive", "score and select", "serve", "
 class Point:
     """One measurement against its ceilings.
 
-    `postings_per_s` counts every posting of the queries' lists, read or skipped; `shares` holds, for each ceiling, the
-    part of the time that reaching it would have taken, so that a share over 1 says that work was skipped. `binding`
-    names the largest.
+    `postings_per_s` counts every posting of the queries' lists, read or skipped. `shares` holds, for each ceiling, the
+    fraction of the measured time that the work takes at that ceiling. A share over 1 says that work was skipped.
+    `binding` names the largest.
     """
 
     case: str
@@ -99,7 +99,7 @@ def table_of(points: Iterable[Point]) -> str:
 
 
 def gpu_rows(recorded: Recorded) -> list[Fields]:
-    """The newest complete GPU run of a GPU: what ran on the CPU alone is no figure of one."""
+    """The newest complete run of the GPU bench on a GPU. Runs on a CPU are left out."""
     rows = [row for row in recorded.of("gpu") if row.get("device") not in ("", "cpu", None)]
     return choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
 
@@ -176,7 +176,7 @@ def breakdown(recorded: Recorded) -> list[str]:
 
 
 def best_at_one_thread(rows: Sequence[Row]) -> dict[tuple[str, str], Point]:
-    """Points of the smallest k and one thread, by case and system, as the plot draws them."""
+    """Points of the smallest k and one thread, by case and system, for the plot."""
     rows = [row for row in rows_with_times(rows, "kernel") if row.threads == 1]
     least = min((row.k for row in rows), default=0)
     found = {}

@@ -1,4 +1,4 @@
-"""Which recorded rows the report stands on: the newest complete run of every bench."""
+"""Selects the recorded rows that the report uses: the newest complete run of every bench."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..harness.systems import BASELINE
 Fields = Mapping[str, Any]
 
 COMPARED = ("fanrank-numba", "fanrank-numpy", BASELINE, "pisa-maxscore", "tantivy")
-"""A run beside the peers is complete when it holds these, in every cell of the grid."""
+"""A run beside the peers is complete when it holds these systems in every cell of the grid."""
 RENAMED = {"road": "method"}
-"""Fields of rows that older runs wrote under another name."""
+"""Fields that older runs wrote under another name."""
 KINDS = (
     *("growth", "session", "writes", "crash", "dense", "hybrid", "cascade", "quality"),
     *("gpu", "profile", "agents", "building", "build"),
@@ -27,7 +27,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Recorded:
-    """All rows: `cpu` those chosen of the run beside the peers, `others` every other bench's, by file name."""
+    """All rows: `cpu` holds the chosen rows beside the peers, `others` those of every other bench, by file name."""
 
     cpu: Sequence[Row]
     others: Mapping[str, Sequence[Fields]]
@@ -38,7 +38,7 @@ class Recorded:
 
 
 def load(folder: Path) -> Recorded:
-    """What lies in a folder of results. Raises `ValueError` naming file and line for what is no row."""
+    """The rows in a folder of results. Raises `ValueError` naming file and line for a line that is not a row."""
     path = folder / "cpu.jsonl"
     measured = cpu.read(path) if path.is_file() else []
     return Recorded(newest_cases(measured), {kind: _read(folder / f"{kind}.jsonl") for kind in KINDS})
@@ -58,9 +58,9 @@ def _read(path: Path) -> list[Fields]:
 
 
 def newest_cases(rows: Iterable[Row]) -> list[Row]:
-    """Of every case the rows of its newest complete run; cases in their declared order, others after them.
+    """The rows of the newest complete run of every case. Cases come in their declared order, then the others.
 
-    A case's times come from one run, whatever case they are: only there are they measured in turn.
+    All times of a case come from one run, because systems are measured in turn only within a run.
     """
     of_case: dict[str, list[Row]] = {name: [] for name in CORPORA}
     for row in rows:
@@ -90,9 +90,9 @@ def _cell(row: Fields) -> Hashable | None:
 
 
 def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> str | None:
-    """The run that fills the most places, of equals the newest; None of no rows.
+    """The run with the most different places, the newest of equal ones; None without rows.
 
-    `place` names what a complete run holds, and is None for a row that is no part of it.
+    `place` gives the place of a row in a complete run, and None for a row that has none.
     """
     found: dict[str, set[Hashable]] = {}
     for row in rows:

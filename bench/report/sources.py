@@ -1,4 +1,4 @@
-"""Published figures that rows are held beside, each with its id in docs/sources.md; facts only.
+"""Published figures that the report compares rows with, each with its id in docs/sources.md. Facts only.
 
 All are of the AgentIR paper, except `TARGETS`. Its CPU figures are of a Jetstream2 g3.medium (8 x86 cores with AVX2,
 29 GB, GCC 11.4), its GPU figures of an A100-SXM4-40GB.
@@ -30,8 +30,8 @@ SESSION = {
     "MaxScore": (84.0, 366.0, 0.125, 39_800.0),
     "temporal": (0.43, 1.23, 0.0, 155.0),
 }
-"""Table 3 (A040): seconds in sum, p99 ms a step, share of steps over 200 ms, p99 us a query. Made up of Table 2's
-medians and log-normal noise, not run."""
+"""Table 3 (A040): seconds in sum, p99 ms a step, share of steps over 200 ms, p99 us a query. The paper
+computed them from Table 2's medians and log-normal noise; they were not run."""
 
 BUILD_RECORDS_PER_S = 27_000
 """Records a second, from 4,052 to 5 million (A041)."""
@@ -112,7 +112,7 @@ class Target:
     id: str
     what: str
     milliseconds: float
-    method: str  # of the growth bench, that does this
+    method: str  # the method of the growth bench that does this
     records: int
 
 

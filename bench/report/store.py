@@ -1,4 +1,4 @@
-"""Builds, writes, crashes and many agents: what the store and the service did."""
+"""The report's sections on builds, writes, crashes and many agents."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _WRITES: dict[str, Callable[[Figures, Fields], list[tuple[str, str]]]] = {
 
 
 def write_lines(recorded: Recorded, parts: Sequence[str] = tuple(_WRITES)) -> list[tuple[str, str]]:
-    """(what, figure) of these parts of the bench of writes, as far as there are rows."""
+    """(label, figure) of these parts of the bench of writes, for the parts that have rows."""
     found = parts_of_writes(recorded)
     return [line for part in parts if part in found for line in _WRITES[part](found[part]["figures"], found[part])]
 
@@ -113,7 +113,7 @@ def writes(recorded: Recorded) -> list[str]:
 
 
 def last_crash(recorded: Recorded) -> Fields | None:
-    """The row of the newest run that kills, damages and looks."""
+    """The row of the newest crash test, which kills, damages and checks."""
     return max(recorded.of("crash"), key=lambda row: row["date"], default=None)
 
 
@@ -141,7 +141,7 @@ def crash(recorded: Recorded) -> list[str]:
 
 
 def building(recorded: Recorded) -> list[str]:
-    """The section on builds at size: whatever its rows hold, and AgentIR's figures."""
+    """The section on builds of large corpora: every field of the rows, and AgentIR's figures."""
     rows = recorded.of("building", "build")
     theirs = (
         f"AgentIR: {sources.BUILD_RECORDS_PER_S:,} records/s from 4,052 to 5 million (A041), and "
@@ -165,7 +165,7 @@ def building(recorded: Recorded) -> list[str]:
 
 
 def _by_case(rows: Sequence[Fields]) -> list[list[Fields]]:
-    """The rows of each case: only within one are builds timed in turn."""
+    """The rows of each case. Builds are timed in turn only within a case."""
     cases = dict.fromkeys(row.get("case") for row in rows)
     return [[row for row in rows if row.get("case") == case] for case in cases]
 
@@ -198,12 +198,12 @@ def _plain(key: str, value: Any) -> str:
 
 
 def method_of(row: Fields) -> str:
-    """Which way a row's agents asked."""
+    """The method of a row's agents."""
     return str(row.get("method") or row.get("system"))
 
 
 def agents_by_case(recorded: Recorded) -> dict[str, list[Fields]]:
-    """The rows of the newest complete run of every corpus that many agents asked, by their number."""
+    """The rows of the newest complete run of every corpus, by the number of agents."""
     rows = [row for row in recorded.of("agents") if row.get("queries_per_s")]
     found = {}
     for case in dict.fromkeys(row["case"] for row in rows):

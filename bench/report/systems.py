@@ -12,7 +12,7 @@ from .rows import machine, stamp
 
 Place = tuple[str, int, int, str]  # case, k, threads, phase
 PRUNING = "pisa-maxscore"
-"""The peer that skips what cannot be among the k best, the second that ratios are taken against."""
+"""The peer that skips documents that cannot be among the k best. It is the second baseline of ratios."""
 PHASES = {"kernel": "Kernel only", "end_to_end": "End to end"}
 
 
@@ -31,7 +31,7 @@ def systems_in(rows: Iterable[Row]) -> list[str]:
 
 
 def ratios(rows: Iterable[Row], baseline: str = BASELINE) -> dict[str, dict[Place, float]]:
-    """For every system, its time over the baseline's in each place where one run measured both (under 1: faster)."""
+    """Every system's time over the baseline's, in each place where one run measured both (under 1: faster)."""
     rows = rows_with_times(rows)
     base = {(row.run, place(row)): row.ms_per_query for row in rows if row.system == baseline}
     found: dict[str, dict[Place, float]] = {}
@@ -43,7 +43,7 @@ def ratios(rows: Iterable[Row], baseline: str = BASELINE) -> dict[str, dict[Plac
 
 
 def mean_ratio(rows: Iterable[Row], system: str, baseline: str) -> tuple[float, int] | None:
-    """(geometric mean of a system's ratios to a baseline, how many); None where they never met."""
+    """(geometric mean of a system's ratios to a baseline, number of ratios); None without a common place."""
     found = ratios(rows, baseline).get(system)
     return (geometric_mean(found.values()), len(found)) if found else None
 
@@ -90,7 +90,7 @@ def _times(rows: Sequence[Row], phase: str) -> str:
 
 
 def _end_to_end(rows: Sequence[Row]) -> str:
-    """Texts in, ids out, beside pre-analysed terms in, at the smallest k and one thread."""
+    """The times from texts to ids beside those from pre-analysed terms, at the smallest k and one thread."""
     rows = rows_with_times(rows)
     if not any(row.phase == "end_to_end" for row in rows):
         return ""
@@ -112,13 +112,13 @@ def _end_to_end(rows: Sequence[Row]) -> str:
 def amdahl(one: float, many: float, threads: int) -> float:
     """The share of the work that threads do not divide, from times on 1 and on `threads` (SPEC A123).
 
-    Below 0 where the speed-up was more than the number of threads.
+    It is below 0 where the speed-up exceeded the number of threads.
     """
     return (many / one - 1 / threads) / (1 - 1 / threads)
 
 
 def _throughput(rows: Sequence[Row]) -> str:
-    """Queries a second by threads, and what the threads did not divide."""
+    """Queries a second by threads, and the share that the threads did not divide."""
     rows = rows_with_times(rows, "kernel")
     counts = sorted({row.threads for row in rows})
     if not rows:
@@ -161,7 +161,7 @@ def _spread(rows: Sequence[Row]) -> str:
 
 
 def _builds(rows: Sequence[Row]) -> str:
-    """One line a peer and corpus: its systems share a build."""
+    """One line a peer and corpus, because the systems of a peer share a build."""
     seen: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.build_docs_per_s:

@@ -36,13 +36,14 @@ class Layout:
 
     name: str
     structure: type[ctypes.Structure]
+    fields: tuple[str, ...]  # in the header's order
     pointers: Mapping[str, int]  # bytes of an element, by field
 
     def fill(self, **values: torch.Tensor | float | None) -> ctypes.Structure:
         """The structure with these values: tensors or None for pointers, numbers for scalars. Names every field."""
-        names = {field[0] for field in self.structure._fields_}
-        if values.keys() != names:
-            raise ParameterError(f"{self.name}: these fields are missing or unknown: {sorted(values.keys() ^ names)}")
+        mismatched = values.keys() ^ set(self.fields)
+        if mismatched:
+            raise ParameterError(f"{self.name}: these fields are missing or unknown: {sorted(mismatched)}")
         filled = {
             name: self._address(name, value) if name in self.pointers else value for name, value in values.items()
         }
@@ -80,7 +81,7 @@ def read_layouts(text: str) -> dict[str, Layout]:
                 pointers[field[3]] = ELEMENT_BYTES[field[1]]
             fields.append((field[3], ctypes.c_void_p if field[2] else SCALARS[field[1]]))
         structure = type(name, (ctypes.Structure,), {"_fields_": fields})
-        layouts[name] = Layout(name, structure, pointers)
+        layouts[name] = Layout(name, structure, tuple(field for field, _ in fields), pointers)
     return layouts
 
 

@@ -9,6 +9,8 @@ read back.
 Arguments of kernels are written one a line, and not bundled in NamedTuples. Triton specialises what lies in a tuple by
 value and by alignment whatever `do_not_specialize` says (3.4 and 3.9 do), so bundled arguments would compile the kernel
 anew for tensors that are aligned in another way, and change its registers.
+
+Long because the block loop and its helpers are one kernel, and every argument has a line with its dtype and shape.
 """
 
 from __future__ import annotations

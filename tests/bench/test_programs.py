@@ -22,9 +22,9 @@ from fanrank.engine.vectors.vectors import normalize
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 try:
-    from bench import algebra, programs
-    from bench.algebra import BASELINE, KNOWN, Aggr, Corpus, Intp, Query, Rerank, Retr, Sentence
-    from bench.programs import Registry, Trial
+    from bench.research import algebra, programs
+    from bench.research.algebra import BASELINE, KNOWN, Aggr, Corpus, Intp, Query, Rerank, Retr, Sentence
+    from bench.research.programs import Registry, Trial
 finally:
     sys.path.remove(str(ROOT))
 

