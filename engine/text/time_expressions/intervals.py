@@ -88,7 +88,7 @@ class TimeContext:
     recent: float  # seconds that "recently" reaches back
 
     def midnight(self, day: dt.date) -> float:
-        """The first moment of a day. If the clock skips midnight, it is the end of the gap: fold 0 uses the old offset."""
+        """The first moment of a day. If the clock skips midnight, it is the end of the gap (fold 0)."""
         return dt.datetime(day.year, day.month, day.day, tzinfo=self.timezone).timestamp()
 
     def days(self, first: dt.date, after: dt.date) -> Interval:
