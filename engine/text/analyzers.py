@@ -1,8 +1,8 @@
-"""Text to terms: the analyzers (SPEC A025 to A028, B015, X18, C007, R10, R40).
+"""The analyzers, which turn text into terms (SPEC A025 to A028, B015, X18, C007, R10, R40).
 
-An analyzer is two functions and a name. `tokenize` cuts a text into raw lower-case tokens at C speed; `normalize`
-maps one raw token to its term, or to None where it is dropped, and looks at nothing but the token. So a term can be
-remembered per raw token, and analysing a text is one dictionary look-up a token.
+An analyzer is two functions and a name. `tokenize` cuts a text into raw lower-case tokens at C speed. `normalize` maps
+a raw token to its term, or to None if the token is dropped. The term depends on the token alone, so the analyzer
+remembers the term of each raw token. Analysing a text then takes one dictionary look-up for each token.
 
     name       tokens                                                   stop words     stem
     minimal    runs of letters and digits                               none           none
@@ -12,16 +12,18 @@ remembered per raw token, and analysing a text is one dictionary look-up a token
     lucene     UAX #29 words, ideographs and kana one by one, emoji     Lucene's 33    Porter, after possessive 's
     opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       50 (R10)       none
 
-Digits are kept everywhere: E-47821 gives ``e`` and ``47821`` (the first four, `lucene`) or ``e-47821`` (`opsem`). Two
-switches change that, and are part of the name that an index stores: ``nltk-numbers`` (`drop_numeric`) drops tokens
-that hold digits and no letter; ``nltk+compounds`` (`compounds`, for the first four) adds, after the parts of a compound
-that hyphens, dots or short parentheses hold together, the whole of it with those taken out: E-47821 also gives
-``e47821``, 401(k) ``401k``, BRK.B ``brkb``.
+Every analyzer keeps digits: E-47821 gives ``e`` and ``47821`` (the first four and `lucene`) or ``e-47821`` (`opsem`).
+Two switches change the tokens. They are part of the name that an index stores:
 
-The first four keep every script: a word is a run of letters, marks and digits of any, composed (NFC), lower case, with
-İ folded to i and ς to σ, so that the case of the text does not matter. They do not segment Chinese, Japanese or Thai:
-`lucene` does. Where they cut, order is kept, except that compounds come last. No text makes an analyzer fail; no term
-is longer than 255 characters, and none holds a lone surrogate.
+- ``nltk-numbers`` (`drop_numeric`) drops tokens that hold digits and no letter.
+- ``nltk+compounds`` (`compounds`, for the first four only) adds compounds: words that hyphens, dots or short
+  parentheses join. The parts of a compound stay tokens, and the whole without the joining characters is added: E-47821
+  also gives ``e47821``, 401(k) ``401k``, BRK.B ``brkb``.
+
+The first four keep every script: a word is a run of letters, marks and digits of any script. Words are composed (NFC)
+and in lower case. İ becomes i and ς becomes σ, so the case of the text does not matter. The first four do not segment
+Chinese, Japanese or Thai; `lucene` does. Tokens are in the order of the text, except that compounds come last. No text
+makes an analyzer fail. No term is longer than 255 characters, and no term holds a lone surrogate.
 """
 
 from __future__ import annotations
@@ -53,21 +55,22 @@ ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem")
 DEFAULT_ANALYZER = "nltk"
 
 MAX_LENGTH = 255
-"""Characters of a token that count: `lucene` cuts a longer one into pieces, the others forget the rest."""
+"""Characters of a token that count. `lucene` cuts a longer token into pieces, the other analyzers truncate it."""
 
 CACHE_LIMIT = 1 << 18
-"""Raw tokens an analyzer remembers (some 40 MB); at the next new one it forgets them all and starts afresh."""
+"""Raw tokens that an analyzer remembers (some 40 MB). At the next new token it forgets all of them."""
 
-_BLOCK = 1 << 13  # ids gathered in a list, which is faster to extend than an array, while it fits the cache
+_BLOCK = 1 << 13  # ids collected in a list, which is faster to extend than an array while it fits into the cache
 
 DROPPED = -1
 """The id of a raw token that has no term, in `Analyzer.encode`."""
 
 
 class Analyzer:
-    """Turns text into terms; see the module's docstring. Get one from `get_analyzer`.
+    """Turns text into terms. `get_analyzer` returns one. `engine/text/analyzers.py` describes them.
 
-    Safe to share between threads. Pickles as its name, so one made by hand unpickles only if that name is known.
+    Safe to share between threads. An analyzer is pickled as its name. One that `get_analyzer` does not know by name
+    cannot be unpickled.
     """
 
     __slots__ = ("_terms", "name", "normalize", "tokenize")
@@ -83,16 +86,16 @@ class Analyzer:
         self._terms = _TermCache(normalize)
 
     def __call__(self, text: str) -> list[str]:
-        """The terms of a text in order, as often as they occur: `tokenize`, `normalize`, without the Nones."""
+        """The terms of a text in order, with repeats: those of `tokenize` and `normalize`, without None."""
         return list(filter(None, map(self._terms.__getitem__, self.tokenize(text))))
 
     def encode(
         self, texts: Iterable[str], ids: Mapping[str, int]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Term ids of many texts: ``(ids [n], offsets [texts + 1])``, text i owning ``ids[offsets[i]:offsets[i + 1]]``.
+        """Term ids of many texts: ``(ids [n], offsets [texts + 1])``. Text i has ``ids[offsets[i]:offsets[i + 1]]``.
 
-        `ids` maps a raw token to the id of its term, or to `DROPPED`; a dict whose ``__missing__`` calls `normalize`
-        does it in one look-up a token. Takes 4 bytes a token besides the texts; `texts` may be a stream.
+        `ids` maps a raw token to the id of its term, or to `DROPPED`. A dict whose ``__missing__`` calls `normalize`
+        needs one look-up for each token. `texts` may be a stream. Memory: 4 bytes for each token, besides the texts.
         """
         tokenize, look_up = self.tokenize, ids.__getitem__
         encoded = array("i")
@@ -106,13 +109,13 @@ class Analyzer:
                 flat.clear()
         encoded.fromlist(flat)
         codes = np.frombuffer(encoded, np.int32) if encoded else np.empty(0, np.int32)
-        kept = codes != DROPPED
+        has_term = codes != DROPPED
         position = np.zeros(len(codes) + 1, np.int64)
-        np.cumsum(kept, out=position[1:])
-        return codes[kept], position[ends]
+        np.cumsum(has_term, out=position[1:])
+        return codes[has_term], position[ends]
 
     def forget(self) -> None:
-        """Remember no token; the next calls take longer."""
+        """Forgets all remembered tokens. The next calls take longer."""
         self._terms.clear()
 
     def __reduce__(self) -> tuple[Callable[[str], Analyzer], tuple[str]]:
@@ -123,7 +126,7 @@ class Analyzer:
 
 
 class _TermCache(dict[str, str]):
-    """Raw token -> term, the empty string standing for None so that `filter` drops it without a Python call."""
+    """Raw token -> term. The empty string stands for None, so that `filter` drops it without a Python call."""
 
     __slots__ = ("normalize",)
 
@@ -140,9 +143,9 @@ class _TermCache(dict[str, str]):
 
 
 def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compounds: bool = False) -> Analyzer:
-    """The analyzer of this name, always the same object; an `Analyzer` is returned as it is.
+    """The analyzer of this name, always the same object. An `Analyzer` is returned as it is.
 
-    The switches may also stand in the name, as ``+compounds`` and ``-numbers``. Raises `ParameterError`.
+    The name may also hold the switches, as ``+compounds`` and ``-numbers``. Raises `ParameterError`.
     """
     if isinstance(analyzer, Analyzer):
         if not (drop_numeric or compounds):
@@ -161,16 +164,16 @@ def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compou
 
 
 class WordRecipe(NamedTuple):
-    """An analyzer that takes runs of letters and digits one by one: what happens to each."""
+    """The rules of an analyzer whose tokens are runs of letters and digits: what it does with each run."""
 
     base: str
-    """The name without switches, which says how words are stemmed."""
+    """The name without switches. It says how words are stemmed."""
     stop_words: frozenset[str]
     drop_numeric: bool
 
 
 def word_recipe(analyzer: Analyzer) -> WordRecipe | None:
-    """The recipe of an analyzer of this module, or None: made by hand, with compounds, or cutting by other rules."""
+    """The recipe of an analyzer of this module. None if it has compounds or other tokens, or is made by a caller."""
     base, *switches = re.split(r"(?=[+-])", analyzer.name)
     drop_numeric = "-numbers" in switches
     if base not in _STOP_WORDS or _build(base, False, drop_numeric) is not analyzer:
@@ -184,19 +187,19 @@ def _build(base: str, compounds: bool, drop_numeric: bool) -> Analyzer:
     name = base
     if compounds:
         name += "+compounds"
-        tokenize, normalize = _words_and_compounds, _joined(normalize)
+        tokenize, normalize = _words_and_compounds, _remove_joints(normalize)
     if drop_numeric:
         name += "-numbers"
-        normalize = _without_numbers(normalize)
+        normalize = _drop_numbers(normalize)
     return Analyzer(name, tokenize, normalize)
 
 
-# Letters and digits of ASCII in lower case, spaces for the rest; bytes of other characters stay for `_other_words`.
+# ASCII letters and digits in lower case, spaces for other ASCII. Bytes beyond ASCII stay for `_other_words`.
 _SPACED = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 for byte in range(128)) + bytes(range(128, 256))
 
 
 def _words(text: str) -> list[str]:
-    # bytes.translate and str.split are three times as fast as a regular expression: 50 against 150 ns a token.
+    # bytes.translate and str.split take 50 ns for each token, a regular expression 150.
     tokens = text.encode("utf-8", "replace").translate(_SPACED).decode().split()
     if text.isascii():
         return tokens
@@ -211,14 +214,14 @@ def _words(text: str) -> list[str]:
 
 @cache
 def _other_words() -> Tokenizer:
-    import regex  # type: ignore[import-untyped, unused-ignore]  # here, as ASCII texts never need its 20 ms
+    import regex  # type: ignore[import-untyped, unused-ignore]  # imported here: it takes 20 ms, and ASCII texts do not need it
 
     find: Tokenizer = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+").findall
     return find
 
 
 def _fold(text: str) -> str:
-    """Lower case, one character to one, whatever its neighbours: str.lower makes two of İ and looks around Σ."""
+    """Lower case, one character for one, independent of neighbours. str.lower makes two of İ, and looks around Σ."""
     return text.replace("İ", "i").lower().replace("ς", "σ")
 
 
@@ -233,11 +236,11 @@ def _words_and_compounds(text: str) -> list[str]:
     return _words(text) + _COMPOUNDS(_fold(text))
 
 
-def _joined(normalize: Normalizer) -> Normalizer:
+def _remove_joints(normalize: Normalizer) -> Normalizer:
     return lambda token: normalize(token.translate(_JOINTS))
 
 
-def _without_numbers(normalize: Normalizer) -> Normalizer:
+def _drop_numbers(normalize: Normalizer) -> Normalizer:
     def normalize_word(token: str) -> str | None:
         numeric = any(map(str.isnumeric, token)) and not any(map(str.isalpha, token))
         return None if numeric else normalize(token)
@@ -273,8 +276,8 @@ _COMPILED_STEMMER = f"{__package__}.porter"
 
 
 def _nltk_stem() -> Callable[[str], str]:
-    """NLTK's stemmer: the same in compiled loops, ten times as fast, once something has loaded them."""
-    # Another thread may be importing them: `stem_word` is the last thing that they define.
+    """NLTK's stemmer. If the compiled loops are loaded, it is theirs, which is ten times as fast."""
+    # Another thread may be importing the loops. `stem_word` is the last name that their module defines.
     compiled: Callable[[str], str] | None = getattr(sys.modules.get(_COMPILED_STEMMER), "stem_word", None)
     return compiled or _porter("NLTK_EXTENSIONS")
 
@@ -286,7 +289,7 @@ def _porter(mode: str) -> Callable[[str], str]:
 
 
 def _porter_stemmer() -> Any:
-    """NLTK's class `PorterStemmer`, read out of its file: importing it imports all of NLTK, and scipy, for 1.5 s."""
+    """NLTK's class `PorterStemmer`, read from its file. Importing it would import all of NLTK and scipy, in 1.5 s."""
     if "nltk" not in sys.modules:
         try:
             spec = importlib.util.find_spec("nltk")
@@ -298,7 +301,7 @@ def _porter_stemmer() -> Any:
             stemmer = names["PorterStemmer"]
             stemmer().stem("running")
             return stemmer
-        except Exception:  # another layout than 3.9's and 3.10's
+        except Exception:  # the file is not laid out as in NLTK 3.9 and 3.10
             pass
     from nltk.stem.porter import PorterStemmer
 
@@ -333,7 +336,7 @@ def _strip_suffix(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """Porter's consonants and vowels, a letter each: ``_shape("toy") == "cvc"``, ``_shape("syzygy") == "cvcvcv"``."""
+    """Porter's consonants and vowels, one letter each: ``_shape("toy") == "cvc"``, ``_shape("syzygy") == "cvcvcv"``."""
     shape = ""
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and shape[-1:] == "c")
@@ -341,26 +344,26 @@ def _shape(word: str) -> str:
     return shape
 
 
-# The word boundary rules of UAX #29 for ASCII, as a pattern: WB6 and WB7 (mid letters), WB11 and WB12 (mid numbers).
+# The word boundary rules of UAX #29 as a pattern for ASCII: WB6 and WB7 (mid letters), WB11 and WB12 (mid numbers).
 _ASCII_SEGMENTS = re.compile(r"[a-z0-9_]+(?:(?:(?<=[a-z])[:.'](?=[a-z])|(?<=[0-9])[,;.'](?=[0-9]))[a-z0-9_]+)*").findall
 
 
 @cache
 def _segments() -> Tokenizer:
-    """The same rules for all of Unicode, each letter with what extends it (WB4), and what Lucene adds to them.
+    """The rules of UAX #29 for all of Unicode, with the additions of Lucene. A letter includes what extends it (WB4).
 
-    Every repetition is possessive, so the time is linear in the text.
+    Every repetition is possessive, so the time is linear in the length of the text.
     """
     import regex  # type: ignore[import-untyped, unused-ignore]
 
-    def one(*properties: str, also: str = "") -> str:
+    def one_of(*properties: str, also: str = "") -> str:
         return "[" + "".join(rf"\p{{{name}}}" for name in properties) + also + "]" + extended
 
     extenders = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*"
     extended = extenders + "+"
-    hebrew, katakana, connector = one("WB=Hebrew_Letter"), one("WB=Katakana"), one("WB=ExtendNumLet")
-    letter, mid_letter = one("WB=ALetter", "WB=Hebrew_Letter"), one("WB=MidLetter", "WB=MidNumLet", also="'")
-    digit, mid_number = one("WB=Numeric", also="０-９"), one("WB=MidNum", "WB=MidNumLet", also="'")
+    hebrew, katakana, connector = one_of("WB=Hebrew_Letter"), one_of("WB=Katakana"), one_of("WB=ExtendNumLet")
+    letter, mid_letter = one_of("WB=ALetter", "WB=Hebrew_Letter"), one_of("WB=MidLetter", "WB=MidNumLet", also="'")
+    digit, mid_number = one_of("WB=Numeric", also="０-９"), one_of("WB=MidNum", "WB=MidNumLet", also="'")
     inner = (
         rf"{hebrew}\"{extended}(?={hebrew})",
         rf"{letter}(?:{mid_letter}(?={letter}))?+",
@@ -369,11 +372,11 @@ def _segments() -> Tokenizer:
     core = rf"(?:(?:{'|'.join(inner)})++|(?:{katakana})++)"
     links = rf"(?:{connector})++{core}?+"
     final_quote = rf"(?:(?<=\p{{WB=Hebrew_Letter}}{extenders})'{extended})?+"
-    flag, picture = one("WB=Regional_Indicator"), one("Extended_Pictographic")
+    flag, picture = one_of("WB=Regional_Indicator"), one_of("Extended_Pictographic")
     segments = (
         rf"(?:{links}|{core})(?:{links})*+{final_quote}",
-        one("Script=Han", "Script=Hiragana"),
-        rf"(?:{one('LB=Complex_Context')})++",
+        one_of("Script=Han", "Script=Hiragana"),
+        rf"(?:{one_of('LB=Complex_Context')})++",
         flag + flag,
         rf"(?:\p{{Emoji_Presentation}}|\p{{Extended_Pictographic}}(?=\ufe0f)){extended}(?:(?<=\u200d){picture})*+",
     )
@@ -395,7 +398,7 @@ def _lucene_tokens(text: str) -> list[str]:
 def _find_segments(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_SEGMENTS(text)
-    # No word spans a space, so only the stretches that need all of Unicode pay for it: ten times the time.
+    # No word spans a space. So only stretches that are not ASCII need the Unicode rules, which take ten times as long.
     tokens: list[str] = []
     for is_ascii, pieces in groupby(text.split(" "), str.isascii):
         tokens += (_ASCII_SEGMENTS if is_ascii else _segments())(" ".join(pieces))
@@ -410,7 +413,7 @@ def _lucene_term(token: str) -> str | None:
         return None
     if token.endswith(("'s", "’s", "＇s")):
         token = token[:-2]
-    # Lucene's PorterStemFilter departs from the paper as Porter's own code does: -bli, -logi, two letters stay.
+    # Lucene's PorterStemFilter departs from the paper as Porter's code does: -bli, -logi, two-letter words stay.
     return None if token in LUCENE_ENGLISH else _porter("MARTIN_EXTENSIONS")(token) or None
 
 

@@ -1,7 +1,8 @@
 """Turns many texts into term ids at once, on several threads.
 
-The loops of `engine/text/compiled.py` walk blocks of texts. The result is that of `Analyzer.encode` with a dict. It serves the analyzers whose tokens are runs of letters and digits
-only (`analyzers.word_recipe`). Chunks that are not all ASCII come back here and go through the analyzer itself.
+The loops of `engine/text/compiled.py` walk blocks of texts. The result is that of `Analyzer.encode` with a dict. This
+module serves the analyzers whose tokens are runs of letters and digits only (`analyzers.word_recipe`). Chunks that are
+not all ASCII come back here and go through the analyzer itself.
 `engine/text/compiled.py` defines *block*, *chunk*, *table*, *store* and *walk*.
 """
 
@@ -30,8 +31,8 @@ NONE = -1
 """The term, in `Terms`, of a chunk that has no term."""
 
 BLOCK = 1 << 18
-"""Characters of a block: as many as a second-level cache holds. A longer text makes a larger block. Threads take blocks in
-turns."""
+"""Characters of a block: as many as a second-level cache holds. A longer text makes a larger block. Threads take
+blocks in turns."""
 
 
 class TokenTable:

@@ -47,9 +47,9 @@ PADDING = 8
 
 @numba.njit(nogil=True, cache=True)
 def lower(block, out):
-    """Writes the block's bytes lowered, with 0 for separators. `out` is at least `PADDING` bytes longer than the block."""
-    for place in range(len(block)):
-        out[place] = LOWER[block[place]]
+    """Writes the block's bytes lowered, with 0 for separators. `out` is longer by at least `PADDING` bytes."""
+    for position in range(len(block)):
+        out[position] = LOWER[block[position]]
     out[len(block) : len(block) + PADDING] = 0
 
 
@@ -184,12 +184,13 @@ def _pack(lowered, p, store, at):
 
 @numba.njit(nogil=True, cache=True)
 def _cut(lowered, start, stop):
-    """Overwrites dashes and quotation marks, U+2010 to U+2027 (E2 80 90 to E2 80 A7), with zeros. Returns whether any."""
+    """Overwrites dashes and quotation marks, U+2010 to U+2027 (E2 80 90 to E2 80 A7), with zeros. Returns whether any
+    were there."""
     cut = False
-    for place in range(start, stop):
+    for position in range(start, stop):
         # A character never reaches beyond its chunk, so at most padding is read after it.
-        if lowered[place] == 0xE2 and lowered[place + 1] == 0x80 and 0x90 <= lowered[place + 2] <= 0xA7:
-            lowered[place : place + 3] = 0
+        if lowered[position] == 0xE2 and lowered[position + 1] == 0x80 and 0x90 <= lowered[position + 2] <= 0xA7:
+            lowered[position : position + 3] = 0
             cut = True
     return cut
 
@@ -315,12 +316,12 @@ def stems(
             at += 1
             number = new_store[at]
             high |= number
-            for place in range(first, min(first + 8, length)):
+            for position in range(first, min(first + 8, length)):
                 letter = np.uint8(number & np.uint64(255))
                 number >>= BYTE
                 above = max(above, letter)
-                if place < MAX_LENGTH:
-                    letters[place] = letter
+                if position < MAX_LENGTH:
+                    letters[position] = letter
         at += 1
         term_of[chunk], wide[chunk] = -1, 0
         if high & HIGHS != ZERO:
@@ -338,8 +339,8 @@ def stems(
         terms[used] = np.uint64(size)
         for first in range(0, size, 8):
             number = ZERO
-            for place in range(min(first + 8, size) - 1, first - 1, -1):
-                number = (number << BYTE) | np.uint64(letters[place])
+            for position in range(min(first + 8, size) - 1, first - 1, -1):
+                number = (number << BYTE) | np.uint64(letters[position])
             terms[used + 1 + (first >> 3)] = number
         if size <= 8:
             key = terms[used + 1]
@@ -354,8 +355,8 @@ def stems(
             code = known
             places[known] = used
             head = ZERO
-            for place in range(8):
-                head = (head << BYTE) | np.uint64(letters[place] if place < size else 0)
+            for position in range(8):
+                head = (head << BYTE) | np.uint64(letters[position] if position < size else 0)
             heads[known] = head
             known += 1
             used += 1 + ((size + 7) >> 3)
@@ -425,8 +426,8 @@ def enter(
 def size_of(codes, starts):
     """The number of terms for the codes of a walk. New chunk i has ``starts[i + 1] - starts[i]`` terms."""
     total = 0
-    for place in range(len(codes)):
-        code = codes[place]
+    for position in range(len(codes)):
+        code = codes[position]
         total += 1 if code >= 0 else starts[NEW - code + 1] - starts[NEW - code]
     return total
 

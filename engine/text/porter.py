@@ -1,8 +1,8 @@
 """Porter's algorithm with NLTK's extensions, and its first step by itself, in loops that numba compiles.
 
-The stems are the same as those of NLTK's `PorterStemmer` and of `_strip_suffix` in `engine/text/analyzers.py`. A word is
-an array of numbers below 256. An ASCII character is its own number. Any other character is a consonant that equals only
-itself.
+The stems are the same as those of NLTK's `PorterStemmer` and of `_strip_suffix` in `engine/text/analyzers.py`.
+A word is an array of numbers below 256. An ASCII character is its own number. Any other character is a consonant that
+equals only itself.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LETTER_I = np.uint8(ord("i"))
 
 @numba.njit(nogil=True, cache=True)
 def stem(word, size):
-    """Replaces the word ``word[:size]`` by its stem and returns the length of the stem. It is no longer than the word."""
+    """Replaces ``word[:size]`` by its stem and returns the length of the stem. A stem is no longer than its word."""
     # The tail is padded with zeros, so a word that begins with one looks shorter than it is.
     if 0 < size <= 8 and word[0] != 0:
         tail = _tail(word, size)
@@ -148,7 +148,7 @@ def _strip_participle(word, size, extended):
 
 @numba.njit(nogil=True, cache=True)
 def _replace(word, size, rules, measure):
-    """Applies the first rule whose suffix the word has, if the measure of the word before the suffix is above `measure`."""
+    """Applies the first rule whose suffix the word has, if what precedes it has a larger measure than `measure`."""
     tail = _tail(word, size)
     for row in range(len(rules)):
         if tail & rules[row, 1] != rules[row, 0]:
@@ -165,8 +165,8 @@ def _replace(word, size, rules, measure):
 
 @numba.njit(nogil=True, cache=True)
 def _write(word, start, letters, count):
-    for place in range(count):
-        word[start + place] = np.uint8((letters >> (BYTE * np.uint64(count - 1 - place))) & np.uint64(255))
+    for position in range(count):
+        word[start + position] = np.uint8((letters >> (BYTE * np.uint64(count - 1 - position))) & np.uint64(255))
     return start + count
 
 
@@ -174,8 +174,8 @@ def _write(word, start, letters, count):
 def _tail(word, size):
     """The last eight letters as one number, the last letter in the lowest byte."""
     tail = np.uint64(0)
-    for place in range(max(size - 8, 0), size):
-        tail = (tail << BYTE) | np.uint64(word[place])
+    for position in range(max(size - 8, 0), size):
+        tail = (tail << BYTE) | np.uint64(word[position])
     return tail
 
 
@@ -185,12 +185,12 @@ def _ends(word, size, first, second, third, fourth):
 
 
 @numba.njit(nogil=True, cache=True)
-def _consonant(word, place):
+def _consonant(word, position):
     flips = 0
-    while place > 0 and word[place] == Y:
-        place -= 1
+    while position > 0 and word[position] == Y:
+        position -= 1
         flips += 1
-    return VOWEL[word[place]] == (flips % 2 == 1)
+    return VOWEL[word[position]] == (flips % 2 == 1)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -198,19 +198,19 @@ def _measure(word, size):
     """Porter's measure: how often a consonant follows a vowel."""
     count = 0
     consonant = True
-    for place in range(size):
+    for position in range(size):
         before = consonant
-        consonant = not (VOWEL[word[place]] or (word[place] == Y and place > 0 and before))
+        consonant = not (VOWEL[word[position]] or (word[position] == Y and position > 0 and before))
         count += consonant and not before
     return count
 
 
 @numba.njit(nogil=True, cache=True)
 def _has_vowel(word, size):
-    place = 0
-    while place < size and not VOWEL[word[place]] and (place == 0 or word[place] != Y):
-        place += 1
-    return place < size
+    position = 0
+    while position < size and not VOWEL[word[position]] and (position == 0 or word[position] != Y):
+        position += 1
+    return position < size
 
 
 @numba.njit(nogil=True, cache=True)

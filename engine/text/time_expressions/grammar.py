@@ -1,9 +1,9 @@
-"""The time expressions that a query may hold: their forms, and the interval that each names (SPEC B030 to B033).
+"""The forms of time expressions in a query, and the interval that each names (SPEC B030 to B033).
 
-A rule is a pattern over the text in lower case and what it resolves to. `None` is a match that is no time expression;
-`EMPTY` is one that names a time which cannot be told, and keeps the words inside it from being read on their own:
-"half an hour ago" is not "an hour ago". The words around a match (`engine/text/time_expressions/context.py`) count for
-every rule.
+A rule is a pattern over the text in lower case, and a function that resolves a match to an interval. The function
+returns `None` if the match is not a time expression. It returns `EMPTY` if the match names a time that cannot be
+known; then the words inside the match are not read by themselves: "half an hour ago" is not "an hour ago". For every
+rule, `engine/text/time_expressions/context.py` checks the words around a match.
 """
 
 from __future__ import annotations
@@ -62,25 +62,25 @@ Kind = Literal["absolute", "relative", "fuzzy", "session"]
 
 
 def _span(match: re.Match[str], context: TimeContext) -> Interval | None:
-    """From the beginning of one date to the end of another, which may give the year of both."""
+    """From the beginning of one date to the end of another. The second date may give the year of both."""
     first = next(name for name in ("between", "from", "plain") if match[name])
     if match["plain"] in VERBS and not context.capital(match, "plain"):
         return None
-    one, other = (context.text[slice(*match.span(name))] for name in (first, "second"))
-    year = _ENDING_YEAR.search(other)
-    if year and not _ENDING_YEAR.search(one):
-        one += year[0]
-    begins, ends = _point(one, context), _point(other, context)
+    start, end = (context.text[slice(*match.span(name))] for name in (first, "second"))
+    year = _ENDING_YEAR.search(end)
+    if year and not _ENDING_YEAR.search(start):
+        start += year[0]
+    begins, ends = _point(start, context), _point(end, context)
     return EMPTY if begins is None or ends is None else (begins[0], ends[1])
 
 
 def _point(text: str, context: TimeContext) -> Interval | None:
-    """The interval of a date that stands without the word before it that a date elsewhere needs."""
-    for text_led in (f"on {text}", f"in {text}"):
+    """The interval of a date in a span. There a date needs no "on" or "in" before it, so both are tried."""
+    for led_text in (f"on {text}", f"in {text}"):
         for rule in _POINT_RULES:
-            match = rule.pattern.fullmatch(text_led.lower())
+            match = rule.pattern.fullmatch(led_text.lower())
             if match:
-                return rule.resolve(match, replace(context, text=text_led))
+                return rule.resolve(match, replace(context, text=led_text))
     return None
 
 
@@ -98,7 +98,7 @@ _PART = r"(?:(?:early|mid|late)[\s-]+)?(?:(?:the\s+)?month\s+of\s+)?"
 _DAY = r"(?P<day>[0-9]{1,2})(?P<suffix>st|nd|rd|th)?"
 _WHOLE = r"(?:(?:the\s+)?(?P<whole>week(?:end)?\s+of\s+))?"
 _LAST = r"(?:last|past|this\s+past)\s+"
-# Not of a stretch that ends elsewhere: "the last week of March", "the last Friday in May", "the last one before May 3".
+# Not before another end: "the last week of March", "the last Friday in May", "the last one before May 3".
 _NOT_OF = rf"(?!\s+(?:of\b|(?:in|before)\s+(?:{'|'.join(MONTHS)})\b))"
 COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?|{'|'.join([*TEENS, *ONES])})"
 _COUNT = rf"(?P<count>{COUNTED})\s+"
@@ -113,23 +113,23 @@ _QUARTER = r"q(?P<quarter>[1-4])(?!,?\s+(?:of\s+)?(?:fy|fiscal))"
 
 @dataclass(frozen=True)
 class Rule:
-    """An expression of time: how it is told from others, and what it names."""
+    """One form of a time expression: its pattern, and the function that gives its interval."""
 
     kind: Kind
     words: frozenset[str]
-    """No match without one of these: most queries name no time, and are through in a few microseconds."""
+    """A text without any of these words has no match. Most queries name no time, and take a few microseconds."""
     expression: str
     resolve: Resolve
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Compiled when first needed: all of them together take 50 ms."""
+        """The compiled pattern. It is compiled at the first use: all patterns together take 50 ms."""
         return re.compile(self.expression)
 
 
 def _rule(kind: Kind, words: Iterable[str], pattern: str, resolve: Resolve) -> Rule:
-    # Neither inside a longer word or number ("1.5 hours ago"), nor the first half of a range ("March 15-20", "in
-    # 2024/25", of dates also "March 15 to 20") or of a decimal.
+    # A match is neither inside a longer word or number ("1.5 hours ago"), nor the first half of a decimal or of a range
+    # ("March 15-20", "in 2024/25", and for dates also "March 15 to 20").
     whole = rf"(?<![\w-])(?<![0-9][.,:/])(?:{pattern})(?![\w%])(?![.,:/–-][0-9])"
     if kind == "absolute":
         whole += rf"(?!\s+(?:{_TO}|[–-])\s+[0-9])"
@@ -148,7 +148,7 @@ _YEAR_AFTER = rf"(?:(?:,\s*|\s+)(?:of\s+)?{_ANY_YEAR})"
 _MONTH_DAY = rf"(?P<of>the\s+)?{_MONTH}\s+(?:the\s+)?{_DAY}{_YEAR_AFTER}?"
 _DAY_MONTH = rf"(?:the\s+)?{_DAY}\s+(?P<of>of\s+)?{_MONTH}{_YEAR_AFTER}?"
 _BEFORE_DATE = rf"(?:{_ON})?{_WHOLE}(?:{_WEEKDAY},?\s+)?"
-# What a span runs between. Neither weekdays ("open from Monday to Friday") nor bare years ("between 1990 and 2000 ms").
+# The ends of a span: not weekdays ("open from Monday to Friday"), not bare years ("between 1990 and 2000 ms").
 _POINT_RULES = (
     _rule("absolute", (), rf"{_BEFORE_DATE}{_ISO_DATE}", full_date),
     _rule("absolute", (), rf"{_BEFORE_DATE}{_MONTH_DAY}", month_and_day),
@@ -170,7 +170,7 @@ _POINT = rf"{_remove_names(_ISO_DATE)}|{_WORDED}"
 _POINT_WORDS = [*_MONTH_WORDS, *_YEAR_WORDS, "q"]
 
 RULES = (
-    # A span of two dates. Where the second is none that is known, the first is no answer either.
+    # A span of two dates. If the second is not a known date, the first alone is not an answer.
     _rule(
         "absolute",
         _POINT_WORDS,
@@ -282,7 +282,7 @@ RULES = (
     ),
     _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{_COUNT}{_UNIT}s?{_NOT_OF}", last_units),
     _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:{_COUNT}|an?\s+){_UNIT}s?\s+ago", units_ago),
-    # More than one number, or a bound: no length that a document gives.
+    # More than one number, or a bound. The documents give no length for these.
     _rule(
         "relative",
         ["ago"],
@@ -300,10 +300,10 @@ RULES = (
         rf"|{_remove_names(_WEEKDAY)})",
         no_interval,
     ),
-    # The year before a date: an order that none of the forms above has.
+    # A year before a date. No form above has this order.
     _rule("absolute", [*_MONTH_WORDS, "q"], rf"{_remove_names(_YEAR)},?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", no_interval),
     _rule("absolute", ["every", "each"], rf"(?:every|each)\s+year,?\s+(?:(?:in|on)\s+)?(?:{_WORDED})", no_interval),
-    # Not where an age follows: "around 3 years ago" is what rounds to 3.
+    # Not before an age: "around 3 years ago" is read as the ages that round to 3 years.
     _rule(
         "absolute",
         ["outside", "around", "near", "close", "circa"],
@@ -328,5 +328,5 @@ RULES = (
         since_last_session,
     ),
 )
-# Only where nothing else names a time: "the latest report of March 2024" is about March 2024 (X20).
+# Used only if nothing else names a time: "the latest report of March 2024" is about March 2024 (X20).
 SPECULATIVE = (_rule("fuzzy", ["recent", "latest"], "(?<!not )recent|(?<!at the )latest", recently),)

@@ -1,4 +1,4 @@
-"""Matched words to intervals of time, against the moment when they were said."""
+"""Turns matched words into intervals of time, relative to the time of the query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNITS = {
 }
 
 
-# What "a few <unit> ago" spans, oldest and newest age: months as B032, the others from one unit to one of the next.
+# The ages of "a few <unit> ago", oldest and newest. Months follow B032, other units run from one to one of the next.
 FEW = {
     "min": (HOUR, MINUTE),
     "minute": (HOUR, MINUTE),
@@ -65,30 +65,30 @@ WEEKDAY_NUMBERS = {name[:3]: number for number, name in enumerate(WEEKDAYS)}
 ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4}
 
 
-# Months that are also verbs: a number beside them makes a date only where something else says so.
+# Months that are also verbs. A number beside them makes a date only with another sign of a date.
 VERBS = ("may", "march")
 
 
 Interval = tuple[float, float]
 
 
-# What an expression without an interval has: it still counts as the first one.
+# The interval of an expression that names none. The expression still counts as the first one.
 EMPTY = (math.inf, -math.inf)
 
 
 @dataclass(frozen=True)
 class TimeContext:
-    """What an expression is read against. Times are seconds since 1970-01-01 UTC."""
+    """The circumstances in which an expression is read. Times are seconds since 1970-01-01 UTC."""
 
     text: str
     now: float
     today: dt.date
     timezone: dt.tzinfo
     last_session_end: float | None
-    recent: float  # seconds
+    recent: float  # seconds that "recently" reaches back
 
     def midnight(self, day: dt.date) -> float:
-        """The first moment of a day. In a gap of the clock, fold 0 counts by the offset before it: the gap's end."""
+        """The first moment of a day. If the clock skips midnight, it is the end of the gap (fold 0)."""
         return dt.datetime(day.year, day.month, day.day, tzinfo=self.timezone).timestamp()
 
     def days(self, first: dt.date, after: dt.date) -> Interval:
@@ -96,48 +96,52 @@ class TimeContext:
         return self.midnight(first), math.nextafter(self.midnight(after), -math.inf)
 
     def day(self, day: dt.date, count: int = 1) -> Interval:
+        """A day, or `count` days from `day` on."""
         return self.days(day, day + dt.timedelta(days=count))
 
     def months(self, year: int, month: int, count: int) -> Interval:
+        """`count` months from this month on."""
         after = month - 1 + count
         return self.days(dt.date(year, month, 1), dt.date(year + after // 12, after % 12 + 1, 1))
 
     @property
     def monday(self) -> dt.date:
+        """The first day of this week."""
         return self.today - dt.timedelta(days=self.today.weekday())
 
     def year(self, match: re.Match[str]) -> int | None:
-        """The year that the match names, by its number or as last or this year; None where it names none."""
-        said = match.groupdict().get("year")
-        if not said:
+        """The year that the match names: a number, "last year" or "this year". None if it names none."""
+        year = match.groupdict().get("year")
+        if not year:
             return None
-        return int(said) if said.isdigit() else self.today.year - said.startswith("last")
+        return int(year) if year.isdigit() else self.today.year - year.startswith("last")
 
-    def begun(self, match: re.Match[str], month: int) -> int:
-        """The year that the match names, or the latest in which the month has begun."""
+    def latest_year(self, match: re.Match[str], month: int) -> int:
+        """The year that the match names, else the latest year in which the month has begun."""
         year = self.year(match)
         return self.today.year - (month > self.today.month) if year is None else year
 
     def capital(self, match: re.Match[str], group: str) -> bool:
+        """Whether the group begins with a capital letter."""
         return self.text[match.start(group)].isupper()
 
 
 def _around(match: re.Match[str], context: TimeContext, date: dt.date) -> Interval:
-    """A date's day, or the week or weekend "of" it."""
+    """The day of a date, or the week or weekend "of" it."""
     whole = match["whole"]
     if not whole:
         return context.day(date)
     monday = date - dt.timedelta(days=date.weekday())
     if whole.startswith("weekend"):
         return context.day(monday + dt.timedelta(days=5), 2) if date.weekday() >= 5 else EMPTY
-    # Where weeks begin on Sunday, Sunday belongs to another one.
+    # A Sunday is in doubt: weeks that begin on Sunday put it into another week.
     return EMPTY if date.weekday() == 6 else context.day(monday, 7)
 
 
 def _fits(match: re.Match[str], date: dt.date) -> bool:
-    """Whether the date falls on the weekday that the match says, where it says one."""
-    said = match["weekday"]
-    return not said or date.weekday() == WEEKDAY_NUMBERS[said[:3]]
+    """Whether the date falls on the weekday that the match names. True if it names none."""
+    weekday = match["weekday"]
+    return not weekday or date.weekday() == WEEKDAY_NUMBERS[weekday[:3]]
 
 
 def full_date(match: re.Match[str], context: TimeContext) -> Interval:
@@ -146,7 +150,7 @@ def full_date(match: re.Match[str], context: TimeContext) -> Interval:
 
 
 def numbered_date(match: re.Match[str], context: TimeContext) -> Interval | None:
-    """15.03.2025 and 03/15/2025 can be read one way only; 03/04/2025 is doubtful."""
+    """15.03.2025 and 03/15/2025 have one reading. 03/04/2025 has two, so it is not read."""
     year, first, second = int(match["year"]), int(match["first"]), int(match["second"])
     if first <= 12 and second <= 12 and first != second:
         return None
@@ -161,10 +165,10 @@ def month_and_day(match: re.Match[str], context: TimeContext) -> Interval | None
     if year is not None:
         date = dt.date(year, month, day)
         return _around(match, context, date) if _fits(match, date) else EMPTY
-    sure = match["on"] or match["weekday"] or match["suffix"] or match["of"] or context.capital(match, "month")
-    if match["month"] in VERBS and not sure:
+    is_date = match["on"] or match["weekday"] or match["suffix"] or match["of"] or context.capital(match, "month")
+    if match["month"] in VERBS and not is_date:
         return None
-    # 29 February comes back after 8 years at most, on the same weekday after 40: 2100 is no leap year.
+    # 29 February recurs after at most 8 years, and on the same weekday after at most 40: 2100 is not a leap year.
     for year in range(context.today.year, context.today.year - 41, -1):
         try:
             date = dt.date(year, month, day)
@@ -177,7 +181,7 @@ def month_and_day(match: re.Match[str], context: TimeContext) -> Interval | None
 
 def named_month(match: re.Match[str], context: TimeContext) -> Interval:
     month = MONTH_NUMBERS[match["month"][:3]]
-    return context.months(context.begun(match, month), month, 1)
+    return context.months(context.latest_year(match, month), month, 1)
 
 
 def numbered_month(match: re.Match[str], context: TimeContext) -> Interval | None:
@@ -196,16 +200,16 @@ def last_month_named(match: re.Match[str], context: TimeContext) -> Interval | N
 def quarter_of_year(match: re.Match[str], context: TimeContext) -> Interval:
     quarter = ORDINALS.get(match["quarter"]) or int(match["quarter"])
     month = 3 * quarter - 2
-    return context.months(context.begun(match, month), month, 3)
+    return context.months(context.latest_year(match, month), month, 3)
 
 
 def half_year(match: re.Match[str], context: TimeContext) -> Interval:
     half = ORDINALS.get(match["half"]) or int(match["half"])
-    return context.months(context.begun(match, 1), 6 * half - 5, 6)
+    return context.months(context.latest_year(match, 1), 6 * half - 5, 6)
 
 
 def calendar_year(match: re.Match[str], context: TimeContext) -> Interval | None:
-    # In the text's own letters: "in 2019 James moved" counts no James.
+    # In the text as written, not in lower case: in "in 2019 James moved" the number does not count James.
     if compile_pattern(_THINGS).match(context.text, match.end()):
         return None
     return context.months(int(match["year"]), 1, 12)
@@ -243,7 +247,7 @@ def last_weekend(match: re.Match[str], context: TimeContext) -> Interval:
 
 
 def this_weekend(match: re.Match[str], context: TimeContext) -> Interval:
-    """Before it begins, "this weekend" may be the one to come or the one gone by."""
+    """From Saturday to now. Before Saturday, "this weekend" may be the next one or the last one, so it names none."""
     return (
         EMPTY if context.today.weekday() < 5 else (context.midnight(context.monday + dt.timedelta(days=5)), context.now)
     )
@@ -265,9 +269,9 @@ def this_period(match: re.Match[str], context: TimeContext) -> Interval:
 
 
 def _count(match: re.Match[str]) -> int:
-    """1 where no number stands: "last week", "a week ago"."""
-    said = match["count"] or "1"
-    return int(said) if said.isdigit() else sum(NUMBERS[word] for word in re.split(r"[\s-]+", said))
+    """The number of units. It is 1 where no number is given: "last week", "a week ago"."""
+    count = match["count"] or "1"
+    return int(count) if count.isdigit() else sum(NUMBERS[word] for word in re.split(r"[\s-]+", count))
 
 
 def last_units(match: re.Match[str], context: TimeContext) -> Interval | None:
@@ -313,7 +317,7 @@ def compile_pattern(expression: str) -> re.Pattern[str]:
     return re.compile(expression)
 
 
-# What "in 2000" counts: a measure, or a word that looks like a plural.
+# What a number such as that in "in 2000 files" counts: a measure, or a word that looks like a plural.
 ONE_UNIT = r"(?:min|minute|hr|hour|day|week|month|year)s?"
 _THINGS = (
     r"-[A-Za-z]|\s*[$€£]|\s+(?:(?:out\s+)?of|x|by)\s+[0-9]"
