@@ -94,14 +94,14 @@ class BM25:
         if self.delta is None:
             object.__setattr__(self, "delta", {"bm25l": 0.5, "bm25+": 1.0}.get(self.method, 0.0))
         for name, low, high in (("k1", 0.0, MAX_PARAMETER), ("b", 0.0, 1.0), ("delta", 0.0, MAX_PARAMETER)):
-            object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
+            object.__setattr__(self, name, _check_number(name, getattr(self, name), low, high))
         if not isinstance(self.fields, Mapping) or "text" not in self.fields:
             raise ParameterError("fields must map field names to weights, and hold 'text'")
         for name in self.fields:
             if not isinstance(name, str) or name.encode("utf-8", "replace").decode() != name:
                 raise ParameterError(f"a field's name must be a string without lone surrogates, not {name!r}")
         weights = {
-            name: _number(f"the weight of field {name!r}", weight, 0.0, MAX_PARAMETER)
+            name: _check_number(f"the weight of field {name!r}", weight, 0.0, MAX_PARAMETER)
             for name, weight in self.fields.items()
         }
         if not all(weights.values()):
@@ -226,7 +226,7 @@ class BM25:
         return quanta if self.signed else np.maximum(quanta, 1)
 
 
-def _number(name: str, value: object, low: float, high: float) -> float:
+def _check_number(name: str, value: object, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ParameterError(f"{name} must be a number, not {value!r}")
     if not low <= value <= high:

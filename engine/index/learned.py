@@ -19,8 +19,8 @@ A weight w becomes ``round_half_even(w / step)`` and changes by at most half a s
 
 The steps were chosen on SciFact (300 queries). The document weights were BM25's contributions or their log1p; the query
 weights were counts or real numbers. Steps of 2**-10 change the nDCG@10 of no query, and the ten best documents of at
-most one query; the largest error is .012 of a score of 95. With steps of 2**-8, up to three queries change.
-With expansions by random terms, which make many near-ties, steps of 2**-10 change two queries and steps of 2**-12 still
+most one query; the largest error is .012 of a score of 95. With steps of 2**-8, up to three queries change. With
+expansions by random terms, which make many near-ties, steps of 2**-10 change two queries and steps of 2**-12 still
 change one. Finer steps would lose two advantages. SPLADE's weights, which are below 4, fit the 12 bits that a word on a
 device has for a frequency. The sums of queries of hundreds of terms fit int32.
 """

@@ -99,7 +99,7 @@ def sort_tokens(
     if len(fields) == 1:
         terms = fields[0][0]
         # Counting takes memory and time for all terms up to the largest: too much for a small number of tokens.
-        loops = _loops(len(terms), bulk) if int(terms.max(initial=0)) <= SPARSE * len(terms) else None
+        loops = _choose_loops(len(terms), bulk) if int(terms.max(initial=0)) <= SPARSE * len(terms) else None
         if loops is not None:
             return _count_tokens(loops, *fields[0], lengths)
     keys_by_field = []
@@ -222,7 +222,7 @@ def join_postings(parts: Sequence[Lists]) -> Postings:
 
     documents = np.empty(int(offsets[-1]), dtype=np.int32)
     impact_classes = np.empty(len(documents), dtype=class_type(table.shape[1]))
-    loops = _loops(len(documents), isinstance(parts[0], Part))
+    loops = _choose_loops(len(documents), isinstance(parts[0], Part))
     block = MERGE_BLOCK * len(parts) if loops is None else COMPILED_BLOCK
     copy: Callable[..., None] = _copy_lists if loops is None else loops.copy_lists
     free = offsets[:-1].copy()
@@ -389,7 +389,7 @@ def _map(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], mmap.mmap]:
     return copy, memory
 
 
-def _loops(work: int, bulk: bool) -> ModuleType | None:
+def _choose_loops(work: int, bulk: bool) -> ModuleType | None:
     """The compiled loops; None if numba is not installed, or if `work` (tokens or postings) is too little for them."""
     if os.environ.get("FANRANK_BACKEND") == "numpy":
         return None

@@ -252,10 +252,10 @@ def nested_segment(
     numbers = numbers[order]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     offsets = offsets_of(np.diff(starts, append=len(numbers)))
-    return _postings_segment(numbers[starts], offsets, documents[order], frequencies[order], ids, columns)
+    return _build_segment(numbers[starts], offsets, documents[order], frequencies[order], ids, columns)
 
 
-def _postings_segment(
+def _build_segment(
     terms: npt.NDArray[np.signedinteger[Any]],
     offsets: Integers,
     documents: npt.NDArray[np.signedinteger[Any]],

@@ -161,16 +161,16 @@ class Snapshot:
     @cached_property
     def learned(self) -> Snapshot:
         """The learned term weights as a snapshot of their own, with the same documents, numbers and deletions."""
-        return self._nested("learned")
+        return self._nest("learned")
 
     @cached_property
     def entities(self) -> Snapshot:
         """The entities as a snapshot of their own, like `learned`. The document frequency of a term
         (`engine/records/entities.py`) is the number of live documents that say it.
         """
-        return self._nested("entities")
+        return self._nest("entities")
 
-    def _nested(self, name: str) -> Snapshot:
+    def _nest(self, name: str) -> Snapshot:
         inner = [segment.nested(name) for segment in self.segments]
         deleted = {number: tombstones.nested(inner[number]) for number, tombstones in self.tombstones.items()}
         return Snapshot((), IMPACTS).extended(inner, deleted)
