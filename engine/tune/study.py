@@ -351,7 +351,6 @@ def corrupt_texts(texts: Sequence[str], share: float, seed: int = SEED) -> list[
 
     Each character is hit with probability `share`. A hit character is, with equal probability: replaced by a random
     letter, left out, preceded by a random letter, or swapped with the next one, which is then not hit itself. The
-    letter, left out, preceded by a random letter, or swapped with the next one, which is then not hit itself. The
     errors of a text depend on the text, its position and the seed alone. Raises `ParameterError` for a share outside
     [0, 1].
     """
