@@ -135,8 +135,9 @@ def fingerprint(model: Any, name: str, **settings: Any) -> str:
     """A hash, 128 bits in hex, of all that changes what the model returns for a text, except the machine's rounding.
 
     It covers the weights (22.7 million take .1 s), the tokenizer's behaviour, the modules and how they pool, the
-    maximal length, and `settings`. It does not cover names and files that
-    belong to one version of the library: an upgrade that does not change the vectors does not change the hash either.
+    maximal length, and `settings`. It does not cover names and files that belong to one version of the library: an
+    upgrade that does not change the vectors does not change the hash either.
+
     Raises `EncoderError` for a model without weights in torch.
     """
     import torch

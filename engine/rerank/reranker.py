@@ -60,8 +60,10 @@ def rerank(
     `texts` [B] are the queries, and `lists` [B] the documents found for each, best first. `documents` maps each
     document to its text. It may also be a function of the query's position and the document, for texts that depend on
     the query (such as its best turn). Equal scores keep their order. The reranker is called once, with the different
-    (query, text) pairs of the batch. Raises `ParameterError` if there is not one list for each text, for a document without a text,
-    and for scores that are not one finite number for each pair.
+    (query, text) pairs of the batch.
+
+    Raises `ParameterError` if there is not one list for each text, for a document without a text, and for scores that
+    are not one finite number for each pair.
     """
     positive("depth", depth)
     if len(texts) != len(lists):

@@ -1,4 +1,4 @@
-"""What `fanrank tune` does: labelled questions out of a dataset or a file, a policy or a drift report out of them."""
+"""The work of `fanrank tune`: reads labelled questions from a dataset or a file, tunes or checks a policy with them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 LABELS = 50
-"""Questions that are labelled (SPEC A093)."""
+"""The number of labelled questions (SPEC A093)."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where questions and records come from. `kind` is a dataset's (`LOADERS`); None: `engine` holds the records and
-    the file `questions` the questions, a JSON object a line: what a query has, ``relevant`` as a list of ids or a map
-    from ids to grades, and ``type``, which says what kind of question it is."""
+    """Where questions and records come from.
+
+    `kind` is the kind of a dataset (a key of `LOADERS`). If it is None, `engine` holds the records and the file
+    `questions` the questions. Each line of the file is a JSON object: the fields of a query, ``relevant`` as a list of
+    ids or a map from ids to grades, and ``type``, the kind of question.
+    """
 
     path: str
     kind: str | None = None
@@ -48,16 +51,19 @@ class Source:
     engine: Engine | None = None
     questions: str | None = None
     given: bool = False
-    """Whether queries say their type, so that nothing has to predict it."""
+    """Whether queries keep their type, so that no classifier has to predict it."""
 
     @contextmanager
     def opened(self, dense: bool, progress: bool) -> Iterator[tuple[Engine, list[Labelled], dict[str, Any]]]:
-        """(the engine, all questions in order, what a result says of them). Raises what reading and indexing raise."""
+        """(the engine, all questions in order, what a result says about them), closed at the end of the context.
+
+        Raises what reading and indexing raise.
+        """
         if self.kind is None:
             if self.engine is None or self.questions is None:
                 raise ParameterError("tuning an engine's own records needs --questions FILE")
-            asked = [one for _, one in read_json_lines(self.questions, labelled_of)]
-            yield self.engine, [self._asked(one) for one in asked], {"source": self.path}
+            questions = [question for _, question in read_json_lines(self.questions, labelled_of)]
+            yield self.engine, [self._set_type(question) for question in questions], {"source": self.path}
             return
         preset = find_preset(self.preset, self.kind)
         reading = {**preset.reading, **({"split": self.split} if self.kind == "beir" else {})}
@@ -66,7 +72,7 @@ class Source:
         if name is None and dense:
             name = default_encoder("a system needs vectors")
         model = None if name is None else open_encoder(name, self.embeddings, queries=False)
-        labelled = [self._asked(one) for one in labelled_questions(dataset)]
+        labelled = [self._set_type(question) for question in labelled_questions(dataset)]
         with engine_of(dataset, preset, encoder=model, backend=self.backend, progress=progress) as engine:
             yield (
                 engine,
@@ -74,12 +80,12 @@ class Source:
                 {"source": dataset.name, "preset": self.preset, "encoder": describe_encoder(model)},
             )
 
-    def _asked(self, one: Labelled) -> Labelled:
-        return replace(one, query=replace(one.query, type=one.type if self.given else None))
+    def _set_type(self, question: Labelled) -> Labelled:
+        return replace(question, query=replace(question.query, type=question.type if self.given else None))
 
 
 def labelled_of(data: Any) -> Labelled:
-    """The question of one object of a file. Raises `RecordError`."""
+    """The question in a JSON object of the file. Raises `RecordError`."""
     if not isinstance(data, dict):
         raise RecordError("a question must be a JSON object")
     relevant = data.get("relevant", [])
@@ -98,13 +104,16 @@ def labelled_of(data: Any) -> Labelled:
 def draw_questions(
     questions: Sequence[Labelled], labels: int | None, seed: int
 ) -> tuple[list[Labelled], list[Labelled]]:
-    """(so many of them, drawn by `seed`, the others in their order); all and none where there are no more."""
+    """(`labels` of the questions, drawn by `seed`; the others in their order).
+
+    If there are no more than `labels` questions, or `labels` is None, the first list holds all, in their order.
+    """
     if labels is None or labels >= len(questions):
         return list(questions), []
     order = np.random.default_rng(seed).permutation(len(questions))
     chosen = set(order[:labels].tolist())
-    return [questions[place] for place in order[:labels].tolist()], [
-        one for place, one in enumerate(questions) if place not in chosen
+    return [questions[position] for position in order[:labels].tolist()], [
+        question for position, question in enumerate(questions) if position not in chosen
     ]
 
 
@@ -119,25 +128,27 @@ def tune_policy(
     progress: bool = False,
     **how: Any,
 ) -> dict[str, Any]:
-    """Tune, write the policy to `out` and the front to `picture`; the object that ``fanrank tune --json`` prints.
+    """Tune, write the policy to `out` and a plot of the front to `picture`.
 
-    Without `out` the object holds the policy itself. `how` goes to `tune`. Raises what that raises, `ParameterError`
-    for questions without a relevant record, and, before anything runs, what tells that `out` or `picture` cannot be
-    written.
+    Returns the object that ``fanrank tune --json`` prints. Without `out` the object holds the policy itself. `how` are
+    arguments of `tune`. Raises what `tune` raises, and `ParameterError` for a question without a relevant record. If
+    `out` or `picture` cannot be written, it raises before anything runs.
     """
     started = time.perf_counter()
     if picture is not None:
         check_plot(picture)
     for path in (out, picture):
         if path is not None:
-            _check_place(path)
+            _check_writable(path)
     dense = any(Strategy.of(name).dense for name in systems or SYSTEMS)
-    with source.opened(dense, progress) as (engine, questions, said):
-        empty = next((one for one in questions if not any(grade > 0 for grade in one.relevant.values())), None)
+    with source.opened(dense, progress) as (engine, questions, about):
+        empty = next(
+            (question for question in questions if not any(grade > 0 for grade in question.relevant.values())), None
+        )
         if empty is not None:
             raise ParameterError(f"question {empty.query.text[:60]!r} has no relevant record to learn from; label it")
         labelled, others = draw_questions(questions, labels, seed)
-        found = tune(
+        tuned = tune(
             engine,
             labelled,
             systems=systems,
@@ -147,13 +158,14 @@ def tune_policy(
             **how,
         )
     if out is not None:
-        policies.save(out, found.policy, {**found.about, **said})
+        policies.save(out, tuned.policy, {**tuned.about, **about})
     if picture is not None:
-        plot(picture, found.points, found.chosen, found.about["metric"], f"{said['source']}, {len(labelled)} questions")
+        title = f"{about['source']}, {len(labelled)} questions"
+        plot(picture, tuned.points, tuned.chosen, tuned.about["metric"], title)
     return {
-        **said,
-        **found.to_dict(),
-        **({"policy": policies.answerer_to_dict(found.policy)} if out is None else {"out": os.fspath(out)}),
+        **about,
+        **tuned.to_dict(),
+        **({"policy": policies.answerer_to_dict(tuned.policy)} if out is None else {"out": os.fspath(out)}),
         "seconds": time.perf_counter() - started,
     }
 
@@ -166,22 +178,22 @@ def check_policy(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The drift of the policy in the file `path`; the object that ``fanrank tune --check --json`` prints."""
+    """Check the policy in the file `path` for drift. Returns the object that ``fanrank tune --check --json`` prints."""
     policy, about = policies.load(path)
-    with source.opened(bool(policy.dense), progress) as (engine, questions, said):
-        if about.get("preset", said.get("preset")) != said.get("preset"):
+    with source.opened(bool(policy.dense), progress) as (engine, questions, source_about):
+        if about.get("preset", source_about.get("preset")) != source_about.get("preset"):
             raise ParameterError(
                 f"{os.fspath(path)}: tuned with --preset {about['preset']}, and these questions are read with "
-                f"{said.get('preset')}; give the same"
+                f"{source_about.get('preset')}; give the same"
             )
         try:
-            found = check(policy, about, engine, draw_questions(questions, labels, seed)[0], seed=seed)
+            drift = check(policy, about, engine, draw_questions(questions, labels, seed)[0], seed=seed)
         except PolicyFileError as error:
             raise PolicyFileError(f"{os.fspath(path)}: {error}") from None
-    return {**said, "policy": os.fspath(path), **found.to_dict()}
+    return {**source_about, "policy": os.fspath(path), **drift.to_dict()}
 
 
-def _check_place(path: str | os.PathLike[str]) -> None:
+def _check_writable(path: str | os.PathLike[str]) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise StorageError(f"{os.fspath(path)}: cannot be written: there is no folder {folder}")
@@ -197,7 +209,7 @@ def render_tuned(result: Mapping[str, Any]) -> str:
         f"{result['metric']}{', encoder ' + model['name'] if model else ''}, backend {result['backend']}"
     ]
     front, chosen = set(result["front"]), result["chosen"]
-    # Thresholds that were only tried say nothing here unless they are on the front.
+    # Thresholds that were only tried are left out of the table, unless they are on the front or chosen.
     tried = {p["name"] for p in result["points"] if p["skip"] is not None and p["cross_validated"] is None}
     parts.append(
         table(
@@ -206,8 +218,8 @@ def render_tuned(result: Mapping[str, Any]) -> str:
                 [
                     point["name"],
                     f"{point['accuracy']:.4f}",
-                    _or(point["cross_validated"], ".4f"),
-                    _or(point["skip"], ".1%"),
+                    _format_or_dash(point["cross_validated"], ".4f"),
+                    _format_or_dash(point["skip"], ".1%"),
                     f"{point['milliseconds']:.2f}",
                     "front" if point["name"] in front else "",
                     "chosen" if point["name"] == chosen["name"] else "",
@@ -229,8 +241,14 @@ def render_tuned(result: Mapping[str, Any]) -> str:
             table(
                 ["type", "n", "best", "threshold", "skip"],
                 (
-                    [name, str(own["n"]), own["best"] or "-", _or(own["tau"], ".2f"), _or(own["skip"], ".1%")]
-                    for name, own in result["types"].items()
+                    [
+                        name,
+                        str(entry["n"]),
+                        entry["best"] or "-",
+                        _format_or_dash(entry["tau"], ".2f"),
+                        _format_or_dash(entry["skip"], ".1%"),
+                    ]
+                    for name, entry in result["types"].items()
                 ),
             )
             + (
@@ -239,16 +257,16 @@ def render_tuned(result: Mapping[str, Any]) -> str:
                 else ""
             )
         )
-    parts.append(_chosen("on the labelled questions", chosen, result["systems"], result["parity"]))
+    parts.append(_chosen_table("on the labelled questions", chosen, result["systems"], result["parity"]))
     confirmed = result["confirmation"]
     if confirmed is not None:
         where = f"on {confirmed['n']:,} others"
-        parts.append(_chosen(where, confirmed["chosen"], confirmed["systems"], confirmed["differences"]))
+        parts.append(_chosen_table(where, confirmed["chosen"], confirmed["systems"], confirmed["differences"]))
     parts.append(f"policy: {chosen['policy']}" + (f"\nwritten to {result['out']}" if "out" in result else ""))
     return "\n\n".join(parts)
 
 
-def _chosen(
+def _chosen_table(
     where: str, chosen: Mapping[str, Any], systems: Mapping[str, Any], differences: Mapping[str, Mapping[str, float]]
 ) -> str:
     head = [f"chosen {where}", "accuracy", "difference", "95 %", "p", "ms a question"]
@@ -257,12 +275,12 @@ def _chosen(
         [
             name,
             f"{systems[name]['accuracy']:.4f}",
-            f"{own['difference']:+.4f}",
-            f"{own['low']:+.4f} to {own['high']:+.4f}",
-            f"{own['p']:.3f}",
+            f"{difference['difference']:+.4f}",
+            f"{difference['low']:+.4f} to {difference['high']:+.4f}",
+            f"{difference['p']:.3f}",
             f"{systems[name]['milliseconds']:.2f}",
         ]
-        for name, own in differences.items()
+        for name, difference in differences.items()
     )
     return table(head, [first, *rows])
 
@@ -279,9 +297,9 @@ def render_drift(result: Mapping[str, Any]) -> str:
         )
     if result["model_changed"]:
         lines.append("the engine's vectors are of another model than the policy was tuned with")
-    told = f"DRIFTED: tune again (p below {result['bound']:.4f})" if result["drifted"] else "no drift"
-    return "\n".join([*lines, told])
+    verdict = f"DRIFTED: tune again (p below {result['bound']:.4f})" if result["drifted"] else "no drift"
+    return "\n".join([*lines, verdict])
 
 
-def _or(value: float | None, how: str) -> str:
-    return "-" if value is None else format(value, how)
+def _format_or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,9 +1,8 @@
-"""Has the work changed since a policy was tuned? (SPEC A093: tune again on drift.)
+"""Checks whether the questions have changed since a policy was tuned (SPEC A093: tune again on drift).
 
-What a policy did when it was tuned is kept in its file as a *reference*: how many questions it escalated, of which
-types they were, their confidences, the worth of their answers. The same is taken of questions of today, and each part
-is compared by a test of its own. Types and escalations of unlabelled questions count as well; the worth of answers
-needs labels.
+The policy's file keeps a *reference* from tuning: how many questions were escalated, their types, their confidences,
+and the values of their answers. The same is measured on present questions, and each of the four is compared by a test
+of its own. Escalations, types and confidences need no labels; the values of answers do.
 """
 
 from __future__ import annotations
@@ -28,17 +27,20 @@ if TYPE_CHECKING:
 
 
 LEVEL = 0.05
-"""How often a check of unchanged work may say that it has drifted; shared among its tests (Bonferroni)."""
+"""The probability that a check reports drift if nothing has changed; shared among its tests (Bonferroni)."""
 RESAMPLES = 10_000
 KEPT = 1_000
-"""Questions of a reference at most: each is two numbers in the policy's file, and a share of 1,000 is known to 3 %."""
+"""The largest number of questions in a reference.
+
+Each question takes two numbers in the policy's file, and a share of 1,000 questions is known to 3 %.
+"""
 _CHUNK = 1 << 21
 _GREATEST = 1e300
 
 
 @dataclass(frozen=True)
 class Test:
-    """One comparison: what it was then and is now, and how likely so large a difference is if nothing has changed."""
+    """One comparison: the value at tuning and now, and the probability `p` of such a difference without any change."""
 
     name: str
     then: float
@@ -48,9 +50,10 @@ class Test:
 
 @dataclass(frozen=True)
 class PolicyDrift:
-    """`tests` in the order skip, types, confidence, accuracy, as far as there is something to compare.
+    """The result of a check.
 
-    `drifted`: one of them has p below `level` / tests, or the engine's vectors are of another model than at tuning.
+    `tests` are in the order skip, types, confidence, accuracy; a test without data is left out. `drifted` is true if
+    one of them has p below `level` / number of tests, or if the engine's vectors are of another model than at tuning.
     """
 
     n: int
@@ -61,7 +64,7 @@ class PolicyDrift:
 
     @property
     def bound(self) -> float:
-        """The p below which a test says drift."""
+        """The p below which a test reports drift."""
         return self.level / max(len(self.tests), 1)
 
     @property
@@ -82,23 +85,23 @@ class PolicyDrift:
 
 
 def reference_of(run: PolicyRun, of: str, seed: int = 0) -> dict[str, Any]:
-    """What a policy's file keeps of `run`, plain JSON values; `of` says which questions they were.
+    """What a policy's file keeps of `run`, as plain JSON values. `of` says which questions they were.
 
-    Of more than `KEPT` questions, so many drawn by `seed`: the first would be those of a dataset's first
-    conversations. A confidence of None is none.
+    If there are more than `KEPT` questions, that many are drawn by `seed`. The first ones alone would all be of a
+    dataset's first conversations. A confidence of None means that the question has none.
     """
-    places = np.sort(np.random.default_rng(seed).permutation(len(run.values))[:KEPT])
-    decisions = [run.decisions[place] for place in places] if run.decisions else []
-    flags = [one.escalated for one in decisions if one.escalated is not None]
-    types = Counter(name for place in places if (name := run.types[place]) is not None)
+    positions = np.sort(np.random.default_rng(seed).permutation(len(run.values))[:KEPT])
+    decisions = [run.decisions[position] for position in positions] if run.decisions else []
+    flags = [decision.escalated for decision in decisions if decision.escalated is not None]
+    types = Counter(name for position in positions if (name := run.types[position]) is not None)
     return {
         "of": of,
-        "n": len(places),
+        "n": len(positions),
         "decided": len(flags),
         "escalated": sum(flags),
         "types": dict(sorted(types.items())),
-        "confidences": [one.confidence for one in decisions] if flags else [],
-        "values": run.values[places].tolist(),
+        "confidences": [decision.confidence for decision in decisions] if flags else [],
+        "values": run.values[positions].tolist(),
     }
 
 
@@ -112,18 +115,22 @@ def check(
     level: float = LEVEL,
     seed: int = 0,
 ) -> PolicyDrift:
-    """The policy on `questions` now against what its file says `about` the time when it was tuned.
+    """Compare the policy on `questions` now with the reference in `about`, which its file holds from tuning.
 
-    Escalated share: Fisher's exact test. Types: the same for each type against all others, the smallest p times the
-    number of types. Confidences: two-sample Kolmogorov-Smirnov (asymptotic), a question without one standing below all.
-    Accuracy, where every question has a relevant record or there is a `judge`: bootstrap of the difference of the two
-    means, both resampled. All are two-sided. Raises `ParameterError` where `about` holds no reference, there are no
-    questions, or one of file and call has a judge and the other labels, `PolicyFileError` where what it holds
-    cannot be.
+    All tests are two-sided:
+
+    - escalated share: Fisher's exact test
+    - types: Fisher's exact test for each type against all others; the smallest p times the number of types
+    - confidences: two-sample Kolmogorov-Smirnov (asymptotic); a question without a confidence ranks below all others
+    - accuracy, if every question has a relevant record or there is a `judge`: a bootstrap of the difference of the two
+      means, with both samples resampled
+
+    Raises `ParameterError` if `about` has no reference, if there are no questions, or if only one of the file and this
+    call uses a judge. Raises `PolicyFileError` if the contents of `about` are impossible.
     """
     then = _reference(about)
-    asked = [one if isinstance(one, Labelled) else Labelled(one, {}) for one in questions]
-    judged = judge is not None or all(any(grade > 0 for grade in one.relevant.values()) for one in asked)
+    labelled = [question if isinstance(question, Labelled) else Labelled(question, {}) for question in questions]
+    judged = judge is not None or all(any(grade > 0 for grade in question.relevant.values()) for question in labelled)
     if judged and judge is None and about.get("judged"):
         raise ParameterError("the policy was tuned with a judge; give it, or leave the labels out")
     if judge is not None and not about.get("judged"):
@@ -133,7 +140,7 @@ def check(
     metric = str(about.get("metric", "hit@5"))
     run = Questions(
         engine,
-        asked,
+        labelled,
         metric,
         judge=judge if judged else lambda _, __: 0.0,
         k=about.get("k"),
@@ -146,9 +153,9 @@ def check(
             Test("skip", 1.0 - then["escalated"] / then["decided"], 1.0 - now["escalated"] / now["decided"], p)
         )
     if then["types"] and now["types"]:
-        tests.append(_types(then["types"], now["types"]))
+        tests.append(_compare_types(then["types"], now["types"]))
     if then["confidences"] and now["confidences"]:
-        first, second = _ranked(then["confidences"]), _ranked(now["confidences"])
+        first, second = _confidence_array(then["confidences"]), _confidence_array(now["confidences"])
         tests.append(
             Test("confidence", float(np.median(first)), float(np.median(second)), kolmogorov_smirnov(first, second)[1])
         )
@@ -157,51 +164,53 @@ def check(
         tests.append(Test("accuracy", float(first.mean()), run.accuracy, two_means(first, second, seed=seed)))
     pins = about.get("model"), None if engine.pin is None else _model(engine.pin)
     changed = None not in pins and pins[0] != pins[1]
-    return PolicyDrift(len(asked), int(then["n"]), tuple(tests), level, changed)
+    return PolicyDrift(len(labelled), int(then["n"]), tuple(tests), level, changed)
 
 
 def _reference(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The reference that a file holds, as `reference_of` made it, and what else `check` reads there."""
+    """The reference of a policy's file, checked, together with the other entries of `about` that `check` reads."""
     then = about.get("reference")
     if then is None:
         raise ParameterError("the policy's file says nothing of the questions it was tuned on; tune it again")
     if not isinstance(then, Mapping):
         raise PolicyFileError(f"damaged: its reference is {then!r:.80}; tune it again")
 
-    def counted(value: Any, low: int, high: float) -> bool:
+    def is_count(value: Any, low: int, high: float) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
-    def numbers(value: Any, length: int, none: bool = False) -> bool:
+    def is_numbers(value: Any, length: int, none: bool = False) -> bool:
         return (
             isinstance(value, list)
             and len(value) == length
-            and all((none and one is None) or _is_number(one) for one in value)
+            and all((none and number is None) or _is_number(number) for number in value)
         )
 
     values, types, decided = then.get("values"), then.get("types"), then.get("decided")
     n = len(values) if isinstance(values, list) else 0
     right = {
         "n": n > 0 and then.get("n") == n,
-        "values": numbers(values, n),
-        "decided": counted(decided, 0, n),
-        "escalated": isinstance(decided, int) and counted(then.get("escalated"), 0, decided),
+        "values": is_numbers(values, n),
+        "decided": is_count(decided, 0, n),
+        "escalated": isinstance(decided, int) and is_count(then.get("escalated"), 0, decided),
         "types": isinstance(types, Mapping)
-        and all(counted(one, 1, n) for one in types.values())
+        and all(is_count(count, 1, n) for count in types.values())
         and sum(types.values()) <= n,
-        "confidences": numbers(then.get("confidences"), n if decided else 0, none=True),
+        "confidences": is_numbers(then.get("confidences"), n if decided else 0, none=True),
     }
     wrong = [name for name, sound in right.items() if not sound]
     if wrong:
         raise PolicyFileError(
             f"damaged: the {wrong[0]!r} of its reference cannot be those of {n} questions; tune it again"
         )
-    if not isinstance(about.get("metric", ""), str) or not (about.get("k") is None or counted(about["k"], 1, math.inf)):
+    if not isinstance(about.get("metric", ""), str) or not (
+        about.get("k") is None or is_count(about["k"], 1, math.inf)
+    ):
         raise PolicyFileError("damaged: its metric must be a name and its k a number of hits; tune it again")
     return then
 
 
 def _is_number(value: Any) -> bool:
-    # The bound leaves out NaN and integers that no float holds.
+    # The bound excludes NaN, and integers that are too large for a float.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _GREATEST
 
 
@@ -209,35 +218,35 @@ def _model(pin: Mapping[str, Any]) -> dict[str, Any]:
     return {name: pin[name] for name in ("name", "version", "dimension") if name in pin}
 
 
-def _types(then: Mapping[str, int], now: Mapping[str, int]) -> Test:
-    """The type whose share has changed most surely."""
+def _compare_types(then: Mapping[str, int], now: Mapping[str, int]) -> Test:
+    """The test of the type whose share has the smallest p, corrected for the number of types."""
     totals = sum(then.values()), sum(now.values())
     names = sorted({*then, *now})
-    p, name = min((fisher(then.get(one, 0), totals[0], now.get(one, 0), totals[1]), one) for one in names)
+    p, name = min((fisher(then.get(kind, 0), totals[0], now.get(kind, 0), totals[1]), kind) for kind in names)
     return Test(
         f"share of {name}", then.get(name, 0) / totals[0], now.get(name, 0) / totals[1], min(1.0, p * len(names))
     )
 
 
-def _ranked(confidences: Sequence[float | None]) -> Floats:
-    return np.array([-1.0 if one is None else one for one in confidences], dtype=np.float64)
+def _confidence_array(confidences: Sequence[float | None]) -> Floats:
+    return np.array([-1.0 if value is None else value for value in confidences], dtype=np.float64)
 
 
 def fisher(first: int, n: int, second: int, m: int) -> float:
-    """Fisher's exact test: two-sided p of `first` of n against `second` of m, equal shares presumed.
+    """Fisher's exact test: the two-sided p of `first` of n against `second` of m, if the true shares are equal.
 
-    The sum over all tables with these margins that are no likelier than this one.
+    It is the sum of the probabilities of all tables with these margins that are no likelier than this one.
     """
     total = first + second
     whole = [math.comb(n, k) * math.comb(m, total - k) for k in range(max(0, total - m), min(n, total) + 1)]
-    own = math.comb(n, first) * math.comb(m, second)
-    return sum(one for one in whole if one <= own) / sum(whole)
+    observed = math.comb(n, first) * math.comb(m, second)
+    return sum(table for table in whole if table <= observed) / sum(whole)
 
 
 def kolmogorov_smirnov(first: Floats, second: Floats) -> tuple[float, float]:
-    """(D, p): the greatest distance of two samples' distributions, and p by Kolmogorov's limit, two-sided.
+    """(D, p): the largest distance of two samples' distribution functions, and the two-sided p by Kolmogorov's limit.
 
-    With ties p is too large rather than too small.
+    With ties, p is too large rather than too small.
     """
     every = np.concatenate([first, second])
     one = np.searchsorted(np.sort(first), every, side="right") / len(first)
@@ -245,7 +254,7 @@ def kolmogorov_smirnov(first: Floats, second: Floats) -> tuple[float, float]:
     distance = float(np.abs(one - other).max())
     scaled = distance * math.sqrt(len(first) * len(second) / (len(first) + len(second)))
     if scaled < 0.2:
-        # The series converges slowly there, to 1 within 1e-12.
+        # The series converges slowly here, and its limit is 1 within 1e-12.
         return distance, 1.0
     terms = ((-1) ** (k - 1) * math.exp(-2.0 * (k * scaled) ** 2) for k in range(1, 101))
     return distance, min(1.0, max(0.0, 2.0 * math.fsum(terms)))
@@ -254,8 +263,9 @@ def kolmogorov_smirnov(first: Floats, second: Floats) -> tuple[float, float]:
 def two_means(first: Floats, second: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> float:
     """Two-sided bootstrap p of equal means of two independent samples: ``min(1, 2 min(P(D <= 0), P(D >= 0)))``.
 
-    A sample of one value throughout resamples to itself; such a pair has p 1 where they agree and 0 where they differ,
-    so both get one made-up question each of the two extreme values seen (Laplace), which keeps p honest.
+    A sample whose values are all equal resamples to itself. Two such samples would have p 1 if they agree and 0 if they
+    differ. So two values are added to each sample, the smallest and the largest of both (Laplace): p is then not 0
+    without reason.
     """
     low, high = min(first.min(), second.min()), max(first.max(), second.max())
     if low == high:
@@ -263,9 +273,11 @@ def two_means(first: Floats, second: Floats, *, resamples: int = RESAMPLES, seed
     random = np.random.default_rng(seed)
     means = []
     for sample in (first, second):
-        own = np.concatenate([sample, [low, high]])
-        size = max(1, _CHUNK // len(own))
+        padded = np.concatenate([sample, [low, high]])
+        size = max(1, _CHUNK // len(padded))
         counts = [min(size, resamples - start) for start in range(0, resamples, size)]
-        means.append(np.concatenate([own[random.integers(0, len(own), (c, len(own)))].mean(axis=1) for c in counts]))
+        means.append(
+            np.concatenate([padded[random.integers(0, len(padded), (c, len(padded)))].mean(axis=1) for c in counts])
+        )
     differences = means[0] - means[1]
     return min(1.0, 2.0 * min(float(np.mean(differences <= TIE)), float(np.mean(differences >= -TIE))))

@@ -1,4 +1,4 @@
-"""Ways to answer, as points of accuracy and milliseconds: which are worth having, and a picture of them."""
+"""The Pareto front of strategies and policies by accuracy and milliseconds, and a plot of it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from ..metrics.bootstrap import TIE
 
 @dataclass(frozen=True)
 class Point:
-    """One way to answer a set of questions, and what it gave and took.
+    """One strategy or policy, and its accuracy and time on a set of questions.
 
-    `accuracy` is the mean of the metric, `milliseconds` the wall-clock time a question, `skip` the share that BM25
-    answered alone (None where nothing escalates). `cross_validated` is the mean that the same procedure gives on
-    questions that it was not fitted to (None where nothing was fitted). `learned`: a classifier, or a table by type,
-    was fitted to these very questions.
+    - `accuracy`: the mean of the metric
+    - `milliseconds`: the wall-clock time of a question
+    - `skip`: the share of questions that BM25 answered alone; None if nothing escalates
+    - `cross_validated`: the mean that the same procedure gives on questions that it was not fitted to; None if nothing
+      was fitted
+    - `learned`: whether a classifier, or a table by type, was fitted to these same questions
     """
 
     name: str
@@ -30,31 +32,31 @@ class Point:
 
     @property
     def sure(self) -> float:
-        """`accuracy`; of what has learned the questions by heart no more than `cross_validated`."""
+        """The accuracy to rely on: `accuracy`, but no more than `cross_validated` if it learned these questions."""
         if self.cross_validated is None or not self.learned:
             return self.accuracy
         return min(self.accuracy, self.cross_validated)
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
-    """The points that none beats: no other is as accurate and as cheap, and better in one of the two.
+    """The points that no other beats (is as accurate and as cheap, and better in one of the two).
 
-    From the cheapest on; points that are equal in both stay together, in their order.
+    Cheapest first. Points that are equal in both stay together, in their order.
     """
-    found: list[Point] = []
+    front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.milliseconds, -point.accuracy)):
-        last = found[-1] if found else None
+        last = front[-1] if front else None
         if (
             last is None
             or point.accuracy > last.accuracy + TIE
             or (point.milliseconds == last.milliseconds and point.accuracy >= last.accuracy - TIE)
         ):
-            found.append(point)
-    return found
+            front.append(point)
+    return front
 
 
 def beats(one: Point, other: Point) -> bool:
-    """Whether `one` is no less accurate and no dearer, and better in one of the two."""
+    """Whether `one` is at least as accurate and as cheap as `other`, and better in one of the two."""
     better = one.accuracy > other.accuracy + TIE or one.milliseconds < other.milliseconds
     return better and one.accuracy >= other.accuracy - TIE and one.milliseconds <= other.milliseconds
 
@@ -62,8 +64,8 @@ def beats(one: Point, other: Point) -> bool:
 def cheapest(points: Sequence[Point], least: float, slack: float = 0.0) -> Point:
     """The point of fewest milliseconds among those whose `sure` is `least` or more.
 
-    Points within `slack` milliseconds of it count as equally cheap; of these the most accurate (`sure`), then the
-    first. Raises `ParameterError` where none qualifies.
+    Points within `slack` milliseconds of it count as equally cheap. Of these the most accurate (by `sure`) is taken,
+    and of equal ones the first. Raises `ParameterError` if no point qualifies.
     """
     enough = [point for point in points if point.sure >= least - TIE]
     if not enough:
@@ -75,7 +77,7 @@ def cheapest(points: Sequence[Point], least: float, slack: float = 0.0) -> Point
 
 
 def check_plot(path: str | os.PathLike[str]) -> None:
-    """Raises `MissingExtraError` where `plot` cannot draw, and `ParameterError` for an ending that it cannot write."""
+    """Raise `MissingExtraError` if `plot` cannot draw, and `ParameterError` for a file ending that it cannot write."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -89,9 +91,9 @@ def _kind(path: str | os.PathLike[str]) -> str:
 
 
 def plot(path: str | os.PathLike[str], points: Sequence[Point], chosen: Point, metric: str, title: str = "") -> None:
-    """A picture of the points, their front and the chosen one; the ending of `path` says SVG, PNG or PDF.
+    """Plot the points, their front and the chosen one. The ending of `path` decides between SVG, PNG and PDF.
 
-    Raises `MissingExtraError`, `ParameterError` for another ending, `StorageError`.
+    Raises `MissingExtraError`, `ParameterError` for another ending, and `StorageError`.
     """
     check_plot(path)
     from matplotlib.figure import Figure
@@ -109,7 +111,7 @@ def plot(path: str | os.PathLike[str], points: Sequence[Point], chosen: Point, m
     )
     axes.scatter([p.milliseconds for p in points], [p.accuracy for p in points], s=18, color="tab:blue", zorder=2)
     axes.scatter([chosen.milliseconds], [chosen.accuracy], s=90, color="tab:red", marker="*", label="chosen", zorder=3)
-    # Names of all would cover one another.
+    # The names of all points would overlap.
     for point in {point.name: point for point in [*front, chosen]}.values():
         axes.annotate(
             point.name,

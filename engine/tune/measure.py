@@ -147,9 +147,9 @@ class Questions:
     ) -> dict[str, PolicyRun]:
         """Measure each of these ways to answer, timed against the others.
 
-        The questions are answered in batches of `size` (None: all in one). For each batch the ways take turns, `repeats`
-        times, and a way's time is that of its shortest run. So other work on the machine, and its warming up, affect all
-        ways alike.
+        The questions are answered in batches of `size` (None: all in one). For each batch the ways take turns,
+        `repeats` times, and a way's time is that of its shortest run. So other work on the machine, and its warming up,
+        affect all ways alike.
 
         If there is more than one way or run, an untimed warm-up comes first: BM25 answers all questions, and each way
         answers one question of every namespace. This compiles code, loads models and computes lazy values. `progress`

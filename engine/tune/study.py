@@ -1,9 +1,14 @@
-"""What deciding per query would give, worked out from what every system scored on every question.
+"""Computes what policies that decide per query would give, from the values of every system on every question.
 
-`Measured` holds these columns. Whatever picks one system's answer for a question is an index into them: a cascade's
-sweep (SPEC A087), its thresholds tuned on other folds (A089), routers by predicted and by true type (A098, X07), the
-router of corrupted questions (A100), the router of few labels (A101). What makes an answer of its own, such as the soft
-router, and every millisecond is measured by really searching, elsewhere.
+`Measured` holds these values as columns. A policy that takes one system's answer for each question needs no new search,
+as its value is an index into the columns. So this file computes:
+
+- a cascade's sweep (SPEC A087), and its thresholds tuned on other folds (A089)
+- routers by predicted and by true type (A098, X07)
+- the router on corrupted questions (A100), and the router fitted to few labels (A101)
+
+A policy that makes an answer of its own, such as the soft router, must be measured by searching. So must all times.
+That is done elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from .thresholds import (
 
 FOLDS = 5
 SEED = 42
-"""Of the cross-validation (A089)."""
+"""The seed of the cross-validation (A089)."""
 ESCALATED = "agent_rrf"
 """What AgentIR's cascade escalates to (A075)."""
 NOISE = (0.0, 0.05, 0.10, 0.20)
@@ -48,7 +53,7 @@ SIZES = (25, 50, 100, 200, 300, 400)
 HELD_OUT = 100
 """Questions that the learning curve is measured on (A101)."""
 DRAWS = 10
-"""Draws of the learning curve. AgentIR had one, whose labelled questions may be lucky."""
+"""Draws of the learning curve. AgentIR made one, which may have drawn lucky questions."""
 FEATURES = ("tfidf", "embedding", "both")
 """What a classifier looks at (A095, A096)."""
 _LETTERS = string.ascii_lowercase
@@ -56,12 +61,13 @@ _LETTERS = string.ascii_lowercase
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What each system scored on n questions, and what a policy can know of these.
+    """What each system scored on n questions, and what a policy can know about the questions.
 
-    values      by system float64 [n], ``bm25`` among them; of equally good ones the first is taken, so cheap ones first
-    confidence  float64 [n], NaN where there is none
+    values      float64 [n] for each system, ``bm25`` among them; of equally good systems the first is taken, so list
+                cheap ones first
+    confidence  float64 [n], NaN if there is none
     types, texts, clusters   [n]; a type may be any name, such as LoCoMo's categories
-    vectors     float32 [n, dimension] of the questions, and the `model` they are of; None: no features of embeddings
+    vectors     float32 [n, dimension] of the questions, made by `model`; None: no features of embeddings
     """
 
     values: Mapping[str, Floats]
@@ -92,24 +98,27 @@ class Measured:
         vectors: npt.NDArray[np.float32] | None = None,
         model: str | None = None,
     ) -> Measured:
-        """Of evaluations of one dataset by strategy; the confidence is the margin of ``bm25``'s, the types are the
-        dataset's categories (`TYPE_OF` for those that AgentIR knows under another name).
+        """The columns of `evaluations` of one dataset, by strategy.
 
-        Raises `ParameterError` if they are not of the same queries, or one lacks `metric`.
+        The confidence is that of the evaluation ``bm25``, its margin. The types are the dataset's categories, or the
+        names of `TYPE_OF` if AgentIR names them differently. Raises `ParameterError` if the evaluations are not of the
+        same queries, or if one lacks `metric`.
         """
         dataset = next(iter(evaluations.values())).dataset if evaluations else None
         if dataset is None or BM25 not in evaluations:
             raise ParameterError(f"an evaluation of {BM25!r} is needed; there are: {', '.join(evaluations) or 'none'}")
-        for name, own in evaluations.items():
-            if list(own.dataset.relevant) != list(dataset.relevant):
+        for name, evaluation in evaluations.items():
+            if list(evaluation.dataset.relevant) != list(dataset.relevant):
                 raise ParameterError(f"the evaluation {name!r} ran over other queries")
-            if metric not in own.values:
-                raise ParameterError(f"{metric!r} was not measured for {name!r}; there are: {', '.join(own.values)}")
+            if metric not in evaluation.values:
+                raise ParameterError(
+                    f"{metric!r} was not measured for {name!r}; there are: {', '.join(evaluation.values)}"
+                )
         ids = [str(query.id) for query in dataset.queries]
         return cls(
-            {name: own.values[metric] for name, own in evaluations.items()},
+            {name: evaluation.values[metric] for name, evaluation in evaluations.items()},
             evaluations[BM25].confidence,
-            tuple(TYPE_OF.get(own, own) for own in (dataset.categories.get(name, "") for name in ids)),
+            tuple(TYPE_OF.get(category, category) for category in (dataset.categories.get(name, "") for name in ids)),
             tuple(query.text for query in dataset.queries),
             tuple(dataset.clusters[name] for name in ids) if dataset.clusters else (),
             vectors,
@@ -121,30 +130,36 @@ class Measured:
 
     @property
     def table(self) -> Floats:
-        """[systems, n] the values, in the systems' order."""
+        """The values, [systems, n], in the systems' order."""
         return np.stack([np.asarray(column, dtype=np.float64) for column in self.values.values()])
 
     def column(self, system: str) -> Floats:
-        """[n] of one system. Raises `ParameterError` for one that was not measured."""
+        """The values of one system, [n]. Raises `ParameterError` for a system that was not measured."""
         if system not in self.values:
             raise ParameterError(f"{system!r} was not measured; there are: {', '.join(self.values)}")
         return np.asarray(self.values[system], dtype=np.float64)
 
     def fit(self, places: Integers, features: str = "tfidf") -> Classifier:
-        """A classifier of the questions at these places. Raises as `Classifier.fit`, and for unknown features."""
+        """A classifier fitted to the questions at these positions.
+
+        Raises as `Classifier.fit`, and `ParameterError` for unknown features.
+        """
         vectors = self.inputs(places, features)[1]
-        types = [self.types[place] for place in places]
+        types = [self.types[position] for position in places]
         model = None if vectors is None else self.model
         return Classifier.fit(self.inputs(places, features)[0], types, vectors, model=model)
 
     def inputs(
         self, places: Integers, features: str, texts: Sequence[str] | None = None
     ) -> tuple[list[str], npt.NDArray[np.float32] | None]:
-        """(texts, vectors) as a classifier of these features takes them; `texts` [n] instead of the questions' own."""
+        """(texts, vectors) of the questions at these positions, as a classifier of these features takes them.
+
+        `texts` [n] replace the questions' own texts.
+        """
         if features not in FEATURES:
             raise ParameterError(f"unknown features {features!r}; there are: {', '.join(FEATURES)}")
-        given = self.texts if texts is None else texts
-        words = ["" if features == "embedding" else given[place] for place in places]
+        texts = self.texts if texts is None else texts
+        words = ["" if features == "embedding" else texts[position] for position in places]
         if features == "tfidf":
             return words, None
         if self.vectors is None:
@@ -154,7 +169,10 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class CascadeFold:
-    """A cascade by type whose classifier and thresholds saw none of the questions at `places`, and what it gives."""
+    """A cascade by type, and its result on the questions at `places`.
+
+    Its classifier and thresholds were fitted to other questions.
+    """
 
     places: Integers
     classifier: Classifier
@@ -162,28 +180,30 @@ class CascadeFold:
     tau: float
     """The one threshold for all types, tuned on the same questions."""
     accuracy: float
-    """Of the classifier, on `places`."""
+    """The classifier's accuracy on `places`."""
     value: float
     skip: float
     value_single: float
-    """Of the one threshold."""
+    """The mean value under the one threshold."""
     skip_single: float
 
     def cascade(self, escalated: str = ESCALATED) -> Cascade:
-        """As a policy."""
+        """This cascade as a policy that escalates to the system `escalated`."""
         return Cascade(self.tau, self.taus, escalate=Strategy.of(escalated), classifier=self.classifier)
 
 
 def splits(n: int, folds: int = FOLDS, seed: int = SEED) -> list[tuple[Integers, Integers]]:
-    """(training places, tested places) of each fold. Raises `ParameterError` for fewer than 2 folds."""
-    own = folds_of(n, folds, seed)
-    return [(np.flatnonzero(own != fold), np.flatnonzero(own == fold)) for fold in range(int(own.max()) + 1)]
+    """(training positions, tested positions) of each fold. Raises `ParameterError` for fewer than 2 folds."""
+    numbers = folds_of(n, folds, seed)
+    return [
+        (np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)) for fold in range(int(numbers.max()) + 1)
+    ]
 
 
 def router_of(measured: Measured, places: Integers, features: str = "tfidf", *, soft: bool = False) -> Router:
-    """The router that the questions at these places make: classifier, and best system of each type.
+    """A router fitted to the questions at these positions: a classifier, and the best system of each type.
 
-    Systems are named as strategies are. Raises `ParameterError`, and as `Classifier.fit`.
+    Systems must have names of strategies. Raises `ParameterError`, and as `Classifier.fit`.
     """
     systems = [Strategy.of(name) for name in measured.values]
     routes, default = _routes(measured, places)
@@ -194,7 +214,7 @@ def router_of(measured: Measured, places: Integers, features: str = "tfidf", *, 
 def cascade_sweep(
     measured: Measured, escalated: str = ESCALATED, taus: Sequence[float] = TAUS_A087
 ) -> list[dict[str, Any]]:
-    """For each threshold the share skipped and the mean value."""
+    """For each threshold the share of questions skipped, and the mean value."""
     steps = sweep(measured.confidence, measured.column(BM25), measured.column(escalated), taus)
     return [{"tau": step.tau, "skip": step.skip, "value": step.accuracy} for step in steps]
 
@@ -202,46 +222,50 @@ def cascade_sweep(
 def cascade_folds(
     measured: Measured, escalated: str = ESCALATED, *, folds: int = FOLDS, seed: int = SEED, margin: float = MARGIN
 ) -> list[CascadeFold]:
-    """The cascade by type: on each fold, with classifier and thresholds fitted to the other folds.
+    """The cascade by type on each fold, with its classifier and thresholds fitted to the other folds.
 
-    Thresholds are fitted to questions whose type is known, and applied by the predicted type. Raises as `folds_of` and
+    Thresholds are fitted by the true types, and applied by the predicted types. Raises as `folds_of` and
     `Classifier.fit`.
     """
     lexical, other, confidence = measured.column(BM25), measured.column(escalated), measured.confidence
-    found = []
+    results = []
     for train, test in splits(len(measured), folds, seed):
-        types = [measured.types[place] for place in train]
+        types = [measured.types[position] for position in train]
         classifier = measured.fit(train)
-        told = classifier.predict([measured.texts[place] for place in test])
+        predicted = classifier.predict([measured.texts[position] for position in test])
         tau = smallest_tau(confidence[train], lexical[train], other[train], margin)
         taus = taus_by_type(confidence[train], lexical[train], other[train], types, margin)
-        by_type = confidence[test] >= thresholds(told, tau, taus)
+        by_type = confidence[test] >= thresholds(predicted, tau, taus)
         single = confidence[test] >= tau
-        found.append(
+        results.append(
             CascadeFold(
                 test,
                 classifier,
                 taus,
                 tau,
-                _share([one == measured.types[place] for one, place in zip(told, test, strict=True)]),
+                _share([name == measured.types[position] for name, position in zip(predicted, test, strict=True)]),
                 float(np.where(by_type, lexical[test], other[test]).mean()),
                 float(by_type.mean()),
                 float(np.where(single, lexical[test], other[test]).mean()),
                 float(single.mean()),
             )
         )
-    return found
+    return results
 
 
 def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: Floats | None = None) -> dict[str, Any]:
     """Every static system, and routers beside them: ``{"rows": {name: {"value", "captured", ...}}, ...}``.
 
-    ``router-*``: each question by its predicted type, classifier and table (best system of a type) of the other folds.
-    ``oracle-table``: by its true type, table of the other folds. ``oracle``: by its true type, table of all questions,
-    the upper bound of routing by type, which no user has. ``any``: where any system is right. ``soft``: the
-    values [n] of the soft router, which the caller measured. ``captured`` is in percent (`captured_share`) of the
-    ``gap`` between the best static system and ``oracle``, None of a static system. ``values`` holds each row's column
-    [n].
+    The rows beside the static systems, where a *table* is the best system of each type:
+
+    - ``router-*``: the predicted type; classifier and table fitted to the other folds
+    - ``oracle-table``: the true type; table of the other folds
+    - ``oracle``: the true type; table of all questions. It is the upper bound of routing by type, which no user reaches
+    - ``any``: the best value of any system for each question
+    - ``soft``: the values [n] of the soft router, which the caller measured
+
+    ``captured`` is the percentage (`captured_share`) of the ``gap`` between the best static system and ``oracle``; None
+    for a static system. ``values`` holds the column [n] of each row.
     """
     table, systems = measured.table, list(measured.values)
     everything = np.arange(len(measured))
@@ -253,12 +277,12 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
     right = {name: np.zeros(len(measured), dtype=bool) for name in offered}
     for train, test in splits(len(measured), folds, seed):
         routes, default = _routes(measured, train)
-        true = [measured.types[place] for place in test]
-        chosen["table"][test] = [routes.get(one, default) for one in true]
+        true = [measured.types[position] for position in test]
+        chosen["table"][test] = [routes.get(name, default) for name in true]
         for features in offered:
-            told = measured.fit(train, features).predict(*measured.inputs(test, features))
-            chosen[features][test] = [routes.get(one, default) for one in told]
-            right[features][test] = [one == own for one, own in zip(told, true, strict=True)]
+            predicted = measured.fit(train, features).predict(*measured.inputs(test, features))
+            chosen[features][test] = [routes.get(name, default) for name in predicted]
+            right[features][test] = [name == true_name for name, true_name in zip(predicted, true, strict=True)]
     for features in offered:
         columns[f"router-{features}"] = table[chosen[features], everything]
         accuracy[f"router-{features}"] = _share(right[features])
@@ -266,7 +290,7 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
         columns["soft"] = np.asarray(soft, dtype=np.float64)
     columns["oracle-table"] = table[chosen["table"], everything]
     routes, default = _routes(measured, everything, least=1)
-    columns["oracle"] = table[[routes.get(one, default) for one in measured.types], everything]
+    columns["oracle"] = table[[routes.get(name, default) for name in measured.types], everything]
     columns["any"] = table.max(axis=0)
     floor, ceiling = float(columns[static].mean()), float(columns["oracle"].mean())
     return {
@@ -286,7 +310,7 @@ def routers(measured: Measured, *, folds: int = FOLDS, seed: int = SEED, soft: F
 
 
 def captured_share(value: float, static: float, oracle: float) -> float | None:
-    """Percent of the way from the best static system to the oracle; None where there is no such way."""
+    """The gain over the best static system, in percent of the oracle's gain; None if the oracle gains nothing."""
     gap = oracle - static
     return None if gap <= TIE else 100.0 * (value - static) / gap
 
@@ -298,10 +322,10 @@ def noise_grid(
     folds: int = FOLDS,
     seed: int = SEED,
 ) -> list[dict[str, float]]:
-    """The router by words, fitted on clean questions of the other folds, that decides on corrupted ones.
+    """The router by words, fitted to clean questions of the other folds, on corrupted questions.
 
-    As in AgentIR, retrieval is that of the clean question: ``accuracy`` is the classifier's, ``value`` the routed
-    system's.
+    As in AgentIR, only the classifier reads the corrupted question; retrieval uses the clean one. ``accuracy`` is that
+    of the classifier, ``value`` the mean value of the systems routed to.
     """
     table, everything = measured.table, np.arange(len(measured))
     fitted = [
@@ -312,43 +336,44 @@ def noise_grid(
         noisy = corrupt_texts(measured.texts, level, seed)
         chosen, right = np.zeros(len(measured), dtype=np.int64), np.zeros(len(measured), dtype=bool)
         for classifier, (routes, default), test in fitted:
-            told = classifier.predict([noisy[place] for place in test])
-            chosen[test] = [routes.get(one, default) for one in told]
-            right[test] = [one == measured.types[place] for one, place in zip(told, test, strict=True)]
+            predicted = classifier.predict([noisy[position] for position in test])
+            chosen[test] = [routes.get(name, default) for name in predicted]
+            right[test] = [name == measured.types[position] for name, position in zip(predicted, test, strict=True)]
         rows.append({"noise": level, "accuracy": _share(right), "value": float(table[chosen, everything].mean())})
     return rows
 
 
 def corrupt_texts(texts: Sequence[str], share: float, seed: int = SEED) -> list[str]:
-    """The texts with about this share of their characters hit by a slip of the keyboard.
+    """The texts, with typing errors at about this share of their characters.
 
-    Each character is hit with probability `share`, and then, each as often: replaced by a random letter, left out,
-    preceded by a random letter, or swapped with the next, which is then spared. A text's slips depend on the text, its
-    place and the seed alone. Raises `ParameterError` for a share out of [0, 1].
+    Each character is hit with probability `share`. A hit character is, with equal probability: replaced by a random
+    letter, left out, preceded by a random letter, or swapped with the next one, which is then not hit itself. The
+    errors of a text depend on the text, its position and the seed alone. Raises `ParameterError` for a share outside
+    [0, 1].
     """
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 <= share <= 1.0:
         raise ParameterError(f"the share of corrupted characters must lie in [0, 1], not {share!r}")
-    return [_mistype(text, share, np.random.default_rng([seed, place])) for place, text in enumerate(texts)]
+    return [_mistype(text, share, np.random.default_rng([seed, position])) for position, text in enumerate(texts)]
 
 
 def _mistype(text: str, share: float, random: np.random.Generator) -> str:
     hit = random.random(len(text)) < share
     kinds, letters = random.integers(0, 4, len(text)), random.integers(0, len(_LETTERS), len(text))
-    found: list[str] = []
-    place = 0
-    while place < len(text):
-        own, letter = text[place], _LETTERS[letters[place]]
-        if not hit[place]:
-            found.append(own)
-        elif kinds[place] == 0:
-            found.append(letter)
-        elif kinds[place] == 2:
-            found += [letter, own]
-        elif kinds[place] == 3:
-            found += [text[place + 1 : place + 2], own]
-            place += 1
-        place += 1
-    return "".join(found)
+    mistyped: list[str] = []
+    position = 0
+    while position < len(text):
+        character, letter = text[position], _LETTERS[letters[position]]
+        if not hit[position]:
+            mistyped.append(character)
+        elif kinds[position] == 0:
+            mistyped.append(letter)
+        elif kinds[position] == 2:
+            mistyped += [letter, character]
+        elif kinds[position] == 3:
+            mistyped += [text[position + 1 : position + 2], character]
+            position += 1
+        position += 1
+    return "".join(mistyped)
 
 
 def learning_curve(
@@ -359,12 +384,12 @@ def learning_curve(
     draws: int = DRAWS,
     seed: int = SEED,
 ) -> list[dict[str, float]]:
-    """The router by words, classifier and table of so many labelled questions, on questions held out.
+    """The router by words on held-out questions, with classifier and table fitted to a number of labelled questions.
 
-    A row a size: means over `draws` of the classifier's ``accuracy``, the router's ``value`` and its spread
-    ``deviation``, the ``static`` system that is best on the labelled questions, and the ``oracle`` (true type, table of
-    the questions held out). A draw's sizes are prefixes of one another. Sizes that leave too few questions are left
-    out. Raises `ParameterError` for counts below 1.
+    There is a row for each of `sizes`, with means over `draws`: the classifier's ``accuracy``, the router's ``value``
+    and its standard deviation ``deviation``, the value of the ``static`` system that is best on the labelled questions,
+    and that of the ``oracle`` (true type, table of the held-out questions). Within a draw, a smaller size is a prefix
+    of a larger one. Sizes that leave too few questions are left out. Raises `ParameterError` for counts below 1.
     """
     for what, count in (("held_out", held_out), ("draws", draws), *(("a size", size) for size in sizes)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -374,23 +399,23 @@ def learning_curve(
     for size in sizes:
         if size + held_out > len(measured):
             continue
-        found = []
+        results = []
         for draw in range(draws):
             order = np.random.default_rng([seed, draw]).permutation(len(measured))
             test, train = order[:held_out], order[held_out : held_out + size]
-            true = [measured.types[place] for place in test]
-            told = measured.fit(train).predict([measured.texts[place] for place in test])
+            true = [measured.types[position] for position in test]
+            predicted = measured.fit(train).predict([measured.texts[position] for position in test])
             routes, default = _routes(measured, train)
             known, other = _routes(measured, test, least=1)
-            found.append(
+            results.append(
                 (
-                    _share([one == own for one, own in zip(told, true, strict=True)]),
-                    float(table[[routes.get(one, default) for one in told], test].mean()),
+                    _share([name == true_name for name, true_name in zip(predicted, true, strict=True)]),
+                    float(table[[routes.get(name, default) for name in predicted], test].mean()),
                     float(table[default, test].mean()),
-                    float(table[[known.get(one, other) for one in true], test].mean()),
+                    float(table[[known.get(name, other) for name in true], test].mean()),
                 )
             )
-        accuracy, value, static, oracle = np.array(found).T
+        accuracy, value, static, oracle = np.array(results).T
         rows.append(
             {
                 "labels": size,
@@ -412,7 +437,10 @@ def differences(
     *,
     seed: int = SEED,
 ) -> list[dict[str, Any]]:
-    """First - second: the paired bootstrap over questions, and with clusters ``cluster``'s one-sided."""
+    """For each pair the paired bootstrap of first - second over questions.
+
+    With `clusters`, the entry ``cluster`` of a row is the one-sided cluster bootstrap.
+    """
     rows = []
     for first, second in pairs:
         if first in values and second in values:
@@ -428,9 +456,9 @@ def differences(
 
 
 def _routes(measured: Measured, places: Integers, least: int = LEAST) -> tuple[dict[str, int], int]:
-    """(the best system of each type, the best of all), by the questions at these places."""
-    own, free = measured.table[:, places], np.zeros(len(measured.values))
-    return best_by_type(own, free, [measured.types[place] for place in places], least), best(own, free)
+    """(the best system of each type, the best of all), on the questions at these positions."""
+    values, free = measured.table[:, places], np.zeros(len(measured.values))
+    return best_by_type(values, free, [measured.types[position] for position in places], least), best(values, free)
 
 
 def _share(flags: Sequence[bool] | Flags) -> float:

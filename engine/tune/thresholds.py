@@ -1,8 +1,8 @@
-"""A cascade's thresholds from labelled questions: the sweep, the smallest within a margin, by type, cross-validated.
+"""Fits a cascade's thresholds to labelled questions: sweeps, the smallest threshold, by type, cross-validation.
 
-All of it works on columns over n questions, float64 [n]: `lexical`, what BM25's answer to each is worth, `escalated`,
-what the other strategy's is, and `confidence`, NaN where there is none (SPEC X04). A question is skipped (BM25 answers)
-where its confidence is its threshold or more.
+All functions work on columns over n questions, float64 [n]. `lexical` is the value of BM25's answer to each question,
+`escalated` the value of the other strategy's answer, and `confidence` is NaN if there is none (SPEC X04). A question is
+skipped (BM25 alone answers it) if its confidence is its threshold or more.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from ..metrics.bootstrap import TIE
 Types = Sequence["str | None"]
 
 HUNDREDTHS: tuple[float, ...] = tuple(step / 100 for step in range(101))
-"""The thresholds that are tried (SPEC A080: of [0, 1]); AgentIR's own are hundredths (A079, A084)."""
+"""The thresholds that are tried, in [0, 1] (SPEC A080). AgentIR's own are hundredths too (A079, A084)."""
 MARGIN = 0.005
-"""How far below always escalating accuracy may fall (A080)."""
+"""How far accuracy may fall below that of escalating always (A080)."""
 LEAST = 5
-"""A type with fewer labelled questions has neither a threshold nor a best strategy of its own: one question would
-decide it."""
+"""A type with fewer labelled questions has no threshold and no best strategy of its own.
+
+A single question would decide them.
+"""
 ALWAYS = 2.0
-"""The threshold that escalates always: a confidence is 1 at most."""
+"""The threshold that escalates always, as a confidence is 1 at most."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One threshold of a sweep: the share of questions skipped, and the mean value of all."""
+    """One threshold of a sweep: the share of questions skipped, and the mean value of all questions."""
 
     tau: float
     skip: float
@@ -40,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Fold:
-    """What thresholds fitted on the other folds give on this one."""
+    """The result of thresholds on one fold, which were fitted to the other folds."""
 
     n: int
     skip: float
@@ -48,8 +50,8 @@ class Fold:
 
 
 def sweep(confidence: Floats, lexical: Floats, escalated: Floats, taus: Sequence[float] = HUNDREDTHS) -> list[Step]:
-    """A step for each threshold, in their order. Raises `ParameterError` for columns that do not pair up, or empty."""
-    _paired(confidence, lexical, escalated)
+    """A step for each threshold, in their order. Raises `ParameterError` for empty columns, or of different lengths."""
+    _check_columns(confidence, lexical, escalated)
     skipped = confidence >= np.asarray(taus, dtype=np.float64)[:, None]
     accuracy = np.where(skipped, lexical, escalated).mean(axis=1)
     return [
@@ -64,7 +66,7 @@ def smallest_tau(
 ) -> float:
     """The smallest threshold whose mean value is within `margin` of escalating always.
 
-    It skips the most of those that qualify. `ALWAYS` where none does. Raises `ParameterError` as `sweep`.
+    It skips the most questions of all that qualify. `ALWAYS` if none does. Raises `ParameterError` as `sweep`.
     """
     least = float(escalated.mean()) - margin - TIE if len(escalated) else 0.0
     return min(
@@ -82,11 +84,11 @@ def taus_by_type(
     taus: Sequence[float] = HUNDREDTHS,
     least: int = LEAST,
 ) -> dict[str, float]:
-    """`smallest_tau` of each type's own questions, by type; only of types with `least` questions or more.
+    """`smallest_tau` of the questions of each type, by type, for types with `least` questions or more.
 
     Raises `ParameterError` as `sweep`.
     """
-    _paired(confidence, lexical, escalated)
+    _check_columns(confidence, lexical, escalated)
     return {
         name: smallest_tau(confidence[of], lexical[of], escalated[of], margin, taus)
         for name, of in members(types).items()
@@ -97,43 +99,47 @@ def taus_by_type(
 def best_by_type(values: Floats, ms: Floats, types: Types, least: int = LEAST) -> dict[str, int]:
     """The row of `values` [systems, n] with the highest mean over each type's questions, by type.
 
-    Equal means go to the cheaper of `ms` [systems], then to the first. Only types with `least` questions or more.
+    Of equal means the one of the smaller `ms` [systems] is taken, then the first. Only types with `least` questions or
+    more are there.
     """
     return {name: best(values[:, of], ms) for name, of in members(types).items() if len(of) >= least}
 
 
 def best(values: Floats, ms: Floats) -> int:
-    """The row of `values` [systems, n] with the highest mean; of equal ones the cheaper, then the first."""
+    """The row of `values` [systems, n] with the highest mean; of equal means that of smaller `ms`, then the first."""
     means = values.mean(axis=1)
     tied = np.flatnonzero(means >= means.max() - TIE)
     return int(tied[np.argmin(ms[tied])])
 
 
 def members(types: Types) -> dict[str, Integers]:
-    """The places of each type's questions, types in alphabetical order; a question without a type is in none."""
-    found: dict[str, list[int]] = {}
-    for place, name in enumerate(types):
+    """The positions of each type's questions, types in alphabetical order; a question without a type is in none."""
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(types):
         if name is not None:
-            found.setdefault(name, []).append(place)
-    return {name: np.array(found[name], dtype=np.int64) for name in sorted(found)}
+            positions.setdefault(name, []).append(position)
+    return {name: np.array(positions[name], dtype=np.int64) for name in sorted(positions)}
 
 
 def thresholds(types: Types, tau: float, taus: dict[str, float]) -> Floats:
-    """[n] each question's threshold: its type's, or `tau`."""
+    """The threshold of each question, [n]: that of its type, or `tau`."""
     return np.array([tau if name is None else taus.get(name, tau) for name in types], dtype=np.float64)
 
 
 def folds_of(n: int, folds: int, seed: int) -> Integers:
-    """[n] the fold of each question, drawn by `seed`; sizes differ by 1 at most, and there are no more folds than
-    questions. Raises `ParameterError` for fewer than 2 folds, or a seed below 0."""
+    """The fold of each question, [n], drawn by `seed`.
+
+    The sizes of the folds differ by 1 at most, and there are no more folds than questions. Raises `ParameterError` for
+    fewer than 2 folds, or a seed below 0.
+    """
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise ParameterError(f"cross-validation needs 2 folds or more, not {folds!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ParameterError(f"a seed must be an integer of 0 or more, not {seed!r}")
     order = np.random.default_rng(seed).permutation(n)
-    found = np.empty(n, dtype=np.int64)
-    found[order] = np.arange(n) % min(folds, max(n, 1))
-    return found
+    numbers = np.empty(n, dtype=np.int64)
+    numbers[order] = np.arange(n) % min(folds, max(n, 1))
+    return numbers
 
 
 # Sources: A089.
@@ -144,25 +150,25 @@ def cross_validate(
     folds: Integers,
     fit: Callable[[Integers], Callable[[Integers], Floats]],
 ) -> tuple[list[Fold], Floats]:
-    """Each fold under thresholds that its questions had no part in, and the value of each question so [n].
+    """(each fold under thresholds fitted to the other folds, the value of each question under these thresholds [n]).
 
-    ``fit(training places)`` returns what gives the thresholds of the places tested. One fold alone is no training:
-    then there are no folds, and the values are those of escalating.
+    ``fit(training positions)`` returns a function from tested positions to their thresholds. With a single fold nothing
+    is left to fit to: the list of folds is then empty, and the values are those of escalating.
     """
-    _paired(confidence, lexical, escalated)
+    _check_columns(confidence, lexical, escalated)
     values = escalated.copy()
-    found: list[Fold] = []
+    results: list[Fold] = []
     for fold in range(int(folds.max()) + 1):
         train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         if not len(train):
             break
         skipped = confidence[test] >= fit(train)(test)
         values[test] = np.where(skipped, lexical[test], escalated[test])
-        found.append(Fold(len(test), float(skipped.mean()), float(values[test].mean())))
-    return found, values
+        results.append(Fold(len(test), float(skipped.mean()), float(values[test].mean())))
+    return results, values
 
 
-def _paired(confidence: Floats, lexical: Floats, escalated: Floats) -> None:
+def _check_columns(confidence: Floats, lexical: Floats, escalated: Floats) -> None:
     if confidence.ndim != 1 or not confidence.shape == lexical.shape == escalated.shape or not len(confidence):
         raise ParameterError(
             f"columns of the same n >= 1 questions are needed, not {confidence.shape}, {lexical.shape}, "

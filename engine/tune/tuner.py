@@ -1,15 +1,17 @@
-"""From some fifty labelled questions to a policy (SPEC A093, A080, X10).
+"""Tunes a policy on about fifty labelled questions (SPEC A093, A080, X10).
 
-Every system answers every question. Where BM25's answer is as good as another's, the other need not run:
-one threshold on BM25's confidence for each system to escalate to, and thresholds by type, are the smallest whose
-accuracy stays within a margin of always escalating. From the types and words of the questions a classifier learns what
-routers go by. All of these are then run and timed as they would be used; the chosen one is the cheapest whose accuracy
-is within the margin of the best single system.
+1. Every system (a single strategy, such as BM25) answers every question.
+2. Thresholds are fitted. If BM25's confidence is high enough, its answer is as good as another system's, which then
+   need not run. For each system to escalate to there is one threshold on BM25's confidence, and for the best of them
+   also thresholds by type. Each is the smallest threshold whose accuracy stays within a margin of always escalating.
+3. A classifier learns the types of questions from their words, for routers and for thresholds by type.
+4. All of these policies are run and timed as they would be used. The chosen one is the cheapest whose accuracy is
+   within the margin of the best single system.
 
-The choice is among one fitted threshold for each system, not among all thresholds, and does not ask for cross-validated
-accuracy except of what learned a classifier. Over 100 draws of 50 questions of LoCoMo (Hit@5 with MiniLM, a query to
-encode taken as 13 ms), the policy then loses .012 on the other questions against the best system there and takes
-3.7 ms; chosen among all thresholds it loses .015 at 3.4 ms, chosen by cross-validated accuracy .010 at 7.6 ms.
+For each system only its one fitted threshold may be chosen, not every threshold. Accuracy is cross-validated only for
+policies with a classifier. Over 100 draws of 50 questions of LoCoMo (Hit@5 with MiniLM, 13 ms to encode a query), the
+chosen policy then loses .012 on the other questions against the best system there and takes 3.7 ms. A choice among all
+thresholds loses .015 at 3.4 ms. A choice by cross-validated accuracy loses .010 at 7.6 ms.
 """
 
 from __future__ import annotations
@@ -57,8 +59,10 @@ if TYPE_CHECKING:
 SYSTEMS = ("bm25", "dense", "rrf", "agent_rrf", "fused")
 """AgentIR's four systems (A093), and z-normalised fusion."""
 SLACK = 0.02
-"""Costs that differ by less than this share of the dearest system's count as equal, and the simplest way is chosen: of
-ways that do the same, runs on a shared machine differed by that much."""
+"""Costs that differ by less than this share of the dearest system's cost count as equal.
+
+Of policies that do the same work, runs on a shared machine differed by that much.
+"""
 
 ROUTER = "router"
 SOFT = "soft router"
@@ -84,48 +88,59 @@ def tune(
 ) -> Tuned:
     """A policy for `engine`, fitted to `labelled` and confirmed on `held_out`.
 
-    `systems` need BM25 among them and another; None are `SYSTEMS`, without those that count ages where no question has
-    a time (`about["left_out"]` says so). `metric`, `judge` and k are as in `Questions`, `confidence` is one of
-    `CONFIDENCES`. Types come from `Labelled.type`, or the query's own; where two or more are there, thresholds and
-    routers by type are tried as well, which takes scikit-learn unless every query says its type itself.
+    - `systems`: BM25 and at least one other. None means `SYSTEMS`; if no question has a time, systems that need the
+      age of records are left out, and `about["left_out"]` names them.
+    - `metric`, `judge`, `k`: as in `Questions`.
+    - `confidence`: one of `CONFIDENCES`.
+    - `seed`: the same seed gives the same folds and resamples. Times differ from run to run, so the choice among points
+      of nearly equal cost may differ too.
+    - `progress`: show a bar on a terminal.
 
-    All ways to answer take turns, and a time is the least of `repeats` runs of the batch, after a warm-up; on the
-    held-out questions it is one run's, in batches as large as `labelled`, in turns as well. The engine should have
-    nothing else to do. The same `seed` gives the same folds and resamples; times differ from run to run, and with them
-    a choice among points of nearly equal cost. `progress` shows a bar on a terminal.
+    The type of a question is `Labelled.type`, or else that of its query. If there are two types or more, thresholds and
+    routers by type are tried as well. This needs scikit-learn, unless every query has a type itself.
 
-    Where one system is best for all queries, the policy is that `Strategy`. The chosen point may lie off the front
-    (`Tuned.beaten_by`): thresholds that were not fitted are not chosen, and costs within `SLACK` count as equal.
+    After a warm-up, all policies and systems take turns, and a time is that of the shortest of `repeats` runs. On the
+    held-out questions they take turns once, in batches as large as `labelled`. The engine should have nothing else to
+    do.
 
-    Raises `ParameterError`, also where a system counts ages and a question has no time, `MissingExtraError` and what
-    the engine raises.
+    If one system is best for all queries, the policy is that `Strategy`. The chosen point may lie off the front
+    (`Tuned.beaten_by`), because thresholds that were not fitted are not chosen and costs within `SLACK` count as equal.
+
+    Raises `ParameterError` (also if a named system needs the age of records and a question has no time),
+    `MissingExtraError`, and what the engine raises.
     """
     chosen, left_out = _systems(systems, [*labelled, *held_out])
     with tqdm(desc="tuning", total=0, unit=" runs", disable=not (progress and sys.stderr.isatty())) as bar:
         questions = Questions(engine, labelled, metric, judge=judge, k=k)
-        return _Tuner(questions, chosen, left_out, folds, margin, seed, confidence, repeats, bar).tuned(held_out)
+        return _Tuner(questions, chosen, left_out, folds, margin, seed, confidence, repeats, bar).tune(held_out)
 
 
-def _systems(given: Sequence[AnyStrategy] | None, asked: Sequence[Labelled]) -> tuple[list[Strategy], dict[str, str]]:
-    """The systems to run, and why others are left out."""
-    found = [Strategy.of(one) for one in (SYSTEMS if given is None else given)]
+def _systems(
+    given: Sequence[AnyStrategy] | None, questions: Sequence[Labelled]
+) -> tuple[list[Strategy], dict[str, str]]:
+    """(the systems to run, the reason why each other system is left out)."""
+    systems = [Strategy.of(system) for system in (SYSTEMS if given is None else given)]
     left_out: dict[str, str] = {}
-    for system in found:
-        without = [one.query for one in asked if one.query.now is None and system.needs_now(one.query.type)]
-        if without and given is None and all(one.query.now is None for one in asked):
+    for system in systems:
+        without = [
+            question.query
+            for question in questions
+            if question.query.now is None and system.needs_now(question.query.type)
+        ]
+        if without and given is None and all(question.query.now is None for question in questions):
             left_out[system.name] = "it counts ages, and no question has a time of its own ('now')"
         elif without:
             raise ParameterError(
                 f"the system {system.name!r} counts ages from a question's own time, and {len(without)} of "
-                f"{len(asked)} have none, such as {without[0].text[:60]!r}: give them a 'now', or name the other "
+                f"{len(questions)} have none, such as {without[0].text[:60]!r}: give them a 'now', or name the other "
                 "systems alone (`systems`, --system)"
             )
-    return [one for one in found if one.name not in left_out], left_out
+    return [system for system in systems if system.name not in left_out], left_out
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A way to answer that may be chosen, or (`swept`) only stands on the front."""
+    """A strategy or policy that may be chosen, or that (`swept`) can only be a point of the front."""
 
     name: str
     how: Answerer
@@ -136,7 +151,7 @@ class _Candidate:
 
 @dataclass
 class _Tuner:
-    """One tuning; the fields are `tune`'s, but for the questions and the progress bar."""
+    """One run of `tune`. The fields are its parameters, with the labelled questions and the progress bar."""
 
     questions: Questions
     systems: list[Strategy]
@@ -149,11 +164,11 @@ class _Tuner:
     bar: tqdm[Any]
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.systems]
+        names = [system.name for system in self.systems]
         labelled = self.questions.labelled
         if len(set(names)) < len(names) or BM25 not in names or len(names) < 2:
             raise ParameterError(f"tuning needs bm25 and another system, each once, not {names}")
-        if not next(one for one in self.systems if one.name == BM25).plain:
+        if not next(system for system in self.systems if system.name == BM25).plain:
             raise ParameterError("the system 'bm25' must be plain BM25, which a cascade falls back on")
         if len(labelled) < 2:
             raise ParameterError(
@@ -168,65 +183,75 @@ class _Tuner:
             raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
         self.engine = self.questions.engine
         self.fold = folds_of(len(labelled), self.folds, self.seed)
-        self.types: Types = [one.query.type if one.type is None else one.type for one in labelled]
-        self.texts = [one.query.text for one in labelled]
-        self.given: Types = [one.query.type for one in labelled]
+        self.types: Types = [question.query.type if question.type is None else question.type for question in labelled]
+        self.texts = [question.query.text for question in labelled]
+        self.query_types: Types = [question.query.type for question in labelled]
         self.typed = len({name for name in self.types if name is not None}) > 1
 
-    def tuned(self, held_out: Sequence[Labelled]) -> Tuned:
+    def tune(self, held_out: Sequence[Labelled]) -> Tuned:
         batches = -(-len(held_out) // len(self.texts))
         self._expect(len(self.systems) + (int(self.fold.max()) + 1 if self.typed else 0))
         self._expect(batches * (len(self.systems) + 1))
-        if self.typed and None in self.given:
-            # A missing scikit-learn should not cost the runs first.
+        if self.typed and None in self.query_types:
+            # A missing scikit-learn should show before the long runs.
             self._classifier(np.arange(len(self.texts)))
-        statics = [_Candidate(one.name, one) for one in self.systems]
-        # What the systems are worth, and their rough cost, which breaks ties; the points' times come with the others'.
-        first = self.questions.compare({own.name: own.how for own in statics}, progress=self.bar.update)
-        values = np.stack([first[own.name].values for own in statics])
-        ms = np.array([first[own.name].milliseconds for own in statics])
-        lexical = values[[own.name for own in statics].index(BM25)]
-        others = [place for place, own in enumerate(statics) if own.name != BM25]
+        statics = [_Candidate(system.name, system) for system in self.systems]
+        # The values of the systems, and rough times that break ties. The times of the points are measured below,
+        # together with those of all candidates.
+        first = self.questions.compare({static.name: static.how for static in statics}, progress=self.bar.update)
+        values = np.stack([first[static.name].values for static in statics])
+        ms = np.array([first[static.name].milliseconds for static in statics])
+        lexical = values[[static.name for static in statics].index(BM25)]
+        others = [row for row, static in enumerate(statics) if static.name != BM25]
         escalation = self.systems[others[best(values[others], ms[others])]]
         sure = self._confidence()
 
         candidates = [*statics]
-        found: dict[str, tuple[Fold, ...]] = {}
-        for place in others:
-            candidate, own_folds = self._single(self.systems[place], sure, lexical, values[place])
+        folds: dict[str, tuple[Fold, ...]] = {}
+        for row in others:
+            candidate, single_folds = self._single(self.systems[row], sure, lexical, values[row])
             candidates.append(candidate)
-            if self.systems[place] == escalation:
-                found["one threshold"] = own_folds
+            if self.systems[row] == escalation:
+                folds["one threshold"] = single_folds
         escalated = first[escalation.name].values
         table: dict[str, dict[str, Any]] = {}
         classified = None
         if self.typed:
             typed, typed_folds, table, classified = self._typed(escalation, sure, lexical, escalated, values, ms)
             candidates += typed
-            found |= typed_folds
-        there = {own.how.tau for own in candidates if isinstance(own.how, Cascade) and own.how.escalate == escalation}
+            folds |= typed_folds
+        fitted = {
+            candidate.how.tau
+            for candidate in candidates
+            if isinstance(candidate.how, Cascade) and candidate.how.escalate == escalation
+        }
         candidates += [
-            _Candidate(_named(escalation.name, tau), self._cascade(escalation, tau), swept=True)
+            _Candidate(_cascade_name(escalation.name, tau), self._cascade(escalation, tau), swept=True)
             for tau in TAUS_A087
-            if tau not in there
+            if tau not in fitted
         ]
 
         self._expect(len(candidates) * self.repeats)
         runs = self.questions.compare(
-            {own.name: own.how for own in candidates}, repeats=self.repeats, progress=self.bar.update
+            {candidate.name: candidate.how for candidate in candidates},
+            repeats=self.repeats,
+            progress=self.bar.update,
         )
         points = [
-            Point(own.name, run.accuracy, run.milliseconds, run.skip, own.cross_validated, own.learned)
-            for own in candidates
-            for run in [runs[own.name]]
+            Point(
+                candidate.name, run.accuracy, run.milliseconds, run.skip, candidate.cross_validated, candidate.learned
+            )
+            for candidate in candidates
+            for run in [runs[candidate.name]]
         ]
         systems = points[: len(statics)]
         target = max(point.accuracy for point in systems) - self.margin
         slack = SLACK * max(point.milliseconds for point in systems)
-        # From the simplest on: single systems, one threshold, then what goes by type.
-        chosen = cheapest([p for p, own in zip(points, candidates, strict=True) if not own.swept], target, slack)
-        policy = next(own.how for own in candidates if own.name == chosen.name)
-        confirmation, reference = self._confirmed(policy, chosen, held_out, runs[chosen.name])
+        # The simplest come first: single systems, then one threshold, then policies by type.
+        eligible = [point for point, candidate in zip(points, candidates, strict=True) if not candidate.swept]
+        chosen = cheapest(eligible, target, slack)
+        policy = next(candidate.how for candidate in candidates if candidate.name == chosen.name)
+        confirmation, reference = self._confirm(policy, chosen, held_out, runs[chosen.name])
         return Tuned(
             policy,
             chosen,
@@ -235,7 +260,7 @@ class _Tuner:
             escalation.name,
             tuple(sweep(sure, lexical, escalated)),
             table,
-            {name: own_folds for name, own_folds in found.items() if own_folds},
+            {name: measured for name, measured in folds.items() if measured},
             classified,
             self._differences(runs[chosen.name], runs),
             confirmation,
@@ -270,10 +295,17 @@ class _Tuner:
     def _cascade(self, escalate: Strategy | Router, tau: float, **how: Any) -> Cascade:
         return Cascade(tau, escalate=escalate, confidence=self.confidence, **how)
 
-    def _classifier(self, places: Integers) -> Classifier | None:
-        """Fitted to the questions at these places; None where it is not needed, or no type is known."""
-        known = [(self.texts[place], name) for place in places.tolist() if (name := self.types[place]) is not None]
-        if None not in self.given or not known:
+    def _classifier(self, positions: Integers) -> Classifier | None:
+        """A classifier fitted to the questions at these positions.
+
+        None if every query has its type itself, or if no type is known.
+        """
+        known = [
+            (self.texts[position], name)
+            for position in positions.tolist()
+            if (name := self.types[position]) is not None
+        ]
+        if None not in self.query_types or not known:
             return None
         texts, types = zip(*known, strict=True)
         return Classifier.fit(texts, types, seed=self.seed)
@@ -286,65 +318,68 @@ class _Tuner:
             return lambda test: np.full(len(test), tau)
 
         tau = smallest_tau(sure, lexical, escalated, self.margin)
-        own_folds, unseen = cross_validate(sure, lexical, escalated, self.fold, fit)
+        folds, unseen = cross_validate(sure, lexical, escalated, self.fold, fit)
         candidate = _Candidate(
-            _named(escalate.name, tau),
+            _cascade_name(escalate.name, tau),
             self._cascade(escalate, tau),
             float(unseen.mean()),
             learned=isinstance(escalate, Router),
         )
-        return candidate, tuple(own_folds)
+        return candidate, tuple(folds)
 
     # Sources: A078, A081, A095, A097.
     def _typed(
         self, escalation: Strategy, sure: Floats, lexical: Floats, escalated: Floats, values: Floats, ms: Floats
     ) -> tuple[list[_Candidate], dict[str, tuple[Fold, ...]], dict[str, dict[str, Any]], float | None]:
-        """What goes by types: thresholds, the trigger, the routers, each cross-validated
-        with a classifier that has not seen the questions."""
+        """(the policies by type, their folds, what is known of each type, the classifier's accuracy).
+
+        The policies are thresholds by type, the trigger and the routers. Each is cross-validated with a classifier that
+        has not seen the questions.
+        """
         everything = np.arange(len(self.texts))
         by_type = f"cascade {escalation.name} by type"
 
-        def fitted(train: Integers, model: Classifier | None) -> dict[str, Policy]:
-            own = [self.types[place] for place in train.tolist()]
+        def fit_policies(train: Integers, model: Classifier | None) -> dict[str, Policy]:
+            types = [self.types[position] for position in train.tolist()]
             columns = values[:, train]
-            winners, rest = best_by_type(columns, ms, own), best(columns, ms)
+            winners, default = best_by_type(columns, ms, types), best(columns, ms)
             tau = smallest_tau(sure[train], lexical[train], escalated[train], self.margin)
-            taus = taus_by_type(sure[train], lexical[train], escalated[train], own, self.margin)
+            taus = taus_by_type(sure[train], lexical[train], escalated[train], types, self.margin)
             plain = tuple(name for name, row in winners.items() if self.systems[row].name == BM25)
             table = {name: self.systems[row] for name, row in winners.items()}
             return {
                 by_type: self._cascade(escalation, tau, taus=taus, classifier=model),
                 f"trigger {escalation.name}": self._cascade(escalation, ALWAYS, lexical_types=plain, classifier=model),
-                ROUTER: Router(table, self.systems[rest], model, name=ROUTER),
-                SOFT: Router(table, self.systems[rest], model, soft=True, name=SOFT),
+                ROUTER: Router(table, self.systems[default], model, name=ROUTER),
+                SOFT: Router(table, self.systems[default], model, soft=True, name=SOFT),
             }
 
         unseen: dict[str, Floats] = {}
-        found: list[Fold] = []
+        folds: list[Fold] = []
         right = []
         for fold in range(int(self.fold.max()) + 1):
             train, test = np.flatnonzero(self.fold != fold), np.flatnonzero(self.fold == fold)
-            places = test.tolist()
+            positions = test.tolist()
             model = self._classifier(train)
             if model is not None:
-                told = model.predict([self.texts[place] for place in places])
-                known = [(name, self.types[place]) for name, place in zip(told, places, strict=True)]
+                predicted = model.predict([self.texts[position] for position in positions])
+                known = [(name, self.types[position]) for name, position in zip(predicted, positions, strict=True)]
                 right += [name == true for name, true in known if true is not None]
-            for name, policy in fitted(train, model).items():
-                run = self.questions.select(places).answer(policy)
+            for name, policy in fit_policies(train, model).items():
+                run = self.questions.select(positions).answer(policy)
                 unseen.setdefault(name, np.empty(len(self.texts)))[test] = run.values
                 if name == by_type:
-                    found.append(Fold(len(places), run.skip or 0.0, run.accuracy))
+                    folds.append(Fold(len(positions), run.skip or 0.0, run.accuracy))
             self.bar.update()
 
-        def by_truth(train: Integers) -> Callable[[Integers], Floats]:
-            own = [self.types[place] for place in train.tolist()]
+        def fit_by_true_type(train: Integers) -> Callable[[Integers], Floats]:
+            types = [self.types[position] for position in train.tolist()]
             tau = smallest_tau(sure[train], lexical[train], escalated[train], self.margin)
-            taus = taus_by_type(sure[train], lexical[train], escalated[train], own, self.margin)
-            return lambda test: thresholds([self.types[place] for place in test.tolist()], tau, taus)
+            taus = taus_by_type(sure[train], lexical[train], escalated[train], types, self.margin)
+            return lambda test: thresholds([self.types[position] for position in test.tolist()], tau, taus)
 
-        oracle, _ = cross_validate(sure, lexical, escalated, self.fold, by_truth)
-        whole = fitted(everything, self._classifier(everything))
+        oracle, _ = cross_validate(sure, lexical, escalated, self.fold, fit_by_true_type)
+        whole = fit_policies(everything, self._classifier(everything))
         candidates = [
             _Candidate(name, policy, float(unseen[name].mean()), learned=True) for name, policy in whole.items()
         ]
@@ -356,7 +391,7 @@ class _Tuner:
         table = {name: self._type(name, of, winners, taus, sure) for name, of in members(self.types).items()}
         return (
             candidates,
-            {"by type, predicted": tuple(found), "by type, oracle": tuple(oracle)},
+            {"by type, predicted": tuple(folds), "by type, oracle": tuple(oracle)},
             table,
             sum(right) / len(right) if right else None,
         )
@@ -374,28 +409,34 @@ class _Tuner:
             "median_confidence": float(np.median(known)) if len(known) else None,
         }
 
-    def _confirmed(
+    def _confirm(
         self, policy: Answerer, chosen: Point, held_out: Sequence[Labelled], tuned: PolicyRun
     ) -> tuple[Confirmation | None, dict[str, Any]]:
         if not held_out:
             return None, reference_of(tuned, "labelled", self.seed)
-        own = self.questions
-        unseen = Questions(self.engine, held_out, own.metric, judge=own.judge, k=own.k)
-        # A chosen system is its own policy, and not timed twice.
-        ways: dict[str, Answerer] = {**{one.name: one for one in self.systems}, chosen.name: policy}
-        runs = unseen.compare(ways, size=len(own), progress=self.bar.update)
+        labelled = self.questions
+        unseen = Questions(self.engine, held_out, labelled.metric, judge=labelled.judge, k=labelled.k)
+        # If the chosen policy is one of the systems, it has the same name and is timed once.
+        ways: dict[str, Answerer] = {**{system.name: system for system in self.systems}, chosen.name: policy}
+        runs = unseen.compare(ways, size=len(labelled), progress=self.bar.update)
         run = runs[chosen.name]
         confirmation = Confirmation(
             len(held_out),
             replace(chosen, accuracy=run.accuracy, milliseconds=run.milliseconds, skip=run.skip, cross_validated=None),
-            tuple(Point(one.name, runs[one.name].accuracy, runs[one.name].milliseconds) for one in self.systems),
+            tuple(
+                Point(system.name, runs[system.name].accuracy, runs[system.name].milliseconds)
+                for system in self.systems
+            ),
             self._differences(run, runs),
         )
         return confirmation, reference_of(run, "held_out", self.seed)
 
     def _differences(self, run: PolicyRun, runs: dict[str, PolicyRun]) -> dict[str, Comparison]:
-        return {one.name: paired_bootstrap(run.values, runs[one.name].values, seed=self.seed) for one in self.systems}
+        return {
+            system.name: paired_bootstrap(run.values, runs[system.name].values, seed=self.seed)
+            for system in self.systems
+        }
 
 
-def _named(escalate: str, tau: float) -> str:
+def _cascade_name(escalate: str, tau: float) -> str:
     return f"cascade {escalate} {'always' if tau >= ALWAYS else format(tau, '.2f')}"

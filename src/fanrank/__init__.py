@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> ModuleType:
-        # The other themes hold what an engine imports anyway. This one would add 20 modules to every import.
-        # Type checkers do not see this function: it would make every misspelled name of the face pass.
+        # An engine imports the modules of the other themes anyway. This theme would add 20 modules to every import.
+        # Type checkers do not see this function. If they did, they would accept every misspelled name of the package.
         if name == "evaluation":
             return importlib.import_module(f"{__name__}.evaluation")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

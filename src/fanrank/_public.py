@@ -1,4 +1,4 @@
-"""Gives public classes and functions the name that users import them by."""
+"""Sets the names of public classes and functions to the names that users import."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import FunctionType
 def publish(module: str) -> None:
     """Make `module` the home of every class and function in its ``__all__``.
 
-    ``__module__`` and ``__qualname__`` are what tracebacks, ``help`` and pickle show or look up. The values of
-    ``__all__`` are defined elsewhere, in a module whose name may change, so both are set to the public path.
+    Tracebacks, ``help`` and pickle use ``__module__`` and ``__qualname__``. The values of ``__all__`` are defined in
+    other modules, whose names may change. So both attributes are set to the public path.
     """
-    face = vars(sys.modules[module])
-    for name in face["__all__"]:
-        value = face[name]
+    namespace = vars(sys.modules[module])
+    for name in namespace["__all__"]:
+        value = namespace[name]
         if isinstance(value, (type, FunctionType)):
             if isinstance(value, type):
                 _resolve_annotations(value)
@@ -22,10 +22,10 @@ def publish(module: str) -> None:
 
 
 def _resolve_annotations(kind: type) -> None:
-    """Replace the annotations of the class that are text by what they say.
+    """Replace the class's annotations that are strings by their values.
 
-    `typing.get_type_hints` reads such a text in the namespace of the class's ``__module__``, which after `publish` is
-    not the module that the text was written for. A text that cannot be read at run time stays.
+    `typing.get_type_hints` evaluates such a string in the namespace of the class's ``__module__``. After `publish`,
+    that is not the module in which the string was written. A string that cannot be evaluated at run time stays.
     """
     namespace = vars(sys.modules[kind.__module__])
     annotations = vars(kind).get("__annotations__", {})
@@ -33,5 +33,5 @@ def _resolve_annotations(kind: type) -> None:
         if isinstance(text, str):
             try:
                 annotations[name] = eval(text, namespace)
-            except NameError:  # imported for type checkers alone
+            except NameError:  # a name that is imported for type checkers alone
                 continue

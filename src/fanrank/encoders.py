@@ -1,4 +1,4 @@
-"""Encoders of texts to vectors and to weighted terms; a cache of their vectors."""
+"""Encoders, which turn texts into vectors or weighted terms, and a cache of vectors."""
 
 from . import _public
 from .engine.encoders.cache import CachedEncoder

@@ -1,4 +1,4 @@
-"""What calls raise, and what they warn of. All errors are `fanrank.FanrankError`."""
+"""The errors that calls raise, and their warnings. All errors are subclasses of `fanrank.FanrankError`."""
 
 from . import _public
 from .engine.errors import (

@@ -1,4 +1,4 @@
-"""What an engine says of its work: explanations of scores, health, drift and recency."""
+"""An engine's reports on its work: explanations of scores, health, drift and recency."""
 
 from . import _public
 from .engine.monitor.health import DriftReport, HealthReport

@@ -1,4 +1,4 @@
-"""What a `fanrank.Cascade` and a `fanrank.Router` decide by: classifiers, policy files, callbacks and costs."""
+"""The parts of a `fanrank.Cascade` and a `fanrank.Router`: classifiers, policy files, callbacks and costs."""
 
 from . import _public
 from .engine.records.decision import Decision

@@ -1,4 +1,4 @@
-"""What narrows a search: namespaces, filters and spans of time."""
+"""Ways to narrow a search: namespaces, filters and spans of time."""
 
 from . import _public
 from .engine.namespace import Namespace
