@@ -1,4 +1,4 @@
-"""A tenant's view of an engine: one namespace, and nothing of any other."""
+"""`Namespace`: a tenant's view of an engine, which sees one namespace and no other."""
 
 from __future__ import annotations
 
@@ -78,10 +78,11 @@ class Verbs(Protocol):
 
 
 class Namespace:
-    """One namespace of an engine: its own records, segments, statistics and counts.
+    """One namespace of an engine, with its own records, segments, statistics and counts.
 
     Records and queries that name no namespace belong to this one; those that name another are refused. The methods are
-    the engine's, which see for what they raise. Made by `Engine.namespace`; costs nothing, so make one a request.
+    those of `Engine`, which says what they promise and raise. `Engine.namespace` makes it. That costs nothing, so a
+    server can make one for each request.
     """
 
     def __init__(self, engine: Verbs, name: str) -> None:
@@ -105,8 +106,8 @@ class Namespace:
         progress: bool = False,
         threads: int | None = None,
     ) -> int:
-        own = self._own_records(records, "add")
-        return self._engine.add(own, vectors=vectors, progress=progress, threads=threads)
+        checked = self._own_records(records, "add")
+        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads)
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
         return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
@@ -133,15 +134,15 @@ class Namespace:
     def submit(
         self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
     ) -> Future[Hits]:
-        """As `Engine.submit`, likewise."""
+        """As `Engine.submit`, with its keywords; launches are shared with other namespaces, answers are not."""
         return self._engine.submit(self._own_queries(queries), k, **keywords)
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
     ) -> Evidence:
         """As `Engine.candidates`, with its keywords."""
-        own = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "candidates"))]
-        return self._engine.candidates(own, strategy, **keywords)
+        checked = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "candidates"))]
+        return self._engine.candidates(checked, strategy, **keywords)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
@@ -191,7 +192,7 @@ class Namespace:
         return [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
 
     def _own_query(self, query: AnyQuery, position: int) -> Query:
-        asked = as_query(query, position)
-        if asked.namespace not in ("", self.name):
+        checked = as_query(query, position)
+        if checked.namespace not in ("", self.name):
             raise QueryError(f"query {position} names another namespace than the one it is asked of")
-        return asked if asked.namespace == self.name else replace(asked, namespace=self.name)
+        return checked if checked.namespace == self.name else replace(checked, namespace=self.name)

@@ -1,4 +1,4 @@
-"""The memory that an engine searches: empty, loaded from a directory, or being built behind the call that opened it."""
+"""`OpenIndex`: the memory that an engine searches. It is empty, loaded from a directory, or built in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .storage.record_store import ChangeRun, RecordStore
 
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
-# Attempts of a reader that a writer's checkpoint overtakes.
+# How often a reader tries to load the index while checkpoints of a writer make what it loaded stale.
 ATTEMPTS = 20
 
 MakeMemory = Callable[[RecordStore | None, IndexDirectory | None], Memory]
@@ -28,8 +28,8 @@ MakeMemory = Callable[[RecordStore | None, IndexDirectory | None], Memory]
 class OpenIndex:
     """The memory of one engine, and how it came to be.
 
-    `make` gives an empty memory with the engine's parameters. With a `store` the index beside the records is loaded,
-    or built again from the records where it is missing, damaged or older than they are.
+    `make` gives an empty memory with the engine's parameters. After `attach`, the index beside the stored records is
+    loaded. Where it is missing or damaged it is built again from the records.
     """
 
     def __init__(self, make: MakeMemory) -> None:
@@ -38,7 +38,7 @@ class OpenIndex:
         self.opened: str | None = None
         """How the index came to be: loaded, or built and why. None for an engine in memory."""
         self.error: BaseException | None = None
-        """What building the index behind the call failed with."""
+        """The error by which `fill_behind` failed, or None."""
         self._make = make
         self._directory: IndexDirectory | None = None
         self._thread: threading.Thread | None = None
@@ -71,7 +71,7 @@ class OpenIndex:
                 replay(fresh, store, progress)
             except StaleIndexError as error:
                 if store.read_only and attempt + 1 < ATTEMPTS:
-                    continue  # the writer's next checkpoint is on its way
+                    continue  # the writer's next checkpoint will come soon
                 fresh = self._make(store, written)
                 self.opened = f"built: {error}"
                 replay(fresh, store, progress)
@@ -83,7 +83,7 @@ class OpenIndex:
         fresh.wake()
 
     def fill_behind(self) -> None:
-        """As `fill`, in a thread of its own; `building` says whether it still runs, `error` what it failed with."""
+        """As `fill`, in a background thread. `building` says whether it still runs, `error` by what it failed."""
         self._thread = threading.Thread(target=self._fill_and_keep_error, name="fanrank-open", daemon=True)
         self._thread.start()
 
@@ -95,7 +95,7 @@ class OpenIndex:
 
     @property
     def building(self) -> bool:
-        """Whether the index is being built behind the call that opened it."""
+        """Whether the background thread still builds the index."""
         return (thread := self._thread) is not None and thread.is_alive()
 
     def ready(self) -> Memory:
@@ -104,7 +104,7 @@ class OpenIndex:
         if thread is not None:
             thread.join()
             if self.error is not None:
-                # The error's message may name a record, and whoever asks may be another tenant.
+                # The error's message may name a record, and the caller may be another tenant.
                 failure = type(self.error).__name__
                 raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
             self._thread = None
@@ -122,7 +122,7 @@ class OpenIndex:
             self.fill()
 
     def close(self) -> None:
-        """Bring the index files up to date and let the directory go."""
+        """Bring the index files up to date and release the directory."""
         if self._thread is not None:
             self._thread.join()
             if self.error is not None and self.memory.store is not None:

@@ -1,4 +1,4 @@
-"""The evidence of one batch under one strategy."""
+"""Collects the evidence of one batch under one strategy: what each channel says of each query's candidates."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
 
 ChannelResults = tuple[Floats, Integers]
-"""What a channel lists: scores and documents [B, width], padding -1; NaN where a score is still to be asked for."""
+"""The list of a channel: scores and documents [B, width], padding -1; NaN where a score is not computed yet."""
 
 
 Evidence = tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]
-"""Candidates, and what turns all their documents into record ids."""
+"""Candidates, and a function from all their documents to record ids."""
 
 
-# Candidates of one batch, over all channels: some 125 bytes each while they are fused, 4 GiB.
+# The most candidates of one batch, over all channels. Each takes some 125 bytes while they are fused: 4 GiB in all.
 MAX_CANDIDATES = 1 << 25
 
 
@@ -48,21 +48,21 @@ NUMBER_BITS = 40
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Rows of the batch that search the same documents."""
+    """Rows of the batch that search the same documents; `passing` says by segment which documents may be hits."""
 
     rows: Integers
     snapshot: Snapshot
-    passing: tuple[Flags, ...]  # by segment
+    passing: tuple[Flags, ...]  # a mask [documents] for each segment
 
     @cached_property
     def documents(self) -> Integers:
-        """All that may be hits, ascending."""
-        parts = [first + np.flatnonzero(own) for first, own in zip(self.snapshot.firsts, self.passing, strict=True)]
+        """The numbers of all documents that may be hits, ascending."""
+        parts = [first + np.flatnonzero(mask) for first, mask in zip(self.snapshot.firsts, self.passing, strict=True)]
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     @cached_property
     def flags(self) -> Flags:
-        """By document number, what may be a hit."""
+        """By document number, whether the document may be a hit."""
         return np.concatenate([np.zeros(0, dtype=np.bool_), *self.passing])
 
     @cached_property
@@ -81,9 +81,9 @@ class Group:
     def stretches(self) -> tuple[Stretch, ...]:
         """The segments with vectors that can hold a hit."""
         return tuple(
-            Stretch(segment.vectors, first, None if own.all() else own)
-            for segment, first, own in zip(self.snapshot.segments, self.snapshot.firsts, self.passing, strict=True)
-            if segment.vectors is not None and own.any()
+            Stretch(segment.vectors, first, None if mask.all() else mask)
+            for segment, first, mask in zip(self.snapshot.segments, self.snapshot.firsts, self.passing, strict=True)
+            if segment.vectors is not None and mask.any()
         )
 
 
@@ -100,12 +100,12 @@ class EvidenceCollector:
         *,
         of: EvidenceCollector | None = None,
     ) -> None:
-        """`of` is the collector that this one is a part of: it has the depths and the vectors, and counts the time."""
+        """`of` is the collector that this one works for. It has the depths and the vectors, and counts the time."""
         self.batch = batch
         self.backend = backend
         self.sources = sources
         self.strategy = strategy
-        # Channels are timed as a whole: the phases inside one are not told apart.
+        # Channels are timed as a whole: the phases inside a channel are not timed one by one.
         self.options = replace(options, timing=False)
         self.of = of
         self.phases: Phases = Phases() if of is None else of.phases
@@ -113,8 +113,8 @@ class EvidenceCollector:
 
     @property
     def served(self) -> str:
-        """The backends that answered, those of vectors named as such."""
-        names = [own.served for own in self.lists.values()]
+        """The names of the backends that answered; that of the vectors has the prefix ``dense``."""
+        names = [results.served for results in self.lists.values()]
         if self.strategy.dense:
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
@@ -127,12 +127,12 @@ class EvidenceCollector:
             rows.setdefault(
                 (asked.query.namespace, asked.accepted, asked.settings.since, asked.settings.until), []
             ).append(row)
-        found = []
-        for (namespace, accepted, since, until), own in rows.items():
+        groups = []
+        for (namespace, accepted, since, until), group_rows in rows.items():
             snapshot = self.batch.snapshots[namespace]
             masks = [mask_of(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
-            found.append(Group(np.array(own, dtype=np.int64), snapshot, tuple(masks)))
-        return found
+            groups.append(Group(np.array(group_rows, dtype=np.int64), snapshot, tuple(masks)))
+        return groups
 
     @cached_property
     def depths(self) -> dict[int, int]:
@@ -170,10 +170,10 @@ class EvidenceCollector:
             return query_weights(self.batch, self.sources)
 
     def search_postings(self, channel: Lexical | Learned) -> RetrieverResults:
-        """The lists of a channel over postings."""
+        """The results of a channel over postings, searched once."""
         if channel.name not in self.lists:
             with self.phases(channel.name):
-                found = search_lists(
+                results = search_lists(
                     self.batch,
                     self.backend,
                     self.depths,
@@ -181,21 +181,21 @@ class EvidenceCollector:
                     Phases(),
                     learned=self.weights if isinstance(channel, Learned) else None,
                 )
-            self.lists[channel.name] = found
+            self.lists[channel.name] = results
         return self.lists[channel.name]
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
-        """What explains a record's BM25 score for the queries that a row answers; None where BM25 was not asked."""
+        """A function that explains a record's BM25 score for the queries of a row; None where BM25 did not run."""
         return explainer_of(self.batch, self.search_postings(channel).plans)
 
     def decisions(self) -> dict[int, Decision] | None:
-        """What was decided for each row; None where nothing is."""
+        """The decision for each row; None for a strategy that decides nothing."""
         return None
 
     def search_dense(self, channel: Dense, vectors: Halves) -> tuple[Floats, Integers]:
-        """What a dense channel lists for these query vectors: (scores, documents) [B, width], padding -1.
+        """The list of a dense channel for these query vectors: (scores, documents) [B, width], padding -1.
 
-        NaN where a score is still to be asked for.
+        NaN where a score is not computed yet.
         """
         has, depths = self.vectors[1], self.depths
         width = max((depths[row] for row in self.batch.rows if has[row]), default=0)
@@ -207,26 +207,26 @@ class EvidenceCollector:
                 rows = group.rows[has[group.rows]]
                 if not len(rows) or not group.stretches:
                     continue
-                wanted = np.array([depths[row] for row in rows.tolist()])
+                row_depths = np.array([depths[row] for row in rows.tolist()])
                 if self.strategy.depth is None:
-                    # All of them: nothing is to be searched for.
+                    # Every document with a vector is listed, so there is nothing to search.
                     documents[rows, : len(group.embedded)] = group.embedded
                     continue
-                found, numbers, _ = verbs.best(
+                best_scores, numbers, _ = verbs.best(
                     vectors[rows],
                     group.stretches,
-                    int(wanted.max()),
+                    int(row_depths.max()),
                     channel.interaction,
                     channel.mode,
                     threads=self.options.threads,
                 )
-                beyond = np.arange(numbers.shape[1]) >= wanted[:, None]
-                scores[rows, : numbers.shape[1]] = found
+                beyond = np.arange(numbers.shape[1]) >= row_depths[:, None]
+                scores[rows, : numbers.shape[1]] = best_scores
                 documents[rows, : numbers.shape[1]] = np.where(beyond, -1, numbers)
         return scores, documents
 
     def similarities(self, channel: Dense, vectors: Halves, offsets: Integers, documents: Integers) -> Floats:
-        """[candidates] a dense channel's scores of given documents, -inf for those without a vector."""
+        """[candidates] the scores of these documents by a dense channel, -inf for those without a vector."""
         has = self.vectors[1]
         scores = np.full(len(documents), -np.inf)
         verbs = self.backend.dense()
@@ -244,7 +244,7 @@ class EvidenceCollector:
         return scores
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:
-        """All channels' lists together; `vectors` are the dense channels' query vectors if not the queries' own."""
+        """The lists of all channels together. Dense channels search with `vectors` (None: the queries' own)."""
         if vectors is None and self.strategy.dense:
             vectors = self.vectors[0]
         return self.join_lists(
@@ -252,18 +252,18 @@ class EvidenceCollector:
         )
 
     def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
-        """What a channel lists of each row."""
+        """The list of a channel for each row."""
         if isinstance(channel, Dense):
             assert vectors is not None
             return self.search_dense(channel, vectors)
         assert isinstance(channel, (Lexical, Learned))
-        listing = self.search_postings(channel)
-        return listing.scores, listing.documents
+        results = self.search_postings(channel)
+        return results.scores, results.documents
 
     def join_lists(self, lists: Mapping[str, ChannelResults], vectors: Halves | None) -> Candidates:
-        """These lists as candidates, each with what every channel says of it."""
+        """Candidates from these lists, each with what every channel says of it."""
         with self.phases("fuse"):
-            keys = [_keys(documents) for _, documents in lists.values()]
+            keys = [_make_keys(documents) for _, documents in lists.values()]
             if self.strategy.complete:
                 keys += [(group.rows[:, None] << NUMBER_BITS | group.documents).reshape(-1) for group in self.groups]
             every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
@@ -271,12 +271,12 @@ class EvidenceCollector:
             documents = every & (1 << NUMBER_BITS) - 1
         channels = {}
         for channel in self.strategy.channels:
-            own, numbers = lists[channel.name]
-            place = np.searchsorted(every, _keys(numbers))
+            listed_scores, numbers = lists[channel.name]
+            positions = np.searchsorted(every, _make_keys(numbers))
             named = np.zeros(len(every), dtype=np.bool_)
-            named[place] = True
+            named[positions] = True
             scores = np.zeros(len(every))
-            scores[place] = own[numbers >= 0]
+            scores[positions] = listed_scores[numbers >= 0]
             channels[channel.name] = self.score_channel(channel, scores, named, offsets, documents, vectors)
         with self.phases("fuse"):
             return self._make_candidates(offsets, documents, channels)
@@ -290,15 +290,19 @@ class EvidenceCollector:
         documents: Integers,
         vectors: Halves | None,
     ) -> Channel:
-        """What a channel says of candidates: `scores` [candidates] of those that it `named`, NaN where still asked."""
+        """What a channel says of all candidates.
+
+        `named` [candidates] are those that it listed, and `scores` [candidates] their scores, NaN where a score is not
+        computed yet.
+        """
         scored = np.ones(len(documents), dtype=np.bool_)
         if isinstance(channel, Dense):
             assert vectors is not None
-            rest = np.flatnonzero(~named | np.isnan(scores))
-            if len(rest):
-                owners = np.searchsorted(offsets, rest, side="right") - 1
-                counts = np.bincount(owners, minlength=len(self.batch))
-                scores[rest] = self.similarities(channel, vectors, offsets_of(counts), documents[rest])
+            unscored = np.flatnonzero(~named | np.isnan(scores))
+            if len(unscored):
+                rows = np.searchsorted(offsets, unscored, side="right") - 1
+                counts = np.bincount(rows, minlength=len(self.batch))
+                scores[unscored] = self.similarities(channel, vectors, offsets_of(counts), documents[unscored])
             scored = scores > -np.inf
         with self.phases("fuse"):
             return Channel.of(scores, scored, scored if self.strategy.complete else named & scored, offsets)
@@ -332,44 +336,44 @@ class EvidenceCollector:
             return Fused.of({name: channel.scores}, channel.listed)
 
     def apply_feedback(self, candidates: Candidates, fused: Fused) -> Candidates:
-        """The candidates after feedback: scored again for the vectors that the first of them gave."""
+        """The candidates after feedback: scored again for the query vectors that the best of them gave."""
         feedback = self.strategy.feedback
         assert feedback is not None
         vectors, has = self.vectors
         rows = np.flatnonzero(has)
-        own = vectors[rows].astype(np.float64)
+        queries = vectors[rows].astype(np.float64)
         with self.phases("feedback"):
-            pool = self._pool(candidates, fused, rows, own)
-            new = feedback(own, pool)
+            pool = self._make_pool(candidates, fused, rows, queries)
+            new = feedback(queries, pool)
             halves = vectors.copy()
-            halves[rows] = round_moved(own, new).astype(np.float16)
+            halves[rows] = round_moved(queries, new).astype(np.float16)
         return self.rescore(candidates, halves)
 
-    def _pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
-        """What the feedback reads of the best candidates of these rows that have a vector; `queries` are the rows'."""
+    def _make_pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
+        """The pool of the feedback: the best candidates with a vector of these rows, whose vectors are `queries`."""
         feedback = self.strategy.feedback
         assert feedback is not None
         evidence = candidates.channels[self.strategy.dense[0].name]
         ready = Fused(fused.scores, fused.shares, fused.kept & evidence.scored)
         depth = min(feedback.depth, int(np.diff(candidates.offsets).max(initial=0)))
-        every, numbers, at = best(ready, candidates, np.full(len(self.batch), depth), depth)
-        scores, documents, found = every[rows], numbers[rows], at[rows] >= 0
+        every, numbers, positions = best(ready, candidates, np.full(len(self.batch), depth), depth)
+        scores, documents, found = every[rows], numbers[rows], positions[rows] >= 0
         vectors = np.zeros((*documents.shape, self.vectors[0].shape[1]), dtype=np.float16)
         for group in self.groups:
-            own = np.flatnonzero(np.isin(rows, group.rows))
-            if len(own) and group.stretches:
-                vectors[own] = document_vectors(group.stretches, documents[own].reshape(-1)).reshape(vectors[own].shape)
+            at = np.flatnonzero(np.isin(rows, group.rows))
+            if len(at) and group.stretches:
+                vectors[at] = document_vectors(group.stretches, documents[at].reshape(-1)).reshape(vectors[at].shape)
 
         def fresh(queries: Floats) -> Pool:
             halves = self.vectors[0].copy()
             halves[rows] = queries.astype(np.float16)
             again = self.candidates(halves)
-            return self._pool(again, self.fuse(again), rows, queries)
+            return self._make_pool(again, self.fuse(again), rows, queries)
 
         return Pool(
             texts=[self.batch.queries[row].text for row in rows.tolist()],
             scores=scores,
-            # Of the vectors that move the query: a channel's own score may be of one passage among many.
+            # Similarities to the vectors that move the query: the channel's score may be of one passage among many.
             similarities=np.where(found, np.einsum("bpd,bd->bp", vectors.astype(np.float64), queries), -np.inf),
             vectors=vectors,
             counts=found.sum(axis=1),
@@ -389,18 +393,18 @@ class EvidenceCollector:
             )
         out = np.zeros((len(rows), count, self.vectors[0].shape[1]))
         for group in self.groups:
-            own = np.flatnonzero(np.isin(rows, group.rows))
-            if len(own):
-                numbers = documents[own, :count]
-                held = numbers >= 0
-                ids = group.snapshot.ids_of(numbers[held]).tolist()
-                found = np.zeros((*numbers.shape, out.shape[2]))
-                found[held] = self.sources.sentences(self.batch.queries[int(group.rows[0])].namespace, ids)
-                out[own] = found
+            at = np.flatnonzero(np.isin(rows, group.rows))
+            if len(at):
+                numbers = documents[at, :count]
+                present = numbers >= 0
+                ids = group.snapshot.ids_of(numbers[present]).tolist()
+                vectors = np.zeros((*numbers.shape, out.shape[2]))
+                vectors[present] = self.sources.sentences(self.batch.queries[int(group.rows[0])].namespace, ids)
+                out[at] = vectors
         return out
 
     def evidence(self) -> tuple[Candidates, Fused]:
-        """What the answer is chosen from."""
+        """The candidates and their fused scores, after feedback where the strategy has it."""
         candidates = self.candidates()
         fused = self.fuse(candidates)
         if self.strategy.feedback is not None and self.vectors[1].any():
@@ -409,7 +413,7 @@ class EvidenceCollector:
         return candidates, fused
 
 
-def _keys(documents: Integers) -> Integers:
-    """(query, document) pairs of a list [B, width] as numbers, padding left out."""
+def _make_keys(documents: Integers) -> Integers:
+    """The (query, document) pairs of a list [B, width], each as one number; padding is left out."""
     rows, columns = np.nonzero(documents >= 0)
     return rows << NUMBER_BITS | documents[rows, columns]

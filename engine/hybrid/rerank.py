@@ -1,9 +1,8 @@
-"""The first hits of a batch in the order of a reranker, which reads their records' texts."""
+"""Reorders the first hits of a batch by a reranker, which reads the records' texts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,6 @@ from ..search.batch import Batch
 from ..vectors.vectors import Halves
 from .sources import Sources
 
-if TYPE_CHECKING:
-    pass
-
 
 def rerank_hits(
     hits: Hits,
@@ -31,8 +27,8 @@ def rerank_hits(
 ) -> Hits:
     """The hits of a batch in the order of a reranker, which reads the first `depth`.
 
-    `vectors` are those of the rows that are worked out and which of them have one, as `query_vectors`: they say which
-    passage of a record is read.
+    `vectors` is the result of `query_vectors`: the queries' vectors and which rows have one. They choose the passage of
+    a record that is read.
     """
     documents = hits.documents
     if sources.records is None:
@@ -42,36 +38,36 @@ def rerank_hits(
     positive("rerank_depth", depth)
     heads = documents[:, :depth]
     ids = batch.resolver()(heads)
-    wanted: dict[str, set[str]] = {}
-    for query, own in zip(batch.queries, ids, strict=True):
-        wanted.setdefault(query.namespace, set()).update(name for name in own if name is not None)
-    held: dict[tuple[str, str], Record] = {}
-    for namespace, names in wanted.items():
+    ids_of: dict[str, set[str]] = {}
+    for query, row_ids in zip(batch.queries, ids, strict=True):
+        ids_of.setdefault(query.namespace, set()).update(name for name in row_ids if name is not None)
+    record_of: dict[tuple[str, str], Record] = {}
+    for namespace, names in ids_of.items():
         records = sources.records(namespace, sorted(names))
-        held |= {(namespace, record.id): record for record in records if record is not None}
+        record_of |= {(namespace, record.id): record for record in records if record is not None}
     halves, has = (None, None) if vectors is None else vectors
 
     def text(position: int, place: int) -> str:
-        record = held[batch.queries[position].namespace, ids[position, place]]
+        record = record_of[batch.queries[position].namespace, ids[position, place]]
         row = batch.source[position]
         if record.passages is None or record.embedding is None or halves is None or has is None or not has[row]:
             return record.text
-        # Of a record with many passages the reranker reads the nearest, as the source does (D015).
+        # The reranker reads the nearest passage of a record with many passages, as the source does (D015).
         return record.passages[int(np.argmax(record.embedding.astype(np.float64) @ halves[row].astype(np.float64)))]
 
-    # A record that was deleted since the search began has no text; it stands behind those that have one.
+    # A record that was deleted after the search began has no text; it stands behind those that have one.
     lists = [
-        [place for place in range(heads.shape[1]) if (query.namespace, ids[row, place]) in held]
+        [place for place in range(heads.shape[1]) if (query.namespace, ids[row, place]) in record_of]
         for row, query in enumerate(batch.queries)
     ]
     answers: list[Reranked[int]] = rerank([query.text for query in batch.queries], lists, text, reranker, depth)
     order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()
     scores = np.full(documents.shape, np.nan)
-    for row, found in enumerate(answers):
-        asked = set(found.ranking)
-        rest = [place for place in range(heads.shape[1]) if place not in asked]
-        order[row, : heads.shape[1]] = [*found.ranking, *rest]
-        scores[row, : len(found.scores)] = found.scores
+    for row, answer in enumerate(answers):
+        ranked = set(answer.ranking)
+        unranked = [place for place in range(heads.shape[1]) if place not in ranked]
+        order[row, : heads.shape[1]] = [*answer.ranking, *unranked]
+        scores[row, : len(answer.scores)] = answer.scores
     return replace(
         hits,
         scores=np.take_along_axis(hits.scores, order, 1),

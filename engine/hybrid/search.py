@@ -7,8 +7,8 @@
              └─ dense ───┘        ▲            └─ feedback ─ new vectors ─┐
                                   └───────────── dense scores again ◄─────┘
 
-A channel lists its best documents; the candidates of a query are all that a channel listed. Dense channels then score
-every candidate that has a vector, so that a fusion of scores compares like with like.
+Each channel lists its best documents. The candidates of a query are all documents that some channel listed. Dense
+channels then score every candidate that has a vector, so that a fusion of scores compares like with like.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..search.lexical import expand_duplicates
 from ..search.options import SearchOptions
 from .evidence import Evidence, EvidenceCollector
 from .explain import explain_hits
+from .recall import RecallCollector
 from .rerank import rerank_hits
 from .sources import Sources
 from .strategy import Strategy
@@ -37,22 +38,18 @@ from .strategy import Strategy
 def make_collector(
     batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
 ) -> EvidenceCollector:
-    """What gathers a strategy's evidence."""
-    if not strategy.recalls:
-        return EvidenceCollector(batch, backend, sources, strategy, options)
-    # Not above: it is a `EvidenceCollector`.
-    from .recall import RecallCollector
-
-    return RecallCollector(batch, backend, sources, strategy, options)
+    """The collector of a strategy's evidence."""
+    kind = RecallCollector if strategy.recalls else EvidenceCollector
+    return kind(batch, backend, sources, strategy, options)
 
 
 def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions) -> Hits:
-    """The hits of a batch by a strategy. The batch is one that was prepared with the strategy's `aged`."""
+    """The hits of a batch by a strategy. The batch must be prepared with the strategy's `aged`."""
     collector = make_collector(batch, backend, sources, strategy, options)
     candidates, fused = collector.evidence()
     with collector.phases("fuse"):
-        wanted = np.array([asked.k for asked in batch.asked], dtype=np.int64)
-        scores, documents, _ = best(fused, candidates, wanted, batch.width)
+        counts_asked = np.array([asked.k for asked in batch.asked], dtype=np.int64)
+        scores, documents, _ = best(fused, candidates, counts_asked, batch.width)
     scores, documents, counts = expand_duplicates(
         batch, scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
     )
@@ -70,25 +67,25 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         with collector.phases("rerank"):
             vectors = collector.vectors if strategy.dense else None
             hits = rerank_hits(hits, batch, sources, options.reranker, options.rerank_depth, vectors)
-    decided = collector.decisions()
-    if decided is not None:
+    decisions = collector.decisions()
+    if decisions is not None:
         plain = Decision(strategy.name)
-        hits = replace(hits, decisions=tuple(decided.get(row, plain) for row in batch.source))
+        hits = replace(hits, decisions=tuple(decisions.get(row, plain) for row in batch.source))
     return replace(hits, timing=collector.phases.milliseconds) if options.timing else hits
 
 
 def collect_evidence(
     batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
 ) -> Evidence:
-    """As `Engine.candidates`: the evidence of each query, and what turns its documents into ids."""
+    """As `Engine.candidates`: the evidence of each query, and a function from all documents to record ids."""
     candidates = make_collector(batch, backend, sources, strategy, options).candidates()
-    # Equal queries are worked out once: each gets the candidates of the row that holds its answer.
+    # Equal queries are searched once: each gets the candidates of the row that holds its answer.
     source = np.array(batch.source, dtype=np.int64)
     counts = np.diff(candidates.offsets)[source]
     places = ranges(candidates.offsets[source], counts)
     offsets = offsets_of(counts)
     channels = {name: channel.at(places, offsets) for name, channel in candidates.channels.items()}
-    spread_out = Candidates(
+    expanded = Candidates(
         offsets,
         candidates.documents[places],
         channels,
@@ -101,9 +98,9 @@ def collect_evidence(
     def resolve(documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(len(documents), None, dtype=object)
         for row, query in enumerate(batch.queries):
-            own = slice(int(offsets[row]), int(offsets[row + 1]))
-            if own.stop > own.start:
-                ids[own] = batch.snapshots[query.namespace].ids_of(documents[own])
+            span = slice(int(offsets[row]), int(offsets[row + 1]))
+            if span.stop > span.start:
+                ids[span] = batch.snapshots[query.namespace].ids_of(documents[span])
         return ids
 
-    return spread_out, resolve
+    return expanded, resolve

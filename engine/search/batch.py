@@ -1,4 +1,4 @@
-"""A batch of queries with everything decided that does not depend on their words; equal queries are answered once."""
+"""Prepares a batch of queries: decides what does not depend on their words, and finds equal queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.query import Query, check_k
 from ..storage.memory import Memory
 
-# Places for hits in one batch: 2 GiB for each array of the answer.
+# The most places for hits in one batch: 2 GiB for each array of the answer.
 MAX_HITS = 1 << 28
 
 
@@ -29,39 +29,39 @@ AnyQuery = str | Query | Sequence[str]
 
 
 Corpus = tuple[str, CompiledFilter]
-"""A namespace, and the filter whose records make up the statistics (`EVERYTHING`: all of it)."""
+"""A namespace, and the filter that chooses the records whose statistics count (`EVERYTHING`: all of them)."""
 
 
 class PreparedQuery(NamedTuple):
-    """A query with everything decided that does not depend on its terms."""
+    """A query, and what was decided for it without its terms."""
 
     query: Query
     k: int
     corpus: Corpus
     settings: QuerySettings
-    """Without the filter where the statistics are the filtered records' own: the corpus has it then."""
+    """Where the statistics are those of the filtered records, the corpus has the filter, and the settings have none."""
 
     @property
     def accepted(self) -> CompiledFilter:
-        """What the query's filter and scope let pass, whatever its statistics are counted over."""
+        """The query's filter and scope together, whichever records its statistics are counted over."""
         return self.settings.filter if self.corpus[1] is EVERYTHING else self.corpus[1]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Queries with everything decided: against which snapshots, and which rows of the answer are worked out."""
+    """Prepared queries, the snapshots that they search, and the rows of the answer that must be searched."""
 
     memory: Memory
     snapshots: Mapping[str, Snapshot]
-    """Those that are asked, by namespace."""
+    """The snapshots that the queries search, by namespace."""
     queries: tuple[Query, ...]
     asked: tuple[PreparedQuery, ...]
     width: int
     """The largest k."""
     source: tuple[int, ...]
-    """The row that holds each query's answer: agents repeat themselves, and equal queries are answered once."""
+    """For each query, the row that holds its answer. Agents repeat queries, and equal queries are searched once."""
     rows_of: Mapping[Corpus, list[int]]
-    """The rows that are worked out, those of namespaces that hold nothing left out."""
+    """The rows that are searched, by corpus. Rows of namespaces that hold nothing are left out."""
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -72,30 +72,30 @@ class Batch:
         return [row for rows in self.rows_of.values() for row in rows]
 
     def select(self, asked: Sequence[PreparedQuery]) -> Batch:
-        """The batch of these queries, which are of this one's rows or made of them, over the same snapshots.
+        """A batch of these queries over the same snapshots. They are rows of this batch, or made from its rows.
 
-        No two of them are taken for equal, as no two rows are.
+        They are not compared with each other: rows are distinct already.
         """
-        width = max((one.k for one in asked), default=0)
+        width = max((prepared.k for prepared in asked), default=0)
         return _batch(self.memory, self.snapshots, asked, width, range(len(asked)))
 
     def limit_to(self, rows: Collection[int], asked: Mapping[int, PreparedQuery] | None = None) -> Batch:
-        """The same batch with work for these rows alone, some of them asked otherwise."""
-        changed = tuple((asked or {}).get(row, own) for row, own in enumerate(self.asked))
+        """The same batch, in which only these rows are searched; `asked` replaces the queries of some of them."""
+        changed = tuple((asked or {}).get(row, prepared) for row, prepared in enumerate(self.asked))
         rows_of: dict[Corpus, list[int]] = {}
         for row in self.rows:
             if row in rows:
                 rows_of.setdefault(changed[row].corpus, []).append(row)
-        return replace(self, asked=changed, queries=tuple(own.query for own in changed), rows_of=rows_of)
+        return replace(self, asked=changed, queries=tuple(prepared.query for prepared in changed), rows_of=rows_of)
 
     def narrow(self, row: int, narrower: Filter) -> PreparedQuery:
         """A row's query with one more filter."""
-        own = self.asked[row]
-        query = replace(own.query, filter=all_of(narrower, parse_filter(own.query.filter)))
+        prepared = self.asked[row]
+        query = replace(prepared.query, filter=all_of(narrower, parse_filter(prepared.query.filter)))
         accepted = compile_filter(combine_filters(query), self.memory.schema, self.memory.values)
-        if own.corpus[1] is EVERYTHING:
-            return own._replace(query=query, settings=replace(own.settings, filter=accepted))
-        return own._replace(query=query, corpus=(own.corpus[0], accepted))
+        if prepared.corpus[1] is EVERYTHING:
+            return prepared._replace(query=query, settings=replace(prepared.settings, filter=accepted))
+        return prepared._replace(query=query, corpus=(prepared.corpus[0], accepted))
 
     def resolver(self) -> IdResolver:
         return IdResolver(self.snapshots, self.queries)
@@ -103,7 +103,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class IdResolver:
-    """Document numbers [B, n] to ids, of each query's namespace; None for -1."""
+    """Turns document numbers [B, n] into record ids of each query's namespace; -1 becomes None."""
 
     snapshots: Mapping[str, Snapshot]
     queries: tuple[Query, ...]
@@ -120,9 +120,9 @@ class IdResolver:
         return ids
 
     def slice(self, start: int, stop: int) -> IdResolver:
-        own = self.queries[start:stop]
-        spaces = {query.namespace for query in own}
-        return IdResolver({name: snapshot for name, snapshot in self.snapshots.items() if name in spaces}, own)
+        queries = self.queries[start:stop]
+        spaces = {query.namespace for query in queries}
+        return IdResolver({name: snapshot for name, snapshot in self.snapshots.items() if name in spaces}, queries)
 
 
 def prepare(
@@ -130,27 +130,27 @@ def prepare(
 ) -> Batch:
     """Decide all that does not depend on terms or vectors. Raises `QueryError`.
 
-    `aged`: whether the strategy looks at the query's time, so that queries of different times differ.
+    `aged` is true where the strategy reads the query's time, so that queries of different times are not equal.
     """
     k = check_k(k)
-    # The snapshots come before the analysis: a term numbered meanwhile is then in no posting list of theirs.
+    # The snapshots are taken before the analysis: a term that a writer numbers later is then in none of their postings.
     snapshots = memory.snapshots
-    # Queries of a batch differ in their words, and mostly in nothing else: what else they say is decided once.
+    # Most queries of a batch differ in their words alone, so each distinct set of settings is decided once.
     settled: dict[object, tuple[int, Decided]] = {}
     numbers: dict[Decided, int] = {}
     asked: list[PreparedQuery] = []
     source: list[int] = []
     seen: dict[object, int] = {}
     for row, query in enumerate(queries):
-        said = _settings_key(query)
-        known = settled.get(said)
+        key = _settings_key(query)
+        known = settled.get(key)
         if known is None:
             decided = _decide(memory, snapshots, query, k, windows)
-            known = settled[said] = numbers.setdefault(decided, len(numbers)), decided
+            known = settled[key] = numbers.setdefault(decided, len(numbers)), decided
         number, decided = known
         asked.append(PreparedQuery(query, *decided))
         source.append(seen.setdefault((number, _evidence(query, aged)), row))
-    return _batch(memory, snapshots, asked, max((one.k for one in asked), default=k), source)
+    return _batch(memory, snapshots, asked, max((prepared.k for prepared in asked), default=k), source)
 
 
 _settings = attrgetter("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life")
@@ -170,7 +170,7 @@ _read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "
 
 
 def _evidence(query: Query, aged: bool) -> tuple[object, ...]:
-    """What an answer depends on beside what `_decide` decides; `aged` as in `prepare`."""
+    """All that an answer depends on, beyond what `_decide` reads; `aged` is as in `prepare`."""
     terms, vector, weights = query.terms, query.vector, query.weights
     return (
         None if terms is None else tuple(terms),
@@ -186,20 +186,21 @@ def _batch(
 ) -> Batch:
     check_places(len(asked), width)
     rows_of: dict[Corpus, list[int]] = {}
-    # By identity first, as most queries share one object, and a filter's hash is not kept.
+    # Looked up by identity first: most queries share one corpus object, and a filter computes its hash at each call.
     lists: dict[int, list[int]] = {}
     for row in dict.fromkeys(source):
         corpus = asked[row].corpus
         if id(corpus) not in lists:
             lists[id(corpus)] = rows_of.setdefault(corpus, []) if corpus[0] in snapshots else []
         lists[id(corpus)].append(row)
-    # Of other tenants nothing: an answer keeps what it may have to explain.
-    asked_of = {namespace: snapshots[namespace] for namespace, _ in rows_of}
-    return Batch(memory, asked_of, tuple(one.query for one in asked), tuple(asked), width, tuple(source), rows_of)
+    # An answer keeps the snapshots from which it may have to explain a hit, and none of other tenants.
+    searched = {namespace: snapshots[namespace] for namespace, _ in rows_of}
+    queries = tuple(prepared.query for prepared in asked)
+    return Batch(memory, searched, queries, tuple(asked), width, tuple(source), rows_of)
 
 
 def check_places(queries: int, width: int) -> None:
-    """Raise `QueryError` for an answer that memory would not hold."""
+    """Raise `QueryError` for an answer with more than `MAX_HITS` places."""
     if max(queries, 1) * width > MAX_HITS:
         raise QueryError(f"{queries} queries with k = {width} are more than {MAX_HITS:,} places; ask for fewer")
 
@@ -215,7 +216,7 @@ def _decide(
     k: int,
     windows: Callable[[str], int],
 ) -> Decided:
-    """Reads what `_settings_key` names."""
+    """Decide what a query's settings mean. Reads only what is part of `_settings_key`."""
     if query.half_life is not None and memory.bm25.signed:
         raise QueryError(
             f"half_life needs scores that are not negative, and method {memory.bm25.method!r} has some; "
@@ -245,19 +246,19 @@ def k_of(query: Query, k: int) -> int:
 
 def combine_filters(query: Query) -> Filter | None:
     """The query's filter and its scope, together."""
-    own = query.filter
-    assert own is None or isinstance(own, Filter)
+    query_filter = query.filter
+    assert query_filter is None or isinstance(query_filter, Filter)
     scope = query.scope
     if scope is None or scope.column is None:
-        return own
-    return all_of(ColumnComparison(scope.column, "==", scope.id), own)
+        return query_filter
+    return all_of(ColumnComparison(scope.column, "==", scope.id), query_filter)
 
 
 def newest_windows(snapshot: Snapshot, count: int, window: float, now: float | None) -> tuple[float, float]:
     """(start, end) of the `count` newest time windows that hold a record, up to that of `now`; seconds, closed.
 
-    The end is infinite where no record lies beyond that window, so that queries of one day share a range. Without any
-    record in time, nothing lies between the two.
+    The end is infinite where no record lies beyond that window, so that queries of one day share a range. Where no
+    record has a time, the range is empty.
     """
     last = math.inf if now is None else math.floor(now / window)
     start = snapshot.newest_windows(count, window, last)
@@ -289,7 +290,7 @@ def as_query(query: AnyQuery, position: int) -> Query:
 
 
 def _of_words(field: str, words: str | tuple[str, ...]) -> Query:
-    """A query that says nothing else: a tenth of the time of its constructor, which checks what keeps its default."""
+    """A query of words alone. It takes a tenth of the constructor's time, which also checks fields left at defaults."""
     query = object.__new__(Query)
     object.__setattr__(query, "__dict__", {**_SILENT, field: words})
     return query

@@ -1,6 +1,6 @@
-"""One caller's batch while it waits to be answered together with others', and how the answer gets to the caller.
+"""A call: the batch of one caller of the coalescer, and the three ways in which the caller gets its answer.
 
-`engine/serve/coalesce.py` holds its lock wherever a call's state changes.
+The coalescer (`engine/serve/coalesce.py`) holds its lock wherever the state of a call changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CallState(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class LaunchOptions:
-    """What all callers of one launch have in common."""
+    """The options that all calls of one launch have in common."""
 
     answerer: Answerer
     search: SearchOptions
@@ -47,7 +47,7 @@ class LaunchOptions:
 
     @classmethod
     def of(cls, keywords: BatchKeywords, threads: int | None) -> LaunchOptions:
-        """Those of a call's keywords; `threads` None lets the launch choose. Raises `ParameterError`."""
+        """The options that a call's keywords give; `threads` None lets the launch choose. Raises `ParameterError`."""
         answerer, options = read_keywords({**keywords, "threads": 1 if threads is None else threads})
         if options.reranker is None and options.rerank_depth != DEPTH:
             # The depth changes nothing without a reranker, and must not keep callers apart.
@@ -55,11 +55,11 @@ class LaunchOptions:
         return cls(answerer, options, threads is None)
 
     def joins(self, other: LaunchOptions) -> bool:
-        """Whether queries with these and the other options have the answers that they have alone, if asked at once."""
+        """Whether queries with these and the other options have, in one launch, the answers they have alone."""
         return (self is other or self.equals(other)) and not self.approximate
 
     def equals(self, other: LaunchOptions) -> bool:
-        """Whether both ask for the same."""
+        """Whether both give the same answers in the same way."""
         mine, theirs = self.search, other.search
         if (mine.rerank_depth, mine.threads, mine.execution) != (theirs.rerank_depth, theirs.threads, theirs.execution):
             return False
@@ -71,18 +71,18 @@ class LaunchOptions:
             # Equal tables can list their entries in another order, and shares are added up in that order, which
             # changes the sums. Their texts tell the order.
             return bool(self.answerer == other.answerer) and self._text == other._text
-        except Exception:  # of a fusion of the caller's own
+        except Exception:  # comparing a fusion of the caller's own may raise
             return False
 
     @property
     def keywords(self) -> BatchKeywords:
-        """The keywords that ask for the same."""
-        own = self.search
+        """The keywords that give these options."""
+        options = self.search
         return {
             "strategy": self.answerer,
-            "reranker": own.reranker,
-            "rerank_depth": own.rerank_depth,
-            "execution": own.execution,
+            "reranker": options.reranker,
+            "rerank_depth": options.rerank_depth,
+            "execution": options.execution,
         }
 
     @cached_property
@@ -91,7 +91,7 @@ class LaunchOptions:
 
     @cached_property
     def approximate(self) -> bool:
-        """Whether which documents are looked at depends on the batch: an HNSW graph is asked for the largest k."""
+        """Whether the batch decides which documents are looked at: an HNSW graph is searched for the largest k."""
         return any(channel.mode == "hnsw" for strategy in _strategies(self.answerer) for channel in strategy.dense)
 
 
@@ -104,7 +104,7 @@ def _strategies(answerer: Answerer) -> list[Strategy]:
 
 
 class Call:
-    """A batch, by what it is answered, and its answer. `deadline` is a time of `time.monotonic`."""
+    """A batch, its options, and then its answer. `deadline` is a time of `time.monotonic`."""
 
     def __init__(
         self, queries: tuple[Query, ...], k: int, options: LaunchOptions, *, deadline: float | None, patient: bool
@@ -126,13 +126,13 @@ class Call:
         return len(self.queries)
 
     def asked(self, k: int) -> Sequence[Query]:
-        """The queries for a batch with another k: those that do not say their own say this call's."""
+        """The queries for a batch with another k. Queries without a k of their own get the k of this call."""
         if k == self.k:
             return self.queries
         return [query if k_of(query, self.k) == k_of(query, k) else _set_k(query, self.k) for query in self.queries]
 
     def answered(self, hits: Hits, start: int | None = None) -> None:
-        """Take the answer: `hits`, or the rows of them from `start` on."""
+        """Keep the answer: `hits`, or their rows from `start` on."""
         self._hits, self._start = hits, start
 
     def failed(self, error: BaseException) -> None:
@@ -156,24 +156,24 @@ class Call:
         return self.deadline is not None and now >= self.deadline
 
     def begin(self) -> bool:
-        """Whether the caller still wants it."""
+        """Begin the call; False where the caller does not want it any more."""
         return True
 
     def settle(self) -> None:
-        """Tell the caller, in whichever thread, that the call is over. Never under the coalescer's lock."""
+        """Tell the caller that the call is over. Any thread may do so, but never under the coalescer's lock."""
         raise NotImplementedError
 
 
 class Blocked(Call):
-    """The caller is a thread that waits."""
+    """A call whose caller is a thread that waits."""
 
-    def __init__(self, *asked: Any, **how: Any) -> None:
-        super().__init__(*asked, **how)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._over = threading.Lock()
         self._over.acquire()
 
     def wait(self) -> bool:
-        """Wait for the answer up to the deadline; whether it came."""
+        """Wait for the answer up to the deadline. Returns whether it came."""
         if self.deadline is None:
             return self._over.acquire()
         return self._over.acquire(timeout=seconds_until(self.deadline))
@@ -183,7 +183,10 @@ class Blocked(Call):
 
 
 class CallOutcome(Future[Hits]):
-    """A future that says before a thread waits for it, as the one that would answer it must not."""
+    """A future that calls `about_to_wait` before a thread waits for it.
+
+    The thread that would answer the call must not wait for it.
+    """
 
     about_to_wait: Callable[[], None] | None = None
 
@@ -199,20 +202,20 @@ class CallOutcome(Future[Hits]):
 
 
 class Promised(Call):
-    """The caller holds a future, which may be cancelled until its launch begins."""
+    """A call whose caller holds a future, which may be cancelled until its launch begins."""
 
-    def __init__(self, *asked: Any, **how: Any) -> None:
-        super().__init__(*asked, **how)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.future = CallOutcome()
 
     def begin(self) -> bool:
         try:
             return self.future.set_running_or_notify_cancel()
-        except RuntimeError:  # whoever holds it has finished it
+        except RuntimeError:  # the caller has set a result itself
             return False
 
     def settle(self) -> None:
-        with suppress(InvalidStateError):  # cancelled at this moment
+        with suppress(InvalidStateError):  # the caller cancels it at this moment
             try:
                 hits = self.answer()
             except BaseException as error:
@@ -222,17 +225,19 @@ class Promised(Call):
 
 
 class Awaited(Call):
-    """The caller is a coroutine. Its future only says that the answer is there, so that one message to the event loop
-    serves all the callers of a launch, and each cuts out its own rows.
+    """A call whose caller is a coroutine.
+
+    Its future only says that the answer is there. So one message to the event loop serves all the callers of a launch,
+    and each caller cuts out its own rows.
     """
 
-    def __init__(self, *asked: Any, loop: asyncio.AbstractEventLoop, **how: Any) -> None:
-        super().__init__(*asked, **how)
+    def __init__(self, *args: Any, loop: asyncio.AbstractEventLoop, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.loop = loop
         self.over: asyncio.Future[None] = loop.create_future()
 
     def arrive(self) -> None:
-        """In the thread of the loop: wake the caller up."""
+        """Wake the caller. Only the thread of the event loop may do so."""
         if not self.over.done():
             self.over.set_result(None)
 
@@ -241,7 +246,7 @@ class Awaited(Call):
 
 
 def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Awaited]) -> None:
-    """Tell these callers, all of one loop, that their calls are over."""
+    """Tell the callers of these calls, all of one event loop, that their calls are over."""
 
     def arrive() -> None:
         for call in calls:
@@ -250,23 +255,26 @@ def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Awaited]) -> None:
     try:
         loop.call_soon_threadsafe(arrive)
     except RuntimeError:
-        if not loop.is_closed():  # whoever waited in a closed one is gone
+        if not loop.is_closed():  # nobody waits in a closed loop any more
             raise
 
 
 def settle(calls: Sequence[Call]) -> None:
-    """Tell every caller that its call is over, each event loop once. Raises nothing, whatever their callbacks raise."""
+    """Tell every caller that its call is over, with one message to each event loop.
+
+    Raises nothing, whatever callbacks raise.
+    """
     loops: dict[asyncio.AbstractEventLoop, list[Awaited]] = {}
-    tell: list[Callable[[], None]] = []
+    messages: list[Callable[[], None]] = []
     for call in calls:
         if isinstance(call, Awaited):
             loops.setdefault(call.loop, []).append(call)
         else:
-            tell.append(call.settle)
-    tell += [partial(wake, loop, own) for loop, own in loops.items()]
-    for one in tell:
+            messages.append(call.settle)
+    messages += [partial(wake, loop, awaited) for loop, awaited in loops.items()]
+    for send in messages:
         try:
-            one()
+            send()
         except BaseException as error:  # noqa: PERF203
             logger.error("telling a caller that its search is over raised %s", type(error).__name__)
 
@@ -282,7 +290,7 @@ def deadline_error(call: Call) -> DeadlineError:
 
 
 def _set_k(query: Query, k: int) -> Query:
-    # Not `replace`, which would check all of the query again.
-    own = copy.copy(query)
-    object.__setattr__(own, "k", k)
-    return own
+    # `replace` would check all of the query again.
+    changed = copy.copy(query)
+    object.__setattr__(changed, "k", k)
+    return changed

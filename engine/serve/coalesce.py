@@ -1,4 +1,4 @@
-"""Many callers, one launch: whatever waits while a launch runs goes into the next, on threads and in event loops.
+"""The coalescer: many callers, one launch. What arrives while a launch runs goes into the next launch.
 
 ::
 
@@ -6,8 +6,18 @@
     tasks ────┼─ queue, in order ─┤                                        ├─ each caller's rows to the caller
     futures ──┘                   └─ meanwhile the queue fills ◄───────────┘
 
-A launch reads one snapshot, taken after the last of its callers came, so everybody sees at least what was acknowledged
-before the own call. Equal queries of different callers are answered once, as equal queries of one batch are.
+- A call (`engine/serve/calls.py`) is the batch of one caller: its queries, k, options and deadline, and later its
+  answer. The caller may be a thread that blocks, the holder of a future, or a coroutine.
+- A launch is one search by which the queries of one or more calls are answered.
+- A lane (`engine/serve/lane.py`) is a queue of calls and the thread that launches from it. A lane runs one launch at a
+  time. There are two lanes: one for calls of up to `max_batch` queries, one for larger calls.
+
+A launch reads one snapshot, which is taken after the last of its callers came. So every caller sees at least the writes
+that were acknowledged before its own call. Equal queries of different callers are answered once, as equal queries of
+one batch are.
+
+Long because one lock guards all that changes here, and every step that takes it stands in one class: entering a queue,
+launching, withdrawing, closing.
 """
 
 from __future__ import annotations
@@ -20,8 +30,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Protocol, TypedDict
@@ -34,6 +43,7 @@ from ..searcher import Searcher
 from ..signatures import BatchKeywords
 from ..storage.memory import cores
 from .calls import Awaited, Blocked, Call, CallState, LaunchOptions, Promised, deadline_error, seconds_until, settle
+from .lane import Lane, as_sequence, check_seconds, closed_error, deadline_of, size_of
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -42,60 +52,64 @@ else:
 
 MAX_BATCH = 512
 MAX_WAITING = 1 << 16
-# Queries of a launch for each thread that it uses.
+# Queries of a launch for each thread that it uses, where nobody sets `threads`.
 QUERIES_A_THREAD = 64
 CORES = cores()
-# Callers with other options that a launch looks past, under the lock: of 65,536 each launch else looked at all.
+# A launch looks past at most this many calls with other options, to find calls that can join it. It does so under the
+# lock. Without the limit each launch would look at all of up to 65,536 calls.
 LOOK_PAST = 256
-# A launch is as wide as its largest k: at most so many times the places for hits that its callers ask for, where they
-# are more than `SMALL` (half a megabyte an array).
+# A launch has room for its largest k in every row. A launch with more than `SMALL` places for hits (half a megabyte an
+# array) may have at most `SPREAD` times the places that its callers ask for.
 SPREAD = 4
 SMALL = 1 << 16
-# Callers in a row that fail alone by one error that is not about what they asked: then the rest of their launch fails.
+# After this many calls in a row that fail, each by itself, by the same error that is not about their arguments, the
+# remaining calls of the launch fail by it too.
 ALIKE = 3
-# Seconds for which the thread that launches stays without work, then it ends: an engine that nobody holds can go.
+# Seconds after which the thread of a lane ends when there is no work. The thread refers to the engine, so an engine
+# that nobody else refers to can be freed then.
 LINGER = 2.0
-# Seconds that the interpreter's exit waits for a launch that runs.
+# Seconds for which the interpreter's exit waits for a running launch.
 EXIT_SECONDS = 1.0
 
 
 class CoalescerStatistics(TypedDict):
-    """What a coalescer did so far. `queries` and `callers` are those that were launched."""
+    """Counts of what a coalescer did so far. `queries` and `callers` count those that were launched."""
 
     launches: int
     queries: int
     callers: int
     shared: int
-    """Queries that were not worked out, as an equal one of the launch was."""
+    """Queries that took the answer of an equal query of their launch."""
     largest: int
     """Queries of the largest launch."""
     waiting: int
     """Queries that wait now."""
     rejected: int
-    """Callers that were refused for want of room."""
+    """Callers that were refused because the queue was full."""
     cancelled: int
     """Callers that gave up, before or during their launch."""
     expired: int
-    """Callers whose deadline passed, likewise."""
+    """Callers whose deadline passed, before or during their launch."""
 
 
 class Searched(Protocol):
-    """An engine: whatever has a searcher."""
+    """An engine, or anything else with a searcher."""
 
     @property
     def searcher(self) -> Searcher: ...
 
 
 class Coalescer:
-    """Answers the batches of many callers together, each with the hits of a call of its own (`Engine.search`).
+    """Answers the batches of many callers together. Each caller gets the hits that `Engine.search` would give it.
 
-    `search` blocks, `submit` returns a future, `asearch` is awaited, in any number of threads and event loops. A
-    `search` without a deadline that finds nothing under way runs in its own thread, unless there is a `max_wait`: the
-    seconds that the first of a launch waits for others (0: only while a launch runs), at most half of its deadline.
-    `max_batch` is the most queries of a joint launch; a batch of more is never split, as it reads one snapshot, and
-    runs by itself beside the others. From `max_waiting` queries in the queue on, `submit` blocks, and callers with
-    ``wait=False`` get `OverloadedError`. `threads` is what a launch may use; None: one for a small launch, up to all
-    cores for a large one. Raises `ParameterError`.
+    `search` blocks, `submit` returns a future, `asearch` is awaited. All work in any number of threads and event loops.
+    A `search` without a deadline runs in its caller's thread if no launch runs, nobody waits, and `max_wait` is 0.
+
+    `max_wait` is for how many seconds the first caller of a launch waits for others, at most half of the time to its
+    deadline. With 0, callers wait only while a launch runs. `max_batch` is the most queries of a joint launch. A larger
+    batch is never split, as it reads one snapshot; it runs by itself beside the others. While `max_waiting` or more
+    queries wait, `submit` blocks, and callers with ``wait=False`` get `OverloadedError`. `threads` is how many threads
+    a launch may use; None: one for a small launch, up to all cores for a large one. Raises `ParameterError`.
     """
 
     def __init__(
@@ -123,25 +137,26 @@ class Coalescer:
         max_waiting: int | None = None,
         threads: int | None = None,
     ) -> Coalescer:
-        """Change settings, for the launches to come; None leaves one as it is, a number of `threads` as well.
+        """Change settings for the launches to come. None leaves a setting as it is, `threads` included.
 
         Returns itself. Raises as the class.
         """
         for name, value in (("max_batch", max_batch), ("max_waiting", max_waiting), ("threads", threads)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ParameterError(f"{name} must be 1 or more, not {value!r}")
-        self.max_wait = self.max_wait if max_wait is None else _seconds("max_wait", max_wait)
+        self.max_wait = self.max_wait if max_wait is None else check_seconds("max_wait", max_wait)
         self.max_batch = max_batch or self.max_batch
         self.max_waiting = max_waiting or self.max_waiting
         self.threads = threads or self.threads
         return self
 
     def _reset(self) -> None:
-        """Nobody waits and nothing runs: as made, or in a forked child, which has none of its parent's threads."""
-        # Reentrant: a coroutine that the garbage collector ends withdraws its call in whichever thread it runs.
+        """Begin with empty queues and no threads, as in a forked child, which has no thread of its parent."""
+        # Reentrant: the garbage collector may end a coroutine in a thread that has the lock, and the coroutine then
+        # withdraws its call.
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
-        self._lanes = _Lane(self._lock), _Lane(self._lock)
+        self._lanes = Lane(self._lock), Lane(self._lock)
         self._arrivals: dict[asyncio.AbstractEventLoop, list[Awaited]] = {}
         names = ("launches", "queries", "callers", "shared", "largest", "rejected", "cancelled", "expired")
         self._counts = dict.fromkeys(names, 0)
@@ -153,31 +168,31 @@ class Coalescer:
         self.close()
 
     def close(self) -> None:
-        """Refuse those who wait, and all who come, with `StorageError`; a launch that runs still answers its callers.
+        """Refuse the calls that wait, and all later ones, with `StorageError`. A running launch answers its callers.
 
         Returns at once. A second call does nothing.
         """
         with self._lock:
             self._closed = True
-            left = [call for lane in self._lanes for call in self._refused(lane, _closed_error)]
-        settle(left)
+            refused = [call for lane in self._lanes for call in self._refuse(lane, closed_error)]
+        settle(refused)
 
-    def _refused(self, lane: _Lane, error: Callable[[], BaseException]) -> list[Call]:
-        """Empty a queue; those who waited in it are returned, to be told. The lock is held."""
-        left = [call for call in lane.queue if call.state is CallState.WAITING]
-        for call in left:
+    def _refuse(self, lane: Lane, error: Callable[[], BaseException]) -> list[Call]:
+        """Empty a queue and let its calls fail. Returns them, so that they are settled without the lock. Holds it."""
+        refused = [call for call in lane.queue if call.state is CallState.WAITING]
+        for call in refused:
             self._leave(call)
             call.failed(error())
         lane.queue.clear()
         lane.work.notify_all()
         self._room.notify_all()
-        return left
+        return refused
 
     def stats(self) -> CoalescerStatistics:
-        """What was done so far, and who waits now."""
+        """Counts of what was done so far, and of the queries that wait now."""
         with self._lock:
-            found: CoalescerStatistics = {**self._counts, "waiting": self._waiting}  # type: ignore[typeddict-item]
-            return found
+            stats: CoalescerStatistics = {**self._counts, "waiting": self._waiting}  # type: ignore[typeddict-item]
+            return stats
 
     def search(
         self,
@@ -189,28 +204,29 @@ class Coalescer:
         wait: bool = True,
         **keywords: Unpack[BatchKeywords],
     ) -> Hits:
-        """As `Engine.search`, together with whoever waits; `keywords` are its own.
+        """As `Engine.search`, in one launch with the calls that wait; `keywords` are those of `Engine.search`.
 
-        `deadline` are seconds from now: if the answer is not there by then, `DeadlineError`, and queries that were not
-        begun are not run. Without `wait`, `OverloadedError` where `max_waiting` queries wait already. From within a
-        launch (a callback, a reranker, an encoder) it runs at once, whatever its deadline. Raises as `Engine.search`,
-        whatever is asked beside it, and `StorageError` once the coalescer is closed.
+        `deadline` is in seconds from now. If the answer is not there by then, it raises `DeadlineError`, and queries
+        whose launch has not begun are not run. Without `wait` it raises `OverloadedError` where `max_waiting` queries
+        wait already. From within a launch (a callback, a reranker, an encoder) it runs at once, whatever its deadline.
+        Raises as `Engine.search`, whatever the other calls of the launch do, and `StorageError` once the coalescer is
+        closed.
         """
-        batch = _held(queries)
-        size = _size(batch)
-        until = _deadline_of(deadline)
-        if self._launching():
-            return self._within(batch, k, threads, keywords)
+        batch = as_sequence(queries)
+        size = size_of(batch)
+        until = deadline_of(deadline)
+        if self._is_launching():
+            return self._search_within(batch, k, threads, keywords)
         lane, me = self._lanes[size > self.max_batch], threading.get_ident()
         try:
             if until is None and self._enters(lane):
-                return self._alone(batch, k, size, threads, keywords)
+                return self._search_alone(batch, k, size, threads, keywords)
         finally:
-            # Before anything is called: an interrupt there would leave the lane taken for ever.
+            # The lane is released before anything is called: an interrupt in a call would leave it taken for ever.
             if lane.runner == me:
                 lane.runner = None
                 self._leaves(lane)
-        call = Blocked(*self._checked(batch, k, threads, keywords), deadline=until, patient=wait)
+        call = Blocked(*self._check(batch, k, threads, keywords), deadline=until, patient=wait)
         try:
             self._enter([call])
             came = call.wait()
@@ -231,21 +247,22 @@ class Coalescer:
         wait: bool = True,
         **keywords: Unpack[BatchKeywords],
     ) -> Future[Hits]:
-        """As `search`, but a future at once; a malformed batch raises here.
+        """As `search`, but returns a future at once. A malformed batch raises here.
 
-        While more than `max_waiting` queries wait it blocks, up to the deadline, or raises as `search`.
-        ``future.cancel()`` takes the queries out of the queue until their launch begins. A future learns that its
-        deadline has passed no later than when the launch under way ends. Its callbacks run in the thread that launches:
-        keep them short. From within a launch it never blocks, and ``result()`` there runs the search at once.
+        While more than `max_waiting` queries wait, it blocks up to the deadline, or raises as `search`.
+        ``future.cancel()`` takes the queries out of the queue if their launch has not begun. A future whose deadline
+        has passed fails no later than when the running launch ends. Its callbacks run in the thread that launches: keep
+        them short. From within a launch, `submit` never blocks, and ``result()`` runs the search at once.
         """
-        until = _deadline_of(deadline)
-        call = Promised(*self._checked(_held(queries), k, threads, keywords), deadline=until, patient=wait)
-        # The call has the future, which has it weakly: a cycle would keep the answer until garbage is collected.
-        own = weakref.ref(call)
-        call.future.about_to_wait = lambda: self._hurry(own())
-        call.future.add_done_callback(lambda future: self._cancelled(own(), future))
-        if self._enter([call], told=False):
-            call.answer()  # raises why it was refused
+        until = deadline_of(deadline)
+        call = Promised(*self._check(as_sequence(queries), k, threads, keywords), deadline=until, patient=wait)
+        # The call refers to its future, and the future to its call only weakly. A cycle would keep the answer in memory
+        # until the garbage collector runs.
+        weak_call = weakref.ref(call)
+        call.future.about_to_wait = lambda: self._hurry(weak_call())
+        call.future.add_done_callback(lambda future: self._withdraw_cancelled(weak_call(), future))
+        if self._enter([call], settle_refused=False):
+            call.answer()  # raises the error by which it was refused
         try:
             if not self._has_room(call):
                 raise self._withdraw(call, "expired") or deadline_error(call)
@@ -265,12 +282,14 @@ class Coalescer:
         **keywords: Unpack[BatchKeywords],
     ) -> Hits:
         """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue."""
-        until = _deadline_of(deadline)
-        if self._launching():
-            return self._within(_held(queries), k, threads, keywords)
+        until = deadline_of(deadline)
+        if self._is_launching():
+            return self._search_within(as_sequence(queries), k, threads, keywords)
         loop = asyncio.get_running_loop()
-        call = Awaited(*self._checked(_held(queries), k, threads, keywords), deadline=until, patient=wait, loop=loop)
-        # All that come in one turn of the loop enter the queue together, at its end.
+        call = Awaited(
+            *self._check(as_sequence(queries), k, threads, keywords), deadline=until, patient=wait, loop=loop
+        )
+        # The calls that come in one turn of the event loop enter the queue together, at the end of the turn.
         if (arrivals := self._arrivals.get(loop)) is None:
             for other in list(self._arrivals):
                 if other.is_closed():
@@ -299,40 +318,41 @@ class Coalescer:
             call.failed(error)
             call.arrive()
 
-    def _checked(
+    def _check(
         self, queries: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords
     ) -> tuple[tuple[Query, ...], int, LaunchOptions]:
-        """The parts of a call. Raises, and counts, what the search itself would raise of them."""
+        """The queries, k and options of a call, checked. Raises, and counts, what the search itself would raise."""
         try:
-            given = LaunchOptions.of(keywords, threads)
+            options = LaunchOptions.of(keywords, threads)
             batch = as_queries(queries, "search")
             limit = check_k(k)
         except FanrankError as error:
             self.searcher.count_failure(queries, error)
             raise
+        # Calls with equal options share one object, so that most comparisons are by identity.
         last = self._options
-        if given.answerer is not last.answerer or not given.equals(last):
-            last = self._options = given
+        if options.answerer is not last.answerer or not options.equals(last):
+            last = self._options = options
         return batch, limit, last
 
     @property
     def _waiting(self) -> int:
         return self._lanes[0].waiting + self._lanes[1].waiting
 
-    def _launching(self) -> bool:
-        """Whether this thread is one that launches, and must not wait for a launch: it came here from within one."""
+    def _is_launching(self) -> bool:
+        """Whether this thread runs a launch: a call that comes from within a launch must not wait for one."""
         small, large = self._lanes
         return threading.get_ident() in (small.runner, small.server, large.runner, large.server)
 
-    def _within(self, batch: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords) -> Hits:
-        """Answer what is asked from within a launch."""
+    def _search_within(self, batch: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords) -> Hits:
+        """Answer a call that comes from within a launch."""
         if self._closed:
-            raise _closed_error()
-        return self._alone(batch, k, _size(batch), threads, keywords)
+            raise closed_error()
+        return self._search_alone(batch, k, size_of(batch), threads, keywords)
 
     def _hurry(self, call: Call | None) -> None:
-        """Answer a call that this thread is about to wait for, if it is one that launches: nobody else would."""
-        if call is None or not self._launching():
+        """Answer the call that this thread is about to wait for, if this thread launches: no other thread would."""
+        if call is None or not self._is_launching():
             return
         with self._lock:
             if call.state is not CallState.WAITING or not call.begin():
@@ -341,26 +361,26 @@ class Coalescer:
             self._room.notify_all()
         self._run([call])
 
-    def _cancelled(self, call: Promised | None, future: Future[Hits]) -> None:
-        """Tell those who wait for a cancelled future beside others (`concurrent.futures.wait`) that it is over."""
+    def _withdraw_cancelled(self, call: Promised | None, future: Future[Hits]) -> None:
+        """Withdraw the call of a cancelled future, and wake whoever waits for it (`concurrent.futures.wait`)."""
         if call is not None and future.cancelled() and self._withdraw(call, "cancelled") is not None:
             future.set_running_or_notify_cancel()
 
-    def _enters(self, lane: _Lane) -> bool:
-        """Whether nothing runs and nobody waits, so that this thread launches its own call."""
+    def _enters(self, lane: Lane) -> bool:
+        """Take the lane for a launch in this thread, if nothing runs and nobody waits there; whether it was taken."""
         with self._lock:
             if self._closed or self.max_wait or lane.runner is not None or lane.queue:
                 return False
             lane.runner = threading.get_ident()
             return True
 
-    def _leaves(self, lane: _Lane) -> None:
+    def _leaves(self, lane: Lane) -> None:
         with self._lock:
-            if lane.queue and lane in self._lanes:  # not in a child that was forked meanwhile
+            if lane.queue and lane in self._lanes:  # not in a child process that was forked in between
                 lane.work.notify()
 
-    def _enter(self, calls: Sequence[Call], *, told: bool = True) -> list[Call]:
-        """Put calls into their queues; those that were refused are returned, and `told`."""
+    def _enter(self, calls: Sequence[Call], *, settle_refused: bool = True) -> list[Call]:
+        """Put calls into their queues. Returns those that were refused, settled if `settle_refused`."""
         refused = []
         with self._lock:
             for call in calls:
@@ -377,7 +397,7 @@ class Coalescer:
                     refused.append(call)
                     continue
                 now, size = time.monotonic(), len(call)
-                # Half of the time that it has is for its launch.
+                # Half of the time to its deadline is left for its launch.
                 half = math.inf if call.deadline is None else (now + call.deadline) / 2
                 lane.due = min(lane.due, now + self.max_wait, half)
                 lane.waiting += size
@@ -386,13 +406,13 @@ class Coalescer:
             for lane in self._lanes:
                 if lane.queue and lane.runner is None:
                     lane.work.notify()
-        if told:
+        if settle_refused:
             settle(refused)
         return refused
 
     def _admit(self, call: Call) -> None:
         if self._closed:
-            raise _closed_error()
+            raise closed_error()
         waiting = self._waiting
         if not call.patient and waiting and waiting + len(call) > self.max_waiting:
             self._counts["rejected"] += 1
@@ -402,9 +422,9 @@ class Coalescer:
             )
 
     def _has_room(self, call: Call) -> bool:
-        """Wait until a call has begun or the queue is short enough; False where the deadline passed before."""
+        """Wait until a call has begun or the queue is short enough. False where its deadline passes first."""
         with self._lock:
-            while call.state is CallState.WAITING and self._waiting > self.max_waiting and not self._launching():
+            while call.state is CallState.WAITING and self._waiting > self.max_waiting and not self._is_launching():
                 if call.deadline is None:
                     self._room.wait()
                 elif not self._room.wait(seconds_until(call.deadline)):
@@ -412,14 +432,14 @@ class Coalescer:
         return True
 
     def _leave(self, call: Call, state: CallState = CallState.OVER) -> None:
-        """The call waits no more; the lock is held."""
+        """Note that a call does not wait any more. The caller holds the lock."""
         size = len(call)
         if call.state is CallState.WAITING and call.entered:
             self._lanes[call.large].waiting -= size
         call.state = state
 
     def _withdraw(self, call: Call, why: str) -> DeadlineError | None:
-        """Forget a call that its caller gave up; None where it was over already."""
+        """End a call that its caller gave up, and count it under `why`. None where the call was over already."""
         with self._lock:
             if call.state is CallState.OVER:
                 return None
@@ -429,8 +449,8 @@ class Coalescer:
             self._room.notify_all()
             return error
 
-    def _serve(self, lane: _Lane) -> None:
-        """The thread of a lane: launch what waits, until nothing comes for a while."""
+    def _serve(self, lane: Lane) -> None:
+        """Run in the thread of a lane: launch what waits, until nothing comes for `LINGER` seconds."""
         lane.server = threading.get_ident()
         try:
             while (calls := self._next(lane)) is not None:
@@ -442,12 +462,12 @@ class Coalescer:
                 if lane.runner == lane.server:
                     lane.runner = None
                 lane.thread = lane.server = None
-                left = self._refused(lane, lambda: StorageError(died))
-            settle(left)
+                refused = self._refuse(lane, lambda: StorageError(died))
+            settle(refused)
             raise
 
     def _run(self, calls: Sequence[Call]) -> None:
-        """Answer calls that have begun, and tell them."""
+        """Answer calls that have begun, and settle them."""
         try:
             self._answer(calls)
         except BaseException as error:
@@ -463,8 +483,8 @@ class Coalescer:
                 call.state = CallState.OVER
         settle(begun)
 
-    def _next(self, lane: _Lane) -> list[Call] | None:
-        """The calls of the next launch, once there are some; None where the thread is to end."""
+    def _next(self, lane: Lane) -> list[Call] | None:
+        """Wait for the calls of the next launch. None where the thread is to end."""
         while True:
             with self._lock:
                 if lane.runner == lane.server:
@@ -474,7 +494,7 @@ class Coalescer:
                         lane.thread = lane.server = None
                         return None
                     if lane.queue and lane.runner is not None:
-                        # Not for ever: an interrupt may keep the thread that launches from telling this one.
+                        # A limited wait: an interrupt may keep the thread that launches from waking this one.
                         lane.work.wait(1.0)
                 self._gather(lane)
                 calls, late = self._take(lane)
@@ -485,16 +505,16 @@ class Coalescer:
             if calls:
                 return calls
 
-    def _gather(self, lane: _Lane) -> None:
-        """Let others come, for `max_wait` seconds after the first; who was there at the last launch waits no longer."""
+    def _gather(self, lane: Lane) -> None:
+        """Wait for more calls, until `max_wait` seconds after the first. Calls left by the last launch do not wait."""
         while self.max_wait and lane.queue and lane.waiting < self.max_batch and not self._closed:
-            left = seconds_until(lane.due)
-            if not left:
+            seconds = seconds_until(lane.due)
+            if not seconds:
                 return
-            lane.work.wait(left)
+            lane.work.wait(seconds)
 
-    def _take(self, lane: _Lane) -> tuple[list[Call], list[Call]]:
-        """From a queue: the first call with all that join it, in order, and those whose deadline has passed."""
+    def _take(self, lane: Lane) -> tuple[list[Call], list[Call]]:
+        """Take from a queue: (the first call and the calls that join it, in order; calls whose deadline has passed)."""
         calls: list[Call] = []
         late: list[Call] = []
         others: list[Call] = []
@@ -511,10 +531,10 @@ class Coalescer:
                 continue
             total = size + len(call)
             widest = max(width, call.width) if len(call) else width
-            wanted = places + len(call) * call.width
+            total_places = places + len(call) * call.width
             if calls and (
                 total > self.max_batch
-                or total * widest > max(SMALL, SPREAD * wanted)
+                or total * widest > max(SMALL, SPREAD * total_places)
                 or not call.options.joins(calls[0].options)
             ):
                 others.append(call)
@@ -523,7 +543,7 @@ class Coalescer:
             elif call.begin():
                 self._leave(call, CallState.BEGUN)
                 calls.append(call)
-                size, width, places = total, widest, wanted
+                size, width, places = total, widest, total_places
             else:
                 self._counts["cancelled"] += 1
                 self._leave(call)
@@ -532,27 +552,30 @@ class Coalescer:
         return calls, late
 
     def _answer(self, calls: Sequence[Call]) -> None:
-        """Answer calls in one launch. Where that fails, halves of them: so only a call that fails alone fails.
+        """Answer calls in one launch. Where it fails, launch each half, so that only a call that fails alone fails.
 
-        Those that were given up meanwhile, or whose deadline has passed, are left out. Where `ALIKE` in a row fail
-        alone by one error that is not about what they asked, it is taken for the engine's, and the rest get it too.
+        Calls that were given up, or whose deadline has passed, are left out. Where `ALIKE` calls in a row fail alone by
+        the same error, and the error is not about their arguments, it is taken for an error of the engine. The
+        remaining calls then fail by it too.
         """
-        parts = [calls]
+        groups = [calls]
         alike: list[BaseException] = []
-        while parts:
+        while groups:
             now = time.monotonic()
-            part = [call for call in parts.pop() if call.state is CallState.BEGUN and not call.late(now)]
+            group = [call for call in groups.pop() if call.state is CallState.BEGUN and not call.late(now)]
             if len(alike) >= ALIKE:
-                for call in part:
+                for call in group:
                     call.failed(alike[0])
                     if isinstance(alike[0], FanrankError):
                         self.searcher.count_failure(call.queries, alike[0])
                 continue
-            # A scan numbers documents through the answer, and an answer to nothing is as wide as its own k.
-            opening = self.searcher.index.building
-            apart = [call for call in part if opening or not len(call)]
-            if len(part) == 1:
-                error = self._single(part[0])
+            # While the index is built, a scan answers. It numbers documents through its whole answer, so rows cut out
+            # of a joint answer would have other numbers than an answer of their own. The answer to an empty batch has
+            # its own k as width. Such calls are answered alone.
+            building = self.searcher.index.building
+            apart = [call for call in group if building or not len(call)]
+            if len(group) == 1:
+                error = self._answer_single(group[0])
                 if error is None or isinstance(error, (QueryError, ParameterError)):
                     alike = []
                 elif not alike or (type(error), str(error)) == (type(alike[0]), str(alike[0])):
@@ -560,29 +583,29 @@ class Coalescer:
                 else:
                     alike = [error]
             elif apart:
-                parts.append([call for call in part if not opening and len(call)])
-                parts += [[call] for call in reversed(apart)]
-            elif part:
+                groups.append([call for call in group if not building and len(call)])
+                groups += [[call] for call in reversed(apart)]
+            elif group:
                 try:
-                    self._joint(part)
+                    self._answer_together(group)
                     alike = []
                 except BaseException:
-                    half = len(part) // 2
-                    parts += [part[half:], part[:half]]
+                    half = len(group) // 2
+                    groups += [group[half:], group[:half]]
 
-    def _single(self, call: Call) -> BaseException | None:
-        """Answer one call, and say what it failed with."""
+    def _answer_single(self, call: Call) -> BaseException | None:
+        """Answer one call. Returns the error by which it failed, or None."""
         options = call.options
         threads = None if options.any_threads else options.search.threads
         try:
-            hits = self._alone(call.queries, call.k, len(call), threads, options.keywords)
+            hits = self._search_alone(call.queries, call.k, len(call), threads, options.keywords)
             call.answered(hits)
         except BaseException as error:
             call.failed(error)
             return error
         return None
 
-    def _joint(self, calls: Sequence[Call]) -> None:
+    def _answer_together(self, calls: Sequence[Call]) -> None:
         first = calls[0]
         queries = [query for call in calls for query in call.asked(first.k)]
         hits = self._launch(queries, first.k, first.options)
@@ -593,14 +616,14 @@ class Coalescer:
         self._count(len(calls), hits)
 
     def _launch(self, queries: Sequence[Query], k: int, options: LaunchOptions) -> Hits:
-        """As `Engine.search`, but a failure is not counted: it is one caller's alone."""
+        """As `Engine.search`, but a failure is not counted: the calls are answered again in smaller groups."""
         started = time.perf_counter()
         threads = self._threads(None if options.any_threads else options.search.threads, len(queries))
         hits = self.searcher.answer(queries, k, options.answerer, replace(options.search, threads=threads))
         self.searcher.monitor.count(hits, time.perf_counter() - started)
         return hits
 
-    def _alone(
+    def _search_alone(
         self, queries: Sequence[AnyQuery], k: int, size: int, threads: int | None, keywords: BatchKeywords
     ) -> Hits:
         hits = self.searcher.search(queries, k, {**keywords, "threads": self._threads(threads, size)})
@@ -608,8 +631,8 @@ class Coalescer:
         return hits
 
     def _threads(self, threads: int | None, queries: int) -> int:
-        given = self.threads if threads is None else threads
-        return max(1, min(queries // QUERIES_A_THREAD, CORES)) if given is None else given
+        limit = self.threads if threads is None else threads
+        return max(1, min(queries // QUERIES_A_THREAD, CORES)) if limit is None else limit
 
     def _count(self, callers: int, hits: Hits) -> None:
         counts, queries = self._counts, len(hits)
@@ -622,52 +645,6 @@ class Coalescer:
             counts["largest"] = max(counts["largest"], queries)
 
 
-class _Lane:
-    """A queue, and who launches from it; one launch at a time. All under the coalescer's lock."""
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self.queue: deque[Call] = deque()
-        self.waiting = 0  # queries of the calls that wait
-        self.due = math.inf  # when those who wait have waited long enough for others
-        self.runner: int | None = None  # the thread that launches now
-        self.server: int | None = None  # the thread that launches what is queued
-        self.thread: threading.Thread | None = None
-        self.work = threading.Condition(lock)
-
-    def serve(self, target: Callable[[_Lane], None]) -> None:
-        """Have a thread that launches what is queued."""
-        if self.thread is None:
-            thread = threading.Thread(target=target, args=(self,), name="fanrank-coalesce", daemon=True)
-            thread.start()
-            self.thread = thread
-
-
-def _held(queries: Sequence[AnyQuery]) -> Sequence[AnyQuery]:
-    """The batch as a list, where it can be read but once."""
-    if isinstance(queries, (list, tuple, str, Query, Mapping)) or not isinstance(queries, Iterable):
-        return queries
-    return list(queries)
-
-
-def _size(batch: Sequence[AnyQuery]) -> int:
-    """The queries of a batch; 0 for what is none, and will be refused."""
-    return len(batch) if isinstance(batch, (list, tuple)) else 0
-
-
-def _seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (0 <= value < math.inf):
-        raise ParameterError(f"{name} must be 0 or more seconds, not {value!r}")
-    return float(value)
-
-
-def _deadline_of(deadline: float | None) -> float | None:
-    return None if deadline is None else time.monotonic() + _seconds("deadline", deadline)
-
-
-def _closed_error() -> StorageError:
-    return StorageError("the engine is closed")
-
-
 _coalescers: weakref.WeakSet[Coalescer] = weakref.WeakSet()
 
 
@@ -677,7 +654,7 @@ def _reset_after_fork() -> None:
 
 
 def _exit() -> None:
-    """Refuse those who wait, and let a launch that runs end: its thread would be stopped in the middle of a loop."""
+    """Refuse the calls that wait, and wait for running launches: else their threads would be stopped in a loop."""
     for coalescer in list(_coalescers):
         coalescer.close()
         for lane in coalescer._lanes:

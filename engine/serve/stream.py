@@ -1,10 +1,10 @@
-"""Many batches in order, each analysed and planned while the one before it is scored.
+"""`Engine.search_stream`: many batches in order, each analysed and planned while the one before it is scored.
 
 ::
 
     caller    reads batch 3: its snapshot, filters, ranges of time
     worker    analysis and plan of batch 2, which then waits for its turn
-    worker    scoring of batch 1: compiled loops and devices let go of the interpreter's lock
+    worker    scoring of batch 1: compiled loops and devices release the interpreter's lock
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class InTurn(Backend):
-    """The same backend, which serves so many batches at once as `turns` lets."""
+    """A backend that serves only as many batches at once as the semaphore `turns` allows."""
 
     turns: AbstractContextManager[object] | None = None
 
@@ -105,12 +105,12 @@ def search_stream(
 def run_in_order(
     source: Iterable[Item], begin: Callable[[Item], Callable[[], Result]], *, ahead: int, workers: int
 ) -> Iterator[Result]:
-    """What `begin` makes of each item, in order: `begin` runs in the caller's thread, what it returns in a worker's.
+    """The results of all items, in order: `begin` runs in the caller's thread, the function it returns in a worker's.
 
-    An answer is handed out once its item and at most `ahead` more were read; without any to read ahead, all is done in
-    the caller's thread. The source is read inside ``next`` alone, so one that waits blocks nothing but its caller. An
-    error, of the source as well, is raised when its turn comes, and nothing is read after it. Closing the iterator, or
-    its end, ends the workers; what they had begun is finished first.
+    A result is handed out once its item and at most `ahead` more were read. With `ahead` 0, all is done in the caller's
+    thread. The source is read only inside ``next``, so a source that waits blocks only its caller. An error, also one
+    of the source, is raised when its turn comes, and nothing is read after it. The workers end when the iterator ends
+    or is closed; what they had begun is finished first.
     """
     items = iter(source)
     if not ahead:
