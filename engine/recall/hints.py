@@ -41,10 +41,10 @@ def type_hints(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
     `names` are the mentions of entities in the text, in its own words. A text without a trigger has no type.
     """
     words = words_of(text)
-    found = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
-    if ENTITY not in found and _asks_for_mention(words, _phrases(names)):
-        found.add(ENTITY)
-    return tuple(kind for kind in _PLAIN if kind in found)
+    kinds = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
+    if ENTITY not in kinds and _asks_for_mention(words, _phrases(names)):
+        kinds.add(ENTITY)
+    return tuple(kind for kind in _PLAIN if kind in kinds)
 
 
 def without_event_triggers(words: Sequence[str]) -> list[str]:
