@@ -85,7 +85,7 @@ def load_locomo(
         sessions = _sessions(member(entry, "conversation", dict, where), where)
         for session, (turns, moment) in sessions.items():
             place = f"{where}, session_{session}"
-            lines, said = _lines(turns, text, captions, place)
+            lines, spoken = _lines(turns, text, captions, place)
             if date and moment is not None:
                 lines.insert(0, moment)
             records.append(
@@ -98,7 +98,7 @@ def load_locomo(
                     session=f"D{session}",
                     type="Event" if events else None,
                     time=None if moment is None else _seconds(moment, place),
-                    passages=(said or None) if passages else None,
+                    passages=(spoken or None) if passages else None,
                 )
             )
         for position, question in enumerate(member(entry, "qa", list, where)):

@@ -219,7 +219,7 @@ class Classifier:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        return {term: place for place, term in enumerate(self.terms)}
+        return {term: number for number, term in enumerate(self.terms)}
 
 
 def _fit_weights(

@@ -44,11 +44,11 @@ def fraction(scores: Floats, counts: Integers) -> Floats:
 
 def entropy(scores: Floats, counts: Integers) -> Floats:
     """[B] ``1 - H(p) / ln K`` of the K hits, with ``p = s / sum of s`` and ``0 ln 0 = 0``."""
-    held, known = _match_scores(scores, counts)
+    matched, known = _match_scores(scores, counts)
     several = np.clip(counts, 2, max(scores.shape[1], 2)).astype(np.float64)
 
     def measure() -> Floats:
-        shares = held / _sum_rows(held)[:, None]
+        shares = matched / _sum_rows(matched)[:, None]
         some = shares > 0.0
         spread = -_sum_rows(np.where(some, shares * logarithm(np.where(some, shares, 1.0)), 0.0))
         # Rounding may leave K equal scores a bit below 0, where a threshold of 0 would not pass them.

@@ -27,12 +27,12 @@ class SoftAnswer:
         router: Router,
     ) -> None:
         self.batch, self.router = batch, router
-        self.served = ", ".join(dict.fromkeys(found.backend for _, found in lists.values()))
+        self.served = ", ".join(dict.fromkeys(hits.backend for _, hits in lists.values()))
         keys, scores = {}, {}
-        for name, (places, found) in lists.items():
-            row, column = np.nonzero(found.documents >= 0)
-            keys[name] = np.array(places, dtype=np.int64)[row] << NUMBER_BITS | found.documents[row, column]
-            scores[name] = found.scores[row, column]
+        for name, (places, hits) in lists.items():
+            row, column = np.nonzero(hits.documents >= 0)
+            keys[name] = np.array(places, dtype=np.int64)[row] << NUMBER_BITS | hits.documents[row, column]
+            scores[name] = hits.scores[row, column]
         every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys.values()]))
         offsets = np.searchsorted(every, np.arange(len(batch) + 1) << NUMBER_BITS)
         channels = {}
