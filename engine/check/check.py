@@ -73,7 +73,7 @@ def oracle_answers(
     needed = {query.namespace for query in queries}
     oracles = {
         namespace: Oracle(
-            [[analyzer(r.text if name == "text" else r.fields.get(name, "")) for name in names] for r in own],
+            [[analyzer(r.text if name == "text" else r.fields.get(name, "")) for name in names] for r in members],
             method=bm25.method,
             k1=bm25.k1,
             b=bm25.b,
@@ -81,7 +81,7 @@ def oracle_answers(
             query_tf=bm25.query_tf,
             weights=list(bm25.fields.values()),
         )
-        for namespace, own in by_namespace.items()
+        for namespace, members in by_namespace.items()
         if namespace in needed
     }
     answers: list[Ranking] = []
@@ -90,9 +90,9 @@ def oracle_answers(
             answers.append([])
             continue
         terms = list(query.terms) if query.terms is not None else analyzer(query.text)
-        own = by_namespace[query.namespace]
-        found = oracles[query.namespace].search(terms, k if query.k is None else query.k)
-        answers.append([(own[document].id, quanta) for document, quanta in found])
+        members = by_namespace[query.namespace]
+        hits = oracles[query.namespace].search(terms, k if query.k is None else query.k)
+        answers.append([(members[document].id, quanta) for document, quanta in hits])
     return answers
 
 
@@ -123,22 +123,22 @@ class WordEvidence:
 
     def records(self, records: Sequence[Record]) -> list[Record]:
         """The records with these vectors and weights in place of their own."""
-        words = [self._hashed(record.text) for record in records]
-        passages = [_cut(own, PASSAGES if n % PASSAGES == 0 else 1) for n, own in enumerate(words)]
-        rows = iter(self._rows([passage for own in passages for passage in own]))
-        made = []
-        for record, own, parts in zip(records, words, passages, strict=True):
-            bare = replace(record, passages=None, embedding=None, weights=self._weights(own))
-            made.append(bare.with_rows(np.stack([next(rows) for _ in parts])) if parts else bare)
-        return made
+        words = [self._hash_words(record.text) for record in records]
+        passages = [_cut(hashes, PASSAGES if n % PASSAGES == 0 else 1) for n, hashes in enumerate(words)]
+        rows = iter(self._rows([passage for parts in passages for passage in parts]))
+        changed = []
+        for record, hashes, parts in zip(records, words, passages, strict=True):
+            bare = replace(record, passages=None, embedding=None, weights=self._weights(hashes))
+            changed.append(bare.with_rows(np.stack([next(rows) for _ in parts])) if parts else bare)
+        return changed
 
     def query(self, query: Query) -> Query:
         """The query with the vector and weights of its text, or of its terms if it has no text."""
-        words = self._hashed(query.text) or self._hashed(" ".join(query.terms or ()))
+        words = self._hash_words(query.text) or self._hash_words(" ".join(query.terms or ()))
         vector = self._rows([words])[0] if words else None
         return replace(query, vector=vector, model=None, weights=self._weights(words))
 
-    def _hashed(self, text: str) -> list[bytes]:
+    def _hash_words(self, text: str) -> list[bytes]:
         bits = self._bits
         for word in (words := text.lower().split()):
             if word not in bits:
@@ -178,27 +178,27 @@ def strategy_answers(
         if record.namespace in by_namespace:
             by_namespace[record.namespace].append(record)
     oracles = {}
-    for namespace, own in by_namespace.items():
-        rows = [[] if record.embedding is None else record.embedding.tolist() for record in own]
-        numbers = {record.id: number for number, record in enumerate(own)}
-        weights = WeightOracle([record.weights or {} for record in own])
-        oracles[namespace] = own, numbers, VectorOracle(rows), VectorOracle(rows, int8=True), weights
+    for namespace, members in by_namespace.items():
+        rows = [[] if record.embedding is None else record.embedding.tolist() for record in members]
+        numbers = {record.id: number for number, record in enumerate(members)}
+        weights = WeightOracle([record.weights or {} for record in members])
+        oracles[namespace] = members, numbers, VectorOracle(rows), VectorOracle(rows, int8=True), weights
     answers: dict[str, list[Scored]] = {name: [] for name in STRATEGIES}
     shown = tqdm(queries, "oracle, strategies", unit=" queries", disable=not (progress and sys.stderr.isatty()))
     for query, words in zip(shown, lexical, strict=True):
-        own, numbers, exact, codes, weights = oracles[query.namespace]
-        wanted = k if query.k is None else query.k
-        depth = max(DEPTH, wanted)
+        members, numbers, exact, codes, weights = oracles[query.namespace]
+        limit = k if query.k is None else query.k
+        depth = max(DEPTH, limit)
         vector = None if query.vector is None else query.vector[0].tolist()
         near = exact.search(vector, depth)
         lists = [[numbers[name] for name, _ in words[:depth]], [document for document, _ in near]]
-        for name, found in (
-            ("dense", near[:wanted]),
-            ("dense-int8", codes.search(vector, wanted)),
-            ("sparse", weights.search(query.weights or {}, wanted)),
-            ("rrf", reciprocal_ranks(lists, wanted)),
+        for name, hits in (
+            ("dense", near[:limit]),
+            ("dense-int8", codes.search(vector, limit)),
+            ("sparse", weights.search(query.weights or {}, limit)),
+            ("rrf", reciprocal_ranks(lists, limit)),
         ):
-            answers[name].append([(own[document].id, score) for document, score in found])
+            answers[name].append([(members[document].id, score) for document, score in hits])
     return answers
 
 
@@ -230,12 +230,12 @@ def check(
     for name in names:
         engine = Engine.from_records(records, backend=name, progress=progress, **options)
         if expected is None:
-            expected = _expected(engine, records, queries, k, progress)
+            expected = _expect_answers(engine, records, queries, k, progress)
         for path in _list_paths(engine, records, name, options):
-            asked = queries[: path.most]
-            got = path.ask(asked, k)
-            wrong = sum(a != b for a, b in zip(got, expected[path.strategy][: len(asked)], strict=True))
-            results.append(PathResult(f"{name}: {path.name}", len(asked), wrong))
+            selected = queries[: path.most]
+            answers = path.ask(selected, k)
+            wrong = sum(a != b for a, b in zip(answers, expected[path.strategy][: len(selected)], strict=True))
+            results.append(PathResult(f"{name}: {path.name}", len(selected), wrong))
     return {
         "corpus": corpus,
         "queries": len(queries),
@@ -244,16 +244,16 @@ def check(
     }
 
 
-def _expected(
+def _expect_answers(
     engine: Engine, records: Sequence[Record], queries: Sequence[Query], k: int, progress: bool
 ) -> dict[str, Sequence[object]]:
     """The oracle's answers by strategy. BM25 is searched once, as deep as a fusion's lists."""
-    wanted = [k if query.k is None else query.k for query in queries]
-    deep = [replace(query, k=max(DEPTH, own)) for query, own in zip(queries, wanted, strict=True)]
+    limits = [k if query.k is None else query.k for query in queries]
+    deep = [replace(query, k=max(DEPTH, limit)) for query, limit in zip(queries, limits, strict=True)]
     lexical = oracle_answers(records, deep, k, engine.analyzer, engine.bm25, progress=progress)
     first = queries[:STRATEGY_QUERIES]
     return {
-        "bm25": [answer[:own] for answer, own in zip(lexical, wanted, strict=True)],
+        "bm25": [answer[:limit] for answer, limit in zip(lexical, limits, strict=True)],
         **strategy_answers(records, first, k, lexical[: len(first)], progress=progress),
     }
 
@@ -271,11 +271,11 @@ class _Path:
 
 
 def _list_paths(engine: Engine, records: Sequence[Record], backend: str, options: dict[str, Any]) -> Iterator[_Path]:
-    def batch(own: Engine, **how: Any) -> Ask:
-        return lambda queries, k: engine_answers(own.search(queries, k, **how))
+    def batch(searched: Engine, **keywords: Any) -> Ask:
+        return lambda queries, k: engine_answers(searched.search(queries, k, **keywords))
 
-    def scored(own: Engine, strategy: str) -> Ask:
-        return lambda queries, k: list(own.search(queries, k, strategy=strategy))
+    def scored(searched: Engine, strategy: str) -> Ask:
+        return lambda queries, k: list(searched.search(queries, k, strategy=strategy))
 
     def one_by_one(ask: Ask) -> Ask:
         return lambda queries, k: [answer for query in queries for answer in ask([query], k)]

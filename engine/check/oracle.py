@@ -99,8 +99,8 @@ class Oracle:
         return self._score(self._query_terms(query), document)
 
     def _score(self, terms: dict[str, int], document: int) -> int | None:
-        held = [term for term in terms if any(term in counts for counts in self.counts[document])]
-        return sum(terms[term] * self.quanta(term, document) for term in held) if held else None
+        shared = [term for term in terms if any(term in counts for counts in self.counts[document])]
+        return sum(terms[term] * self.quanta(term, document) for term in shared) if shared else None
 
     def search(self, query: Sequence[str], k: int, passing: Sequence[bool] | None = None) -> list[tuple[int, int]]:
         """The k best as (document, quanta): score descending, then smaller document."""
@@ -118,13 +118,13 @@ class Oracle:
         terms = self._query_terms(query)
         scored = []
         for document, fields in enumerate(self.counts):
-            held = [
+            products = [
                 times * self.contribution(term, document)
                 for term, times in terms.items()
                 if any(term in counts for counts in fields)
             ]
-            if held:
-                scored.append((document, sum(held)))
+            if products:
+                scored.append((document, sum(products)))
         scored.sort(key=lambda pair: (-pair[1], pair[0]))
         return scored[:k]
 
@@ -139,9 +139,9 @@ class VectorOracle:
 
     def __init__(self, documents: Sequence[Sequence[Sequence[float]]], *, int8: bool = False) -> None:
         self.int8 = int8
-        self.documents = [[self._prepared(row) for row in rows] for rows in documents]
+        self.documents = [[self._prepare(row) for row in rows] for rows in documents]
 
-    def _prepared(self, row: Sequence[float]) -> tuple[Sequence[float], float]:
+    def _prepare(self, row: Sequence[float]) -> tuple[Sequence[float], float]:
         """(the numbers that are multiplied, the step by which their products are multiplied)."""
         if not self.int8:
             return row, 1.0
@@ -150,12 +150,12 @@ class VectorOracle:
 
     def score(self, query: Sequence[float], document: int) -> float | None:
         """The document's score, or None if it has no row."""
-        return self._score(self._prepared(query), document)
+        return self._score(self._prepare(query), document)
 
     def _score(self, query: tuple[Sequence[float], float], document: int) -> float | None:
-        asked, worth = query
+        numbers, worth = query
         scores = [
-            sum([a * b for a, b in zip(asked, row, strict=True)]) * worth * step
+            sum([a * b for a, b in zip(numbers, row, strict=True)]) * worth * step
             for row, step in self.documents[document]
         ]
         return max(scores) if scores else None
@@ -164,8 +164,8 @@ class VectorOracle:
         """The k best as (document, score): score descending, then smaller document. A query of None has no hits."""
         if query is None:
             return []
-        asked = self._prepared(query)
-        return _best({document: self._score(asked, document) for document in range(len(self.documents))}, k)
+        prepared = self._prepare(query)
+        return _best({document: self._score(prepared, document) for document in range(len(self.documents))}, k)
 
 
 class WeightOracle:
@@ -187,14 +187,14 @@ class WeightOracle:
         return self._score(self._whole(query), document)
 
     def _score(self, query: dict[str, int], document: int) -> float | None:
-        own = self.documents[document]
-        shared = [weight * own[term] for term, weight in query.items() if term in own]
+        weights = self.documents[document]
+        shared = [weight * weights[term] for term, weight in query.items() if term in weights]
         return sum(shared) / 1048576.0 if shared else None
 
     def search(self, query: Mapping[str, float], k: int) -> list[tuple[int, float]]:
         """The k best as (document, score): score descending, then smaller document."""
-        asked = self._whole(query)
-        return _best({document: self._score(asked, document) for document in range(len(self.documents))}, k)
+        whole = self._whole(query)
+        return _best({document: self._score(whole, document) for document in range(len(self.documents))}, k)
 
 
 def reciprocal_ranks(lists: Sequence[Sequence[int]], k: int, constant: float = 60.0) -> list[tuple[int, float]]:
@@ -207,6 +207,6 @@ def reciprocal_ranks(lists: Sequence[Sequence[int]], k: int, constant: float = 6
 
 
 def _best(scores: Mapping[int, float | None], k: int) -> list[tuple[int, float]]:
-    found = [(document, score) for document, score in scores.items() if score is not None]
-    found.sort(key=lambda pair: (-pair[1], pair[0]))
-    return found[:k]
+    scored = [(document, score) for document, score in scores.items() if score is not None]
+    scored.sort(key=lambda pair: (-pair[1], pair[0]))
+    return scored[:k]

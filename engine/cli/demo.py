@@ -144,10 +144,10 @@ def run(
                 "question": query.text,
                 "hits": [
                     {"id": name, "score": score, "text": _first_line(text_of[query.namespace, name])}
-                    for name, score in found[:SHOWN]
+                    for name, score in ranking[:SHOWN]
                 ],
             }
-            for query, found in zip(batch, hits, strict=True)
+            for query, ranking in zip(batch, hits, strict=True)
         ],
         "batch_ms": statistics.median(batch_ms),
         "one_by_one_ms": statistics.median(single_ms),

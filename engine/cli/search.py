@@ -177,7 +177,9 @@ def search(
     if trec is not None:
         _write_trec(hits, trec)
         return
-    explanations = [hits.explain(row, found[0][0]) if explain and found else None for row, found in enumerate(hits)]
+    explanations = [
+        hits.explain(row, row_hits[0][0]) if explain and row_hits else None for row, row_hits in enumerate(hits)
+    ]
     decisions = hits.decisions or (None,) * len(hits)
     if as_json:
         print_json(
@@ -189,8 +191,8 @@ def search(
             }
         )
         return
-    for asked, row, decision, explanation in zip(batch, hits, decisions, explanations, strict=True):
-        print_text(f"? {asked.text}" + (f"  ({_describe(decision)})" if decision else ""))
+    for asked_query, row, decision, explanation in zip(batch, hits, decisions, explanations, strict=True):
+        print_text(f"? {asked_query.text}" + (f"  ({_describe(decision)})" if decision else ""))
         for rank, (name, score) in enumerate(row, 1):
             click.echo(f"{rank:4}  {score:9.4f}  {name}")
         if explanation:
@@ -216,12 +218,12 @@ def _json_rows(
     return [
         {
             "id": name,
-            "text": asked.text,
+            "text": query.text,
             "hits": [{"rank": rank, "id": record, "score": score} for rank, (record, score) in enumerate(row, 1)],
             **({"decision": decision.to_dict()} if decision else {}),
             **({"explain": explanation.to_dict()} if explanation else {}),
         }
-        for name, asked, row, decision, explanation in zip(
+        for name, query, row, decision, explanation in zip(
             hits.query_ids(), batch, hits, decisions, explanations, strict=True
         )
     ]

@@ -35,13 +35,13 @@ def parse_filters(filters: tuple[str, ...]) -> Filter | None:
         name, comparison, value = match.groups()
         numeric = name in NUMBERS or comparison in ORDERINGS
         try:
-            wanted = float(value) if numeric else value
+            parsed_value = float(value) if numeric else value
         except ValueError:
             raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
         if comparison == "=":
-            equal.setdefault(name, []).append(wanted)
+            equal.setdefault(name, []).append(parsed_value)
         else:
-            parts.append(ColumnComparison(name, comparison, wanted))
+            parts.append(ColumnComparison(name, comparison, parsed_value))
     parts += [ColumnComparison(name, "in", tuple(values)) for name, values in equal.items()]
     return all_of(*parts)
 

@@ -46,8 +46,8 @@ def load_beir(path: str | os.PathLike[str], *, split: str = "test", strict: bool
     queries = [Query(text, id=name) for name, text in texts.items() if name in judged]
     relevant = {query: judged[query] for query in texts if query in judged}
     # The query repeats the document's text without its title.
-    own = {r.id: r.id for r in records if r.id in relevant and _ends_with(r.text, texts[r.id])}
-    return Dataset(root.resolve().name, records, queries, relevant, own=own)
+    self_ids = {r.id: r.id for r in records if r.id in relevant and _ends_with(r.text, texts[r.id])}
+    return Dataset(root.resolve().name, records, queries, relevant, own=self_ids)
 
 
 def _ends_with(document: str, query: str) -> bool:

@@ -36,10 +36,10 @@ class Dataset:
 
     def members(self) -> dict[str, list[str]]:
         """``{namespace: record ids}``, ids in document order."""
-        found: dict[str, list[str]] = {}
+        ids: dict[str, list[str]] = {}
         for record in self.records:
-            found.setdefault(record.namespace, []).append(record.id)
-        return found
+            ids.setdefault(record.namespace, []).append(record.id)
+        return ids
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -63,8 +63,8 @@ _NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 def expect(value: Any, kind: type[T], where: str) -> T:
     """Return `value` if it has this type. Otherwise raise `DatasetError`, naming the place."""
     if not isinstance(value, kind):
-        found = _NAMES.get(type(value), type(value).__name__)
-        raise DatasetError(f"{where}: must be {_NAMES.get(kind, kind.__name__)}, not {found}")
+        actual = _NAMES.get(type(value), type(value).__name__)
+        raise DatasetError(f"{where}: must be {_NAMES.get(kind, kind.__name__)}, not {actual}")
     return value
 
 

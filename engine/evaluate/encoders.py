@@ -29,13 +29,13 @@ def default_encoder(why: str) -> str:
 
     Otherwise raises `ParameterError` with a message that begins with `why`.
     """
-    there = importlib.util.find_spec("sentence_transformers") is not None
-    if there:
+    installed = importlib.util.find_spec("sentence_transformers") is not None
+    if installed:
         try:
             importlib.metadata.distribution(DEFAULT_ENCODER)
         except importlib.metadata.PackageNotFoundError:
-            there = False
-    if not there:
+            installed = False
+    if not installed:
         raise ParameterError(f"{why}: give an encoder (the default one, {DEFAULT_ENCODER}, is not installed)")
     return DEFAULT_ENCODER
 
@@ -47,11 +47,11 @@ def open_encoder(
 
     Without `queries` only the vectors of records are cached.
     """
-    found = as_encoder(encoder)
-    assert found is not None
+    opened = as_encoder(encoder)
+    assert opened is not None
     if embeddings is None:
-        return found
-    return CachedEncoder(found, embeddings) if queries else RecordCache(found, embeddings)
+        return opened
+    return CachedEncoder(opened, embeddings) if queries else RecordCache(opened, embeddings)
 
 
 def describe_encoder(encoder: Encoder | TermEncoder | None) -> dict[str, str] | None:

@@ -109,11 +109,11 @@ def study(
     engine = engine_of(dataset, chosen, encoder=model, backend=backend, progress=progress)
     if kind == "beir":
         depth = default_depth(dataset)
-        found = {
-            made.name: rank(engine, dataset, k=depth, complete=chosen.complete, threads=threads, strategy=made)
-            for made in map(Strategy.of, strategies)
+        evaluations = {
+            strategy.name: rank(engine, dataset, k=depth, complete=chosen.complete, threads=threads, strategy=strategy)
+            for strategy in map(Strategy.of, strategies)
         }
-        result = study_strategies(found, seed=seed)
+        result = study_strategies(evaluations, seed=seed)
     else:
         channels: tuple[AnyChannel, ...] = (Lexical(), *(Dense(how, name=name) for name, how in INTERACTIONS.items()))
         everything = Strategy("study", channels, RRF(), depth=None, complete=True)
@@ -164,7 +164,7 @@ def study_conversations(
     systems = {name: System(channel.scores, channel.scored) for name, channel in channels.items()}
     ranks = RRF()(replace(candidates, channels={name: channels[name] for name in (BM25, LATE)}))
     systems["rrf"] = System(ranks.scores, ranks.kept)
-    pairs = {_fused(name): (BM25, name) for name in INTERACTIONS if name in channels}
+    pairs = {_name_fused(name): (BM25, name) for name in INTERACTIONS if name in channels}
     if stronger is not None:
         pairs["fused-stronger"] = (STRONGER, LATE)
     fits: dict[str, AlphaFit] = {}
@@ -173,7 +173,7 @@ def study_conversations(
 
     values = {
         name: per_query(sessions.lists(system), dataset.relevant, METRICS)
-        for name, system in sorted(systems.items(), key=lambda item: _place(item[0]))
+        for name, system in sorted(systems.items(), key=lambda item: _place_of(item[0]))
     }
     hits = {name: columns["hit@1"] for name, columns in values.items()}
     detailed = {name: hits[name] for name in DETAILED if name in hits}
@@ -264,8 +264,8 @@ class _Sessions:
         """Raise `ParameterError` unless the candidates are all sessions of each question, and no others."""
         if len(candidates) != len(self.sizes):
             raise ParameterError(f"{len(self.sizes)} questions, but candidates of {len(candidates)} queries")
-        own = np.arange(len(self.owners)) - self.offsets[:-1][self.owners]
-        if not (np.array_equal(candidates.offsets, self.offsets) and np.array_equal(candidates.documents, own)):
+        documents = np.arange(len(self.owners)) - self.offsets[:-1][self.owners]
+        if not (np.array_equal(candidates.offsets, self.offsets) and np.array_equal(candidates.documents, documents)):
             raise ParameterError(
                 "a study needs every session of a question's conversation as a candidate, and no other: gather them "
                 "with a strategy that is complete, from an engine with the dataset's records in their order"
@@ -277,14 +277,14 @@ class _Sessions:
 
     def hits(self, system: System) -> Floats:
         """[questions] Hit@1: 1 if the first session is gold, else 0."""
-        found: Flags = self.gold[self.order(system)[self.offsets[:-1]]]
-        return found.astype(np.float64)
+        hits: Flags = self.gold[self.order(system)[self.offsets[:-1]]]
+        return hits.astype(np.float64)
 
     def lists(self, system: System) -> dict[str, list[str]]:
         """``{query id: record ids}``, ids from best to worst."""
         order = self.order(system)
         return {
-            str(query.id): [ids[place - start] for place in order[start:end].tolist()]
+            str(query.id): [ids[number - start] for number in order[start:end].tolist()]
             for query, ids, start, end in zip(
                 self.dataset.queries, self.ids, self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True
             )
@@ -303,12 +303,12 @@ class _Sessions:
         )
 
 
-def _fused(channel: str) -> str:
+def _name_fused(channel: str) -> str:
     return "fused" if channel == LATE else channel.replace("dense-", "fused-")
 
 
-def _place(name: str) -> tuple[int, str]:
-    known = (BM25, *INTERACTIONS, "rrf", *map(_fused, INTERACTIONS), STRONGER, "fused-stronger")
+def _place_of(name: str) -> tuple[int, str]:
+    known = (BM25, *INTERACTIONS, "rrf", *map(_name_fused, INTERACTIONS), STRONGER, "fused-stronger")
     return (known.index(name), "") if name in known else (len(known), name)
 
 
@@ -318,9 +318,9 @@ def _fit(
     """(the fused system, in which each conversation has the alpha fitted on the others; the fit)."""
     fused = [ZScore(alpha, first, second)(candidates) for alpha in ALPHAS]
     everything = np.ones(len(candidates.documents), dtype=bool)
-    fit = fit_alpha(np.stack([sessions.hits(System(made.scores, everything)) for made in fused]), groups)
+    fit = fit_alpha(np.stack([sessions.hits(System(fusion.scores, everything)) for fusion in fused]), groups)
     chosen = np.array([ALPHAS.index(fit.chosen[group]) for group in groups])
-    table = np.stack([made.scores for made in fused])
+    table = np.stack([fusion.scores for fusion in fused])
     return System(table[chosen[candidates.owners], np.arange(table.shape[1])], everything), fit
 
 

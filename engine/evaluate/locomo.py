@@ -85,7 +85,7 @@ def load_locomo(
         sessions = _sessions(member(entry, "conversation", dict, where), where)
         for session, (turns, moment) in sessions.items():
             place = f"{where}, session_{session}"
-            lines, said = _lines(turns, text, captions, place)
+            lines, spoken = _lines(turns, text, captions, place)
             if date and moment is not None:
                 lines.insert(0, moment)
             records.append(
@@ -98,21 +98,21 @@ def load_locomo(
                     session=f"D{session}",
                     type="Event" if events else None,
                     time=None if moment is None else _seconds(moment, place),
-                    passages=(said or None) if passages else None,
+                    passages=(spoken or None) if passages else None,
                 )
             )
         for position, question in enumerate(member(entry, "qa", list, where)):
             place = f"{where}, question {position}"
             question = expect(question, dict, place)
-            found = _gold(question, gold, place)
-            if not found:
+            gold_sessions = _gold(question, gold, place)
+            if not gold_sessions:
                 continue
-            for session in found:
+            for session in gold_sessions:
                 if session not in sessions:
                     raise DatasetError(f"{place}: the evidence names session {session}, which is not there")
             name = f"{space}:{position}"
             queries.append(Query(member(question, "question", str, place), namespace=space, id=name))
-            relevant[name] = {f"D{session}": 1 for session in sorted(found)}
+            relevant[name] = {f"D{session}": 1 for session in sorted(gold_sessions)}
             category = question.get("category")
             categories[name] = CATEGORIES.get(category, str(category)) if isinstance(category, int) else str(category)
             clusters[name] = space
@@ -122,17 +122,17 @@ def load_locomo(
 
 
 def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[list[Any], str | None]]:
-    found: dict[int, tuple[list[Any], str | None]] = {}
+    sessions: dict[int, tuple[list[Any], str | None]] = {}
     # The upstream file also holds dates of sessions that do not exist.
     for key, turns in conversation.items():
         if match := _SESSION.fullmatch(key):
             moment = conversation.get(f"{key}_date_time")
             if moment is not None:
                 moment = expect(moment, str, f"{where}, {key}_date_time")
-            found[int(match[1])] = (expect(turns, list, f"{where}, {key}"), moment)
-    if not found:
+            sessions[int(match[1])] = (expect(turns, list, f"{where}, {key}"), moment)
+    if not sessions:
         raise DatasetError(f"{where}: holds no session_<number>")
-    return dict(sorted(found.items()))
+    return dict(sorted(sessions.items()))
 
 
 def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> tuple[list[str], list[str]]:
@@ -151,13 +151,13 @@ def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> tuple[li
 
 
 def _gold(question: Mapping[str, Any], rule: Gold, where: str) -> set[int]:
-    found = set()
+    sessions = set()
     for evidence in expect(question.get("evidence") or [], list, f"{where}: 'evidence'"):
         evidence = expect(evidence, str, f"{where}: 'evidence'")
         match = _LENIENT.search(evidence) if rule == "lenient" else _STRICT.fullmatch(evidence)
         if match:
-            found.add(int(match[1]))
-    return found
+            sessions.add(int(match[1]))
+    return sessions
 
 
 def _seconds(moment: str, where: str) -> float:

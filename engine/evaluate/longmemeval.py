@@ -52,8 +52,8 @@ def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> D
         if space.endswith("_abs"):
             continue
         haystack = _haystack(entry, space, text, where)
-        asked = entry.get("question_date")
-        now = None if asked is None else _seconds(asked, f"{where}: 'question_date'")
+        date = entry.get("question_date")
+        now = None if date is None else _seconds(date, f"{where}: 'question_date'")
         for name, question, gold in _questions(entry, space, where):
             for session in gold:
                 if session not in haystack:
@@ -78,7 +78,7 @@ def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> d
         raise DatasetError(
             f"{where}: {len(names)} session ids, {len(sessions)} sessions and {len(dates)} dates do not pair up"
         )
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     for number, (name, session, date) in enumerate(zip(names, sessions, dates, strict=True)):
         place = f"{where}, session {number}"
         parts, passages = _parts(_literal(session, place), form, place)
@@ -92,9 +92,9 @@ def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> d
             time=None if date is None else _seconds(date, place),
             passages=passages or None,
         )
-        if found.setdefault(record.id, record).text != record.text:
+        if records.setdefault(record.id, record).text != record.text:
             raise DatasetError(f"{place}: session {name!r} stands in the haystack twice, with different turns")
-    return found
+    return records
 
 
 def _parts(session: list[Any], form: Text, where: str) -> tuple[list[str], list[str]]:

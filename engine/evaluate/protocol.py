@@ -101,7 +101,7 @@ class Evaluation:
 
     def answered_by(self) -> dict[str, int]:
         """``{strategy: queries}`` of a policy's decisions, the most frequent first; empty without a policy."""
-        return dict(Counter(own.strategy for own in self.decisions or ()).most_common())
+        return dict(Counter(decision.strategy for decision in self.decisions or ()).most_common())
 
     def metrics(self) -> dict[str, float]:
         """The mean of each metric."""
@@ -146,23 +146,23 @@ def rank(
         raise ParameterError("an evaluation needs k of 1 or more")
     started = time.perf_counter()
     depth = k + 1 if dataset.own else k
-    asked: Answerer = Strategy("bm25") if strategy is None else strategy
-    plain = isinstance(asked, Strategy) and asked.plain
+    answerer: Answerer = Strategy("bm25") if strategy is None else strategy
+    plain = isinstance(answerer, Strategy) and answerer.plain
     if complete and not plain:
-        asked = asked.deep(complete=True)
-    hits = searcher.search(dataset.queries, k=depth, strategy=asked, threads=threads, timing=True)
+        answerer = answerer.deep(complete=True)
+    hits = searcher.search(dataset.queries, k=depth, strategy=answerer, threads=threads, timing=True)
     searched = time.perf_counter()
     decisions = hits.decisions
     members = dataset.members()
     ranked: dict[str, list[str]] = {}
     confidence = np.full(len(dataset.queries), np.nan)
     for row, (query, found) in enumerate(zip(dataset.queries, hits, strict=True)):
-        own = dataset.own.get(str(query.id))
-        scores = {name: score for name, score in found if name != own}
+        self_id = dataset.own.get(str(query.id))
+        scores = {name: score for name, score in found if name != self_id}
         listed = list(scores)
         # A full list may have been cut, so a session outside it may have matched. Such a list is not completed.
         if complete and len(found) < depth:
-            others = [name for name in members.get(query.namespace, []) if name != own]
+            others = [name for name in members.get(query.namespace, []) if name != self_id]
             if plain or (decisions is not None and decisions[row].escalated is False):
                 listed = sorted(others, key=lambda name: -scores.get(name, 0.0))
             else:
@@ -264,7 +264,7 @@ def prepare_dataset(dataset: Dataset, strategy: Answerer, types: str, *, encoder
         texts = [query.text for query in queries]
         vectors = encoder.queries(texts) if encoder is not None and classifier.dimension else None
         predicted = classifier.predict(texts, vectors)
-        queries = [replace(query, type=own) for query, own in zip(queries, predicted, strict=True)]
+        queries = [replace(query, type=type) for query, type in zip(queries, predicted, strict=True)]
     if strategy.aged:
         latest: dict[str, float] = {}
         for record in dataset.records:
@@ -283,11 +283,11 @@ def warm_up(engine: Engine, dataset: Dataset, strategy: Answerer, k: int) -> Non
     for query in dataset.queries:
         first.setdefault(query.namespace, query)
     # For a cascade both ways are warmed up, whether or not these few queries escalate.
-    parts: list[Answerer] = [strategy]
+    answerers: list[Answerer] = [strategy]
     if isinstance(strategy, Cascade):
-        parts = [Strategy("bm25"), strategy.escalate]
-    for part in parts:
-        engine.search(list(first.values()), k, strategy=part)
+        answerers = [Strategy("bm25"), strategy.escalate]
+    for answerer in answerers:
+        engine.search(list(first.values()), k, strategy=answerer)
 
 
 def run(
@@ -326,8 +326,8 @@ def run(
         depth = default_depth(dataset) if k is None else k
         warm_up(engine, dataset, Strategy("bm25") if strategy is None else strategy, depth)
         indexed = time.perf_counter() - started
-        found = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
-    return replace(found, seconds={"index": indexed, **found.seconds})
+        evaluation = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
+    return replace(evaluation, seconds={"index": indexed, **evaluation.seconds})
 
 
 def evaluate(
@@ -375,14 +375,14 @@ def evaluate(
     """
     trec_eval()  # raises for a missing extra now and not after a long search
     chosen = find_preset(preset, dataset_kind)
-    asked = _chosen(strategy, policy, tau)
-    by_default = encoder is None and bool(asked.dense)
+    answerer = _choose_answerer(strategy, policy, tau)
+    by_default = encoder is None and bool(answerer.dense)
     if by_default:
-        encoder = default_encoder(f"strategy {asked.name!r} has a dense channel")
+        encoder = default_encoder(f"strategy {answerer.name!r} has a dense channel")
     elif encoder is None and embeddings is not None:
         raise ParameterError("embeddings keeps what an encoder makes; give both")
-    if term_encoder is None and asked.learned:
-        raise ParameterError(f"strategy {asked.name!r} has a channel of learned weights: give a term encoder")
+    if term_encoder is None and answerer.learned:
+        raise ParameterError(f"strategy {answerer.name!r} has a channel of learned weights: give a term encoder")
     options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
     chosen = replace(
         chosen,
@@ -397,17 +397,17 @@ def evaluate(
     loaded = time.perf_counter() - started
     model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
     started = time.perf_counter()
-    dataset = prepare_dataset(dataset, asked, types, encoder=model)
+    dataset = prepare_dataset(dataset, answerer, types, encoder=model)
     typed = time.perf_counter() - started if types == "predicted" else 0.0
     depth = default_depth(dataset) if k is None else k
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
-    found = run(
+    evaluation = run(
         dataset,
         chosen,
         k=depth,
         encoder=model,
         term_encoder=terms,
-        strategy=asked,
+        strategy=answerer,
         backend=backend,
         threads=threads,
         progress=progress,
@@ -416,12 +416,12 @@ def evaluate(
         "dataset": dataset.name,
         "preset": preset,
         "analyzer": chosen.analyzer,
-        "strategy": asked.name,
+        "strategy": answerer.name,
         "encoder": {**(describe_encoder(model) or {}), "default": True} if by_default else describe_encoder(model),
         **({} if terms is None else {"term_encoder": describe_encoder(terms)}),
-        "backend": found.backend,
+        "backend": evaluation.backend,
         "n": len(dataset.queries),
-        "metrics": found.metrics(),
+        "metrics": evaluation.metrics(),
         "parameters": {
             "method": chosen.method,
             "k1": chosen.k1,
@@ -432,44 +432,48 @@ def evaluate(
             "k": depth,
             "threads": threads,
             "types": types,
-            "strategy": asked.to_dict(),
+            "strategy": answerer.to_dict(),
         },
-        "seconds": {"load": loaded, **({"types": typed} if typed else {}), **found.seconds},
-        "ms_per_query": 1e3 * (typed + found.seconds["search"]) / max(len(dataset.queries), 1),
+        "seconds": {"load": loaded, **({"types": typed} if typed else {}), **evaluation.seconds},
+        "ms_per_query": 1e3 * (typed + evaluation.seconds["search"]) / max(len(dataset.queries), 1),
         "stages_ms": {
-            "batch": found.stages,
-            "per_query": {stage: spent / max(len(dataset.queries), 1) for stage, spent in found.stages.items()},
+            "batch": evaluation.stages,
+            "per_query": {stage: spent / max(len(dataset.queries), 1) for stage, spent in evaluation.stages.items()},
         },
     }
     if dataset.clusters:
         # A margin, as a share of the best score, is meaningful for BM25 only.
         margin = (
-            asked.plain if isinstance(asked, Strategy) else isinstance(asked, Cascade) and asked.confidence == "margin"
+            answerer.plain
+            if isinstance(answerer, Strategy)
+            else isinstance(answerer, Cascade) and answerer.confidence == "margin"
         )
-        result["margin_sweep"] = found.margin_sweep() if margin else None
-    if found.decisions is not None:
-        result["answered_by"] = found.answered_by()
-    if found.skip is not None:
-        result["skip"] = found.skip
+        result["margin_sweep"] = evaluation.margin_sweep() if margin else None
+    if evaluation.decisions is not None:
+        result["answered_by"] = evaluation.answered_by()
+    if evaluation.skip is not None:
+        result["skip"] = evaluation.skip
     if dataset.categories:
-        result["per_category"] = found.per_category()
+        result["per_category"] = evaluation.per_category()
     return result
 
 
-def _chosen(
+def _choose_answerer(
     strategy: AnyStrategy | Policy | None, policy: str | os.PathLike[str] | None, tau: float | None
 ) -> Answerer:
     if policy is None:
-        asked = strategy_of("bm25" if strategy is None else strategy)
+        answerer = strategy_of("bm25" if strategy is None else strategy)
     elif strategy is not None:
         raise ParameterError("a policy says which strategies answer; give a strategy or a policy, not both")
     else:
-        asked, _ = load(policy)
+        answerer, _ = load(policy)
     if tau is None:
-        return asked
-    if not isinstance(asked, Cascade):
-        raise ParameterError(f"tau is a cascade's threshold, and {asked.name!r} is none; take the strategy 'cascade'")
-    return replace(asked, tau=tau)
+        return answerer
+    if not isinstance(answerer, Cascade):
+        raise ParameterError(
+            f"tau is a cascade's threshold, and {answerer.name!r} is none; take the strategy 'cascade'"
+        )
+    return replace(answerer, tau=tau)
 
 
 def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0) -> dict[str, Comparison]:
@@ -484,10 +488,10 @@ def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0
         if metric not in evaluation.values:
             raise ParameterError(f"{metric!r} was not measured; there are: {', '.join(evaluation.values)}")
     left, right = first.values[metric], second.values[metric]
-    found = {"questions": paired_bootstrap(left, right, seed=seed)}
+    comparisons = {"questions": paired_bootstrap(left, right, seed=seed)}
     clusters = first.dataset.clusters
     if clusters:
-        found["clusters"] = cluster_bootstrap(
+        comparisons["clusters"] = cluster_bootstrap(
             left, right, [clusters[query] for query in first.dataset.relevant], seed=seed
         )
-    return found
+    return comparisons

@@ -144,17 +144,17 @@ class NormConvergence(Feedback):
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
         amp = Amp()
-        found = queries
+        moved = queries
         going, last = pool.counts > 0, np.full(len(queries), np.inf)
         for left in reversed(range(self.rounds)):
             amped = amp(queries, pool)
             step = lengths(amped - queries)
-            found = np.where(going[:, None], amped, found)
+            moved = np.where(going[:, None], amped, moved)
             going, last = going & (step <= last), step
             if not left or not going.any():
                 break
-            queries, pool = next_pool(self.name, pool, queries, found, self.fresh, self.rescored)
-        return found
+            queries, pool = next_pool(self.name, pool, queries, moved, self.fresh, self.rescored)
+        return moved
 
 
 def gaps(pool: Pool, k: int) -> Floats:

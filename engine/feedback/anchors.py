@@ -28,16 +28,16 @@ class Anchors:
     def __call__(self, texts: Sequence[str]) -> Floats:
         """Vectors [texts, dimension] of the texts' first sentences, at length 1; 0 for a text without a sentence."""
         sentences = [first_sentence(text) for text in texts]
-        found = np.zeros((len(texts), self._encoder.dimension))
+        vectors = np.zeros((len(texts), self._encoder.dimension))
         with self._lock:
-            new = [own for own in dict.fromkeys(sentences) if own and own not in self._known]
+            new = [anchor for anchor in dict.fromkeys(sentences) if anchor and anchor not in self._known]
             if new:
-                made = normalize(check_rows(self._encoder.documents(new), new, self._encoder))
-                self._known.update(zip(new, made, strict=True))
-            for place, sentence in enumerate(sentences):
+                encoded = normalize(check_rows(self._encoder.documents(new), new, self._encoder))
+                self._known.update(zip(new, encoded, strict=True))
+            for row, sentence in enumerate(sentences):
                 if sentence:
                     self._known.move_to_end(sentence)
-                    found[place] = self._known[sentence]
+                    vectors[row] = self._known[sentence]
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-        return found
+        return vectors

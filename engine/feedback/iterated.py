@@ -54,8 +54,8 @@ class Iterated(Feedback):
         return self.of.needs_sentences
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        found = self.of(queries, pool)
+        moved = self.of(queries, pool)
         for _ in range(self.rounds - 1):
-            queries, pool = next_pool(self.name, pool, queries, found, self.fresh, self.rescored)
-            found = self.of(queries, pool)
-        return found
+            queries, pool = next_pool(self.name, pool, queries, moved, self.fresh, self.rescored)
+            moved = self.of(queries, pool)
+        return moved

@@ -94,16 +94,16 @@ def apply_each(function: Callable[[float], float], values: Floats) -> Floats:
 def weighted_sum(weights: Floats, vectors: npt.NDArray[np.floating]) -> Floats:
     """[B, d] the sum of the first hits' vectors [B, K or more, d] times their weights [B, K], from the best hit on."""
     total = np.zeros((vectors.shape[0], vectors.shape[2]))
-    for place in range(weights.shape[1]):
-        total += weights[:, place, None] * vectors[:, place].astype(np.float64)
+    for rank in range(weights.shape[1]):
+        total += weights[:, rank, None] * vectors[:, rank].astype(np.float64)
     return total
 
 
 def row_sum(values: Floats) -> Floats:
     """[B] the sum of each row [B, K], added from left to right."""
     total = np.zeros(len(values))
-    for place in range(values.shape[1]):
-        total += values[:, place]
+    for column in range(values.shape[1]):
+        total += values[:, column]
     return total
 
 
@@ -157,17 +157,17 @@ def next_pool(name: str, pool: Pool, queries: Floats, found: Floats, fresh: bool
     and hits with equal cosines keep their order. Vectors in half precision have exact cosines, so a rescored hit gets
     the score that a search would give it. Raises `ParameterError` for a fresh search from a pool that cannot search.
     """
-    asked = round_moved(queries, found)
+    moved = round_moved(queries, found)
     if fresh:
         if pool.again is None:
             raise ParameterError(
                 f"feedback {name!r} with fresh=True searches again; this pool cannot (use fresh=False)"
             )
-        return asked, pool.again(asked)
+        return moved, pool.again(moved)
     vectors, listed = pool.vectors[:, :rescored], pool.mask_listed(rescored)
-    similarities = np.einsum("bpd,bd->bp", vectors.astype(np.float64), asked)
+    similarities = np.einsum("bpd,bd->bp", vectors.astype(np.float64), moved)
     order = np.argsort(np.where(listed, -similarities, np.inf), axis=1, kind="stable")
     similarities = np.take_along_axis(np.where(listed, similarities, -np.inf), order, axis=1)
     ordered = vectors[np.arange(len(order))[:, None], order]
     counts = np.minimum(pool.counts, rescored)
-    return asked, Pool(pool.texts, similarities, similarities, ordered, counts, again=pool.again)
+    return moved, Pool(pool.texts, similarities, similarities, ordered, counts, again=pool.again)

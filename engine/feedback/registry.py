@@ -62,8 +62,12 @@ def feedback_of(value: str | Mapping[str, Any] | Feedback) -> Feedback:
             if field != "name" and field not in known:
                 listed = ", ".join(sorted(known)) or "none"
                 raise ParameterError(f"feedback {kind.name!r} has no field {field!r}; there are: {listed}")
-        given = {field: feedback_of(own) if field == "of" else own for field, own in value.items() if field != "name"}
-        return kind(**given)
+        arguments = {
+            field: feedback_of(setting) if field == "of" else setting
+            for field, setting in value.items()
+            if field != "name"
+        }
+        return kind(**arguments)
     if isinstance(value, Feedback) and not isinstance(value, type):
         return value
     raise ParameterError(f"feedback must be a name or an object with its fields, not {value!r}")
@@ -74,7 +78,7 @@ def feedback_to_dict(feedback: Feedback) -> dict[str, Any]:
     values = {field.name: getattr(feedback, field.name) for field in fields(feedback)}  # type: ignore[arg-type]
     return {
         "name": feedback.name,
-        **{field: feedback_to_dict(own) if isinstance(own, Feedback) else own for field, own in values.items()},
+        **{field: feedback_to_dict(value) if isinstance(value, Feedback) else value for field, value in values.items()},
     }
 
 

@@ -59,6 +59,6 @@ class RocchioFloor(Feedback):
         return self.k
 
     def __call__(self, queries: Floats, pool: Pool) -> Floats:
-        kept = pool.mask_listed(self.k) & (pool.similarities[:, : self.k] >= self.floor)
-        mean, some = weighted_mean(kept.astype(float), pool.vectors)
+        near = pool.mask_listed(self.k) & (pool.similarities[:, : self.k] >= self.floor)
+        mean, some = weighted_mean(near.astype(float), pool.vectors)
         return normalize_moved(queries, queries + self.beta * mean, some)

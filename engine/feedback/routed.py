@@ -131,12 +131,12 @@ class AdaptiveSoftCentroid(Feedback):
         sizes = np.array([len(text) for text in pool.texts], dtype=np.int64)
         long = sizes > self.long_chars
         sure = ~long & (sizes > self.medium_chars) & (gaps(pool, self.k) > self.gap)
-        found = self._once()(queries, pool)
+        moved = self._once()(queries, pool)
         if sure.any():
-            found = np.where(sure[:, None], boost(found, pool, self.k), found)
+            moved = np.where(sure[:, None], boost(moved, pool, self.k), moved)
         if long.any():
-            found = np.where(long[:, None], SentenceAmp()(self._twice()(queries, pool), pool), found)
-        return found
+            moved = np.where(long[:, None], SentenceAmp()(self._twice()(queries, pool), pool), moved)
+        return moved
 
     def _once(self) -> SoftCentroid:
         return SoftCentroid(self.k, self.alpha, self.tau)
@@ -151,7 +151,7 @@ def median_gap(pool: Pool, k: int = 3) -> float:
 
     Raises `ParameterError` if no query has hits.
     """
-    found = gaps(pool, k)[pool.counts > 0]
-    if not len(found):
+    known_gaps = gaps(pool, k)[pool.counts > 0]
+    if not len(known_gaps):
         raise ParameterError("a median gap needs at least one query with hits")
-    return float(np.median(found))
+    return float(np.median(known_gaps))

@@ -51,9 +51,9 @@ def sentences(text: str) -> Iterator[str]:
             if sentence:
                 yield sentence
             start = end.end()
-        rest = paragraph[start:].strip()
-        if rest:
-            yield rest
+        last = paragraph[start:].strip()
+        if last:
+            yield last
 
 
 def first_sentence(text: str) -> str:
@@ -66,15 +66,15 @@ def _ends(text: str, start: int, end: re.Match[str]) -> bool:
     if mark is None:
         return True
     opened = _NEXT.match(text, end.end())
-    place = opened.end() if opened else end.end()
-    following = text[place : place + 1]
+    position = opened.end() if opened else end.end()
+    following = text[position : position + 1]
     if following.islower() or following in tuple(",;:!?.)]}"):
         return False
     if mark != ".":
         return True
     before = text[max(start, end.start() - _LONGEST) : end.start()]
-    found = _WORD.search(before)
-    word = found[0] if found else ""
+    match = _WORD.search(before)
+    word = match[0] if match else ""
     if before.strip() == word and word.isdecimal():
         return False
     if _DOTTED.match(word) or (len(word) == 1 and word.isalpha()):

@@ -46,11 +46,11 @@ def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
     if kind is None:
         raise ParameterError(f"unknown fusion {name!r}; there are: {', '.join(FUSIONS)}")
     known = [field.name for field in fields(kind)]
-    given = {key: value for key, value in data.items() if key != "name"}
-    for key in given:
+    parameters = {key: value for key, value in data.items() if key != "name"}
+    for key in parameters:
         if key not in known:
             raise ParameterError(f"the fusion {name!r} has no parameter {key!r}; it has: {', '.join(known)}")
-    fusion: Fusion = kind(**given)
+    fusion: Fusion = kind(**parameters)
     return fusion
 
 

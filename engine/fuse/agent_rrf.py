@@ -86,11 +86,11 @@ class AgentRRF(RRF):
             if name in ranked.shares:
                 raise ParameterError(f"the fusion {self.name!r} adds a share {name!r}; give the channel another name")
         types = np.array(candidates.types, dtype=object)
-        biased = np.array([self.leans(own) for own in candidates.types], dtype=np.bool_)
+        biased = np.array([self.leans(query_type) for query_type in candidates.types], dtype=np.bool_)
         check_now(candidates, biased, self.name)
         tau = np.full(len(candidates), float(self.tau_days))
-        for name, own in (self.tau_days_by_type or {}).items():
-            tau[types == name] = own
+        for name, tau_days in (self.tau_days_by_type or {}).items():
+            tau[types == name] = tau_days
         ages = ages_of(candidates)
         recent = biased[candidates.owners] & ~np.isnan(ages)
         days = np.where(recent, ages, 0.0) / DAY

@@ -146,14 +146,14 @@ def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
     sizes = np.frexp(counts)[1]
     for size in np.unique(sizes[counts > 0]):
         rows = np.flatnonzero(sizes == size)
-        held = np.arange(counts[rows].max()) < counts[rows, None]
+        filled = np.arange(counts[rows].max()) < counts[rows, None]
         at = places[ranges(bounds[rows], counts[rows])]
-        keys = np.full(held.shape, np.inf)
-        keys[held] = -scores[at]
+        keys = np.full(filled.shape, np.inf)
+        keys[filled] = -scores[at]
         order = np.argsort(keys, axis=1, kind="stable")  # equal keys keep their order; padding comes last
-        own = np.empty(held.shape, dtype=np.int64)
-        np.put_along_axis(own, order, np.arange(1, held.shape[1] + 1)[None, :], axis=1)
-        ranks[at] = own[held]
+        row_ranks = np.empty(filled.shape, dtype=np.int64)
+        np.put_along_axis(row_ranks, order, np.arange(1, filled.shape[1] + 1)[None, :], axis=1)
+        ranks[at] = row_ranks[filled]
     return ranks
 
 
@@ -179,8 +179,8 @@ def _mask_promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
     # The matrix pays only where queries have about equally many candidates; other batches are sorted whole.
     if width < 1 or longest <= MANY * width or longest * len(counts) > 2 * len(fused.scores):
         return fused.kept
-    held = np.arange(longest) < counts[:, None]
-    keys = np.full(held.shape, np.inf)
-    keys[held] = np.where(fused.kept, -fused.scores, np.inf)
+    filled = np.arange(longest) < counts[:, None]
+    keys = np.full(filled.shape, np.inf)
+    keys[filled] = np.where(fused.kept, -fused.scores, np.inf)
     thresholds = np.partition(keys, width - 1, axis=1)[:, width - 1]
     return fused.kept & (-fused.scores <= thresholds[candidates.owners])

@@ -106,9 +106,11 @@ class Sums:
         starts = offsets_of(lengths)[np.argsort(-lengths, kind="stable")]
         counts = len(lengths) - np.cumsum(np.bincount(lengths, minlength=1))[:-1]
         rows = [starts[:count] + number for number, count in enumerate(counts.tolist())]
-        return cls(len(lengths), tuple((own, None if factors is None else factors[own, None]) for own in rows))
+        return cls(
+            len(lengths), tuple((numbers, None if factors is None else factors[numbers, None]) for numbers in rows)
+        )
 
-    def reading(self, places: Integers) -> Sums:
+    def read_from(self, places: Integers) -> Sums:
         """The same sums with row i read from `places[i]`."""
         return Sums(self.size, tuple((places[rows], factors) for rows, factors in self.slots))
 
@@ -118,13 +120,13 @@ class Sums:
         A column's bits do not depend on the number of columns.
         """
         sums[:] = 0.0
-        for places, factors in self.slots:
-            taken = spare[: len(places)]
+        for numbers, factors in self.slots:
+            taken = spare[: len(numbers)]
             # Mode "raise" makes one more copy; with "clip" there is none. Every row number is in range.
-            np.take(rows, places, axis=0, out=taken, mode="clip")
+            np.take(rows, numbers, axis=0, out=taken, mode="clip")
             if factors is not None:
                 taken *= factors
-            sums[: len(places)] += taken
+            sums[: len(numbers)] += taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +159,7 @@ class ConversationGraph:
         sizes = np.bincount(first[self.targets] + number // GROUP, minlength=int(first[-1]))
         turns, order = Sums.of(groups, None), np.argsort(-groups, kind="stable")
         pieces, places = Sums.of(sizes, self.shares), np.argsort(-sizes, kind="stable")
-        return order, pieces.reading(np.argsort(order)[self.sources]), turns.reading(np.argsort(places))
+        return order, pieces.read_from(np.argsort(order)[self.sources]), turns.read_from(np.argsort(places))
 
 
 def conversation_graph(
@@ -176,65 +178,65 @@ def conversation_graph(
     the document number ``documents[i]``, ascending (None: i). The edges depend on which turns share a keyword, not on
     the ids of the keywords.
     """
-    how = parameters or PageRank()
+    settings = parameters or PageRank()
     bounds, words = np.asarray(offsets, dtype=np.int64), np.asarray(terms, dtype=np.int64)
     codes, seconds = np.asarray(sessions, dtype=np.int64), np.asarray(times, dtype=np.float64)
     numbers = np.arange(len(codes)) if documents is None else np.asarray(documents, dtype=np.int64)
     age = _by_age(seconds)
-    kept = np.sort(age[-how.window :])
-    lengths = bounds[kept + 1] - bounds[kept]
-    keys = np.unique(words[ranges(bounds[kept], lengths)] << 32 | np.repeat(np.arange(len(kept)), lengths))
+    newest = np.sort(age[-settings.window :])
+    lengths = bounds[newest + 1] - bounds[newest]
+    keys = np.unique(words[ranges(bounds[newest], lengths)] << 32 | np.repeat(np.arange(len(newest)), lengths))
     keywords, holders = keys >> 32, keys & 0xFFFFFFFF
     firsts = np.flatnonzero(np.diff(keywords, prepend=-1))
     inverted = np.append(firsts, len(keys))
     turn = np.empty(len(codes), dtype=np.int64)  # place in time
     turn[age] = np.arange(len(age))
-    sources, targets, weights = _edges(how, inverted, holders, codes[kept], turn[kept])
+    sources, targets, weights = _edges(settings, inverted, holders, codes[newest], turn[newest])
     order = np.lexsort((sources, targets))
     sources, targets, weights = sources[order], targets[order], weights[order]
-    out = np.bincount(sources, None if how.compat else weights, minlength=len(kept))
+    out = np.bincount(sources, None if settings.compat else weights, minlength=len(newest))
     return ConversationGraph(
-        how, numbers[kept], keywords[firsts], inverted, holders, sources, targets, weights / out[sources]
+        settings, numbers[newest], keywords[firsts], inverted, holders, sources, targets, weights / out[sources]
     )
 
 
 def _edges(
-    how: PageRank, offsets: Integers, holders: Integers, sessions: Integers, turn: Integers
+    settings: PageRank, offsets: Integers, holders: Integers, sessions: Integers, turn: Integers
 ) -> tuple[Integers, Integers, Floats]:
     """(sources, targets, weights) of all edges; `turn` [n] orders the turns by time."""
-    older, newer, shared = _shared(offsets, holders, len(turn), how.overlap)
+    older, newer, shared = _count_shared(offsets, holders, len(turn), settings.overlap)
     sizes = np.bincount(holders, minlength=len(turn))
     weights = shared / np.maximum(sizes[older], sizes[newer])
     swapped = turn[older] > turn[newer]
     older, newer = np.where(swapped, newer, older), np.where(swapped, older, newer)
-    if not how.compat:
+    if not settings.compat:
         older, newer, weights = np.append(older, newer), np.append(newer, older), np.append(weights, weights)
     # One session after another; with compat, the turns of all sessions in order of time.
-    line = np.argsort(turn) if how.compat else np.lexsort((turn, sessions))
+    line = np.argsort(turn) if settings.compat else np.lexsort((turn, sessions))
     before, after = line[:-1], line[1:]
     joined = (sessions[before] == sessions[after]) & (sessions[before] != ABSENT)
     before, after = before[joined], after[joined]
     return np.append(older, before), np.append(newer, after), np.append(weights, np.ones(len(before)))
 
 
-def _shared(offsets: Integers, holders: Integers, n: int, overlap: int) -> tuple[Integers, Integers, Integers]:
+def _count_shared(offsets: Integers, holders: Integers, n: int, overlap: int) -> tuple[Integers, Integers, Integers]:
     """The pairs a < b of turns that share at least `overlap` keywords: (a, b, number of shared keywords)."""
     # by_turn lists the postings turn by turn; each turn has a range of it. In a keyword's list, the postings behind
     # that of turn a belong to turns above a.
     by_turn = np.argsort(holders, kind="stable")
-    own = offsets_of(np.bincount(holders, minlength=n))
+    starts = offsets_of(np.bincount(holders, minlength=n))
     ends = np.repeat(offsets[1:], np.diff(offsets))
-    found: list[tuple[Integers, Integers, Integers]] = []
+    blocks: list[tuple[Integers, Integers, Integers]] = []
     for block in _blocks(n):
-        postings = by_turn[own[block.start] : own[block.stop]]
+        postings = by_turn[starts[block.start] : starts[block.stop]]
         lengths = ends[postings] - postings - 1
         left = np.repeat(holders[postings] - block.start, lengths)
         counts = np.bincount(left * n + holders[ranges(postings + 1, lengths)], minlength=1)
         pairs = np.flatnonzero(counts >= overlap)
-        found.append((pairs // n + block.start, pairs % n, counts[pairs]))
+        blocks.append((pairs // n + block.start, pairs % n, counts[pairs]))
     empty = np.zeros(0, dtype=np.int64)
     first, second, shared = (
-        np.concatenate([empty, *parts]) for parts in (zip(*found, strict=True) if found else [()] * 3)
+        np.concatenate([empty, *parts]) for parts in (zip(*blocks, strict=True) if blocks else [()] * 3)
     )
     return first, second, shared
 
@@ -258,8 +260,8 @@ def graph_of(
     deleted documents. All postings of the segments that hold one of the newest `window` documents are read, which takes
     about 2 ns each.
     """
-    how = parameters or PageRank()
-    numbers, times, sessions = _newest(snapshot, passing, how.window)
+    settings = parameters or PageRank()
+    numbers, times, sessions = _newest(snapshot, passing, settings.window)
     keys = [np.zeros(0, dtype=np.int64)]
     for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
         start, stop = np.searchsorted(numbers, [first, first + segment.size]).tolist()
@@ -271,28 +273,28 @@ def graph_of(
         where = np.flatnonzero(rows >= 0)
         lists = np.searchsorted(segment.offsets, where, side="right") - 1
         keys.append(rows[where].astype(np.int64) << 32 | segment.terms[lists])
-    every = np.sort(np.concatenate(keys))
-    held, place = np.unique(every & 0xFFFFFFFF, return_inverse=True)
-    asking = _trigger_terms(analyzer)
-    telling = [len(terms[term]) >= MIN_LENGTH and terms[term] not in asking for term in held.tolist()]
-    every = every[np.array(telling, dtype=np.bool_)[place]]
-    offsets = np.searchsorted(every, np.arange(len(numbers) + 1) << 32)
-    return conversation_graph(offsets, every & 0xFFFFFFFF, sessions, times, how, documents=numbers)
+    keyed = np.sort(np.concatenate(keys))
+    distinct, index = np.unique(keyed & 0xFFFFFFFF, return_inverse=True)
+    triggers = _trigger_terms(analyzer)
+    is_keyword = [len(terms[term]) >= MIN_LENGTH and terms[term] not in triggers for term in distinct.tolist()]
+    keyed = keyed[np.array(is_keyword, dtype=np.bool_)[index]]
+    offsets = np.searchsorted(keyed, np.arange(len(numbers) + 1) << 32)
+    return conversation_graph(offsets, keyed & 0xFFFFFFFF, sessions, times, settings, documents=numbers)
 
 
 def _newest(snapshot: Snapshot, passing: Sequence[Flags], window: int) -> tuple[Integers, Floats, Integers]:
     """(document numbers ascending, times, session codes) of the newest `window` documents that pass."""
     numbers, sessions = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     times = [np.zeros(0)]
-    for first, segment, own in zip(snapshot.firsts, snapshot.segments, passing, strict=True):
-        positions = np.flatnonzero(own)
+    for first, segment, flags in zip(snapshot.firsts, snapshot.segments, passing, strict=True):
+        positions = np.flatnonzero(flags)
         codes = segment.columns.categories.get("session")
         numbers.append(first + positions)
         times.append(np.full(len(positions), np.nan) if segment.times is None else segment.times[positions])
         sessions.append(np.full(len(positions), ABSENT) if codes is None else codes[positions].astype(np.int64))
     seconds = np.concatenate(times)
-    kept = np.sort(_by_age(seconds)[-window:])
-    return np.concatenate(numbers)[kept], seconds[kept], np.concatenate(sessions)[kept]
+    newest = np.sort(_by_age(seconds)[-window:])
+    return np.concatenate(numbers)[newest], seconds[newest], np.concatenate(sessions)[newest]
 
 
 def _by_age(times: Floats) -> Integers:
@@ -311,13 +313,13 @@ def seeds_of(graph: ConversationGraph, queries: Sequence[npt.ArrayLike]) -> Flag
     Ids that no turn has are ignored, and so is -1.
     """
     seeds = np.zeros((len(queries), len(graph)), dtype=np.bool_)
-    asked = [np.asarray(query, dtype=np.int64).reshape(-1) for query in queries]
-    terms = np.concatenate([np.zeros(0, dtype=np.int64), *asked])
-    rows = np.repeat(np.arange(len(asked)), [len(query) for query in asked])
+    term_ids = [np.asarray(query, dtype=np.int64).reshape(-1) for query in queries]
+    terms = np.concatenate([np.zeros(0, dtype=np.int64), *term_ids])
+    rows = np.repeat(np.arange(len(term_ids)), [len(query) for query in term_ids])
     if len(graph.keywords):
-        found = np.minimum(np.searchsorted(graph.keywords, terms), len(graph.keywords) - 1)
-        known = graph.keywords[found] == terms
-        starts, ends = graph.offsets[found[known]], graph.offsets[found[known] + 1]
+        positions = np.minimum(np.searchsorted(graph.keywords, terms), len(graph.keywords) - 1)
+        known = graph.keywords[positions] == terms
+        starts, ends = graph.offsets[positions[known]], graph.offsets[positions[known] + 1]
         seeds[np.repeat(rows[known], ends - starts), graph.holders[ranges(starts, ends - starts)]] = True
     return seeds
 
@@ -329,25 +331,25 @@ def rank(graph: ConversationGraph, seeds: Flags) -> Floats:
     edges. So a query's ranks have the same bits alone and in any batch. Raises `ParameterError` for seeds of another
     shape.
     """
-    n, how = len(graph), graph.parameters
+    n, parameters = len(graph), graph.parameters
     flags = np.asarray(seeds, dtype=np.bool_)
     if flags.ndim != 2 or flags.shape[1] != n:
         raise ParameterError(f"seeds must be flags [queries, {n}], one for each turn, not {list(flags.shape)}")
     ranks = np.zeros(flags.shape)
-    asking = np.flatnonzero(flags.any(axis=1))
+    active = np.flatnonzero(flags.any(axis=1))
     order, pieces, turns = graph.flow
     back = np.argsort(order)
-    for start in range(0, len(asking), BLOCK):
-        rows = asking[start : start + BLOCK]
+    for start in range(0, len(active), BLOCK):
+        rows = active[start : start + BLOCK]
         # The array is [turns, queries], so that the rank along an edge is one contiguous row.
         current = np.ascontiguousarray(flags[rows][:, order].T, dtype=np.float64)
-        seeded = (1.0 - how.damping) * current
+        seeded = (1.0 - parameters.damping) * current
         received = np.empty_like(current)
         grouped, spare = np.empty((2, pieces.size, len(rows)))
-        for _ in range(how.iterations):
+        for _ in range(parameters.iterations):
             pieces.add(current, grouped, spare)
             turns.add(grouped, received, spare)
-            received *= how.damping
+            received *= parameters.damping
             received += seeded
             current, received = received, current
         ranks[rows] = current[back].T

@@ -88,8 +88,8 @@ class EntityGraph:
         if not ((priors >= 0.0) & (priors <= 1.0)).all():
             raise ParameterError(f"a type prior must lie in [0, 1], unlike one of {dict(type_prior)}")
         terms, entities = statements.mentions(len(live))
-        held = live[terms] > 0
-        terms, entities = terms[held], entities[held]
+        mentioned = live[terms] > 0
+        terms, entities = terms[mentioned], entities[mentioned]
         relations = statements.relations(len(live))
         bases = edge_factor(relations.confidences, priors[relations.categories])
         # An edge of factor 0 is left out, because a walk over it would be worth nothing.
@@ -139,8 +139,8 @@ class EntityGraph:
         number = self.statements.numbers.get(entity)
         if number is None:
             return None
-        place = int(np.searchsorted(self._active, number))
-        return place if place < len(self._active) and self._active[place] == number else None
+        position = int(np.searchsorted(self._active, number))
+        return position if position < len(self._active) and self._active[position] == number else None
 
     def id_of(self, number: int) -> str:
         """The id of the entity with this number."""
@@ -148,18 +148,18 @@ class EntityGraph:
 
     def called(self, words: tuple[str, ...]) -> dict[int, int]:
         """``{entity number: live records}`` for the entities that live records call by these words."""
-        found = {}
+        counts = {}
         for term, entity in self.statements.called.get(words, ()):
             count = int(self._live[term]) if term < len(self._live) else 0
-            place = int(np.searchsorted(self._active, entity))
-            if count and place < len(self._active) and self._active[place] == entity:
-                found[place] = count
-        return found
+            position = int(np.searchsorted(self._active, entity))
+            if count and position < len(self._active) and self._active[position] == entity:
+                counts[position] = count
+        return counts
 
     def neighbours(self, number: int) -> Integers:
         """The other entities that an edge joins to this one, whatever its time of validity; ascending, each once."""
-        found = np.unique(self._targets[self._offsets[number] : self._offsets[number + 1]])
-        return np.asarray(found[found != number])
+        others = np.unique(self._targets[self._offsets[number] : self._offsets[number + 1]])
+        return np.asarray(others[others != number])
 
     def words_of(self, numbers: Integers) -> Integers:
         """The distinct words of the names that live records give these entities, numbered as in `Statements.words`."""
@@ -203,27 +203,27 @@ class EntityGraph:
         limits = np.broadcast_to(np.asarray(hops, dtype=np.int64), batch)
         if batch and not 0 <= limits.min() <= limits.max() < len(HOP_SCORES):
             raise ParameterError(f"hops must lie in [0, {len(HOP_SCORES) - 1}], not {hops!r}")
-        found = [
+        entries = [
             (row, number, weight)
-            for row, own in enumerate(roots)
-            for entity, weight in own.items()
+            for row, query_roots in enumerate(roots)
+            for entity, weight in query_roots.items()
             if (number := self.number_of(entity)) is not None
         ]
-        if not found:
+        if not entries:
             return
-        columns = zip(*found, strict=True)
+        columns = zip(*entries, strict=True)
         rows, entities = (np.array(next(columns), dtype=np.int64) for _ in range(2))
         weights = np.array(next(columns), dtype=np.float64)
         if not ((weights >= 0.0) & (weights <= 1.0)).all():
             raise ParameterError("a root's weight must lie in [0, 1]")
-        held = _distinct(rows, batch)
-        places = np.searchsorted(held, rows)
+        distinct = _distinct(rows, batch)
+        places = np.searchsorted(distinct, rows)
         step = max(1, CHUNK // len(self))
-        for start in range(0, len(held), step):
-            own = slice(*np.searchsorted(places, [start, start + step]).tolist())
-            numbers = held[start : start + step]
+        for start in range(0, len(distinct), step):
+            span = slice(*np.searchsorted(places, [start, start + step]).tolist())
+            numbers = distinct[start : start + step]
             for part in self._memories(
-                *self._reach(places[own] - start, entities[own], weights[own], times[numbers], limits[numbers])
+                *self._reach(places[span] - start, entities[span], weights[span], times[numbers], limits[numbers])
             ):
                 yield part._replace(rows=numbers[part.rows])
 
@@ -245,9 +245,9 @@ class EntityGraph:
         for level in range(1, int(limits.max()) + 1):
             keys = keys[limits[keys // width] >= level]
             keys = self._step(keys, worth, now)
-            own = HOP_SCORES[level] * worth[keys]
-            better = own > scores[keys]
-            scores[keys[better]] = own[better]
+            level_scores = HOP_SCORES[level] * worth[keys]
+            better = level_scores > scores[keys]
+            scores[keys[better]] = level_scores[better]
             hops[keys[better]] = level
             reached.append(keys)
         keys = _distinct(np.concatenate(reached), size)
@@ -292,18 +292,18 @@ class EntityGraph:
         width = int(documents.max(initial=-1)) + 1
         starts = offsets[places]
         lengths = offsets[places + 1] - starts
-        for some in _pieces(np.bincount(rows, weights=lengths).astype(np.int64)):
-            own = slice(*np.searchsorted(rows, [some.start, some.stop]).tolist())
+        for group in _pieces(np.bincount(rows, weights=lengths).astype(np.int64)):
+            span = slice(*np.searchsorted(rows, [group.start, group.stop]).tolist())
             # Sorted so that the best stands last, and among equals the one of fewest hops. So `_last` keeps it.
-            order = own.start + np.lexsort((-hops[own], scores[own]))
-            firsts = (rows[order] - some.start) * width
+            order = span.start + np.lexsort((-hops[span], scores[span]))
+            firsts = (rows[order] - group.start) * width
             pairs, best = _last(
                 _postings_of(order, firsts, starts, lengths, documents),
-                size=(some.stop - some.start) * width,
-                count=int(lengths[own].sum()),
+                size=(group.stop - group.start) * width,
+                count=int(lengths[span].sum()),
             )
             if len(pairs):
-                yield Reached(pairs // width + some.start, pairs % width, scores[best], hops[best])
+                yield Reached(pairs // width + group.start, pairs % width, scores[best], hops[best])
 
 
 def entity_graph_of(
@@ -325,21 +325,21 @@ def entity_graph_of(
 
 def live_postings(snapshot: Snapshot, terms: npt.NDArray[np.int32]) -> tuple[Integers, Integers]:
     """(offsets [terms + 1], numbers of the live documents that hold each term, ascending for each term), int64."""
-    held, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    rows, numbers = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for number, (first, segment) in enumerate(zip(snapshot.firsts, snapshot.segments, strict=True)):
         positions = segment.locate(terms)
-        own = np.flatnonzero(positions >= 0)
-        starts = segment.offsets[positions[own]]
-        lengths = segment.offsets[positions[own] + 1] - starts
+        term_rows = np.flatnonzero(positions >= 0)
+        starts = segment.offsets[positions[term_rows]]
+        lengths = segment.offsets[positions[term_rows] + 1] - starts
         documents = segment.documents[ranges(starts, lengths)].astype(np.int64)
-        own = np.repeat(own, lengths)
+        term_rows = np.repeat(term_rows, lengths)
         alive = snapshot.alive(number)
         if alive is not None:
-            own, documents = own[alive[documents]], documents[alive[documents]]
-        held.append(own)
-        found.append(documents + first)
-    places = np.concatenate(held)
-    return offsets_of(np.bincount(places, minlength=len(terms))), np.concatenate(found)[
+            term_rows, documents = term_rows[alive[documents]], documents[alive[documents]]
+        rows.append(term_rows)
+        numbers.append(documents + first)
+    places = np.concatenate(rows)
+    return offsets_of(np.bincount(places, minlength=len(terms))), np.concatenate(numbers)[
         np.argsort(places, kind="stable")
     ]
 
@@ -367,9 +367,9 @@ def _distinct(keys: Integers, size: int) -> Integers:
         # np.unique hashes from numpy 2.3 on and takes 890 ms for a million keys; this takes 60 ms.
         keys = np.sort(keys)
         return keys[np.flatnonzero(np.diff(keys, prepend=-1))]
-    held = np.zeros(size, dtype=np.bool_)
-    held[keys] = True
-    return np.flatnonzero(held)
+    present = np.zeros(size, dtype=np.bool_)
+    present[keys] = True
+    return np.flatnonzero(present)
 
 
 def _last(pieces: Iterator[tuple[Integers, Integers]], size: int, count: int) -> tuple[Integers, Integers]:
@@ -378,8 +378,8 @@ def _last(pieces: Iterator[tuple[Integers, Integers]], size: int, count: int) ->
         table = np.full(size, -1, dtype=np.int32)
         for keys, values in pieces:
             table[keys] = values  # numpy assigns in order: the last of equal keys stays
-        found = np.flatnonzero(table >= 0)
-        return found, table[found].astype(np.int64)
+        present = np.flatnonzero(table >= 0)
+        return present, table[present].astype(np.int64)
     keys, values = map(np.concatenate, zip(*pieces, strict=True))
     order = np.argsort(keys, kind="stable")
     keys = keys[order]

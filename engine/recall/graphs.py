@@ -90,27 +90,27 @@ class Graphs:
                 vectors |= bool((segment.vectors.held if alive is None else segment.vectors.held & alive).any())
             if codes is None:
                 continue
-            held = codes[codes != ABSENT] if alive is None else codes[alive & (codes != ABSENT)]
-            counts = np.bincount(held)
+            present = codes[codes != ABSENT] if alive is None else codes[alive & (codes != ABSENT)]
+            counts = np.bincount(present)
             types.update({names[code]: int(counts[code]) for code in np.flatnonzero(counts).tolist()})
         return Stats(snapshot.size, vectors, dict(types), len(self.entities(memory, snapshot)))
 
     def _keep(
         self,
-        made: WeakKeyDictionary[Snapshot, dict[Hashable, object]],
+        caches: WeakKeyDictionary[Snapshot, dict[Hashable, object]],
         snapshot: Snapshot,
         key: Hashable,
         make: Callable[[], T],
     ) -> T:
         with self._lock:
-            kept = made.setdefault(snapshot, {})
-            found = kept.pop(key, None)
-            if found is not None:
-                kept[key] = found  # the most recently used stands last
-                return found  # type: ignore[return-value]
+            cache = caches.setdefault(snapshot, {})
+            value = cache.pop(key, None)
+            if value is not None:
+                cache[key] = value  # the most recently used stands last
+                return value  # type: ignore[return-value]
         fresh = make()
         with self._lock:
-            kept[key] = fresh
-            while len(kept) > KEPT:
-                kept.pop(next(iter(kept)))
+            cache[key] = fresh
+            while len(cache) > KEPT:
+                cache.pop(next(iter(cache)))
         return fresh

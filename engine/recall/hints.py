@@ -41,22 +41,22 @@ def type_hints(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
     `names` are the mentions of entities in the text, in its own words. A text without a trigger has no type.
     """
     words = words_of(text)
-    found = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
-    if ENTITY not in found and _asks_for_mention(words, _phrases(names)):
-        found.add(ENTITY)
-    return tuple(kind for kind in _PLAIN if kind in found)
+    kinds = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
+    if ENTITY not in kinds and _asks_for_mention(words, _phrases(names)):
+        kinds.add(ENTITY)
+    return tuple(kind for kind in _PLAIN if kind in kinds)
 
 
 def without_event_triggers(words: Sequence[str]) -> list[str]:
     """The words (as of `words_of`) without those of Event triggers, which say that something happened but not what."""
     dropped = {
-        place + offset for phrase in _PLAIN[EVENT] for place in _places(words, phrase) for offset in range(len(phrase))
+        start + offset for phrase in _PLAIN[EVENT] for start in _places(words, phrase) for offset in range(len(phrase))
     }
-    return [word for place, word in enumerate(words) if place not in dropped]
+    return [word for start, word in enumerate(words) if start not in dropped]
 
 
 def _asks_for_mention(words: Sequence[str], names: Phrases) -> bool:
-    starts = {place + len(phrase) for phrase in _BEFORE_MENTION for place in _places(words, phrase)}
+    starts = {begin + len(phrase) for phrase in _BEFORE_MENTION for begin in _places(words, phrase)}
     starts |= {start + 1 for start in starts if start < len(words) and words[start] in _DETERMINERS}
     return any(
         start in starts and list(words[start + len(name) :][:1]) != [_POSSESSIVE]
@@ -69,4 +69,4 @@ def _asks_for_mention(words: Sequence[str], names: Phrases) -> bool:
 def _places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
     """The positions in `words` at which the phrase begins."""
     size = len(phrase)
-    return [place for place in range(len(words) - size + 1) if tuple(words[place : place + size]) == phrase]
+    return [start for start in range(len(words) - size + 1) if tuple(words[start : start + size]) == phrase]

@@ -103,17 +103,17 @@ class Optimizer:
 
         A channel without rules is never skipped. At least one channel always remains.
         """
-        hints = self._hinted(parsed, stats) if self.hints else ()
-        return Route(hints, self._skipped(parsed, stats, channels) if self.skips else {})
+        hints = self._choose_hints(parsed, stats) if self.hints else ()
+        return Route(hints, self._choose_skips(parsed, stats, channels) if self.skips else {})
 
     @staticmethod
-    def _hinted(parsed: Parsed, stats: Stats) -> tuple[str, ...]:
+    def _choose_hints(parsed: Parsed, stats: Stats) -> tuple[str, ...]:
         """The type hints. A type that no record has is left out: its search would find nothing and run again."""
-        asked = type_hints(parsed.text, parsed.mentions)
-        return tuple(kind for kind in asked if stats.types.get(kind, 0) > 0)
+        types = type_hints(parsed.text, parsed.mentions)
+        return tuple(kind for kind in types if stats.types.get(kind, 0) > 0)
 
     @staticmethod
-    def _skipped(parsed: Parsed, stats: Stats, channels: Sequence[str]) -> dict[str, str]:
+    def _choose_skips(parsed: Parsed, stats: Stats, channels: Sequence[str]) -> dict[str, str]:
         reasons: dict[str, str] = {}
         if parsed.when is None:
             reasons[TEMPORAL] = NO_TIME
@@ -147,7 +147,7 @@ class Optimizer:
             return value
         if not isinstance(value, Mapping):
             raise ParameterError(f"an optimizer must be an Optimizer or its fields, not {value!r}")
-        known = [one.name for one in fields(cls)]
+        known = [item.name for item in fields(cls)]
         if unknown := sorted(map(str, set(value) - set(known))):
             raise ParameterError(f"an optimizer has no {unknown[0]!r}; there are: {', '.join(known)}")
         return cls(**value)

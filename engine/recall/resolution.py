@@ -106,16 +106,18 @@ def resolve(
     its text; None means that the text is read. Ids that no live record mentions are left out. `askers` holds the id of
     the entity that asks each query, or None.
     """
-    found = []
+    mentions = []
     near = _Neighbourhoods(graph)
     for row, text in enumerate(texts):
         ids = None if given is None else given[row]
         if ids is not None:
-            found.append(tuple(Mention(own, (own,), (1.0,)) for own in ids if graph.number_of(own) is not None))
+            mentions.append(
+                tuple(Mention(entity, (entity,), (1.0,)) for entity in ids if graph.number_of(entity) is not None)
+            )
             continue
         asker = None if askers is None else askers[row]
-        found.append(_mentions(graph, near, words_of(text), None if asker is None else graph.number_of(asker)))
-    return found
+        mentions.append(_mentions(graph, near, words_of(text), None if asker is None else graph.number_of(asker)))
+    return mentions
 
 
 # Sources: B021.
@@ -144,8 +146,8 @@ def _mentions(
     graph: EntityGraph, near: _Neighbourhoods, words: tuple[str, ...], asker: int | None
 ) -> tuple[Mention, ...]:
     spans = _spans(graph, words)
-    taken = {place for start, end, _ in spans for place in range(start, end)}
-    others = {word for place, word in enumerate(words) if place not in taken} - NLTK_ENGLISH
+    taken = {position for start, end, _ in spans for position in range(start, end)}
+    others = {word for position, word in enumerate(words) if position not in taken} - NLTK_ENGLISH
     context = _sets([{graph.statements.words[word]} for word in sorted(others) if word in graph.statements.words])
     mentions = []
     for start, end, counts in spans:
@@ -153,7 +155,7 @@ def _mentions(
         if len(counts) == 1:
             mentions.append(Mention(name, (graph.id_of(next(iter(counts))),), (1.0,)))
             continue
-        anchors = [set(own) for first, _, own in spans if first != start]
+        anchors = [set(namesakes) for first, _, namesakes in spans if first != start]
         if asker is not None:
             anchors.append({asker})
         mentions.append(_weigh_mentions(graph, near, name, counts, context, _sets(anchors)))
@@ -163,7 +165,7 @@ def _mentions(
 def _spans(graph: EntityGraph, words: tuple[str, ...]) -> list[tuple[int, int, Mapping[int, int]]]:
     """(start, end, live records by candidate) of the names. The longest are chosen first; the result is by position."""
     longest = graph.statements.longest
-    found = [
+    names = [
         (start, end, counts)
         for start, word in enumerate(words)
         for end in range(start + 1, min(start + longest.get(word, 0), len(words)) + 1)
@@ -171,7 +173,7 @@ def _spans(graph: EntityGraph, words: tuple[str, ...]) -> list[tuple[int, int, M
     ]
     free = [True] * len(words)
     chosen = []
-    for start, end, counts in sorted(found, key=lambda span: (span[0] - span[1], span[0])):
+    for start, end, counts in sorted(names, key=lambda span: (span[0] - span[1], span[0])):
         if all(free[start:end]):
             free[start:end] = [False] * (end - start)
             chosen.append((start, end, counts))
@@ -189,27 +191,27 @@ def _weigh_mentions(
     # Ordered by id, so that sums do not depend on the order in which records were added.
     candidates = sorted(counts, key=graph.id_of)
     around = [near.of(number) for number in candidates]
-    contexts = _shares([[bool(np.isin(one, words).any()) for one in context] for _, words in around])
-    structures = _shares([[bool(np.isin(one, numbers).any()) for one in anchors] for numbers, _ in around])
+    contexts = _shares([[bool(np.isin(signal, words).any()) for signal in context] for _, words in around])
+    structures = _shares([[bool(np.isin(signal, numbers).any()) for signal in anchors] for numbers, _ in around])
     beliefs = [
-        counts[number] * (1.0 + CONTEXT * own) * (1.0 + STRUCTURE * other)
-        for number, own, other in zip(candidates, contexts, structures, strict=True)
+        counts[number] * (1.0 + CONTEXT * context_share) * (1.0 + STRUCTURE * structure_share)
+        for number, context_share, structure_share in zip(candidates, contexts, structures, strict=True)
     ]
     total = math.fsum(beliefs)  # the same bits in every Python; `sum` compensates for rounding from 3.12 on
     # The sort is stable, so among equals the smaller id stays first.
-    order = sorted(range(len(candidates)), key=lambda place: -beliefs[place])
+    order = sorted(range(len(candidates)), key=lambda index: -beliefs[index])
     return Mention(
         name,
-        tuple(graph.id_of(candidates[place]) for place in order),
-        tuple(beliefs[place] / total for place in order),
+        tuple(graph.id_of(candidates[index]) for index in order),
+        tuple(beliefs[index] / total for index in order),
     )
 
 
 def _shares(hits: list[list[bool]]) -> list[float]:
     """[candidates] of the signals that speak for any candidate, the share that speaks for this one; 0 without any."""
-    heard = sum(any(signal) for signal in zip(*hits, strict=True))
-    return [sum(own) / heard if heard else 0.0 for own in hits]
+    signals = sum(any(signal) for signal in zip(*hits, strict=True))
+    return [sum(candidate_hits) / signals if signals else 0.0 for candidate_hits in hits]
 
 
 def _sets(members: Sequence[set[int]]) -> list[Integers]:
-    return [np.fromiter(own, np.int64, len(own)) for own in members]
+    return [np.fromiter(items, np.int64, len(items)) for items in members]

@@ -93,15 +93,15 @@ class CascadeRouter:
         """
         started = time.perf_counter()
         k = check_k(k)
-        wanted = max(k, self.depth, self.cascade.looks_at)
-        lexical = _checked("bm25_fn", bm25_fn(query, wanted), wanted)
+        depth = max(k, self.depth, self.cascade.looks_at)
+        lexical = _check_hits("bm25_fn", bm25_fn(query, depth), depth)
         scores = np.array([[score for _, score in lexical] + [-math.inf] * 2], dtype=np.float64)
         matched = np.array([(scores > 0.0).sum()], dtype=np.int64)
         type = None if qtype_fn is None else qtype_fn(query)
         confidence, _, skipped = self.cascade.decide(scores, matched, [type])
         escalated = not skipped[0]
         if escalated:
-            dense = _checked("dense_fn", dense_fn(query, wanted), wanted)
+            dense = _check_hits("dense_fn", dense_fn(query, depth), depth)
             fused = reciprocal_ranks(lexical, dense) if fuse_fn is None else list(fuse_fn(query, lexical, dense))
         else:
             fused = lexical
@@ -122,14 +122,14 @@ def reciprocal_ranks(*lists: Sequence[Hit], k: float = K) -> list[Hit]:
     return sorted(fused.items(), key=lambda hit: -hit[1])
 
 
-def _checked(name: str, hits: Sequence[Hit], wanted: int) -> list[Hit]:
-    own = list(hits)[:wanted]
-    scores = [score for _, score in own]
+def _check_hits(name: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
+    checked = list(hits)[:depth]
+    scores = [score for _, score in checked]
     if not all(math.isfinite(score) for score in scores):
         raise ParameterError(f"{name} gave a score that is not finite")
-    for place, (better, worse) in enumerate(pairwise(scores), 2):
+    for rank, (better, worse) in enumerate(pairwise(scores), 2):
         if worse > better:
-            raise ParameterError(f"{name} must give the best first; hit {place} scores {worse!r} after {better!r}")
-    if len({record for record, _ in own}) < len(own):
+            raise ParameterError(f"{name} must give the best first; hit {rank} scores {worse!r} after {better!r}")
+    if len({record for record, _ in checked}) < len(checked):
         raise ParameterError(f"{name} gave a record twice")
-    return own
+    return checked

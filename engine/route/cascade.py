@@ -69,20 +69,20 @@ class Cascade:
 
     def __post_init__(self) -> None:
         check_name("a cascade's name", self.name)
-        object.__setattr__(self, "tau", _checked_threshold("tau", self.tau))
+        object.__setattr__(self, "tau", _check_threshold("tau", self.tau))
         if self.taus is not None:
             if not isinstance(self.taus, Mapping):
                 raise ParameterError(f"taus must be a mapping of types to thresholds, not {self.taus!r}")
             for type in self.taus:
                 check_name("a type in taus", type)
-            own = {type: _checked_threshold(f"taus[{type!r}]", value) for type, value in self.taus.items()}
-            object.__setattr__(self, "taus", own)
+            thresholds = {type: _check_threshold(f"taus[{type!r}]", value) for type, value in self.taus.items()}
+            object.__setattr__(self, "taus", thresholds)
         if isinstance(self.lexical_types, str) or not isinstance(self.lexical_types, (list, tuple, set, frozenset)):
             raise ParameterError(f"lexical_types must be a list of types, not {self.lexical_types!r}")
         for type in self.lexical_types:
             check_name("a lexical type", type)
         object.__setattr__(self, "lexical_types", tuple(sorted(set(self.lexical_types))))
-        object.__setattr__(self, "escalate", _escalation(self.escalate))
+        object.__setattr__(self, "escalate", _parse_escalation(self.escalate))
         if not isinstance(self.confidence, str) or self.confidence not in CONFIDENCES:
             raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 2:
@@ -130,8 +130,8 @@ class Cascade:
 
     def needs_now(self, type: str | None) -> bool:
         """Whether a query of this type (None: of unknown type) may need its own time, `Query.now`."""
-        told = [None] if self.classifier is None else self.classifier.labels
-        return any(self.escalate.needs_now(own) for own in (told if type is None else [type]))
+        labels = [None] if self.classifier is None else self.classifier.labels
+        return any(self.escalate.needs_now(label) for label in (labels if type is None else [type]))
 
     def deep(self, *, complete: bool = False) -> Cascade:
         """The same cascade with escalated queries answered over all records that pass their filters."""
@@ -150,8 +150,10 @@ class Cascade:
         return {
             "kind": "cascade",
             "name": self.name,
-            "tau": _shown(self.tau),
-            "taus": None if self.taus is None else {type: _shown(own) for type, own in self.taus.items()},
+            "tau": _json_threshold(self.tau),
+            "taus": None
+            if self.taus is None
+            else {type: _json_threshold(threshold) for type, threshold in self.taus.items()},
             "lexical_types": list(self.lexical_types),
             "escalate": self.escalate.to_dict(),
             "confidence": self.confidence,
@@ -160,25 +162,25 @@ class Cascade:
         }
 
     def __str__(self) -> str:
-        own = {**(self.taus or {}), **dict.fromkeys(self.lexical_types, 0.0)}
-        by_type = "".join(f", {type} {value:g}" for type, value in own.items())
-        told = "" if self.classifier is None else f" (types predicted: {self.classifier})"
-        bound = f"{self.confidence} of {self.tau:g}{by_type}{told}"
+        thresholds = {**(self.taus or {}), **dict.fromkeys(self.lexical_types, 0.0)}
+        by_type = "".join(f", {type} {value:g}" for type, value in thresholds.items())
+        prediction = "" if self.classifier is None else f" (types predicted: {self.classifier})"
+        bound = f"{self.confidence} of {self.tau:g}{by_type}{prediction}"
         return f"{self.name}: bm25 from a {bound} on, else {self.escalate}"
 
 
-def _escalation(value: Any) -> Strategy | Router:
+def _parse_escalation(value: Any) -> Strategy | Router:
     if isinstance(value, Router) or (isinstance(value, Mapping) and value.get("kind") == "router"):
         return Router.of(value)
     return Strategy.of(value)
 
 
-def _checked_threshold(what: str, value: object) -> float:
+def _check_threshold(what: str, value: object) -> float:
     number = math.inf if value == "inf" else value
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0.0:
         raise ParameterError(f"{what} must be a number of at least 0, or infinity, not {value!r}")
     return math.inf if number > sys.float_info.max else float(number)
 
 
-def _shown(threshold: float) -> float | str:
+def _json_threshold(threshold: float) -> float | str:
     return threshold if threshold < math.inf else "inf"

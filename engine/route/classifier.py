@@ -40,7 +40,7 @@ _WORD = re.compile(r"\w\w+")
 def terms_of(text: str) -> list[str]:
     """A text's words in order, then its pairs of neighbouring words, each written as "one two"."""
     words = _WORD.findall(text.lower())
-    return words + [f"{one} {two}" for one, two in pairwise(words)]
+    return words + [f"{word} {following}" for word, following in pairwise(words)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ class Classifier:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", _checked_names("labels", self.labels))
-        object.__setattr__(self, "terms", _checked_names("terms", self.terms))
+        object.__setattr__(self, "labels", _check_names("labels", self.labels))
+        object.__setattr__(self, "terms", _check_names("terms", self.terms))
         if not self.labels:
             raise ParameterError("a classifier needs labels")
-        if any(one >= two for one, two in pairwise(self.terms)):
+        if any(term >= following for term, following in pairwise(self.terms)):
             raise ParameterError("a classifier's terms must ascend")
         if isinstance(self.dimension, bool) or not isinstance(self.dimension, int) or self.dimension < 0:
             raise ParameterError(f"a classifier's dimension must be 0 or more, not {self.dimension!r}")
@@ -83,7 +83,7 @@ class Classifier:
             ("weights", (len(self.labels), width)),
             ("bias", (len(self.labels),)),
         ):
-            object.__setattr__(self, name, _checked_array(name, getattr(self, name), shape))
+            object.__setattr__(self, name, _check_array(name, getattr(self, name), shape))
         if not (self.idf >= 1.0).all():
             raise ParameterError("a classifier's idf must be 1 or more")
 
@@ -106,26 +106,26 @@ class Classifier:
         may differ; a model that is read from a file does not. Raises `ParameterError`, `MissingExtraError`.
         """
         check_number("c", c, 0.0, above=True)
-        texts, types = _checked_texts("texts", texts), _checked_texts("types", types)
+        texts, types = _check_texts("texts", texts), _check_texts("types", types)
         if not texts or len(texts) != len(types):
             raise ParameterError(f"fitting needs a type for each text; there are {len(texts)} and {len(types)}")
         labels = tuple(sorted(set(types)))
-        found = [terms_of(text) for text in texts]
-        holding = Counter(term for own in found for term in set(own))
+        term_lists = [terms_of(text) for text in texts]
+        holding = Counter(term for listed in term_lists for term in set(listed))
         terms = tuple(sorted(holding))
         shares = np.array([(1 + len(texts)) / (1 + holding[term]) for term in terms], dtype=np.float64)
         idf = np.log(shares) + 1.0
-        dense = None if vectors is None else _checked_vectors(vectors, len(texts), None)
+        dense = None if vectors is None else _check_vectors(vectors, len(texts), None)
         dimension = 0 if dense is None else dense.shape[1]
         width = len(terms) + dimension
         weights, bias = np.zeros((len(labels), width)), np.zeros(len(labels))
-        made = cls(labels, terms, idf, weights, bias, dimension, model)
+        untrained = cls(labels, terms, idf, weights, bias, dimension, model)
         if len(labels) == 1:
-            return made
+            return untrained
         if not width:
             counts = Counter(types)
-            return cls(labels, terms, idf, weights, np.log([counts[one] / len(types) for one in labels]), 0, model)
-        weights, bias = _fit_weights(made.features(texts), len(terms), dense, types, c, seed)
+            return cls(labels, terms, idf, weights, np.log([counts[label] / len(types) for label in labels]), 0, model)
+        weights, bias = _fit_weights(untrained.features(texts), len(terms), dense, types, c, seed)
         return cls(labels, terms, idf, weights, bias, dimension, model)
 
     def features(self, texts: Sequence[str]) -> tuple[Integers, Integers, Floats]:
@@ -134,7 +134,7 @@ class Classifier:
         Terms that the classifier does not know are left out. A text without a known term has an empty row.
         """
         counts = [Counter(self._places[term] for term in terms_of(text) if term in self._places) for text in texts]
-        rows = [sorted(own.items()) for own in counts]
+        rows = [sorted(count.items()) for count in counts]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(np.int64)
         pairs = np.array([pair for row in rows for pair in row], dtype=np.int64).reshape(-1, 2)
         places = np.ascontiguousarray(pairs[:, 0])
@@ -150,22 +150,22 @@ class Classifier:
         ascending, and then over its vector, so a probability has the same bits in every batch. Raises `ParameterError`
         for vectors that are missing or have another dimension.
         """
-        texts = _checked_texts("texts", texts)
+        texts = _check_texts("texts", texts)
         offsets, places, values = self.features(texts)
         owners = np.repeat(np.arange(len(texts)), np.diff(offsets))
         logits = np.empty((len(texts), len(self.labels)))
-        for label, own in enumerate(self.weights):
+        for label, weights in enumerate(self.weights):
             # A matrix product is not used: its order of addition depends on the library and on the shape.
-            logits[:, label] = np.bincount(owners, weights=values * own[places], minlength=len(texts))
+            logits[:, label] = np.bincount(owners, weights=values * weights[places], minlength=len(texts))
         if self.dimension:
             if vectors is None:
                 raise ParameterError(
                     f"this classifier needs the texts' vectors, {self.dimension} values each"
                     + (f", of {self.model}" if self.model else "")
                 )
-            dense = _checked_vectors(vectors, len(texts), self.dimension)
-            for place in range(self.dimension):
-                logits += dense[:, place, None] * self.weights[:, len(self.terms) + place]
+            dense = _check_vectors(vectors, len(texts), self.dimension)
+            for column in range(self.dimension):
+                logits += dense[:, column, None] * self.weights[:, len(self.terms) + column]
         logits += self.bias
         raised = exponential(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(raised / np.cumsum(raised, axis=1)[:, -1:])
@@ -178,7 +178,10 @@ class Classifier:
         self, known: Sequence[str | None], texts: Sequence[str], vectors: npt.ArrayLike | None = None
     ) -> list[str]:
         """Each query's type: the `known` one, or the predicted one where that is None; `vectors` [B, dimension]."""
-        return [told if own is None else own for own, told in zip(known, self.predict(texts, vectors), strict=True)]
+        return [
+            predicted if label is None else label
+            for label, predicted in zip(known, self.predict(texts, vectors), strict=True)
+        ]
 
     @classmethod
     def of(cls, value: Classifier | Mapping[str, Any]) -> Classifier:
@@ -214,7 +217,7 @@ class Classifier:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        return {term: place for place, term in enumerate(self.terms)}
+        return {term: number for number, term in enumerate(self.terms)}
 
 
 def _fit_weights(
@@ -234,31 +237,31 @@ def _fit_weights(
     offsets, places, values = features
     words = sparse.csr_matrix((values, places, offsets), shape=(len(types), width))
     both = words if dense is None else sparse.hstack([words, sparse.csr_matrix(dense)], format="csr")
-    found = LogisticRegression(C=c, max_iter=STEPS, random_state=seed).fit(both, list(types))
-    weights, bias = np.asarray(found.coef_, np.float64), np.asarray(found.intercept_, np.float64)
+    model = LogisticRegression(C=c, max_iter=STEPS, random_state=seed).fit(both, list(types))
+    weights, bias = np.asarray(model.coef_, np.float64), np.asarray(model.intercept_, np.float64)
     if len(weights) == 1:  # for two types scikit-learn gives one row; the softmax of 0 and that row is the same model
         weights, bias = np.vstack([np.zeros_like(weights), weights]), np.concatenate([[0.0], bias])
     return weights, bias
 
 
-def _checked_names(what: str, names: object) -> tuple[str, ...]:
-    given = _checked_texts(f"a classifier's {what}", names)
-    if "" in given or len(set(given)) < len(given):
+def _check_names(what: str, names: object) -> tuple[str, ...]:
+    strings = _check_texts(f"a classifier's {what}", names)
+    if "" in strings or len(set(strings)) < len(strings):
         raise ParameterError(f"a classifier's {what} must be different names, none of them empty")
-    return tuple(given)
+    return tuple(strings)
 
 
-def _checked_texts(what: str, texts: object) -> list[str]:
+def _check_texts(what: str, texts: object) -> list[str]:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ParameterError(f"{what} must be a list of strings, not {texts!r}")
-    given = list(texts)
-    for one in given:
-        if not isinstance(one, str):
-            raise ParameterError(f"{what} must be strings, not {one!r}")
-    return given
+    strings = list(texts)
+    for string in strings:
+        if not isinstance(string, str):
+            raise ParameterError(f"{what} must be strings, not {string!r}")
+    return strings
 
 
-def _checked_array(what: str, values: object, shape: tuple[int, ...]) -> Floats:
+def _check_array(what: str, values: object, shape: tuple[int, ...]) -> Floats:
     """A read-only copy."""
     try:
         array = np.array(values, dtype=np.float64, order="C")
@@ -274,14 +277,14 @@ def _checked_array(what: str, values: object, shape: tuple[int, ...]) -> Floats:
     return array
 
 
-def _checked_vectors(vectors: npt.ArrayLike, count: int, dimension: int | None) -> Floats:
+def _check_vectors(vectors: npt.ArrayLike, count: int, dimension: int | None) -> Floats:
     try:
-        given = np.asarray(vectors, dtype=np.float64)
+        array = np.asarray(vectors, dtype=np.float64)
     except (TypeError, ValueError):
         raise ParameterError("the texts' vectors must be an array of numbers") from None
-    if given.ndim != 2 or len(given) != count or (dimension is not None and given.shape[1] != dimension):
-        wanted = "any number of" if dimension is None else str(dimension)
-        raise ParameterError(f"{count} texts need a vector each of {wanted} values, not an array of {given.shape}")
-    if not (np.abs(given) <= LARGEST).all():
+    if array.ndim != 2 or len(array) != count or (dimension is not None and array.shape[1] != dimension):
+        size = "any number of" if dimension is None else str(dimension)
+        raise ParameterError(f"{count} texts need a vector each of {size} values, not an array of {array.shape}")
+    if not (np.abs(array) <= LARGEST).all():
         raise ParameterError(f"the texts' vectors must be finite numbers, of at most {LARGEST:g}")
-    return given
+    return array

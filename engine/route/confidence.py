@@ -32,29 +32,29 @@ _ATANH = tuple(1.0 / power for power in range(21, 0, -2))
 
 def margin(scores: Floats, counts: Integers) -> Floats:
     """[B] ``(s0 - s1) / s0``: by how much the first hit is ahead of the second."""
-    held, known = _held(scores[:, :2], counts)
-    return _where(known, lambda: (held[:, 0] - held[:, 1]) / held[:, 0])
+    matched, known = _match_scores(scores[:, :2], counts)
+    return _mask_unknown(known, lambda: (matched[:, 0] - matched[:, 1]) / matched[:, 0])
 
 
 def fraction(scores: Floats, counts: Integers) -> Floats:
     """[B] ``s0 / sum of s``: the first hit's share of all scores."""
-    held, known = _held(scores, counts)
-    return _where(known, lambda: held[:, 0] / _sums(held))
+    matched, known = _match_scores(scores, counts)
+    return _mask_unknown(known, lambda: matched[:, 0] / _sum_rows(matched))
 
 
 def entropy(scores: Floats, counts: Integers) -> Floats:
     """[B] ``1 - H(p) / ln K`` of the K hits, with ``p = s / sum of s`` and ``0 ln 0 = 0``."""
-    held, known = _held(scores, counts)
+    matched, known = _match_scores(scores, counts)
     several = np.clip(counts, 2, max(scores.shape[1], 2)).astype(np.float64)
 
-    def own() -> Floats:
-        shares = held / _sums(held)[:, None]
+    def measure() -> Floats:
+        shares = matched / _sum_rows(matched)[:, None]
         some = shares > 0.0
-        spread = -_sums(np.where(some, shares * logarithm(np.where(some, shares, 1.0)), 0.0))
+        spread = -_sum_rows(np.where(some, shares * logarithm(np.where(some, shares, 1.0)), 0.0))
         # Rounding may leave K equal scores a bit below 0, where a threshold of 0 would not pass them.
         return np.clip(1.0 - spread / logarithm(several), 0.0, 1.0)
 
-    return _where(known, own)
+    return _mask_unknown(known, measure)
 
 
 CONFIDENCES: dict[str, Confidence] = {"margin": margin, "fraction": fraction, "entropy": entropy}
@@ -81,7 +81,7 @@ def logarithm(values: Floats) -> Floats:
     return np.asarray(whole * _LOG_2_HIGH + (2.0 * ratio * total + whole * _LOG_2_LOW))
 
 
-def _held(scores: Floats, counts: Integers) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _match_scores(scores: Floats, counts: Integers) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """([B, at least 2] the matched scores, negative ones and padding as 0, [B] whether there is a confidence)."""
     width = scores.shape[1]
     matched = np.arange(width) < counts[:, None]
@@ -91,11 +91,11 @@ def _held(scores: Floats, counts: Integers) -> tuple[Floats, npt.NDArray[np.bool
     return held, known
 
 
-def _where(known: npt.NDArray[np.bool_], own: Callable[[], Floats]) -> Floats:
+def _mask_unknown(known: npt.NDArray[np.bool_], measure: Callable[[], Floats]) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(known, own(), np.nan)
+        return np.where(known, measure(), np.nan)
 
 
-def _sums(values: Floats) -> Floats:
+def _sum_rows(values: Floats) -> Floats:
     """[B] each row's sum, added from the first value to the last, so zeros at the end change nothing."""
     return np.asarray(np.cumsum(values, axis=1)[:, -1])

@@ -63,7 +63,7 @@ def strategy_of(value: AnyStrategy | AnyPolicy) -> Answerer:
     if isinstance(value, str) and value not in STRATEGIES:
         raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join([*STRATEGIES, *POLICIES])}")
     if isinstance(value, Mapping) and value.get("kind") == STRATEGY:
-        return Strategy.of({name: own for name, own in value.items() if name != "kind"})
+        return Strategy.of({name: setting for name, setting in value.items() if name != "kind"})
     if isinstance(value, Mapping) and "kind" in value:
         return policy_of(value)
     return Strategy.of(value)
@@ -88,53 +88,55 @@ def save(path: str | os.PathLike[str], policy: AnyStrategy | AnyPolicy, about: M
         text = json.dumps(content, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ParameterError(f"what is said about a policy must be JSON values: {error}") from None
-    place = Path(path)
-    temporary = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+    target = Path(path)
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}")
     try:
         try:
             with temporary.open("w", encoding="ascii") as handle:
                 handle.write(text + "\n")
                 handle.flush()
                 os.fsync(handle.fileno())
-            os.replace(temporary, place)
+            os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise PolicyFileError(f"{place}: cannot be written: {error.strerror or error}") from error
+        raise PolicyFileError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Answerer, dict[str, Any]]:
     """Read a file of `save`: (the policy or strategy, its `about`). Raises `PolicyFileError`, naming what is wrong."""
-    place = Path(path)
+    source = Path(path)
     try:
-        text = place.read_bytes().decode("utf-8")
+        text = source.read_bytes().decode("utf-8")
     except OSError as error:
-        raise PolicyFileError(f"{place}: cannot be read: {error.strerror or error}") from error
+        raise PolicyFileError(f"{source}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError:
-        raise PolicyFileError(f"{place}: is not a policy file (not JSON); give one that `fanrank tune` wrote") from None
+        raise PolicyFileError(
+            f"{source}: is not a policy file (not JSON); give one that `fanrank tune` wrote"
+        ) from None
     try:
         content = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise PolicyFileError(f"{place}: is not a policy file, or damaged (not JSON: {error})") from None
+        raise PolicyFileError(f"{source}: is not a policy file, or damaged (not JSON: {error})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise PolicyFileError(f"{place}: is not a policy file; give one that `fanrank tune` wrote")
+        raise PolicyFileError(f"{source}: is not a policy file; give one that `fanrank tune` wrote")
     version = content.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise PolicyFileError(f"{place}: damaged: its version is {version!r}")
+        raise PolicyFileError(f"{source}: damaged: its version is {version!r}")
     if version > VERSION:
         raise PolicyFileError(
-            f"{place}: written in format {version} by a newer fanrank; this one knows {VERSION}: upgrade it"
+            f"{source}: written in format {version} by a newer fanrank; this one knows {VERSION}: upgrade it"
         )
     policy, about = content.get("policy"), content.get("about")
     if set(content) != {"format", "version", "policy", "about"} or not isinstance(about, dict):
-        raise PolicyFileError(f"{place}: damaged: a policy file has format, version, policy and about")
+        raise PolicyFileError(f"{source}: damaged: a policy file has format, version, policy and about")
     if not isinstance(policy, dict) or "kind" not in policy:
-        raise PolicyFileError(f"{place}: damaged: its policy is {policy!r:.200}")
+        raise PolicyFileError(f"{source}: damaged: its policy is {policy!r:.200}")
     try:
         return strategy_of(policy), about
     except ParameterError as error:
-        raise PolicyFileError(f"{place}: damaged, or changed by hand to what cannot be: {error}") from error
+        raise PolicyFileError(f"{source}: damaged, or changed by hand to what cannot be: {error}") from error
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -56,24 +56,24 @@ class Router:
             raise ParameterError(f"a router's table must be a mapping of types to strategies, not {self.table!r}")
         for type in self.table:
             check_name("a type in a router's table", type)
-        object.__setattr__(self, "table", {type: Strategy.of(own) for type, own in self.table.items()})
+        object.__setattr__(self, "table", {type: Strategy.of(strategy) for type, strategy in self.table.items()})
         object.__setattr__(self, "default", Strategy.of(self.default))
         if self.classifier is not None:
             object.__setattr__(self, "classifier", Classifier.of(self.classifier))
         if not isinstance(self.soft, bool):
             raise ParameterError(f"a router's soft must be true or false, not {self.soft!r}")
         check_number("a router's k", self.k, 0.0)
-        for own in self._all():
-            if own != self.strategies[own.name]:
-                raise ParameterError(f"a router has two different strategies of the name {own.name!r}; rename one")
+        for strategy in self._all():
+            if strategy != self.strategies[strategy.name]:
+                raise ParameterError(f"a router has two different strategies of the name {strategy.name!r}; rename one")
 
     @property
     def strategies(self) -> dict[str, Strategy]:
         """The strategies by name, in the table's order. The default comes last unless the table has it."""
-        found: dict[str, Strategy] = {}
-        for own in self._all():
-            found.setdefault(own.name, own)
-        return found
+        by_name: dict[str, Strategy] = {}
+        for strategy in self._all():
+            by_name.setdefault(strategy.name, strategy)
+        return by_name
 
     def best(self, type: str | None) -> Strategy:
         """The strategy for this type."""
@@ -93,15 +93,15 @@ class Router:
             expected = (len(types), len(self.classifier.labels))
             if probabilities.shape != expected:
                 raise ParameterError(f"probabilities must have the shape {expected}, not {probabilities.shape}")
-            for label, own in zip(self.classifier.labels, probabilities.T, strict=True):
-                shares[self.best(label).name] += own
-        found: list[dict[str, float]] = []
+            for label, share in zip(self.classifier.labels, probabilities.T, strict=True):
+                shares[self.best(label).name] += share
+        weights: list[dict[str, float]] = []
         for query, type in enumerate(types):
             if type is not None or probabilities is None:
-                found.append({self.best(type).name: 1.0})
+                weights.append({self.best(type).name: 1.0})
             else:
-                found.append({name: float(own[query]) for name, own in shares.items() if own[query] > 0.0})
-        return found
+                weights.append({name: float(share[query]) for name, share in shares.items() if share[query] > 0.0})
+        return weights
 
     def blend(self, weights: Sequence[Mapping[str, float]], candidates: Candidates) -> Fused:
         """``sum over strategies of weight / (k + rank)``, ranks from 1. A list without the candidate adds 0.
@@ -116,39 +116,41 @@ class Router:
             if name not in candidates.channels:
                 continue
             channel = candidates.channels[name]
-            own = np.array([weight.get(name, 0.0) for weight in weights], dtype=np.float64)[candidates.owners]
-            counted = channel.listed & (own > 0.0)
-            shares[name] = np.where(counted, own / (self.k + np.maximum(channel.ranks, 1)), 0.0)
+            strategy_weights = np.array([weight.get(name, 0.0) for weight in weights], dtype=np.float64)[
+                candidates.owners
+            ]
+            counted = channel.listed & (strategy_weights > 0.0)
+            shares[name] = np.where(counted, strategy_weights / (self.k + np.maximum(channel.ranks, 1)), 0.0)
             kept |= counted
         return Fused.of(shares, kept)
 
     @property
     def dense(self) -> bool:
         """Whether queries need vectors, for a strategy or for the classifier."""
-        compared = any(own.dense for own in self._all())
+        compared = any(strategy.dense for strategy in self._all())
         return compared or (self.classifier is not None and self.classifier.dimension > 0)
 
     @property
     def learned(self) -> bool:
         """Whether a strategy compares learned term weights."""
-        return any(own.learned for own in self._all())
+        return any(strategy.learned for strategy in self._all())
 
     @property
     def aged(self) -> bool:
         """Whether a strategy depends on the query's own time."""
-        return any(own.aged for own in self._all())
+        return any(strategy.aged for strategy in self._all())
 
     def needs_now(self, type: str | None) -> bool:
         """Whether a query of this type (None: of unknown type) may need its own time, `Query.now`."""
-        told = [None] if self.classifier is None else self.classifier.labels
-        types = told if type is None else [type]
+        labels = [None] if self.classifier is None else self.classifier.labels
+        types = labels if type is None else [type]
         # A soft router runs every strategy that a type may call for.
-        asked = self._all() if self.soft and type is None else [self.best(own) for own in types]
-        return any(strategy.needs_now(own) for strategy in asked for own in types)
+        strategies = self._all() if self.soft and type is None else [self.best(label) for label in types]
+        return any(strategy.needs_now(label) for strategy in strategies for label in types)
 
     def deep(self, *, complete: bool = False) -> Router:
         """The same router with all strategies over all records that pass the query's filter."""
-        table = {type: own.deep(complete=complete) for type, own in self.table.items()}
+        table = {type: strategy.deep(complete=complete) for type, strategy in self.table.items()}
         return replace(self, table=table, default=self.default.deep(complete=complete))
 
     @classmethod
@@ -164,7 +166,7 @@ class Router:
         return {
             "kind": "router",
             "name": self.name,
-            "table": {type: own.to_dict() for type, own in self.table.items()},
+            "table": {type: strategy.to_dict() for type, strategy in self.table.items()},
             "default": self.default.to_dict(),
             "classifier": None if self.classifier is None else self.classifier.to_dict(),
             "soft": self.soft,
@@ -172,11 +174,11 @@ class Router:
         }
 
     def __str__(self) -> str:
-        table = ", ".join(f"{type} -> {own.name}" for type, own in self.table.items())
-        rest = f"{'else ' if table else ''}{self.default.name}"
+        table = ", ".join(f"{type} -> {strategy.name}" for type, strategy in self.table.items())
+        default = f"{'else ' if table else ''}{self.default.name}"
         how = "blended by the type's probabilities" if self.soft else "by type"
-        told = "" if self.classifier is None else f" (predicted: {self.classifier})"
-        return f"{self.name}: {how}{told}: {', '.join(part for part in (table, rest) if part)}"
+        prediction = "" if self.classifier is None else f" (predicted: {self.classifier})"
+        return f"{self.name}: {how}{prediction}: {', '.join(part for part in (table, default) if part)}"
 
     def _all(self) -> tuple[Strategy, ...]:
         return (*self.table.values(), self.default)
@@ -187,11 +189,11 @@ def policy_fields(cls: type[Any], kind: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or value.get("kind") != kind:
         raise ParameterError(f"a {kind} is a mapping with the kind {kind!r}, not {value!r:.200}")
     known = cls.__dataclass_fields__
-    given = {name: own for name, own in value.items() if name != "kind"}
-    for name in given:
+    values = {name: setting for name, setting in value.items() if name != "kind"}
+    for name in values:
         if name not in known:
             raise ParameterError(f"a {kind} has no {name!r}; it has: {', '.join(known)}")
     for name in ("table", "default"):
-        if name in known and name not in given:
+        if name in known and name not in values:
             raise ParameterError(f"a {kind} needs {name!r}")
-    return given
+    return values

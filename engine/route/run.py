@@ -79,8 +79,8 @@ def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
 def _classifiers(policy: Policy) -> list[Classifier]:
     """The classifiers of the policy and of the router to which a cascade escalates."""
     inner = policy.escalate if isinstance(policy, Cascade) else None
-    found = [policy.classifier, inner.classifier if isinstance(inner, Router) else None]
-    return [own for own in found if own is not None]
+    classifiers = [policy.classifier, inner.classifier if isinstance(inner, Router) else None]
+    return [classifier for classifier in classifiers if classifier is not None]
 
 
 def _check_classifier(classifier: Classifier, dimension: int, sources: Sources) -> None:
@@ -108,21 +108,21 @@ class _Answers:
         self.decisions: dict[int, Decision] = {}
         self.served: list[str] = []
 
-    def take(self, rows: Sequence[int], found: Hits, limits: Sequence[int]) -> None:
+    def take(self, rows: Sequence[int], hits: Hits, limits: Sequence[int]) -> None:
         """Take the hits of a part for these rows of the batch. Each query is cut at its own k."""
-        width = min(self.scores.shape[1], found.scores.shape[1])
+        width = min(self.scores.shape[1], hits.scores.shape[1])
         within = np.arange(width) < np.array(limits, dtype=np.int64)[:, None]
         at = np.array(rows, dtype=np.int64)
-        self.scores[at, :width] = np.where(within, found.scores[:, :width], -np.inf)
-        self.documents[at, :width] = np.where(within, found.documents[:, :width], -1)
-        self.counts[at] = np.minimum(found.counts, limits)
-        if found.reranked is not None:
+        self.scores[at, :width] = np.where(within, hits.scores[:, :width], -np.inf)
+        self.documents[at, :width] = np.where(within, hits.documents[:, :width], -1)
+        self.counts[at] = np.minimum(hits.counts, limits)
+        if hits.reranked is not None:
             if self.reranked is None:
                 self.reranked = np.full(self.scores.shape, np.nan)
-            self.reranked[at, :width] = np.where(within, found.reranked[:, :width], np.nan)
-        for place, row in enumerate(rows):
-            self.explainers[row] = found.explainer, place
-        self.served.append(found.backend)
+            self.reranked[at, :width] = np.where(within, hits.reranked[:, :width], np.nan)
+        for position, row in enumerate(rows):
+            self.explainers[row] = hits.explainer, position
+        self.served.append(hits.backend)
 
     def hits(self, batch: Batch, run: _Run) -> Hits:
         source = np.array(batch.source, dtype=np.int64)
@@ -130,8 +130,8 @@ class _Answers:
 
         def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
             position = position_of(batch, position)
-            explainer, place = explainers[batch.source[position]]
-            return explainer(place, record_id).at(position)
+            explainer, index = explainers[batch.source[position]]
+            return explainer(index, record_id).at(position)
 
         return Hits(
             self.scores[source],
@@ -159,90 +159,90 @@ class _Run:
         self.milliseconds: dict[str, float] = {}
 
     def answer(
-        self, policy: Policy, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
+        self, policy: Policy, rows: Sequence[int], prepared: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         if not rows:
             return
         if isinstance(policy, Router):
-            self._route(policy, rows, asked, batch, answers)
+            self._route(policy, rows, prepared, batch, answers)
         else:
-            self._cascade(policy, rows, asked, batch, answers)
+            self._cascade(policy, rows, prepared, batch, answers)
 
     def _cascade(
-        self, policy: Cascade, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
+        self, policy: Cascade, rows: Sequence[int], prepared: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures need more. Hits are cut at each query's own k afterwards.
-        deeper = [one if one.k >= policy.looks_at else one._replace(k=policy.looks_at) for one in asked]
-        first = self._part(_PLAIN, deeper, batch, stage="first bm25")
+        deeper = [query if query.k >= policy.looks_at else query._replace(k=policy.looks_at) for query in prepared]
+        first = self._search_part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
-        asked, typed, types, _ = self._typed(policy.classifier, asked, batch)
+        prepared, typed, types, _ = self._predict_types(policy.classifier, prepared, batch)
         confidence, threshold, skipped = policy.decide(first.scores, first.counts.astype(np.int64), types)
         each += spent.lap("decide")
         sure = skipped.tolist()
-        known = [None if math.isnan(own) else own for own in confidence.tolist()]
+        known = [None if math.isnan(value) else value for value in confidence.tolist()]
         decided = [
-            Decision(_PLAIN.name, each, kind, own, limit, not skip)
-            for kind, own, limit, skip in zip(types, known, threshold.tolist(), sure, strict=True)
+            Decision(_PLAIN.name, each, kind, value, limit, not skip)
+            for kind, value, limit, skip in zip(types, known, threshold.tolist(), sure, strict=True)
         ]
-        escalated = [place for place, skip in enumerate(sure) if not skip]
+        escalated = [index for index, skip in enumerate(sure) if not skip]
         if escalated:
             chosen = policy.escalate
             # A single strategy takes the predicted type. A soft router weighs all types, so it gets the query without.
-            from_types = asked if isinstance(chosen, Router) and chosen.soft else typed
-            own, ask = [rows[place] for place in escalated], [from_types[place] for place in escalated]
+            from_types = prepared if isinstance(chosen, Router) and chosen.soft else typed
+            part, ask = [rows[index] for index in escalated], [from_types[index] for index in escalated]
             if isinstance(chosen, Router):
-                told = chosen.classifier or policy.classifier
-                self.answer(replace(chosen, classifier=told), own, ask, batch, answers)
+                classifier = chosen.classifier or policy.classifier
+                self.answer(replace(chosen, classifier=classifier), part, ask, batch, answers)
             else:
-                self._strategy(chosen, own, ask, batch, answers)
-            for place, row in zip(escalated, own, strict=True):
-                decided[place] = _join_decisions(answers.decisions[row], decided[place])
+                self._strategy(chosen, part, ask, batch, answers)
+            for index, row in zip(escalated, part, strict=True):
+                decided[index] = _join_decisions(answers.decisions[row], decided[index])
         confident = np.flatnonzero(skipped)
         if len(confident):
-            own = [rows[place] for place in confident.tolist()]
-            ask = [asked[place] for place in confident.tolist()]
+            part = [rows[index] for index in confident.tolist()]
+            ask = [prepared[index] for index in confident.tolist()]
             if self.options.reranker is None:
-                answers.take(own, _rows(first, confident), [one.k for one in ask])
+                answers.take(part, _select_rows(first, confident), [query.k for query in ask])
             else:  # searched again, as deep as the reranker reads; BM25 costs nothing compared with the reranker
-                self._strategy(_PLAIN, own, ask, batch, answers)
-                for place, row in zip(confident.tolist(), own, strict=True):
-                    decided[place] = _join_decisions(answers.decisions[row], decided[place])
+                self._strategy(_PLAIN, part, ask, batch, answers)
+                for index, row in zip(confident.tolist(), part, strict=True):
+                    decided[index] = _join_decisions(answers.decisions[row], decided[index])
         answers.decisions |= zip(rows, decided, strict=True)
 
     def _route(
-        self, router: Router, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
+        self, router: Router, rows: Sequence[int], prepared: Sequence[PreparedQuery], batch: Batch, answers: _Answers
     ) -> None:
         spent = _Clock(self, rows)
-        known = [one.query.type for one in asked]
-        _, asked, types, probabilities = self._typed(router.classifier, asked, batch)
+        known = [query.query.type for query in prepared]
+        _, prepared, types, probabilities = self._predict_types(router.classifier, prepared, batch)
         weights = router.weights(probabilities if router.soft else None, known if router.soft else types)
-        asked = self._encoded(asked, [dict(own) for own in weights], router.strategies, batch)
+        prepared = self._encode_reused(prepared, [dict(by_name) for by_name in weights], router.strategies, batch)
         each = spent.lap("decide")
         if router.soft:
-            self._soft(router, rows, asked, weights, batch, answers)
+            self._soft(router, rows, prepared, weights, batch, answers)
         else:
             parts: dict[str, list[int]] = {}
-            for place, own in enumerate(weights):
-                parts.setdefault(next(iter(own)), []).append(place)
+            for index, by_name in enumerate(weights):
+                parts.setdefault(next(iter(by_name)), []).append(index)
             for name, places in parts.items():
                 self._strategy(
                     router.strategies[name],
-                    [rows[place] for place in places],
-                    [asked[place] for place in places],
+                    [rows[index] for index in places],
+                    [prepared[index] for index in places],
                     batch,
                     answers,
                 )
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             before = answers.decisions[row]
-            answers.decisions[row] = replace(before, milliseconds=before.milliseconds + each, type=types[place])
+            answers.decisions[row] = replace(before, milliseconds=before.milliseconds + each, type=types[index])
 
     # Sources: A097.
     def _soft(
         self,
         router: Router,
         rows: Sequence[int],
-        asked: Sequence[PreparedQuery],
+        prepared: Sequence[PreparedQuery],
         weights: Sequence[Mapping[str, float]],
         batch: Batch,
         answers: _Answers,
@@ -251,109 +251,121 @@ class _Run:
         costs = dict.fromkeys(rows, 0.0)
         lists: dict[str, tuple[list[int], Hits]] = {}
         for name, strategy in router.strategies.items():
-            places = [place for place, own in enumerate(weights) if name in own]
+            places = [index for index, strategy_weights in enumerate(weights) if name in strategy_weights]
             if not places:
                 continue
-            own_rows = [rows[place] for place in places]
+            own_rows = [rows[index] for index in places]
             spent = _Clock(self, own_rows)
-            ask = [asked[place]._replace(k=max(asked[place].k, SOFT_DEPTH)) for place in places]
-            lists[name] = places, self._part(strategy, ask, batch, reranked=False)
+            ask = [prepared[index]._replace(k=max(prepared[index].k, SOFT_DEPTH)) for index in places]
+            lists[name] = places, self._search_part(strategy, ask, batch, reranked=False)
             each = spent.lap()
             for row in own_rows:
                 costs[row] += each
         spent = _Clock(self, rows)
-        part = batch.select(asked)
-        found = SoftAnswer(part, weights, lists, router).hits()
+        part = batch.select(prepared)
+        hits = SoftAnswer(part, weights, lists, router).hits()
         each = spent.lap("fuse")
         if self.options.reranker is not None:
             vectors = query_vectors(part, self.sources) if router.dense else None
-            found = rerank_hits(found, part, self.sources, self.options.reranker, self.options.rerank_depth, vectors)
+            hits = rerank_hits(hits, part, self.sources, self.options.reranker, self.options.rerank_depth, vectors)
             each += spent.lap("rerank")
-        answers.take(rows, found, [one.k for one in asked])
-        for place, row in enumerate(rows):
-            answers.decisions[row] = Decision(router.name, costs[row] + each, weights=dict(weights[place]))
+        answers.take(rows, hits, [query.k for query in prepared])
+        for index, row in enumerate(rows):
+            answers.decisions[row] = Decision(router.name, costs[row] + each, weights=dict(weights[index]))
 
     def _strategy(
-        self, strategy: Strategy, rows: Sequence[int], asked: Sequence[PreparedQuery], batch: Batch, answers: _Answers
-    ) -> None:
-        spent = _Clock(self, rows)
-        found = self._part(strategy, asked, batch)
-        answers.take(rows, found, [one.k for one in asked])
-        each = spent.lap()
-        if found.decisions is None:
-            answers.decisions |= dict.fromkeys(rows, Decision(strategy.name, each))
-        else:
-            answers.decisions |= zip(rows, found.decisions, strict=True)
-
-    def _part(
         self,
         strategy: Strategy,
-        asked: Sequence[PreparedQuery],
+        rows: Sequence[int],
+        prepared: Sequence[PreparedQuery],
+        batch: Batch,
+        answers: _Answers,
+    ) -> None:
+        spent = _Clock(self, rows)
+        hits = self._search_part(strategy, prepared, batch)
+        answers.take(rows, hits, [query.k for query in prepared])
+        each = spent.lap()
+        if hits.decisions is None:
+            answers.decisions |= dict.fromkeys(rows, Decision(strategy.name, each))
+        else:
+            answers.decisions |= zip(rows, hits.decisions, strict=True)
+
+    def _search_part(
+        self,
+        strategy: Strategy,
+        prepared: Sequence[PreparedQuery],
         batch: Batch,
         *,
         reranked: bool = True,
         stage: str | None = None,
     ) -> Hits:
         started = time.perf_counter()
-        part = batch.select(asked)
+        part = batch.select(prepared)
         options = self.options if reranked else replace(self.options, reranker=None)
         if strategy.plain and (options.reranker is None or stage is not None):
-            found = lexical.answer_lexical(part, self.backend, options)
+            hits = lexical.answer_lexical(part, self.backend, options)
         else:
-            found = hybrid.answer(part, self.backend, self.sources, strategy, options)
+            hits = hybrid.answer(part, self.backend, self.sources, strategy, options)
         if stage is not None:
             self._add(stage, (time.perf_counter() - started) * 1e3)
         elif self.options.timing:
-            for name, spent in (found.timing or {}).items():
+            for name, spent in (hits.timing or {}).items():
                 self._add(name, spent)
-        return found
+        return hits
 
-    def _typed(
-        self, classifier: Classifier | None, asked: Sequence[PreparedQuery], batch: Batch
+    def _predict_types(
+        self, classifier: Classifier | None, prepared: Sequence[PreparedQuery], batch: Batch
     ) -> tuple[Sequence[PreparedQuery], Sequence[PreparedQuery], list[str | None], Floats | None]:
         """Predict the types of queries: (the queries, the same with their types, the types, the probabilities).
 
         A query that gives its type keeps it. If the classifier needs vectors, the queries get those of their texts. The
         probabilities are None if nothing was predicted.
         """
-        known = [one.query.type for one in asked]
+        known = [item.query.type for item in prepared]
         if classifier is None or all(name is not None for name in known):
-            return asked, asked, known, None
+            return prepared, prepared, known, None
         vectors = None
         if classifier.dimension:
-            asked = self._with_vectors(asked, batch)
-            vectors = np.stack([_vector(one.query, classifier.dimension) for one in asked])
-        probabilities = classifier.probabilities([one.query.text for one in asked], vectors)
+            prepared = self._attach_vectors(prepared, batch)
+            vectors = np.stack([_vector_of(item.query, classifier.dimension) for item in prepared])
+        probabilities = classifier.probabilities([item.query.text for item in prepared], vectors)
         likeliest = probabilities.argmax(axis=1).tolist()
-        types = [classifier.labels[best] if own is None else own for own, best in zip(known, likeliest, strict=True)]
-        typed = [one._replace(query=replace(one.query, type=name)) for one, name in zip(asked, types, strict=True)]
-        return asked, typed, types, probabilities
+        types = [
+            classifier.labels[best] if known_type is None else known_type
+            for known_type, best in zip(known, likeliest, strict=True)
+        ]
+        typed = [
+            item._replace(query=replace(item.query, type=name)) for item, name in zip(prepared, types, strict=True)
+        ]
+        return prepared, typed, types, probabilities
 
-    def _encoded(
+    def _encode_reused(
         self,
-        asked: Sequence[PreparedQuery],
+        prepared: Sequence[PreparedQuery],
         weights: Sequence[Mapping[str, float]],
         strategies: Mapping[str, Strategy],
         batch: Batch,
     ) -> list[PreparedQuery]:
         """The queries, with vectors for those that several dense strategies, or one and a reranker, will need."""
-        asked = list(asked)
-        uses = [sum(bool(strategies[name].dense) for name in own) for own in weights]
-        often = [place for place, own in enumerate(uses) if own > 1 or (own and self.options.reranker is not None)]
+        prepared = list(prepared)
+        uses = [sum(bool(strategies[name].dense) for name in query_weights) for query_weights in weights]
+        reranks = self.options.reranker is not None
+        often = [index for index, count in enumerate(uses) if count > 1 or (count and reranks)]
         if often:
-            for place, one in zip(often, self._with_vectors([asked[place] for place in often], batch), strict=True):
-                asked[place] = one
-        return asked
+            encoded = self._attach_vectors([prepared[index] for index in often], batch)
+            for index, query in zip(often, encoded, strict=True):
+                prepared[index] = query
+        return prepared
 
-    def _with_vectors(self, asked: Sequence[PreparedQuery], batch: Batch) -> list[PreparedQuery]:
+    def _attach_vectors(self, prepared: Sequence[PreparedQuery], batch: Batch) -> list[PreparedQuery]:
         """The queries with the vectors of their texts, so that no text is encoded twice."""
-        part = batch.select(asked)
+        part = batch.select(prepared)
         vectors, has = query_vectors(part, self.sources)
         return [
-            one._replace(query=replace(one.query, vector=vectors[place]))
-            if has[place] and one.query.vector is None
-            else one
-            for place, one in enumerate(asked)
+            item._replace(query=replace(item.query, vector=vectors[index]))
+            if has[index] and item.query.vector is None
+            else item
+            for index, item in enumerate(prepared)
         ]
 
     def _add(self, stage: str, spent: float) -> None:
@@ -389,24 +401,24 @@ def _join_decisions(answered: Decision, cascade: Decision) -> Decision:
     )
 
 
-def _rows(found: Hits, places: Integers) -> Hits:
+def _select_rows(hits: Hits, places: Integers) -> Hits:
     """The hits of some queries of a part. Explanations still go to the queries' positions in that part."""
     numbers = places.tolist()
 
     def explain(position: int, record_id: str) -> Any:
-        return found.explainer(numbers[position], record_id)
+        return hits.explainer(numbers[position], record_id)
 
     return replace(
-        found,
-        scores=found.scores[places],
-        documents=found.documents[places],
-        counts=found.counts[places],
-        queries=tuple(found.queries[place] for place in numbers),
+        hits,
+        scores=hits.scores[places],
+        documents=hits.documents[places],
+        counts=hits.counts[places],
+        queries=tuple(hits.queries[number] for number in numbers),
         explainer=explain,
     )
 
 
-def _vector(query: Query, dimension: int) -> Floats:
+def _vector_of(query: Query, dimension: int) -> Floats:
     """A query's own vector, or zeros if it has none."""
     if query.vector is None:
         return np.zeros(dimension)

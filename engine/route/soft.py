@@ -27,17 +27,17 @@ class SoftAnswer:
         router: Router,
     ) -> None:
         self.batch, self.router = batch, router
-        self.served = ", ".join(dict.fromkeys(found.backend for _, found in lists.values()))
+        self.served = ", ".join(dict.fromkeys(hits.backend for _, hits in lists.values()))
         keys, scores = {}, {}
-        for name, (places, found) in lists.items():
-            own, column = np.nonzero(found.documents >= 0)
-            keys[name] = np.array(places, dtype=np.int64)[own] << NUMBER_BITS | found.documents[own, column]
-            scores[name] = found.scores[own, column]
+        for name, (places, hits) in lists.items():
+            row, column = np.nonzero(hits.documents >= 0)
+            keys[name] = np.array(places, dtype=np.int64)[row] << NUMBER_BITS | hits.documents[row, column]
+            scores[name] = hits.scores[row, column]
         every = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys.values()]))
         offsets = np.searchsorted(every, np.arange(len(batch) + 1) << NUMBER_BITS)
         channels = {}
-        for name, own in keys.items():
-            at = np.searchsorted(every, own)
+        for name, listed_keys in keys.items():
+            at = np.searchsorted(every, listed_keys)
             listed, values = np.zeros(len(every), dtype=np.bool_), np.zeros(len(every))
             listed[at], values[at] = True, scores[name]
             channels[name] = Channel(values, listed, listed, offsets)
@@ -49,7 +49,7 @@ class SoftAnswer:
 
     def hits(self) -> Hits:
         batch = self.batch
-        limits = np.array([one.k for one in batch.asked], dtype=np.int64)
+        limits = np.array([prepared.k for prepared in batch.asked], dtype=np.int64)
         scores, documents, _ = best(self.fused, self.candidates, limits, batch.width)
         counts = (documents >= 0).sum(axis=1).astype(np.int32)
         return Hits(scores, documents, counts, batch.queries, self.served, batch.resolver(), self.explain)
