@@ -52,18 +52,18 @@ PRUNED_DOCUMENTS = 1 << 12
 # Keys kept before the k best of them are picked out, as a multiple of k (above 1), and at least.
 ROOM = 4
 MIN_ROOM = 128
-# Uses of a long list in one epoch after which it is kept as a dense row: filling it costs as much as two to four uses,
-# and new memory. One fan-out has fewer uses, so no row is filled where every search meets a new epoch.
+# Uses of a long list in one epoch after which it is kept as a dense row. Filling a row costs as much as two to four
+# uses, and new memory. One fan-out has fewer uses, so no row is filled where every search meets a new epoch.
 DENSE_USES = 24
 
-# Beside a thread that writes, Python gets the interpreter's lock back one or two milliseconds after letting go of it.
-# So a loop keeps the lock where it takes less than `HELD_SECONDS`, or where no search ran for as long as the loop will
-# take. Searches now and then keep the lock; searches without pause share it.
+# Beside a writing thread, Python gets the interpreter's lock back one or two milliseconds after it releases it. So a
+# loop keeps the lock if it takes less than `HELD_SECONDS`, or if no search ran for as long as the loop will take.
+# Occasional searches keep the lock; searches without pause share it.
 HELD_SECONDS, MAX_HELD_SECONDS = 2e-4, 1e-2
 POSTING_SECONDS, SCORE_SECONDS = 1.2e-9, 0.2e-9
 
 COUNTED = "postings", "row entries", "lookups", "bytes"
-"""What a search counts: postings read, entries of dense rows read, documents looked up in lists, and the bytes of both
+"""The counts of a search: postings read, entries of dense rows read, documents looked up in lists, and the bytes of
 postings and entries.
 """
 
@@ -123,9 +123,9 @@ def search_compiled(
 
 
 def _reader(plan: Plan, threads: int, budget: LockBudget, execution: str) -> Reader:
-    """A function of a candidate's number: how the plan's queries read that segment, or None: not at all.
+    """A function of a candidate's number: how the plan's queries read that segment; None: not at all.
 
-    The answer is worked out when it is first asked for.
+    Each result is computed at its first use.
     """
     readings: dict[int, _SegmentReading | None] = {}
     lock = threading.Lock()
@@ -145,7 +145,7 @@ def _is_rare(plan: Plan) -> bool:
 
 
 class LockBudget:
-    """Seconds for which a search may keep the interpreter's lock: as many as have passed since the last search."""
+    """Seconds for which a search may keep the interpreter's lock: the time since the last search."""
 
     last_search = 0.0
 
@@ -153,7 +153,7 @@ class LockBudget:
         self._left = min(time.perf_counter() - LockBudget.last_search, MAX_HELD_SECONDS)
 
     def spend(self, seconds: float) -> bool:
-        """Spend so many seconds if they are left; returns whether they were."""
+        """Spend this many seconds if they are left. Returns whether they were."""
         enough = seconds <= self._left
         self._left -= seconds if enough else 0.0
         return enough
@@ -188,14 +188,14 @@ class _SegmentReading:
         postings = float((part.ends - part.starts)[plan.slots].sum())
         seconds = POSTING_SECONDS * postings + SCORE_SECONDS * len(plan.rows) * segment.size
         self.frees_lock = threads > 1 or not (seconds <= HELD_SECONDS or budget.spend(seconds))
-        """Whether reading the segment takes so long that other threads are to run meanwhile."""
+        """Whether reading the segment takes so long that other threads must run meanwhile."""
 
 
 Reader = Callable[[int], "_SegmentReading | None"]
 
 
 def _dense_rows(plan: Plan, part: SegmentPlan) -> DenseRows:
-    """The lists that are read as dense rows; those that now reach `DENSE_USES` are filled."""
+    """The lists that are read as dense rows. Lists that now reach `DENSE_USES` are filled."""
     rows = part.dense_rows
     long = np.flatnonzero(rows >= 0)
     contributions = part.contributions
@@ -214,14 +214,14 @@ def _dense_rows(plan: Plan, part: SegmentPlan) -> DenseRows:
                 contributions.saturated,
                 plan.idf[term],
             )
-        # Last: a row that could not be filled is tried again.
+        # This comes last, so that a row that could not be filled is tried again.
         contributions.uses[rows[long]] = after
         rows[long[after < DENSE_USES]] = -1
         return DenseRows(rows, contributions.filled)
 
 
 def _skip_table(part: SegmentPlan) -> SkipTable:
-    """The skip table of each distinct term's list; lists that the segment has not entered yet are entered now."""
+    """The skip table of each distinct term's list; lists that have no entries yet are entered now."""
     segment, skip_tables, positions = part.segment, part.segment.skip_tables, part.positions
     with skip_tables.lock:
         missing = positions[positions >= 0]
@@ -250,14 +250,14 @@ def _skip_table(part: SegmentPlan) -> SkipTable:
 
 
 def _bounds(plan: Plan, part: SegmentPlan, masks: npt.NDArray[np.bool_]) -> Bounds:
-    """The upper bound of each list, and what the k best documents of each query reach."""
+    """The upper bound of each list, and the score that the k best documents of each query reach."""
     segment = part.segment
     upper_bounds, least, largest = part.contributions.upper_bounds
     survey(
         part.positions, segment.offsets, segment.impact_classes,
         upper_bounds.reference, upper_bounds.best_classes, upper_bounds.ranks, upper_bounds.values
     )  # fmt: skip
-    # As many documents as do not pass may be among the best of a list.
+    # All documents that do not pass may be among the best of a list.
     blocked = np.append(segment.size - np.count_nonzero(masks, axis=1), 0)
     ranks = np.searchsorted(upper_bounds.ranks, plan.k + blocked[part.filters])
     values = upper_bounds.values
@@ -388,7 +388,7 @@ def _held(loop):
     """The same loop, compiled to keep the interpreter's lock."""
     function = loop.py_func
     copy = types.FunctionType(function.__code__, function.__globals__, f"{function.__name__}_held")
-    # Both names differ from the loop's, or both would share their place in numba's cache.
+    # Both names differ from the loop's. Equal names would share one entry of numba's cache.
     copy.__qualname__ = copy.__name__
     copy.__module__ = function.__module__
     return numba.njit(cache=True)(copy)

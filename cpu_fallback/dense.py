@@ -43,10 +43,10 @@ SCORES = 1 << 22
 COPIED_SCORES = 1 << 20
 # Rows waiting to be scored exactly.
 PENDING = 1 << 20
-# Where fewer rows than one in so many are wanted, they are gathered, else masked: gathering a row costs as much as
+# If fewer than one row in this many is needed, rows are gathered, else masked: gathering a row costs as much as
 # multiplying it with 20 queries.
 GATHER = 2
-# A search for more than one document in so many is answered in float64 at once.
+# A search for more than one document in this many is answered in float64 at once.
 DENSE = 8
 # Groups whose maxima bound the k-th best score.
 GROUPS_PER_K = 4
@@ -296,7 +296,7 @@ def _blocks(vectors: Vectors, wanted: Flags, passing: Flags | None, rows: int) -
         if gathers:
             yield _Block(members, ranges(starts[part], counts[part]), bounds - bounds[0], None)
         else:
-            # Documents without a row take no place in the matrix.
+            # Documents without a row are not in the matrix.
             stretch = slice(int(bounds[0]), int(bounds[-1]))
             yield _Block(members, stretch, bounds - bounds[0], None if passing is None else passing[members])
 
@@ -340,7 +340,7 @@ def _code_products(codes: Singles, queries: Singles, exact: bool) -> npt.NDArray
 
 
 def _maxima(values: npt.NDArray[np.float32] | Floats, k: int) -> Floats:
-    """Maxima of groups of the values [documents, queries]: so many that the k-th largest is a good threshold."""
+    """Maxima of groups of the values [documents, queries]. The k-th largest is a good threshold."""
     number, queries = values.shape
     groups = max(GROUPS_PER_K * k, MIN_GROUPS)
     members = number // groups

@@ -118,7 +118,7 @@ def bounds(
     largest,  # float: none is larger than the surveyed one times this
     ranks,  # [queries] int64: the column of `values` that the query's k documents reach, or the number of columns: none
 ):
-    """(upper bound of each term [terms], what the k best of each query reach at least [queries]), in quanta.
+    """(upper bound of each term [terms], least score of each query's k best [queries]), in quanta.
 
     The arrays are passed one by one: the whole call takes 1.7 us, so building a structure for it would not pay.
     """
@@ -142,7 +142,7 @@ def bounds(
 
 @numba.njit(nogil=True, cache=True)
 def score_segment(queries, lists, bounds, skip_table, dense_rows, filters, options, best, counted):
-    """Score one segment for a group of queries; `best` carries each row's hits from segment to segment.
+    """Score one segment for a group of queries. `best` carries each row's hits from segment to segment.
 
     The arguments are the structures of `loop_arguments.py` as plain tuples. Without `options.prunes`, every posting is
     read. A tile with at least `scan_percent` postings to read per hundred documents is looked through document by
@@ -198,7 +198,7 @@ def score_segment(queries, lists, bounds, skip_table, dense_rows, filters, optio
                 if taken == 0:
                     break
                 counted[2] += taken
-                # What a document needs after this list.
+                # The score that a document needs after this list.
                 needed = threshold - ordered.suffix_bounds[place + 1]
                 taken = _look_up(
                     candidates, taken, needed, lists, skip_table, dense_rows, ordered.terms[place],
@@ -279,7 +279,7 @@ def _take_from_lists(candidates, scores, lists, ordered, essential, low, needed)
 
 @numba.njit(nogil=True, cache=True)
 def _look_up(candidates, taken, needed, lists, skip_table, dense_rows, term, weight, low, high):
-    """Add what the term contributes to the candidates; drops those below `needed`. Returns how many are left."""
+    """Add the term's contributions to the candidates and drop those below `needed`. Returns how many are left."""
     row = dense_rows.row_of_term[term]
     if row >= 0:
         return _look_up_row(candidates, taken, needed, dense_rows.values[row, low:high], weight)
@@ -430,7 +430,7 @@ def _contribution(idf, saturated):
 def add_list(scores, lists, term, start, stop, low, weight):
     """Add the term's postings at [start, stop) to the scores of their documents; `scores` begins at document `low`."""
     documents, impact_classes, saturated, idf = lists.documents, lists.impact_classes, lists.saturated, lists.idf[term]
-    # Unsigned places spare the test for negative indices.
+    # Unsigned indices save the test for negative ones.
     for p in range(np.uint64(start), np.uint64(stop)):
         scores[np.uint64(documents[p] - low)] += _contribution(idf, saturated[np.uint64(impact_classes[p])]) * weight
 

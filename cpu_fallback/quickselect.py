@@ -9,8 +9,8 @@ import numba
 def keep_best(keys, documents, count, k):
     """Move the k best of ``keys[:count]`` to the front; returns the smallest key among them. 0 < k <= count.
 
-    The order is the larger key, then the smaller document. `documents` moves along with `keys`; None: keys alone, for
-    which numba leaves out all that asks for a document.
+    The order is the larger key, then the smaller document. `documents` moves along with `keys`; None: keys alone; numba
+    then leaves out all code that reads a document.
     """
     low, high = 0, count - 1
     while low < high:

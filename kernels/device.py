@@ -23,7 +23,7 @@ from .work import CANDIDATE_BYTES, CUT_BYTES, DOCUMENT_BITS, POSTING_BYTES, Devi
 MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 """The largest frequency that a posting's word can hold: 4,095."""
 
-# The most impact classes of a segment, by the bytes of a posting.
+# The most impact classes of postings in a segment, by the bytes of a posting.
 MAX_CLASSES = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
 
 # Arrays of one upload start at multiples of this: kernels load 16 bytes at a time.
@@ -64,8 +64,8 @@ class Resident:
         self.quanta = torch.empty(0, dtype=torch.int32, device=device)
         self.impact_classes = torch.empty(0, dtype=torch.int16, device=device)
         self.saturated = torch.empty(0, dtype=torch.float64, device=device)
-        """float64 [impact classes] what a posting of each contributes, without the idf, in this epoch. Only for postings
-        of fewer than 8 bytes."""
+        """float64 [impact classes] what a posting of each contributes, without the idf, in this epoch. Only with
+        fewer than 8 bytes a posting."""
         self.idf = torch.empty(0, dtype=torch.float64, device=device)
         """float64 [terms] the idf in this epoch, likewise."""
         if posting_bytes == 8:

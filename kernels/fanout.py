@@ -24,7 +24,7 @@ from .tensors import TensorSearch, make_frame
 QUERIES = (8, 32)
 TERMS = (64, 256)
 WIDTHS = (16, 128, 1024)
-# Graphs kept, the least recently used let go; each holds its buffers.
+# Graphs kept. The least recently used one is dropped first; each holds its buffers.
 MAX_GRAPHS = 8
 
 Key = tuple[int, int, int, int, int]
@@ -43,7 +43,7 @@ class Fanout:
     def __init__(self, snapshot: Snapshot, queries: int, terms: int, k: int, search: TensorSearch) -> None:
         self._snapshot = weakref.ref(snapshot)
         self._k, self._search = k, search
-        # Held here, as a captured graph reads it.
+        # Held here, because a captured graph reads it.
         self._frame = make_frame(snapshot, queries, terms, False, k, search.residency, search.verbs)
         device = search.residency.device
         self._captures = device.type == "cuda"
@@ -62,16 +62,16 @@ class Fanout:
         size = len(self._terms)
         staged[: len(terms)] = terms
         staged[len(terms) : size] = -1
-        # Queries past the batch's own are empty; the last of them reads the padding, which matches nothing.
+        # Queries past those of the batch are empty. The last of them reads the padding, which matches nothing.
         staged[size : size + len(offsets)] = offsets
         staged[size + len(offsets) :] = len(terms)
         staged[-1] = size
-        # From here on a copy may be on its way; one that fails leaves it busy, and the shape is not used again.
+        # From here on a copy may be running. If it fails, the fan-out stays busy and is not used again.
         self.busy = True
         self._uses += 1
         if self._captures and self._graph is None and self._uses > 1:
             graph = torch.cuda.CUDAGraph()
-            # One capture at a time in a process; other threads may use the device meanwhile.
+            # A process captures one graph at a time. Other threads may use the device meanwhile.
             with _capturing, torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._run()
             self._graph = graph
@@ -87,7 +87,7 @@ class Fanout:
         self.busy = False
 
     def _run(self) -> None:
-        """From the host's buffer to the host's buffer, without waiting."""
+        """Run from the host's input buffer to the host's output buffer, without waiting."""
         snapshot = self._snapshot()
         assert snapshot is not None
         self._inputs.copy_(self._asked, non_blocking=True)
@@ -103,7 +103,7 @@ class Fanouts:
         self._kept: OrderedDict[Key, tuple[weakref.ref[Snapshot], Fanout]] = OrderedDict()
 
     def begin(self, plan: Plan) -> Download | None:
-        """The answer to the plan's queries, begun, or None if they are not a few of equal k, unfiltered and narrow."""
+        """The started answer to the plan's queries; None unless they are few, unfiltered and narrow, with one k."""
         if len(plan.rows) > QUERIES[-1] or not plan.reads_all or plan.wide.any() or plan.snapshot.long:
             return None
         k = int(plan.k[0]) if len(plan.k) else 0
@@ -117,7 +117,7 @@ class Fanouts:
         for turn in itertools.count():
             key = (id(plan.snapshot), queries, terms, width, turn)
             kept = self._kept.get(key)
-            # Another call's answer may lie in its buffers still.
+            # Another call's answer may still lie in its buffers.
             if kept is None or not kept[1].busy:
                 break
         fanout = Fanout(plan.snapshot, queries, terms, width, self._search) if kept is None else kept[1]

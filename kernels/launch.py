@@ -1,4 +1,4 @@
-"""One launch: the four verbs in order."""
+"""Runs one launch: the verbs cut, score and select, in order."""
 
 from __future__ import annotations
 

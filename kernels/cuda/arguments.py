@@ -24,7 +24,7 @@ SCALARS: dict[str, type[ctypes.c_int32] | type[ctypes.c_int64] | type[ctypes.c_d
     "double": ctypes.c_double,
 }
 ELEMENT_BYTES = {"u8": 1, "i32": 4, "u32": 4, "float": 4, "i64": 8, "double": 8, "void": 0}
-"""Of what a pointer points to; 0: any."""
+"""Bytes of the element that a pointer points to; 0: any."""
 
 _STRUCTURE = re.compile(r"^struct (\w+) \{\n(.*?)^\};$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"\s*(?:const )?(\w+)(\*?) (\w+);\s*// \S.*")
@@ -40,7 +40,10 @@ class Layout:
     pointers: Mapping[str, int]  # bytes of an element, by field
 
     def fill(self, **values: torch.Tensor | float | None) -> ctypes.Structure:
-        """The structure with these values: tensors or None for pointers, numbers for scalars. Names every field."""
+        """The structure with these values: tensors or None for pointers, numbers for scalars.
+
+        Raises `ParameterError` unless the values name every field and no other.
+        """
         mismatched = values.keys() ^ set(self.fields)
         if mismatched:
             raise ParameterError(f"{self.name}: these fields are missing or unknown: {sorted(mismatched)}")

@@ -21,7 +21,7 @@ SOURCES = tuple(FOLDER / f"{operation}.cu" for operation in OPERATIONS)
 """The CUDA sources; a kernel's name begins with the name of its file."""
 OPTIONS = ("-std=c++17", f"-I{FOLDER}")
 
-# More dynamic shared memory than this must be asked for, kernel by kernel.
+# A kernel must request more dynamic shared memory than this.
 DEFAULT_SHARED_BYTES = 48 * 1024
 
 SCALARS: dict[type, type[np.generic]] = {
@@ -95,7 +95,7 @@ class CupyLauncher:
                 kernel(grid, block, values, shared_mem=shared_bytes)
 
     def _current(self) -> contextlib.AbstractContextManager[object]:
-        """Makes the device current, which it nearly always is: entering CuPy's context costs microseconds."""
+        """Makes the device current only if it is not, because entering CuPy's context costs microseconds."""
         if torch.cuda.current_device() == self._device:
             return contextlib.nullcontext()
         device: contextlib.AbstractContextManager[object] = self._cupy.cuda.Device(self._device)

@@ -28,7 +28,7 @@ SCORE_THREADS = 512
 BITONIC_THREADS = 256
 WARP_SELECT_THREADS = 128
 WARP_SELECT_SIZES = (32, 128, 512, 1024)
-BITONIC_SLOTS = 1024  # at least: what is left beside the best holds the survivors of several rounds
+BITONIC_SLOTS = 1024  # at least this many: the slots beside the k best hold the survivors of several rounds
 # Above it a warp's list takes so many registers that few warps fit an SM.
 MAX_AUTO_WARP = 128
 

@@ -39,7 +39,7 @@ class CompileError(FanrankError, RuntimeError):
 
 @dataclass(frozen=True)
 class Sanitized:
-    """How a process under ThreadSanitizer went."""
+    """The result of a process under ThreadSanitizer."""
 
     returncode: int
     output: str  # standard output and standard error, as written
@@ -101,7 +101,7 @@ def build(
 
         runtime = cache / f"runtime-{runtime_key}.o"
         if not runtime.exists():
-            # Never instrumented: the runtime tells ThreadSanitizer itself what orders what.
+            # Never instrumented: the runtime itself reports its ordering to ThreadSanitizer.
             unit = folder / "runtime.cpp"
             unit.write_text(f'#include "{RUNTIME}"\n')
             output = folder / "runtime.o"
@@ -201,7 +201,7 @@ def _cache() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """The environment for a compiler, which must not inherit what `run_sanitized` set."""
+    """The environment for a compiler, without the variables that `run_sanitized` set."""
     return {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "TSAN_OPTIONS")} | {
         "LC_ALL": "C"
     }
