@@ -1,7 +1,7 @@
 """Tables and pictures from the recorded rows: ``python -m bench.report`` writes them, ``--check`` compares.
 
-`REPORT.md`, `plots/*.svg` and the marked blocks of README.md and docs/figures.md hold nothing but what the rows in `results/` and the
-published figures in `sources.py` give: the same rows give the same bytes.
+`REPORT.md`, `plots/*.svg` and the marked blocks of README.md and docs/figures.md hold nothing but what the rows in
+`results/` and the published figures in `sources.py` give: the same rows give the same bytes.
 """
 
 from __future__ import annotations
