@@ -1,7 +1,7 @@
 """Tables and pictures from the recorded rows: ``python -m bench.report`` writes them, ``--check`` compares.
 
-`bench/REPORT.md`, `bench/plots/*.svg` and the marked blocks of the README come only from the rows in `bench/results/`
-and the published figures in `bench/report/sources.py`. The same rows give the same bytes.
+`bench/REPORT.md`, `bench/plots/*.svg` and the marked blocks of README.md and docs/figures.md come only from the rows in
+`bench/results/` and the published figures in `bench/report/sources.py`. The same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import roofline as report_roofline
 from . import store as report_store
 from . import systems as report_systems
 from .plots import svgs, version
-from .readme import fill_blocks
+from .readme import PAGES, fill_blocks
 from .rows import Recorded, describe_passed_over, load
 
 SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
@@ -62,10 +62,10 @@ def markdown(recorded: Recorded) -> str:
 def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
     """Every file of the report, by path below `root`; the pictures only where matplotlib is installed."""
     bench = root / "bench"
-    readme = root / "README.md"
+    pages = [root / name for name in PAGES if (root / name).is_file()]
     files = {
         bench / "REPORT.md": markdown(recorded).encode(),
-        readme: fill_blocks(readme.read_text(encoding="utf-8"), recorded).encode(),
+        **{page: fill_blocks(page.read_text(encoding="utf-8"), recorded).encode() for page in pages},
     }
     if version() is not None:
         files |= {bench / "plots" / name: svg for name, svg in svgs(recorded).items()}
@@ -94,7 +94,7 @@ def is_drawn_here(svg: bytes) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, or with ``--check`` compare them. Returns 1 where they differ or cannot be drawn, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, README tables.")
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, tables of pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is not what the rows give")
     options = parser.parse_args(arguments)
     files = render_files(load(RESULTS), ROOT)

@@ -1,4 +1,4 @@
-"""The README's blocks of measurements, which stand between comments and are written from rows."""
+"""The blocks of measurements in README.md and docs/figures.md, which stand between comments and are written from rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from .store import crash_sentence, last_crash, parts_of_writes, write_lines
 from .systems import PRUNING, mean_ratio, rows_with_times, systems_in
 
 BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
+PAGES = ("README.md", "docs/figures.md")
+"""The pages that hold blocks. The README has no links: they would lead nowhere on a package index."""
 OWN = ("fanrank-numba", "fanrank-numpy")
 
 
@@ -53,7 +55,7 @@ def latency(recorded: Recorded) -> str:
         else ""
     )
     counts = " / ".join(f"{count} thread{'s' * (count > 1)}" for count in threads)
-    gpu = "" if gpu_rows(recorded) else " No figure of a GPU yet: [bench/PENDING_GPU.md](bench/PENDING_GPU.md)."
+    gpu = "" if gpu_rows(recorded) else " No figure of a GPU yet: `bench/PENDING_GPU.md`."
     return (
         f"Milliseconds a query at {counts} ({stamp(rows)}; {machine(rows)}):\n\n"
         f"{table(['corpus, documents', 'k', *systems], body)}\n\n"
@@ -150,7 +152,7 @@ def quality(recorded: Recorded) -> str:
         most = max(row["queries"] for row in batches(recorded).values())
         told += (
             f"\nA batch of {most} lookups in one call costs {number(min(ratios), 2)} to {number(max(ratios), 2)} of "
-            f"{most} calls ([docs/hybrid.md](docs/hybrid.md))."
+            f"{most} calls ([hybrid.md](hybrid.md))."
         )
     return told + "\n"
 
@@ -179,7 +181,7 @@ def deciding(recorded: Recorded) -> str:
         systems = recall["systems"]
         shown = [f"{systems[name]['hit@5']:.4f} by {name}" for name in ("bm25", "fused", "recall") if name in systems]
         told += f" With the defaults {', '.join(shown)}."
-    return f"{told} [docs/deciding.md](docs/deciding.md).\n"
+    return f"{told} [deciding.md](deciding.md).\n"
 
 
 BLOCKS: dict[str, Callable[[Recorded], str]] = {
@@ -193,19 +195,19 @@ BLOCKS: dict[str, Callable[[Recorded], str]] = {
 
 
 def fill_blocks(text: str, recorded: Recorded) -> str:
-    """The README with every block as the rows give it. Raises `ValueError` for a block of an unknown name."""
+    """A page with every block as the rows give it. Raises `ValueError` for a block of an unknown name."""
 
     def block(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in BLOCKS:
-            raise ValueError(f"README: no block {name!r}; there are: {', '.join(BLOCKS)}")
+            raise ValueError(f"no block {name!r}; there are: {', '.join(BLOCKS)}")
         return f"<!-- rows: {name} -->\n{_wrap_lines(BLOCKS[name](recorded).rstrip())}\n<!-- /rows -->"
 
     return BLOCK.sub(block, text)
 
 
 def _wrap_lines(text: str) -> str:
-    """Prose wrapped to the README's line length; lines of tables unchanged."""
+    """Prose wrapped to the page's line length; lines of tables unchanged."""
     lines = [line if line.startswith("|") else textwrap.fill(line, 120, **_UNBROKEN) for line in text.split("\n")]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""No figure in the README but those that rows give: measured ones stand in blocks, which are current."""
+"""README.md and docs/figures.md hold no figure but those that rows give. These stand in blocks, which are current."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ try:
 finally:
     sys.path.remove(str(ROOT))
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in report_readme.PAGES]
 SETTINGS = {
     "5 to 20": "what a planner asks, from the description of the workload",
     "3.10 to 3.13": "versions of Python",
@@ -29,11 +29,11 @@ SETTINGS = {
     "newest 4 windows": "methods.py",
     f"half-life of {methods.HALF_LIFE / 86_400:g} days": "methods.py",
 }
-"""Every other number in the README's prose: what it is, and where it is declared."""
+"""Every other number in the prose of the pages: what it is, and where it is declared."""
 
 
 def prose(text: str) -> str:
-    """The README without blocks of rows, code, and where links lead."""
+    """A page without blocks of rows, code, and where links lead."""
     text = report_readme.BLOCK.sub("", text)
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = re.sub(r"`[^`]*`", "", text)
@@ -42,18 +42,27 @@ def prose(text: str) -> str:
 
 def test_the_blocks_are_what_the_rows_give():
     recorded = report_rows.load(ROOT / "bench" / "results")
-    assert report_readme.fill_blocks(README, recorded) == README, "`make report` writes them anew"
-    assert {match["name"] for match in report_readme.BLOCK.finditer(README)} == set(report_readme.BLOCKS)
-    assert README.count("<!-- rows: ") == README.count("<!-- /rows -->") == len(report_readme.BLOCKS)
+    for page in PAGES:
+        assert report_readme.fill_blocks(page, recorded) == page, "`make report` writes them anew"
+    text = "".join(PAGES)
+    assert {match["name"] for match in report_readme.BLOCK.finditer(text)} == set(report_readme.BLOCKS)
+    assert text.count("<!-- rows: ") == text.count("<!-- /rows -->") == len(report_readme.BLOCKS)
 
 
 def test_no_number_outside_of_blocks_but_settings():
-    left = prose(README)
+    left = prose("\n".join(PAGES))
     for known in SETTINGS:
-        assert known in left, f"{known} is no longer in the README: take it out of SETTINGS"
+        assert known in left, f"{known} is no longer on a page: take it out of SETTINGS"
         left = left.replace(known, "")
     found = [left[max(0, match.start() - 40) : match.end() + 20] for match in re.finditer(r"\S*\d\S*", left)]
-    assert not found, "a figure that no row gives: put it in a block of report_readme.py"
+    assert not found, "a figure that no row gives: put it in a block of bench/report/readme.py"
+
+
+def test_the_readme_has_no_link_or_picture_that_leads_nowhere_elsewhere():
+    # A package index shows the README alone: a relative path leads nowhere there.
+    targets = re.findall(r"\]\(([^)]*)\)", PAGES[0])
+    assert all(target.startswith("https://") for target in targets), targets
+    assert len(PAGES[0].splitlines()) <= 150
 
 
 def test_prose_leaves_out_what_is_generated_or_code():
