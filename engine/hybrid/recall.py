@@ -1,14 +1,16 @@
-"""Evidence of a batch by a strategy that reads its queries: entities, times, types of record (SPEC B060 to B062).
+"""Collects evidence for strategies that read entities, times and types of record in a query (SPEC B060 to B062).
 
 ::
 
     parse ─ optimize ─┬─ bm25, dense: among the hinted types ─ fewer than 5: among all ─┐
                       └─ graph, temporal, conversation: among all ──────────────────────┴─ fuse
 
-Coreference, of the first stage of Five Retrievers, is left to the caller, who knows the conversation: `Query.entities`.
+The first stage of Five Retrievers also resolves coreference. That is left to the caller, who knows the conversation
+and can name the entities (`Query.entities`).
 
-Channels that the optimizer leaves out for a query list nothing for it, and its text is not encoded for nothing. A query
-of nothing but a time is left to the time window only where that holds an event.
+A channel that the optimizer leaves out for a query lists nothing for it, and the query's text is not encoded if no
+channel needs its vector. A query that names nothing but a time is left to the time window alone only where the window
+holds an event.
 """
 
 from __future__ import annotations
@@ -52,10 +54,10 @@ class RecallCollector(EvidenceCollector):
     def __init__(self, *given: Any, **how: Any) -> None:
         super().__init__(*given, **how)
         self._passes: dict[str, list[EvidenceCollector]] = {}
-        """What searched for a channel, in order: the hinted types, then all of them for those found wanting."""
+        """The collectors that searched for a channel: first the hinted types, then all types for rows with few hits."""
         self._widened: set[int] = set()
         self._far: dict[str, Integers] = {}
-        """By graph channel the (row, document) keys, ascending, of what it reached over an edge."""
+        """By graph channel, the (row, document) keys, ascending, of the documents that it reached over an edge."""
 
     @property
     def served(self) -> str:
@@ -66,13 +68,13 @@ class RecallCollector(EvidenceCollector):
 
     @cached_property
     def mentions(self) -> dict[int, tuple[Mention, ...]]:
-        """The entities of each row that is worked out; none where nothing asks for them."""
+        """The entities of each row that is searched; none where neither the optimizer nor a channel needs them."""
         batch = self.batch
         found: dict[int, tuple[Mention, ...]] = dict.fromkeys(batch.rows, ())
         if self.strategy.optimizer is None and not any(isinstance(own, Graph) for own in self.strategy.channels):
             return found
         with self.phases("parse"):
-            # Names are the same in every graph of a snapshot; that of a channel is there already, or will be asked for.
+            # Every graph of a snapshot has the same names. The graph of a channel exists already or will be needed.
             prior = next((own.type_prior for own in self.strategy.channels if isinstance(own, Graph)), None)
             rows_of: dict[str, list[int]] = {}
             for row in batch.rows:
@@ -90,7 +92,7 @@ class RecallCollector(EvidenceCollector):
 
     @cached_property
     def whens(self) -> dict[int, When | None]:
-        """The time that each row names, those of namespaces that hold nothing included."""
+        """The time that each row names, rows of namespaces that hold nothing included."""
         days = next((own.recent_days for own in self.strategy.channels if isinstance(own, Temporal)), None)
         found: dict[int, When | None] = {}
         with self.phases("parse"):
@@ -113,7 +115,7 @@ class RecallCollector(EvidenceCollector):
 
     @cached_property
     def routes(self) -> dict[int, Route]:
-        """What the optimizer decided for each row, those of namespaces that hold nothing included."""
+        """The optimizer's decision for each row, rows of namespaces that hold nothing included."""
         batch, optimizer = self.batch, self.strategy.optimizer
         every = sorted(set(batch.source))
         if optimizer is None:
@@ -146,7 +148,7 @@ class RecallCollector(EvidenceCollector):
         return found
 
     def _reopen(self, routes: dict[int, Route]) -> None:
-        """Let words and vectors answer queries of nothing but a time in which nothing took place."""
+        """Let words and vectors answer a query that names nothing but a time, where no event lies in that time."""
         bare = {row for row, route in routes.items() if ONLY_TIME in route.skipped.values()}
         for group, _, times in self._events if bare else []:
             for row in bare.intersection(group.rows.tolist()):
@@ -156,14 +158,14 @@ class RecallCollector(EvidenceCollector):
                     routes[row] = replace(routes[row], skipped=skipped)
 
     def _running(self, channel: str) -> set[int]:
-        """The rows that are worked out and that a channel works on."""
+        """The searched rows for which a channel is not left out."""
         return {row for row in self.batch.rows if channel not in self.routes[row].skipped}
 
     @cached_property
     def vectors(self) -> tuple[Halves, Flags]:
         rows = {row for channel in self.strategy.dense for row in self._running(channel.name)}
         if not rows:
-            # Not an error where the engine holds no vectors: the optimizer said so.
+            # No error where the engine holds no vectors: the optimizer left the dense channels out.
             return np.zeros((len(self.batch), 1), dtype=np.float16), np.zeros(len(self.batch), dtype=np.bool_)
         with self.phases("encode"):
             return query_vectors(self.batch.limit_to(rows), self.sources)
@@ -202,19 +204,19 @@ class RecallCollector(EvidenceCollector):
     def _search_rows(
         self, channel: AnyChannel, rows: set[int], vectors: Halves | None, *, hinted: bool
     ) -> ChannelResults:
-        """What a channel of words or vectors finds for some rows, among the types that they hint at or among all."""
+        """The list of a channel of words or vectors for these rows, among the hinted types (`hinted`) or among all."""
         changed = {}
         if hinted:
             for row in rows:
                 if hints := self.routes[row].hints:
                     changed[row] = self.batch.narrow(row, ColumnComparison("type", "in", hints))
         batch = self.batch.limit_to(rows, changed)
-        part = EvidenceCollector(batch, self.backend, self.sources, self.strategy, self.options, of=self)
-        self._passes.setdefault(channel.name, []).append(part)
-        return part.search_channel(channel, vectors)
+        collector = EvidenceCollector(batch, self.backend, self.sources, self.strategy, self.options, of=self)
+        self._passes.setdefault(channel.name, []).append(collector)
+        return collector.search_channel(channel, vectors)
 
     def _make_padding(self) -> ChannelResults:
-        """Lists as deep as any row's, all padding."""
+        """Lists of padding alone, as deep as the deepest row's."""
         shape = len(self.batch), max(self.depths.values(), default=0)
         return np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
 
@@ -284,7 +286,7 @@ class RecallCollector(EvidenceCollector):
         return np.concatenate(numbers), np.concatenate(times)
 
     def _search_conversation(self, channel: Conversation) -> ChannelResults:
-        """The newest turns by their rank for each row."""
+        """The newest turns of each row, ordered by their rank."""
         scores, documents = self._make_padding()
         running = self._running(channel.name)
         memory = self.batch.memory
@@ -325,7 +327,7 @@ class RecallCollector(EvidenceCollector):
     def _score_window(
         self, channel: Temporal, scores: Floats, named: Flags, offsets: Integers, documents: Integers
     ) -> Channel:
-        """Where all in a window tie, every candidate in it counts, whichever channel named it."""
+        """Where all events in a window tie, every candidate in it counts, whichever channel listed it."""
         weight = [
             SPECULATIVE_WEIGHT if (when := self.whens.get(row)) is not None and when.speculative else TEMPORAL_WEIGHT
             for row in range(len(self.batch))
@@ -352,7 +354,7 @@ class RecallCollector(EvidenceCollector):
         return None
 
     def costs(self) -> dict[int, float]:
-        """Milliseconds of each row that is worked out: a stage is paid for by the queries that went through it."""
+        """Milliseconds of each row that is searched. The time of a stage is shared by the queries that it worked on."""
         repeats = np.bincount(np.array(self.batch.source, dtype=np.int64), minlength=len(self.batch))
         every = set(self.batch.rows)
         dense = {row for channel in self.strategy.dense for row in self._running(channel.name)}
@@ -388,7 +390,7 @@ _SEARCHED = (Lexical, Learned, Dense)
 
 
 def _replace_rows(before: ChannelResults, after: ChannelResults, rows: list[int]) -> ChannelResults:
-    """The lists with those of some rows taken from others."""
+    """The lists `before`, with these rows taken from `after`."""
     width = max(before[0].shape[1], after[0].shape[1])
     made = []
     for old, new, padding in zip(before, after, (-np.inf, -1), strict=True):

@@ -1,4 +1,4 @@
-"""What a search needs that the index does not hold: models, records' texts, graphs; and queries made comparable."""
+"""What a search needs beside the index: models, records' texts, graphs; and the vectors and weights of queries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..vectors.vectors import Halves, unit_rows
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a search finds what the index does not hold."""
+    """What a search needs beside the index."""
 
     encoder: Encoder | None
     pin: Mapping[str, Any] | None
     term_encoder: TermEncoder | None
     records: Callable[[str, Sequence[str]], Sequence[Record | None]] | None
-    """Records of a namespace by id; None where nobody keeps them."""
+    """Fetches records of a namespace by id; None for an engine that keeps no records."""
     sentences: Callable[[str, Sequence[str]], Floats] | None
     """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""
     graphs: Graphs
@@ -35,7 +35,7 @@ class Sources:
 
 
 def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
-    """(vectors [B, dimension], which rows have one) of the rows that are worked out.
+    """(vectors [B, dimension], which rows have one) of the rows that are searched.
 
     A query's own vector goes before its text; a query with neither, or with terms alone, has no vector. Equal texts are
     encoded once, all in one call. Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
@@ -57,7 +57,7 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
 
 
 def check_vectors(batch: Batch, sources: Sources) -> int:
-    """The dimension of the vectors, once it is sure that every row that is worked out can have its own.
+    """The dimension of the vectors. Checks first that every row that is searched can have a vector.
 
     Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
     """
@@ -88,7 +88,7 @@ def check_vectors(batch: Batch, sources: Sources) -> int:
 
 
 def _texts_of(batch: Batch, rows: Sequence[int]) -> dict[str, list[int]]:
-    """What there is to encode for these rows: each text, and the rows that ask it."""
+    """The texts to encode for these rows, each with the rows whose query it is."""
     texts: dict[str, list[int]] = {}
     for row in rows:
         query = batch.queries[row]
@@ -98,7 +98,7 @@ def _texts_of(batch: Batch, rows: Sequence[int]) -> dict[str, list[int]]:
 
 
 def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, float]]:
-    """The learned term weights of the rows that are worked out and have some.
+    """The learned term weights, by row, of the searched rows that have some.
 
     A query's own weights go before its text. Raises `QueryError` where a text has none and nothing makes them.
     """

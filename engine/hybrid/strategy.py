@@ -1,4 +1,4 @@
-"""How a query is answered: which evidence to gather, and how to make one list of it.
+"""`Strategy`: which evidence a query is answered by, and how one list of hits is made of it.
 
 A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `STRATEGIES` names
 the ones that the papers describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
@@ -139,14 +139,14 @@ _NESTED: dict[str, type[Any]] = {"interaction": Interaction, "ranking": PageRank
 # Sources: E012.
 @dataclass(frozen=True)
 class Strategy:
-    """The channels of evidence and what becomes of them.
+    """The channels of evidence, and how their lists become one.
 
-    `fusion` makes one score of several channels; without one there is one channel, whose scores are the answer's.
-    `feedback` moves the query vector by what stands first, and scores the candidates' vectors again. `depth` is
-    how many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a
-    channel also ranks, behind its hits, the records that pass and hold nothing for it (for small namespaces; what
-    published protocols do). `optimizer` decides for each query which types of record to look among and which channels
-    to leave out; without one every channel runs. Raises `ParameterError`.
+    `fusion` makes one score of several channels. Without it there is one channel, whose scores are the answer's.
+    `feedback` moves the query vector by the first candidates, and scores the candidates' vectors again. `depth` is how
+    many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a channel
+    also ranks, behind its hits, the records that pass the filter and for which it has no score. Published protocols do
+    so; it is for small namespaces. `optimizer` decides for each query which types of record to search and which
+    channels to leave out. Without it every channel runs. Raises `ParameterError`.
     """
 
     name: str
@@ -202,7 +202,7 @@ class Strategy:
 
     @property
     def recalls(self) -> bool:
-        """Whether it reads more in a query than words and a vector: entities, times, what kind of record it wants."""
+        """Whether it reads more in a query than words and a vector: entities, times, types of record."""
         beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)
         return beyond or self.optimizer is not None
 
@@ -218,11 +218,11 @@ class Strategy:
 
     @property
     def aged(self) -> bool:
-        """Whether answers depend on the query's own time, beyond a half-life, or on what else it is read by."""
+        """Whether answers depend on the query's time (beyond a half-life), entities, hints, session, zone or scope."""
         return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))
 
     def needs_now(self, type: str | None) -> bool:
-        """Whether its fusion counts ages for queries of this type (None: of none), which must say their own time."""
+        """Whether its fusion reads ages for queries of this type (None: of no type). Such queries must have a `now`."""
         return isinstance(self.fusion, Decay) or (isinstance(self.fusion, AgentRRF) and self.fusion.leans(type))
 
     @classmethod

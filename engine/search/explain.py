@@ -33,7 +33,7 @@ def explain(
     `terms` names the plan's distinct terms; `query` is the query's position in the batch; `passed` as
     `Explanation.passed`.
     """
-    # Not the plan's own part, which may leave out what the query's filter and time range keep out.
+    # The plan's own segment plan may leave out documents that the query's filter and time range exclude.
     every = Requests.of([Request(0, (), 0)])
     part = None if place is None else segment_plan(plan.snapshot, place.segment, every, plan.terms)
     contributions = []
@@ -89,12 +89,12 @@ def _contributions(
 
 @dataclass(frozen=True, eq=False)
 class Explainer:
-    """What explains a record's BM25 score for a query of a batch; of the batch it holds what that takes."""
+    """Explains a record's BM25 score for a query of a batch. It holds only what it needs of the batch."""
 
     memory: Memory
     snapshots: Mapping[str, Snapshot]
     asked: Sequence[PreparedQuery] | Mapping[int, PreparedQuery]
-    """By row that is worked out."""
+    """By row that was searched."""
     source: Sequence[int]
     rows_of: Mapping[Corpus, list[int]]
     plans: Mapping[Corpus, Plan]
@@ -109,7 +109,7 @@ class Explainer:
         return _explain(self.memory, self.snapshots, self.plans[asked.corpus], row, position, record_id, asked)
 
     def slice(self, start: int, stop: int) -> Explainer:
-        """That of the queries at [start, stop) alone: of other tenants it holds nothing."""
+        """The explainer of the queries at [start, stop) alone. It holds nothing of other tenants."""
         source = self.source[start:stop]
         asked = {row: self.asked[row] for row in source}
         # By identity first, as in `_batch`.

@@ -1,4 +1,4 @@
-"""What answers while there is no index: a scan of the stored texts for keywords, newest first (SPEC C009)."""
+"""Answers while there is no index yet: a scan of the stored texts for keywords, newest first (SPEC C009)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ BACKEND = "keyword-scan"
 def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
 
-    Filters, scopes and time ranges hold; decay, windows and statistics are passed over. Documents are numbered through
-    the answer, as there is no index to number them.
+    Filters, scopes and time ranges hold; decay, windows and statistics are ignored. There is no index to number the
+    documents, so they are numbered from 0 through the whole answer.
     """
     assert memory.store is not None
     batch = as_queries(queries, "search")

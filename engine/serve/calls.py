@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import enum
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ..errors import DeadlineError
+from ..errors import DeadlineError, ParameterError
 from ..hybrid.strategy import Strategy
 from ..monitor.health import logger
 from ..records.hits import Hits
@@ -277,6 +278,18 @@ def settle(calls: Sequence[Call]) -> None:
             send()
         except BaseException as error:  # noqa: PERF203
             logger.error("telling a caller that its search is over raised %s", type(error).__name__)
+
+
+def check_seconds(name: str, value: object) -> float:
+    """A number of seconds, 0 or more. Raises `ParameterError`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (0 <= value < math.inf):
+        raise ParameterError(f"{name} must be 0 or more seconds, not {value!r}")
+    return float(value)
+
+
+def deadline_of(deadline: float | None) -> float | None:
+    """The time of `time.monotonic` at which a deadline of so many seconds ends. Raises `ParameterError`."""
+    return None if deadline is None else time.monotonic() + check_seconds("deadline", deadline)
 
 
 def seconds_until(moment: float) -> float:

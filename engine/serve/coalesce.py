@@ -42,8 +42,20 @@ from ..search.batch import AnyQuery, as_queries
 from ..searcher import Searcher
 from ..signatures import BatchKeywords
 from ..storage.memory import cores
-from .calls import Awaited, Blocked, Call, CallState, LaunchOptions, Promised, deadline_error, seconds_until, settle
-from .lane import Lane, as_sequence, check_seconds, closed_error, deadline_of, size_of
+from .calls import (
+    Awaited,
+    Blocked,
+    Call,
+    CallState,
+    LaunchOptions,
+    Promised,
+    check_seconds,
+    deadline_error,
+    deadline_of,
+    seconds_until,
+    settle,
+)
+from .lane import Lane, as_sequence, closed_error, size_of
 
 if sys.version_info >= (3, 11):
     from typing import Unpack

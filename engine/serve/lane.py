@@ -1,4 +1,4 @@
-"""A lane: a queue of calls and the thread that launches from it; and the checks of a call's arguments.
+"""A lane: a queue of calls and the thread that launches from it.
 
 The coalescer (`engine/serve/coalesce.py`) has two lanes: one for batches of at most `max_batch` queries, which share
 launches, and one for larger batches, which are launched one by one.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..errors import ParameterError, StorageError
+from ..errors import StorageError
 from ..records.query import Query
 from ..search.batch import AnyQuery
 from .calls import Call
@@ -48,18 +47,6 @@ def as_sequence(queries: Sequence[AnyQuery]) -> Sequence[AnyQuery]:
 def size_of(batch: Sequence[AnyQuery]) -> int:
     """The number of queries of a batch; 0 for what is no batch, which the search will refuse."""
     return len(batch) if isinstance(batch, (list, tuple)) else 0
-
-
-def check_seconds(name: str, value: object) -> float:
-    """A number of seconds, 0 or more. Raises `ParameterError`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (0 <= value < math.inf):
-        raise ParameterError(f"{name} must be 0 or more seconds, not {value!r}")
-    return float(value)
-
-
-def deadline_of(deadline: float | None) -> float | None:
-    """The time of `time.monotonic` at which a deadline of so many seconds ends. Raises `ParameterError`."""
-    return None if deadline is None else time.monotonic() + check_seconds("deadline", deadline)
 
 
 def closed_error() -> StorageError:
