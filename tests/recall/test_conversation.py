@@ -316,11 +316,11 @@ def test_of_an_index(window: int, compat: bool) -> None:
     for name in ("sources", "targets", "shares"):
         assert np.array_equal(getattr(graph, name), getattr(rebuilt, name)), name
     for text in ("billing migration", "do you remember the tea of delta", "reminded previously", "nothing held"):
-        terms = grown.index.ready().encoder.encode_query(text)
+        terms = grown.index.ready().indexer.encode_query(text)
         ranks = rank(graph, seeds_of(graph, [terms]))
         plain = plain_ranks(turns, how, set(terms))
         assert ranks[0].tolist() == pytest.approx([plain[n] for n in sorted(plain)], rel=1e-12)
-        again = seeds_of(rebuilt, [at_once.index.ready().encoder.encode_query(text)])
+        again = seeds_of(rebuilt, [at_once.index.ready().indexer.encode_query(text)])
         assert np.array_equal(ranks, rank(rebuilt, again))
 
 
@@ -330,10 +330,10 @@ def test_words_that_ask_are_no_keywords() -> None:
         [fr.Record(str(n), text, session=session, time=time) for n, (text, session, time) in enumerate(SAID)]
     )
     graph, _ = of_engine(engine, PageRank())
-    strings = engine.index.ready().encoder.vocabulary.strings
+    strings = engine.index.ready().indexer.vocabulary.strings
     assert {"rememb", "tea", "ana"} <= set(strings)
     assert sorted(strings[n] for n in graph.keywords) == sorted(["bill", "migrat", "fail", "tuesday", "green", "done"])
-    assert not seeds_of(graph, [engine.index.ready().encoder.encode_query("remember the tea?")]).any()
+    assert not seeds_of(graph, [engine.index.ready().indexer.encode_query("remember the tea?")]).any()
 
 
 def test_only_those_that_pass() -> None:

@@ -14,6 +14,7 @@ import fanrank as fr
 from fanrank.engine.plan.plan import make_plan, plan_of
 from fanrank.engine.plan.requests import QuerySettings, Request, Requests
 from fanrank.engine.records.filters import col
+from fanrank.engine.search import batch as batches
 from fanrank.engine.search import lexical as searching
 from fanrank.engine.search.batch import Batch, as_queries, as_query, prepare
 
@@ -126,13 +127,13 @@ def test_terms_that_are_no_strings_are_refused() -> None:
 
 def test_what_queries_share_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[object] = []
-    compile_filter = searching.compile_filter
+    compile_filter = batches.compile_filter
 
     def counting(filter: Any, *rest: Any) -> Any:
         compiled.append(filter)
         return compile_filter(filter, *rest)
 
-    monkeypatch.setattr(searching, "compile_filter", counting)
+    monkeypatch.setattr(batches, "compile_filter", counting)
     # Each has a time of its own, which decides nothing here.
     batch = [fr.Query("tea", filter={"session": f"s{n % 2}"}, now=float(n)) for n in range(20)]
     assert len({id(one.settings) for one in prepared(batch).asked}) == 2

@@ -297,8 +297,8 @@ def test_roads_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_small_calls_load_no_compiler() -> None:
     code = (
-        "import sys; from fanrank.engine.text.vocabulary import Encoder, Vocabulary; "
-        "from fanrank.engine.text.analyzers import get_analyzer; e = Encoder(get_analyzer('full'), Vocabulary()); "
+        "import sys; from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary; "
+        "from fanrank.engine.text.analyzers import get_analyzer; e = TermIndexer(get_analyzer('full'), Vocabulary()); "
         "e.encode_documents(['Running past the end'] * 100, threads=2); e.encode_queries(['an end'] * 20); "
         "print(e.token_path.name, sorted({'numba', 'nltk'} & set(sys.modules)))"
     )

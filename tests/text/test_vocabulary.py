@@ -168,10 +168,10 @@ def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
 def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
     (tmp_path / "numba.py").write_text("raise ImportError('numba is older than numpy')")
     code = (
-        "from fanrank.engine.text import dispatch; from fanrank.engine.text.vocabulary import Encoder, Vocabulary; "
+        "from fanrank.engine.text import dispatch; from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary; "
         "from fanrank.engine.text.analyzers import get_analyzer; "
         "dispatch.LEAST_CHARACTERS = dispatch.LOADING_CHARACTERS = 0; "
-        "write, read = (Encoder(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
+        "write, read = (TermIndexer(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
         "print(write.token_path.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
         "print(write.token_path); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.token_path)"
     )
