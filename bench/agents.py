@@ -161,8 +161,8 @@ def fire(method: ClientMethod, agents: int, queries: int, seconds: float, seed: 
     _run_all(
         clock,
         method,
-        [(lambda own=agent: run(own)) for agent in every],
-        [(lambda own=agent: arun(own)) for agent in every],
+        [(lambda agent=agent: run(agent)) for agent in every],
+        [(lambda agent=agent: arun(agent)) for agent in every],
     )
     found.ms = [ms for agent in every for ms in agent.ms]
     found.queries = sum(agent.queries for agent in every)
@@ -205,15 +205,15 @@ class Case:
         self.corpus: Tokens = load(prepare(cases.CORPORA[name]))
         self.terms = self.corpus.query_terms()
         self.queries = [fr.Query(terms=terms) for terms in self.terms]
-        records = (fr.Record(id=str(n), text=" ".join(own)) for n, own in enumerate(self.corpus.document_terms()))
+        records = (fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(self.corpus.document_terms()))
         self.engine = fr.Engine.from_records(records, analyzer="minimal", k1=cases.K1, b=cases.B)
         self.engine.search(self.queries, K)
         self.lock = threading.Lock()
         self.methods = [
             ClientMethod("coalesced-threads", ask=self._coalesced, most=MOST_THREADS, coalesced=True),
             ClientMethod("coalesced-asyncio", wait=self._awaited, coalesced=True),
-            ClientMethod("locked", ask=lambda own: self._search(own, self.lock)),
-            ClientMethod("direct", ask=lambda own: self._search(own, None)),
+            ClientMethod("locked", ask=lambda numbers: self._search(numbers, self.lock)),
+            ClientMethod("direct", ask=lambda numbers: self._search(numbers, None)),
         ]
         if bm25s:
             self.methods.append(self._bm25s())
@@ -249,15 +249,15 @@ class Case:
         index.index(self.corpus.document_terms(), show_progress=False)
         pool = ThreadPoolExecutor(CORES)
 
-        def retrieve(own: list[list[str]]) -> HitArrays:
-            found = index.retrieve(own, k=K, n_threads=1, show_progress=False)
+        def retrieve(terms: list[list[str]]) -> HitArrays:
+            found = index.retrieve(terms, k=K, n_threads=1, show_progress=False)
             return found.documents.astype(np.int64), found.scores.astype(np.float64)
 
         retrieve(self.terms[:10])
 
         async def wait(numbers: Sequence[int]) -> HitArrays:
-            own = [self.terms[number] for number in numbers]
-            return await asyncio.get_running_loop().run_in_executor(pool, retrieve, own)
+            terms = [self.terms[number] for number in numbers]
+            return await asyncio.get_running_loop().run_in_executor(pool, retrieve, terms)
 
         return ClientMethod("bm25s", wait=wait, note=f"bm25s {bm25s.__version__}, {CORES} threads")
 
@@ -269,24 +269,24 @@ class Case:
         def run(agent: Agent) -> None:
             assert method.ask is not None
             for _ in range(SAMPLE):
-                own = agent.fan_out()
-                asked.append((own, method.ask(own)))
+                sent = agent.fan_out()
+                asked.append((sent, method.ask(sent)))
 
         async def arun(agent: Agent) -> None:
             assert method.wait is not None
             for _ in range(SAMPLE):
-                own = agent.fan_out()
-                asked.append((own, await method.wait(own)))
+                sent = agent.fan_out()
+                asked.append((sent, await method.wait(sent)))
 
-        blocking = [(lambda own=agent: run(own)) for agent in every]
-        _run_all(lambda: None, method, blocking, [(lambda own=agent: arun(own)) for agent in every])
+        blocking = [(lambda agent=agent: run(agent)) for agent in every]
+        _run_all(lambda: None, method, blocking, [(lambda agent=agent: arun(agent)) for agent in every])
         if method.name == "bm25s":
             postings = postings_of(self.corpus)
-            own, (documents, scores) = asked[0]
-            verdict = check(PEERS["bm25s"], self.corpus, postings, own, K, documents, scores)
+            sent, (documents, scores) = asked[0]
+            verdict = check(PEERS["bm25s"], self.corpus, postings, sent, K, documents, scores)
             return verdict.passed(PEERS["bm25s"].tolerance)
-        for own, found in asked:
-            alone = self._search(own, None)
+        for sent, found in asked:
+            alone = self._search(sent, None)
             if not all(np.array_equal(one, other) for one, other in zip(found, alone, strict=True)):
                 return False
         return len(asked) == SAMPLE * len(every)
@@ -321,25 +321,25 @@ def run_case(
             total.launched += after["queries"] - before["queries"]
     rows = []
     for method, count in cells:
-        own = times[method.name, count]
-        ms = np.percentile(own.ms, [50, 99, 100]).tolist() if own.ms else [0.0] * 3
+        timed = times[method.name, count]
+        ms = np.percentile(timed.ms, [50, 99, 100]).tolist() if timed.ms else [0.0] * 3
         rows.append(
             AgentsRow(
                 case=name,
                 method=method.name,
                 agents=count,
-                seconds=round_digits(own.wall),
+                seconds=round_digits(timed.wall),
                 reps=reps,
-                fan_outs=len(own.ms),
-                queries_per_s=round_digits(own.queries / own.wall),
-                fan_outs_per_s=round_digits(len(own.ms) / own.wall),
+                fan_outs=len(timed.ms),
+                queries_per_s=round_digits(timed.queries / timed.wall),
+                fan_outs_per_s=round_digits(len(timed.ms) / timed.wall),
                 p50_ms=round_digits(ms[0]),
                 p99_ms=round_digits(ms[1]),
                 max_ms=round_digits(ms[2]),
-                cpu_per_wall=round_digits(own.cpu / own.wall),
-                cpu_us_per_query=round_digits(1e6 * own.cpu / own.queries) if own.queries else None,
-                queries_per_launch=round_digits(own.launched / own.launches)
-                if method.coalesced and own.launches
+                cpu_per_wall=round_digits(timed.cpu / timed.wall),
+                cpu_us_per_query=round_digits(1e6 * timed.cpu / timed.queries) if timed.queries else None,
+                queries_per_launch=round_digits(timed.launched / timed.launches)
+                if method.coalesced and timed.launches
                 else None,
                 verified=right[method.name, count],
                 note=method.note,

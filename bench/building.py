@@ -91,36 +91,36 @@ def measure(
     """The rows of one corpus. Raises `OSError` if it cannot be read."""
     folder = prepare(corpus)
     tokens = load(folder)
-    places = [(name, count) for name in systems for count in threads if count == 1 or name not in SINGLE]
-    seconds: dict[tuple[str, int], list[float]] = {place: [] for place in places}
+    cells = [(name, count) for name in systems for count in threads if count == 1 or name not in SINGLE]
+    seconds: dict[tuple[str, int], list[float]] = {cell: [] for cell in cells}
     found: dict[tuple[str, int], dict[str, Any]] = {}
     errors: dict[tuple[str, int], str] = {}
     for rep in range(reps + 1):
         stream = rep == reps
-        for place in places:
-            if place in errors:
+        for cell in cells:
+            if cell in errors:
                 continue
-            say(f"{corpus.name}: {place[0]} builds with {place[1]} threads, {rep + 1} of {reps + 1}")
+            say(f"{corpus.name}: {cell[0]} builds with {cell[1]} threads, {rep + 1} of {reps + 1}")
             try:
-                found[place] = _build_apart(corpus, folder, *place, stream)
+                found[cell] = _build_apart(corpus, folder, *cell, stream)
             except PeerError as error:
-                errors[place] = str(error)
+                errors[cell] = str(error)
             else:
                 if not stream:
-                    seconds[place].append(found[place]["seconds"])
+                    seconds[cell].append(found[cell]["seconds"])
     rows = []
-    for name, count in places:
-        own: dict[str, Any] = {"case": corpus.name, "system": name, "threads": count, **shared}
-        own |= {"documents": tokens.documents, "tokens": len(tokens.tokens), "on_disk": name in ON_DISK}
+    for name, count in cells:
+        common: dict[str, Any] = {"case": corpus.name, "system": name, "threads": count, **shared}
+        common |= {"documents": tokens.documents, "tokens": len(tokens.tokens), "on_disk": name in ON_DISK}
         if (name, count) in errors:
-            rows.append(Row(**own, error=errors[name, count]))
+            rows.append(Row(**common, error=errors[name, count]))
             continue
         built = found[name, count]
         rates = [tokens.documents / own_seconds for own_seconds in seconds[name, count]]
         size = built["index_bytes"] if name in ON_DISK else built["held_bytes"]
         rows.append(
             Row(
-                **own,
+                **common,
                 version=built["version"],
                 docs_per_s=round(statistics.median(rates)),
                 docs_per_s_max=round(max(rates)),
@@ -146,7 +146,7 @@ def table(rows: Sequence[Row]) -> str:
             lines.append(f"| {row.case} | {row.system} | {row.threads} | {row.error} | | | | |")
             continue
         sizes = [
-            "" if own is None else f"{own / 1e6:,.0f}" for own in (row.index_bytes, row.held_bytes, row.peak_bytes)
+            "" if size is None else f"{size / 1e6:,.0f}" for size in (row.index_bytes, row.held_bytes, row.peak_bytes)
         ]
         shown = [row.case, row.system, str(row.threads), f"{row.docs_per_s:,.0f}", *sizes]
         lines.append(f"| {' | '.join(shown)} | {'' if row.peak_ratio is None else row.peak_ratio} |")

@@ -118,19 +118,19 @@ class Bench:
         """``ms`` and ``ms_fanout`` of each answerer: medians over repetitions, in which the answerers take turns."""
         spent: dict[str, dict[str, list[float]]] = {name: {"ms": [], "ms_fanout": []} for name in answerers}
         asked = {name: self.asked(answerer) for name, answerer in answerers.items()} if repetitions else {}
-        for name, own in asked.items():
-            warm_up(self.timed, own, answerers[name], K)
+        for name, dataset in asked.items():
+            warm_up(self.timed, dataset, answerers[name], K)
         for _ in range(repetitions):
-            for name, own in asked.items():
+            for name, dataset in asked.items():
                 for column, queries, batch in (
-                    ("ms", own.queries, None),
-                    ("ms_fanout", own.queries[::SAMPLED], FANOUT),
+                    ("ms", dataset.queries, None),
+                    ("ms_fanout", dataset.queries[::SAMPLED], FANOUT),
                 ):
                     seconds = _seconds(self.timed, queries, answerers[name], batch)
                     spent[name][column].append(1e3 * seconds / len(queries))
         return {
-            name: {column: statistics.median(times) for column, times in own.items() if times}
-            for name, own in spent.items()
+            name: {column: statistics.median(times) for column, times in columns.items() if times}
+            for name, columns in spent.items()
         }
 
 
@@ -146,7 +146,7 @@ def measure_systems(bench: Bench, found: Mapping[str, Evaluation], repetitions: 
     """Every system on all questions; ``agent_rrf`` also with the true types, which a user does not have (X07)."""
     answerers: dict[str, Answerer] = {name: strategy_of(name) for name in found}
     times = bench.milliseconds(answerers, repetitions)
-    rows = {name: {**_select_metrics(own), **times[name]} for name, own in found.items()}
+    rows = {name: {**_select_metrics(evaluation), **times[name]} for name, evaluation in found.items()}
     rows["agent_rrf, true types"] = _select_metrics(bench.rank(strategy_of("agent_rrf"), types="oracle"))
     return {"systems": rows}
 
@@ -161,7 +161,7 @@ def sweep(bench: Bench, measured: Measured, escalated: str, repetitions: int) ->
     `as_composed` says whether each question has the value of the system that its margin selects.
     """
     cascades = {tau: Cascade(tau, escalate=Strategy.of(escalated)) for tau in TAUS_A087}
-    times = bench.milliseconds({str(tau): own for tau, own in cascades.items()}, repetitions)
+    times = bench.milliseconds({str(tau): cascade for tau, cascade in cascades.items()}, repetitions)
     rows = []
     for tau, expected in zip(TAUS_A087, cascade_sweep(measured, escalated), strict=True):
         found = bench.rank(cascades[tau])
@@ -192,7 +192,7 @@ def parts(bench: Bench, escalated: str, repetitions: int) -> dict[str, Any]:
     decisions = bench.timed.search(given, K, strategy=cascade).decisions or ()
     rows = {}
     for name, queries in (("encoded", plain), ("vectors given", given)):
-        hard = [query for query, own in zip(queries, decisions, strict=True) if own.escalated]
+        hard = [query for query, decision in zip(queries, decisions, strict=True) if decision.escalated]
         spent: dict[str, list[float]] = {"cascade": [], "bm25": [], "escalated": []}
         for repetition in range(repetitions + 1):
             for part, asked, answerer in (
@@ -203,7 +203,7 @@ def parts(bench: Bench, escalated: str, repetitions: int) -> dict[str, Any]:
                 seconds = _seconds(bench.timed, asked, answerer)
                 if repetition:  # the first one derives lazy arrays
                     spent[part].append(1e3 * seconds)
-        ms = {part: statistics.median(own) for part, own in spent.items()}
+        ms = {part: statistics.median(times) for part, times in spent.items()}
         rows[name] = {**ms, "ratio": ms["cascade"] / (ms["bm25"] + ms["escalated"])}
     return {"escalated": escalated, "queries": len(plain), "escalations": len(hard), "batch_ms": rows}
 
@@ -259,7 +259,7 @@ def measure_routers(bench: Bench, measured: Measured, repetitions: int) -> dict[
     names = [name for name in values if name not in (best, *measured.values)]
     return {
         **found,
-        "ms": {name: 1e3 * own / len(measured) for name, own in seconds.items() if own},
+        "ms": {name: 1e3 * spent / len(measured) for name, spent in seconds.items() if spent},
         "as_composed": bool(np.array_equal(columns["router"], values["router-tfidf"])),
         "differences": differences(values, [(name, best) for name in names], measured.clusters),
     }
@@ -297,12 +297,12 @@ def measure_tuning(bench: Bench, repetitions: int) -> dict[str, Any]:
 def recall(bench: Bench, repetitions: int) -> dict[str, Any]:
     """``recall`` beside BM25 and fused evidence, by category."""
     answerers = {name: strategy_of(name) for name in ("bm25", "fused", "recall")}
-    found = {name: bench.rank(own) for name, own in answerers.items()}
-    values = {name: own.values[METRIC] for name, own in found.items()}
+    found = {name: bench.rank(answerer) for name, answerer in answerers.items()}
+    values = {name: evaluation.values[METRIC] for name, evaluation in found.items()}
     clusters = [bench.dataset.clusters[str(query.id)] for query in bench.dataset.queries]
     return {
-        "systems": {name: _select_metrics(own) for name, own in found.items()},
-        "categories": {name: own.per_category() for name, own in found.items()},
+        "systems": {name: _select_metrics(evaluation) for name, evaluation in found.items()},
+        "categories": {name: evaluation.per_category() for name, evaluation in found.items()},
         "ms": bench.milliseconds(answerers, repetitions),
         "differences": differences(values, [("recall", "bm25"), ("recall", "fused")], clusters),
     }
@@ -461,8 +461,8 @@ def main() -> None:
         embeddings = options.embeddings or Path(folder) / "vectors.db"
         for preset in options.presets.split(","):
             for unit in options.units.split(","):
-                wanted = options.parts.split(",")
-                for row in measure(preset, unit, options.encoder, embeddings, wanted, options.repetitions):
+                chosen = options.parts.split(",")
+                for row in measure(preset, unit, options.encoder, embeddings, chosen, options.repetitions):
                     print(render(row), end="\n\n", flush=True)
                     with (RESULTS / "cascade.jsonl").open("a", encoding="utf-8") as handle:
                         line = {"bench": "cascade", "dataset": "locomo", **row, **shared, "date": now()}

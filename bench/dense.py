@@ -99,8 +99,8 @@ def make_clusters(seed: int, documents: int, queries: int, dimension: int) -> tu
     centres = rng.standard_normal((max(1, documents // CLUSTER), dimension), dtype=np.float32)
 
     def some(number: int) -> np.ndarray:
-        own = centres[rng.integers(0, len(centres), number)]
-        return normalize(own + SPREAD * rng.standard_normal((number, dimension), dtype=np.float32))
+        chosen = centres[rng.integers(0, len(centres), number)]
+        return normalize(chosen + SPREAD * rng.standard_normal((number, dimension), dtype=np.float32))
 
     return some(documents), some(queries)
 
@@ -127,9 +127,9 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         search = build()
         seconds = time.perf_counter() - start
         for looped in (False, True):
-            own = f"{name}-looped" if looped else name
-            if own in wanted:
-                found.append(System(own, exact, looped, round(seconds, 3), size(), search))
+            label = f"{name}-looped" if looped else name
+            if label in wanted:
+                found.append(System(label, exact, looped, round(seconds, 3), size(), search))
 
     def int8() -> Any:
         _ = vectors.codes
@@ -183,15 +183,15 @@ def best_of(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, 
     wide = rows.astype(np.float32).astype(np.float64)
     scores, documents = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
     for number, query in enumerate(queries.astype(np.float64)):
-        own = wide @ query
-        documents[number] = np.argsort(-own, kind="stable")[:k]
-        scores[number] = own[documents[number]]
+        scored = wide @ query
+        documents[number] = np.argsort(-scored, kind="stable")[:k]
+        scores[number] = scored[documents[number]]
     return scores, documents
 
 
 def recall(found: np.ndarray, exact: np.ndarray) -> float:
     """The share of the exact hits that `found` holds."""
-    shares = [len(np.intersect1d(own, other)) / len(other) for own, other in zip(found, exact, strict=True)]
+    shares = [len(np.intersect1d(hits, other)) / len(other) for hits, other in zip(found, exact, strict=True)]
     return float(np.mean(shares))
 
 
@@ -201,19 +201,19 @@ def run_cell(
     """The rows of one batch and k. Recall is of the first 100 queries."""
     singles = queries.astype(np.float32)
     scores, documents = best_of(rows, queries[:100], k)
-    asked = [one for one in systems if not one.looped or len(queries) <= LOOPED]
+    chosen = [one for one in systems if not one.looped or len(queries) <= LOOPED]
     checked: dict[str, tuple[float, bool | None]] = {}
     loops: dict[str, int] = {}
-    for one in asked:
+    for one in chosen:
         found_scores, found = one.answer(queries, singles, k)
         same = bool((found[:100] == documents).all() and (found_scores[:100] == scores).all()) if one.exact else None
         checked[one.name] = recall(found[:100], documents), same
         start = time.perf_counter()
         one.answer(queries, singles, k)
         loops[one.name] = max(1, round(SHORTEST / max(time.perf_counter() - start, 1e-9)))
-    ms: dict[str, list[float]] = {one.name: [] for one in asked}
+    ms: dict[str, list[float]] = {one.name: [] for one in chosen}
     for rep in range(reps):
-        for one in [*asked[rep % len(asked) :], *asked[: rep % len(asked)]]:
+        for one in [*chosen[rep % len(chosen) :], *chosen[: rep % len(chosen)]]:
             start = time.perf_counter()
             for _ in range(loops[one.name]):
                 one.answer(queries, singles, k)
@@ -236,7 +236,7 @@ def run_cell(
             index_bytes=one.index_bytes,
             **common,
         )
-        for one in asked
+        for one in chosen
     ]
 
 
@@ -294,10 +294,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _render(rows: Sequence[DenseRow]) -> str:
     lines = [f"{'vectors':>9} {'batch':>5} {'k':>4} {'system':18} {'ms/batch':>9} {'ms/query':>9} {'recall':>7} {'':6}"]
     for row in rows:
-        told = {True: "exact", False: "WRONG", None: ""}[row.verified]
+        verdict = {True: "exact", False: "WRONG", None: ""}[row.verified]
         lines.append(
             f"{row.documents:9,} {row.batch:5} {row.k:4} {row.system:18} {row.ms_per_batch:9} {row.ms_per_query:9} "
-            f"{row.recall:7} {told:6}"
+            f"{row.recall:7} {verdict:6}"
         )
     return "\n".join(lines)
 

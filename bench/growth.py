@@ -236,15 +236,15 @@ class Case:
 
     def row(self, item: Measured, corpus: str, built: float, common: dict[str, Any]) -> GrowthRow:
         """The row of a finished measurement."""
-        place = {"corpus": corpus, "records": self.memory.records, "method": item.method.name}
+        identity = {"corpus": corpus, "records": self.memory.records, "method": item.method.name}
         if item.error is not None or not item.fanout_us:
-            return GrowthRow(**place, error=item.error or "no fan-out was asked", **common)
+            return GrowthRow(**identity, error=item.error or "no fan-out was asked", **common)
         q1, p50, q3, p99 = quartiles_of(item.single_us)
         _, fanout_p50, _, fanout_p99 = quartiles_of(item.fanout_us)
-        asked = FAN_OUT * len(item.fanout_us)
+        question_count = FAN_OUT * len(item.fanout_us)
         cut = len(item.fanout_us) < len(self.fan_outs)
         return GrowthRow(
-            **place,
+            **identity,
             backend=item.backend,
             batch=item.method.batch,
             threads=self.effort.threads if item.method.batch > 1 else 1,
@@ -256,7 +256,7 @@ class Case:
             fanout_p50_us=fanout_p50,
             fanout_p99_us=fanout_p99,
             searched_share=round_digits(item.postings / max(1, self.exhaustive_postings)),
-            hit_rate=round(item.hits / asked, 4),
+            hit_rate=round(item.hits / question_count, 4),
             verified=item.verified,
             windows=item.windows,
             segments=self.engine.stats().get("segments"),
@@ -309,15 +309,15 @@ def run_corpus(
     import_analyzer()
     rows: list[GrowthRow] = []
     medians: dict[str, float] = {}
-    engine, held, seconds = fr.Engine(), 0, 0.0
+    engine, size_before, seconds = fr.Engine(), 0, 0.0
     for size in sorted(sizes):
         if corpus == "steady":
             memory = Memory(size, seed)
         else:
             memory = Memory(size, seed, TWO_YEARS / size)
-            engine, held, seconds = fr.Engine(), 0, 0.0
-        seconds += grow(engine, memory, held, say)
-        held = size
+            engine, size_before, seconds = fr.Engine(), 0, 0.0
+        seconds += grow(engine, memory, size_before, say)
+        size_before = size
         for row in measure(Case(engine, memory, chosen, effort), corpus, size / seconds, common, say):
             if row.p50_us is not None:
                 ratio = row.p50_us / medians.setdefault(row.method, row.p50_us)
@@ -340,13 +340,13 @@ def markdown(rows: Sequence[GrowthRow]) -> str:
 
 
 def _line(row: GrowthRow) -> str:
-    place = f"| {row.records:,} | {row.method} "
+    identity = f"| {row.records:,} | {row.method} "
     if row.error is not None:
-        return f"{place}| | | | | | | | error: {row.error} |"
+        return f"{identity}| | | | | | | | error: {row.error} |"
     verdict = "" if row.verified is None else "yes" if row.verified else "NO"
     times = f"{row.latency_ratio:.3g} | {row.p50_us:,.4g} | {row.p99_us:,.4g}"
     fan_outs = f"{row.fanout_p50_us:,.5g} | {row.fanout_p99_us:,.5g}"
-    return f"{place}| {times} | {fan_outs} | {row.searched_share:.2%} | {row.hit_rate:.3f} | {verdict} |"
+    return f"{identity}| {times} | {fan_outs} | {row.searched_share:.2%} | {row.hit_rate:.3f} | {verdict} |"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -90,7 +90,7 @@ def case_of(name: str) -> Case:
     engine = fr.Engine(analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy")
     if name in CORPORA:
         tokens = load(prepare(CORPORA[name]))
-        engine.add(fr.Record(id=str(n), text=" ".join(own)) for n, own in enumerate(tokens.document_terms()))
+        engine.add(fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(tokens.document_terms()))
         engine.flush()  # or due merges run beside the first calls
         return Case(engine, tokens.query_texts)
     problem = gpu_corpora.problem(name)

@@ -130,11 +130,11 @@ def play(session: Session, method: Method, threads: int, say: Callable[[str], No
     backend = Backends().serve(engine, method)
     for number in range(WARM_UP):
         _ask(engine, method, method.queries(before.questions(MOST, seed=session.seed + number)), threads)
-    held = session.first
+    size_before = session.first
     for turn, (size, count) in enumerate(zip(session.sizes(), session.retrievals(), strict=True)):
         memory = Memory(size, session.seed)
-        chunk = list(memory.stream(held))
-        held = size
+        chunk = list(memory.stream(size_before))
+        size_before = size
         questions = memory.questions(count)
         queries = method.queries(questions)
         begin = time.perf_counter()
@@ -153,8 +153,8 @@ def _ask(engine: fr.Engine, method: Method, queries: Sequence[fr.Query], threads
     size = min(method.batch, max(1, len(queries)))
     answers = []
     for start in range(0, len(queries), size):
-        part = queries[start : start + size]
-        hits = engine.search(part, K, threads=threads if size > 1 else 1, execution=method.execution)
+        call = queries[start : start + size]
+        hits = engine.search(call, K, threads=threads if size > 1 else 1, execution=method.execution)
         _ = hits.ids
         answers.append(hits)
     return answers
@@ -164,9 +164,9 @@ def row(
     session: Session, method: Method, threads: int, times: Times, backend: str, common: dict[str, Any]
 ) -> SessionRow:
     """The row of a played session."""
-    asked = np.array(session.retrievals())
+    counts = np.array(session.retrievals())
     steps, writes = 1e3 * np.array(times.steps), 1e3 * np.array(times.writes)
-    each = 1e3 * steps / asked
+    each = 1e3 * steps / counts
     return SessionRow(
         method=method.name,
         turns=session.turns,
@@ -174,7 +174,7 @@ def row(
         records=session.records,
         backend=backend,
         threads=threads if method.batch > 1 else 1,
-        retrievals=int(asked.sum()),
+        retrievals=int(counts.sum()),
         cumulative_s=round_digits(steps.sum() / 1e3),
         step_p50_ms=round_digits(np.percentile(steps, 50)),
         step_p99_ms=round_digits(np.percentile(steps, 99)),
@@ -185,7 +185,7 @@ def row(
         write_s=round_digits(writes.sum() / 1e3),
         write_p99_ms=round_digits(np.percentile(writes, 99)),
         write_max_ms=round_digits(writes.max()),
-        hit_rate=round(times.hits / int(asked.sum()), 4),
+        hit_rate=round(times.hits / int(counts.sum()), 4),
         peak_rss_gib=peak_rss_gib(),
         **common,
     )
@@ -251,8 +251,8 @@ def _play_row(
     try:
         times, backend = play(session, method, threads, say)
     except FanrankError as error:
-        place = {"turns": session.turns, "first_records": session.first, "records": session.records}
-        return SessionRow(method=method.name, error=f"{type(error).__name__}: {error}", **place, **common)
+        identity = {"turns": session.turns, "first_records": session.first, "records": session.records}
+        return SessionRow(method=method.name, error=f"{type(error).__name__}: {error}", **identity, **common)
     return row(session, method, threads, times, backend, common)
 
 

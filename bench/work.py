@@ -139,7 +139,7 @@ def _write() -> Callable[[], object]:
 
 def _scifact(backend: str) -> Callable[[], object]:
     tokens = load(prepare(CORPORA["scifact"]))
-    records = [fr.Record(id=str(n), text=" ".join(own)) for n, own in enumerate(tokens.document_terms())]
+    records = [fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(tokens.document_terms())]
     engine = fr.Engine.from_records(records, analyzer="minimal", backend=backend)
     return lambda: engine.search(tokens.query_texts, timing=True).ids
 
@@ -268,20 +268,22 @@ class Change:
         if self.before is None:
             return f"{self.task:24} {self.count:9} {'new':>12} -> {self.now:>12,}  to be recorded"
         share = f"{self.now / self.before - 1.0:+.1%}" if self.before else "from nothing"
-        told = "GREW" if self.grew else "shrank: record it"
-        return f"{self.task:24} {self.count:9} {self.before:>12,} -> {self.now:>12,}  {share} {told}"
+        verdict = "GREW" if self.grew else "shrank: record it"
+        return f"{self.task:24} {self.count:9} {self.before:>12,} -> {self.now:>12,}  {share} {verdict}"
 
 
 def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> list[Change]:
     """The counts that differ by more than their limits; `VERSIONED` ones count only under the recorded versions."""
-    own = baseline.get("python", {}).get(python(), {})
-    comparable = own.get("versions") == dict(under)
-    told = []
+    recorded = baseline.get("python", {}).get(python(), {})
+    comparable = recorded.get("versions") == dict(under)
+    differences = []
     for task, now in found.items():
-        before = {**baseline.get("counts", {}).get(task, {}), **(own["roads"].get(task, {}) if comparable else {})}
+        before = {**baseline.get("counts", {}).get(task, {}), **(recorded["roads"].get(task, {}) if comparable else {})}
         names = (*COUNTED, *VERSIONED) if comparable else COUNTED
-        told += [Change(task, name, before.get(name), now[name]) for name in names if _differs(name, before, now)]
-    return told
+        differences += [
+            Change(task, name, before.get(name), now[name]) for name in names if _differs(name, before, now)
+        ]
+    return differences
 
 
 def _differs(name: str, before: Counts, now: Counts) -> bool:
@@ -317,9 +319,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if baseline.get("python", {}).get(python(), {}).get("versions") != under:
         print(f"calls and peaks are not compared: nothing is recorded for {under}")
-    told = changes(baseline, found, under)
-    print("\n".join(map(str, told)) or "as recorded")
-    return int(any(change.grew for change in told))
+    differences = changes(baseline, found, under)
+    print("\n".join(map(str, differences)) or "as recorded")
+    return int(any(change.grew for change in differences))
 
 
 if __name__ == "__main__":

@@ -126,8 +126,8 @@ def _render(rows: Sequence[WriteRow]) -> str:
     for row in rows:
         lines.append(f"{row.part}: {row.error or f'peak {row.peak_rss_gib} GiB'}")
         for name, value in row.figures.items():
-            told = value if not isinstance(value, dict) else "  ".join(f"{key} {each}" for key, each in value.items())
-            lines.append(f"  {name}: {told}")
+            text = value if not isinstance(value, dict) else "  ".join(f"{key} {each}" for key, each in value.items())
+            lines.append(f"  {name}: {text}")
     return "\n".join(lines)
 
 

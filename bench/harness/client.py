@@ -59,10 +59,10 @@ class Worker:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     self.close()
                     raise PeerError(f"{do}: no answer in {timeout:.0f} s")
-                part = os.read(self.process.stdout.fileno(), 1 << 16)
-                if not part:
+                chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+                if not chunk:
                     raise PeerError(self._death(do))
-                received += part
+                received += chunk
         return received
 
     def _death(self, do: str) -> str:

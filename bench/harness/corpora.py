@@ -214,11 +214,11 @@ def _synthetic(corpus: Corpus) -> Tokens:
     for document in random_numbers.integers(0, corpus.documents, corpus.queries):
         terms = np.unique(tokens[offsets[document] : offsets[document + 1]])
         low, high = shape.terms
-        wanted = int(random_numbers.integers(low, high + 1))
-        query = random_numbers.choice(terms, min(len(terms), wanted), replace=False)
-        while shape.filled and len(query) < wanted:
-            more = np.array(list(dict.fromkeys(np.concatenate([query, drawn(wanted)]).tolist())), np.int32)
-            query = more[:wanted]
+        length = int(random_numbers.integers(low, high + 1))
+        query = random_numbers.choice(terms, min(len(terms), length), replace=False)
+        while shape.filled and len(query) < length:
+            more = np.array(list(dict.fromkeys(np.concatenate([query, drawn(length)]).tolist())), np.int32)
+            query = more[:length]
         queries.append(query)
     return Tokens(
         corpus.name,

@@ -24,9 +24,9 @@ def python_of(peer: Peer, install: bool = True) -> Path:
     if not peer.installs:
         return Path(sys.executable)
     home = ENVIRONMENTS / peer.name
-    stamp, wanted = home / "installed.json", json.dumps([sys.version_info[:2], peer.installs])
+    stamp, expected = home / "installed.json", json.dumps([sys.version_info[:2], peer.installs])
     python = home / "bin" / "python"
-    if stamp.is_file() and stamp.read_text() == wanted:
+    if stamp.is_file() and stamp.read_text() == expected:
         return python
     if not install:
         raise PeerError("not installed (leave out --no-install)")
@@ -36,7 +36,7 @@ def python_of(peer: Peer, install: bool = True) -> Path:
     _run([sys.executable, "-m", "venv", str(home)], log)
     for arguments in peer.installs:
         _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", *arguments], log)
-    stamp.write_text(wanted)
+    stamp.write_text(expected)
     return python
 
 

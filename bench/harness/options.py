@@ -14,10 +14,10 @@ def names(text: str) -> tuple[str, ...]:
 
 def numbers(text: str) -> tuple[int, ...]:
     """The positive integers of a comma-separated list."""
-    found = tuple(int(part) for part in names(text))
-    if not found or min(found) < 1:
+    values = tuple(int(part) for part in names(text))
+    if not values or min(values) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of positive numbers")
-    return found
+    return values
 
 
 def progress() -> Callable[[str], None]:

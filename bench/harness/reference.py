@@ -62,8 +62,8 @@ def scores(
     the 1 inside the logarithm, and never below 1e-6. The mean length is of the exact lengths in both modes.
     """
     total = np.zeros(len(postings.lengths))
-    kept = postings.lengths if lengths == "exact" else byte4(postings.lengths)
-    norm = K1 * (1 - B + B * kept / postings.lengths.mean())
+    document_lengths = postings.lengths if lengths == "exact" else byte4(postings.lengths)
+    norm = K1 * (1 - B + B * document_lengths / postings.lengths.mean())
     for term in query:
         span = slice(postings.offsets[term], postings.offsets[term + 1])
         documents, tf = postings.documents[span], postings.frequencies[span]

@@ -84,5 +84,5 @@ def read(path: Path) -> list[Row]:
 
 def latest(rows: list[Row], run: str | None = None) -> list[Row]:
     """The rows of one run: the given one, or the last in the file."""
-    wanted = run or (rows[-1].run if rows else None)
-    return [row for row in rows if row.run == wanted]
+    chosen = run or (rows[-1].run if rows else None)
+    return [row for row in rows if row.run == chosen]

@@ -33,12 +33,12 @@ def overlap(found: npt.NDArray[np.int64], truth: npt.NDArray[np.float64], k: int
 
     Counted are distinct, matched documents that score at least the k-th best.
     """
-    wanted = min(k, int((truth > 0).sum()))
-    if wanted == 0:
+    count = min(k, int((truth > 0).sum()))
+    if count == 0:
         return 1.0 if not len(found) else 0.0
-    last = np.partition(truth, len(truth) - wanted)[len(truth) - wanted]
+    last = np.partition(truth, len(truth) - count)[len(truth) - count]
     good = np.unique(found)
-    return float((truth[good] >= last * (1 - tolerance)).sum()) / wanted
+    return float((truth[good] >= last * (1 - tolerance)).sum()) / count
 
 
 def check(
@@ -58,15 +58,15 @@ def check(
     for row, query in enumerate(queries):
         terms = corpus.query_ids(query)
         lucene = scores(postings, terms)
-        own = lucene
+        truth = lucene
         if (peer.formula, peer.lengths) != ("lucene", "exact"):
-            own = scores(postings, terms, peer.formula, peer.lengths)
-        kept = (documents[row] >= 0) & (found[row] > 0)
-        hits, values = documents[row][kept], found[row][kept] / peer.scale
-        shares.append(overlap(hits, own, k, peer.tolerance))
+            truth = scores(postings, terms, peer.formula, peer.lengths)
+        matched = (documents[row] >= 0) & (found[row] > 0)
+        hits, values = documents[row][matched], found[row][matched] / peer.scale
+        shares.append(overlap(hits, truth, k, peer.tolerance))
         shared.append(overlap(hits, lucene, k, peer.tolerance))
         if len(hits):
-            expected = own[hits]
+            expected = truth[hits]
             # For a score near zero (a clamped IDF) a relative error means nothing.
             floor = max(1e-3, peer.tolerance * float(expected.max()))
             errors.append(float((np.abs(values - expected) / np.maximum(expected, floor)).max()))

@@ -40,8 +40,8 @@ def curves(rows: Sequence[Fields]) -> dict[str, list[Fields]]:
 
 def growth_of(rows: Sequence[Fields], method: str) -> float | None:
     """The median at a method's largest size over that at its smallest; None without two sizes."""
-    own = curves(rows).get(method, [])
-    return own[-1]["p50_us"] / own[0]["p50_us"] if len(own) > 1 else None
+    curve = curves(rows).get(method, [])
+    return curve[-1]["p50_us"] / curve[0]["p50_us"] if len(curve) > 1 else None
 
 
 def _table(rows: Sequence[Fields]) -> str:

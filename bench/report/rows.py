@@ -65,18 +65,18 @@ def newest_cases(rows: Iterable[Row]) -> list[Row]:
     of_case: dict[str, list[Row]] = {name: [] for name in CORPORA}
     for row in rows:
         of_case.setdefault(row.case, []).append(row)
-    return [row for own in of_case.values() for row in _of_run(own)]
+    return [row for case_rows in of_case.values() for row in _of_run(case_rows)]
 
 
 def describe_passed_over(rows: Iterable[Row]) -> list[str]:
     """Runs that are newer than the one that counts for a case but hold less of the grid, in words."""
     rows = list(rows)
-    told = []
+    notes = []
     for case, run in {row.case: row.run for row in newest_cases(rows)}.items():
-        own = [row for row in rows if row.case == case]
-        newer = sorted({row.run for row in own if row.run > run})
-        told += [f"{case}: run {each} is newer than run {run}, but holds less and does not count" for each in newer]
-    return told
+        case_rows = [row for row in rows if row.case == case]
+        newer = sorted({row.run for row in case_rows if row.run > run})
+        notes += [f"{case}: run {each} is newer than run {run}, but holds less and does not count" for each in newer]
+    return notes
 
 
 def _of_run(rows: Sequence[Row]) -> list[Row]:
@@ -85,8 +85,8 @@ def _of_run(rows: Sequence[Row]) -> list[Row]:
 
 
 def _cell(row: Fields) -> Hashable | None:
-    wanted = row["system"] in COMPARED and row["k"] in KS and row["threads"] in THREADS
-    return (row["system"], row["k"], row["threads"], row["phase"]) if wanted and row["ms_per_query"] else None
+    counts = row["system"] in COMPARED and row["k"] in KS and row["threads"] in THREADS
+    return (row["system"], row["k"], row["threads"], row["phase"]) if counts and row["ms_per_query"] else None
 
 
 def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> str | None:

@@ -207,8 +207,8 @@ def agents_by_case(recorded: Recorded) -> dict[str, list[Fields]]:
     rows = [row for row in recorded.of("agents") if row.get("queries_per_s")]
     found = {}
     for case in dict.fromkeys(row["case"] for row in rows):
-        own = choose_rows([row for row in rows if row["case"] == case], lambda row: (method_of(row), row["agents"]))
-        found[case] = sorted(own, key=lambda row: row["agents"])
+        newest = choose_rows([row for row in rows if row["case"] == case], lambda row: (method_of(row), row["agents"]))
+        found[case] = sorted(newest, key=lambda row: row["agents"])
     return found
 
 

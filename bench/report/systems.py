@@ -72,8 +72,8 @@ def _times(rows: Sequence[Row], phase: str) -> str:
     body = []
     for where in dict.fromkeys(map(place, rows)):
         base = at.get((BASELINE, where))
-        own = [row for key, row in at.items() if key[1] == where and row.verified is not False]
-        best = min((row.ms_per_query or 0.0 for row in rows_with_times(own)), default=None)
+        right = [row for key, row in at.items() if key[1] == where and row.verified is not False]
+        best = min((row.ms_per_query or 0.0 for row in rows_with_times(right)), default=None)
         cells = []
         for system in systems:
             row = at.get((system, where))
@@ -235,8 +235,8 @@ def markdown(rows: Sequence[Row]) -> str:
         return "No rows."
     parts = [provenance(rows)]
     for phase in dict.fromkeys(row.phase for row in rows):
-        own = [row for row in rows if row.phase == phase]
-        parts += [_means(own, phase), _times(own, phase)]
+        phase_rows = [row for row in rows if row.phase == phase]
+        parts += [_means(phase_rows, phase), _times(phase_rows, phase)]
     parts += [_builds(rows), _checks(rows), _errors(rows)]
     return "\n\n".join(filter(None, parts)) + "\n"
 

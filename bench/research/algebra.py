@@ -133,9 +133,9 @@ def nodes(node: Node) -> Iterator[Node]:
     """The expression and all within it."""
     yield node
     for item in fields(node):
-        own = getattr(node, item.name)
-        if type(own) in KINDS.values():
-            yield from nodes(own)
+        value = getattr(node, item.name)
+        if type(value) in KINDS.values():
+            yield from nodes(value)
 
 
 def cost(program: Node) -> int:
@@ -171,8 +171,8 @@ def of_tree(tree: Any) -> Any:
 def neighbours(node: Any) -> Iterator[Any]:
     """The expression with one number or operation replaced by another of `GRID`."""
     for item in fields(node):
-        own = getattr(node, item.name)
-        others = neighbours(own) if type(own) in KINDS.values() else GRID[item.name]
+        value = getattr(node, item.name)
+        others = neighbours(value) if type(value) in KINDS.values() else GRID[item.name]
         yield from (changed for other in others if (changed := replace(node, **{item.name: other})) != node)
 
 
