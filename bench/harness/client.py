@@ -28,7 +28,7 @@ class Worker:
         self.log = log
         with log.open("w") as handle:
             self.process = subprocess.Popen(
-                [str(python), str(BENCH / "worker.py"), peer],
+                [str(python), str(BENCH / "harness" / "worker.py"), peer],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=handle,

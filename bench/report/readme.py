@@ -1,4 +1,5 @@
-"""The blocks of measurements in README.md and docs/figures.md, which stand between comments and are written from rows."""
+"""The blocks of measurements in README.md and docs/figures.md, which stand between comments and are written from
+rows."""
 
 from __future__ import annotations
 

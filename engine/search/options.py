@@ -9,7 +9,6 @@ from ..errors import ParameterError
 from ..plan.options import EXECUTIONS
 from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
 
-
 DEFAULT_THREADS = 1
 
 

@@ -27,6 +27,7 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the process that compiles
 from support import borders, kernel_cases  # noqa: E402
 
