@@ -141,12 +141,12 @@ def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> tuple[li
     for number, turn in enumerate(turns):
         place = f"{where}, turn {number}"
         turn = expect(turn, dict, place)
-        said = expect(turn.get("text") or "", str, f"{place}: 'text'")
+        words = expect(turn.get("text") or "", str, f"{place}: 'text'")
         before = "" if form == "turns" else f"{member(turn, 'speaker', str, place)}: "
         caption = f" {expect(turn['blip_caption'], str, place)}" if captions and turn.get("blip_caption") else ""
-        lines.append(f"{before}{said}{caption}")
-        if said.strip():
-            passages.append(f"{before}{said}")
+        lines.append(f"{before}{words}{caption}")
+        if words.strip():
+            passages.append(f"{before}{words}")
     return lines, passages
 
 

@@ -112,17 +112,17 @@ class EntityGraph:
     @classmethod
     def of(
         cls,
-        said: Sequence[Said] | Statements,
+        stated: Sequence[Said] | Statements,
         live: npt.ArrayLike,
         postings: PostingReader,
         type_prior: Mapping[Category, float] = TYPE_PRIOR,
     ) -> EntityGraph:
-        """Build the graph of the statements `said`, one for each term.
+        """Build the graph of the statements `stated`, one for each term.
 
         `live` [terms] counts the live documents that hold each term. When walks have reached entities, `postings` is
         called with the terms that mention them, ascending. Raises `ParameterError` for a type prior outside [0, 1].
         """
-        statements = said if isinstance(said, Statements) else Statements(said)
+        statements = stated if isinstance(stated, Statements) else Statements(stated)
         return cls(statements, np.asarray(live, dtype=np.int64)[: len(statements)], postings, type_prior)
 
     def __len__(self) -> int:
@@ -308,19 +308,19 @@ class EntityGraph:
 
 def entity_graph_of(
     snapshot: Snapshot,
-    said: Statements | Sequence[Said],
+    stated: Statements | Sequence[Said],
     strings: Sequence[str] = (),
     type_prior: Mapping[Category, float] = TYPE_PRIOR,
 ) -> EntityGraph:
     """The graph of the live documents of a snapshot whose terms belong to an entity vocabulary.
 
-    `said` holds the statements of the terms by vocabulary id. It may instead be the `Statements` read so far; then the
-    missing ones are read from the vocabulary's `strings`. Raises `ParameterError` for a type prior outside [0, 1].
+    `stated` holds the statements of the terms by vocabulary id. It may instead be the `Statements` read so far; then
+    the missing ones are read from the vocabulary's `strings`. Raises `ParameterError` for a type prior outside [0, 1].
     """
     live = snapshot.all_document_frequencies()
-    if isinstance(said, Statements):
-        said.read(strings, len(live))
-    return EntityGraph.of(said, live, lambda terms: live_postings(snapshot, terms), type_prior)
+    if isinstance(stated, Statements):
+        stated.read(strings, len(live))
+    return EntityGraph.of(stated, live, lambda terms: live_postings(snapshot, terms), type_prior)
 
 
 def live_postings(snapshot: Snapshot, terms: npt.NDArray[np.int32]) -> tuple[Integers, Integers]:

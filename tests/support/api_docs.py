@@ -27,6 +27,9 @@ MODULES = (
     "fanrank.strategies",
     "fanrank.routing",
     "fanrank.encoders",
+    "fanrank.text",
+    "fanrank.scopes",
+    "fanrank.reports",
     "fanrank.evaluation",
 )
 """The public modules, in the order of the page."""
@@ -147,7 +150,7 @@ def _members(kind: type) -> list[tuple[str, Any]]:
     """Public methods and properties that the project declares, base classes last, each once."""
     members: dict[str, Any] = {}
     for base in kind.__mro__:
-        if not base.__module__.startswith("fanrank."):
+        if base.__module__.partition(".")[0] != "fanrank":
             continue
         for name, value in vars(base).items():
             callable_member = isinstance(value, (classmethod, staticmethod)) or inspect.isfunction(value)

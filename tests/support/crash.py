@@ -37,7 +37,7 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine.engine import INDEX
+from fanrank.engine.opening import INDEX
 from fanrank.engine.records.entities import Relation, Said, parse_term
 from fanrank.engine.storage import failpoints, sqlite
 from fanrank.engine.storage import index_files as files
