@@ -73,7 +73,7 @@ def term_pin_of(encoder: TermEncoder) -> dict[str, Any]:
     return pin
 
 
-def check_pin(pinned: Mapping[str, Any] | None, own: Mapping[str, Any], where: str) -> None:
+def check_pin(pinned: Mapping[str, Any] | None, given: Mapping[str, Any], where: str) -> None:
     """Raise unless the records at `where`, encoded by the model `pinned`, can be compared with what `own` encodes.
 
     Raises `ModelMismatchError` for another model. Raises `ParameterError` if no model was pinned: the records there
@@ -81,12 +81,12 @@ def check_pin(pinned: Mapping[str, Any] | None, own: Mapping[str, Any], where: s
     """
     if pinned is None:
         raise ParameterError(
-            f"{where}: was made without such an encoder, so its records hold nothing of {show_pin(own)}; leave it "
+            f"{where}: was made without such an encoder, so its records hold nothing of {show_pin(given)}; leave it "
             "out, or add the records to a new engine that has it"
         )
-    if any(pinned.get(part) != own.get(part) for part in ("name", "version", "dimension")):
+    if any(pinned.get(part) != given.get(part) for part in ("name", "version", "dimension")):
         raise ModelMismatchError(
-            f"{where}: its records were encoded by {show_pin(pinned)}, not by {show_pin(own)}; give that encoder, or "
+            f"{where}: its records were encoded by {show_pin(pinned)}, not by {show_pin(given)}; give that encoder, or "
             "add the records to a new engine"
         )
 

@@ -20,13 +20,13 @@ def explain_hits(
     position = position_of(batch, position)
     row, document = batch.source[position], number_of(batch, position, record_id)
     lexical: Explanation | None = None
-    for own in collector.strategy.channels:
-        if isinstance(own, Lexical):
-            explain = collector.explainer(own, row)
+    for channel in collector.strategy.channels:
+        if isinstance(channel, Lexical):
+            explain = collector.explainer(channel, row)
             lexical = None if explain is None else explain(position, record_id)
     name = collector.strategy.name
-    found = explain_fused(candidates, fused, row, document, query=position, id=record_id, strategy=name)
-    return replace(found, lexical=lexical)
+    explanation = explain_fused(candidates, fused, row, document, query=position, id=record_id, strategy=name)
+    return replace(explanation, lexical=lexical)
 
 
 def explain_fused(
@@ -35,19 +35,19 @@ def explain_fused(
     """What the channels say of a document for the candidates' query `row`."""
     start, end = candidates.offsets[row : row + 2].tolist()
     at = start + int(np.searchsorted(candidates.documents[start:end], document))
-    found = at < end and candidates.documents[at] == document
+    is_candidate = at < end and candidates.documents[at] == document
     shares = []
     for name in dict.fromkeys([*candidates.channels, *fused.shares]):
         channel = candidates.channels.get(name)
-        listed_at = 0 if channel is None or not found else int(channel.ranks[at])
-        scored = channel is not None and found and bool(channel.scored[at])
+        listed_at = 0 if channel is None or not is_candidate else int(channel.ranks[at])
+        scored = channel is not None and is_candidate and bool(channel.scored[at])
         share = fused.shares.get(name)
         shares.append(
             ChannelShare(
                 channel=name,
                 rank=listed_at or None,
                 score=float(channel.scores[at]) if channel is not None and scored else None,
-                share=float(share[at]) if share is not None and found else 0.0,
+                share=float(share[at]) if share is not None and is_candidate else 0.0,
             )
         )
     return FusedExplanation(
@@ -55,7 +55,7 @@ def explain_fused(
         id=id,
         document=document,
         strategy=strategy,
-        score=float(fused.scores[at]) if found and fused.kept[at] else None,
+        score=float(fused.scores[at]) if is_candidate and fused.kept[at] else None,
         channels=tuple(shares),
         lexical=None,
     )

@@ -61,7 +61,12 @@ class RecallCollector(EvidenceCollector):
 
     @property
     def served(self) -> str:
-        names = [own.lists[name].served for passes in self._passes.values() for own in passes for name in own.lists]
+        names = [
+            collector.lists[name].served
+            for passes in self._passes.values()
+            for collector in passes
+            for name in collector.lists
+        ]
         if self.strategy.dense and self.vectors[1].any():
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
@@ -70,12 +75,14 @@ class RecallCollector(EvidenceCollector):
     def mentions(self) -> dict[int, tuple[Mention, ...]]:
         """The entities of each row that is searched; none where neither the optimizer nor a channel needs them."""
         batch = self.batch
-        found: dict[int, tuple[Mention, ...]] = dict.fromkeys(batch.rows, ())
-        if self.strategy.optimizer is None and not any(isinstance(own, Graph) for own in self.strategy.channels):
-            return found
+        mentions_of: dict[int, tuple[Mention, ...]] = dict.fromkeys(batch.rows, ())
+        if self.strategy.optimizer is None and not any(
+            isinstance(channel, Graph) for channel in self.strategy.channels
+        ):
+            return mentions_of
         with self.phases("parse"):
             # Every graph of a snapshot has the same names. The graph of a channel exists already or will be needed.
-            prior = next((own.type_prior for own in self.strategy.channels if isinstance(own, Graph)), None)
+            prior = next((channel.type_prior for channel in self.strategy.channels if isinstance(channel, Graph)), None)
             rows_of: dict[str, list[int]] = {}
             for row in batch.rows:
                 rows_of.setdefault(batch.queries[row].namespace, []).append(row)
@@ -87,22 +94,22 @@ class RecallCollector(EvidenceCollector):
                     for query in queries
                 ]
                 resolved = resolve(graph, [q.text for q in queries], [q.entities for q in queries], askers)
-                found.update(zip(rows, resolved, strict=True))
-        return found
+                mentions_of.update(zip(rows, resolved, strict=True))
+        return mentions_of
 
     @cached_property
     def whens(self) -> dict[int, When | None]:
         """The time that each row names, rows of namespaces that hold nothing included."""
-        days = next((own.recent_days for own in self.strategy.channels if isinstance(own, Temporal)), None)
-        found: dict[int, When | None] = {}
+        days = next((channel.recent_days for channel in self.strategy.channels if isinstance(channel, Temporal)), None)
+        times: dict[int, When | None] = {}
         with self.phases("parse"):
             for row in sorted(set(self.batch.source)):
                 query = self.batch.queries[row]
-                found[row] = None
+                times[row] = None
                 if query.now is None or days is None:
                     continue
                 try:
-                    found[row] = parse_when(
+                    times[row] = parse_when(
                         query.text,
                         float(query.now),
                         last_session_end=query.last_session_end,
@@ -111,7 +118,7 @@ class RecallCollector(EvidenceCollector):
                     )
                 except ParameterError as error:
                     raise QueryError(f"query {row}: {error}") from None
-        return found
+        return times
 
     @cached_property
     def routes(self) -> dict[int, Route]:
@@ -122,7 +129,7 @@ class RecallCollector(EvidenceCollector):
             return {row: Route(tuple(batch.queries[row].hints or ())) for row in every}
         mentions, whens = self.mentions, self.whens
         names = [channel.name for channel in self.strategy.channels]
-        found = {}
+        routes = {}
         with self.phases("parse"):
             for row in every:
                 query = batch.queries[row]
@@ -143,9 +150,9 @@ class RecallCollector(EvidenceCollector):
                 skipped = dict(route.skipped)
                 if query.now is None and skipped.get("temporal") == NO_TIME:
                     skipped["temporal"] = NO_NOW
-                found[row] = Route(route.hints if query.hints is None else tuple(query.hints), skipped)
-            self._reopen(found)
-        return found
+                routes[row] = Route(route.hints if query.hints is None else tuple(query.hints), skipped)
+            self._reopen(routes)
+        return routes
 
     def _reopen(self, routes: dict[int, Route]) -> None:
         """Let words and vectors answer a query that names nothing but a time, where no event lies in that time."""
@@ -175,14 +182,17 @@ class RecallCollector(EvidenceCollector):
             vectors = self.vectors[0]
         self._passes.clear()
         lists = {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}
-        searched = [own for own in self.strategy.channels if isinstance(own, _SEARCHED)]
-        asked = {row for own in searched for row in self._running(own.name)}
+        searched = [channel for channel in self.strategy.channels if isinstance(channel, _SEARCHED)]
+        asked = {row for channel in searched for row in self._running(channel.name)}
         narrow = {row for row, route in self.routes.items() if route.hints and row in asked}
         below = 0 if self.strategy.optimizer is None else self.strategy.optimizer.widen_below
         if narrow and below:
             rows = np.array(sorted(narrow), dtype=np.int64)
-            held = [np.sort(lists[own.name][1][rows], axis=1) for own in searched]
-            counts = [len(np.unique(own[own >= 0])) for own in np.concatenate(held, axis=1)]
+            sorted_lists = [np.sort(lists[channel.name][1][rows], axis=1) for channel in searched]
+            counts = [
+                len(np.unique(row_documents[row_documents >= 0]))
+                for row_documents in np.concatenate(sorted_lists, axis=1)
+            ]
             self._widened = set(rows[np.array(counts) < below].tolist())
         if self._widened:
             for channel in searched:
@@ -237,15 +247,20 @@ class RecallCollector(EvidenceCollector):
             flags = group.flags
             for part in graph.parts(roots, now, hops):
                 kept = np.flatnonzero(flags[part.documents])
-                own, held, score = part.rows[kept], part.documents[kept], part.scores[kept]
-                order = np.lexsort((held, -score, own))
-                own, held, score, steps = own[order], held[order], score[order], part.hops[kept][order]
-                place = np.arange(len(own)) - np.searchsorted(own, own)
-                best = np.flatnonzero(place < np.array([self.depths[row] for row in rows[own].tolist()]))
-                at = rows[own[best]], place[best]
-                scores[at], documents[at] = score[best], held[best]
+                group_rows, reached, score = part.rows[kept], part.documents[kept], part.scores[kept]
+                order = np.lexsort((reached, -score, group_rows))
+                group_rows, reached, score, steps = (
+                    group_rows[order],
+                    reached[order],
+                    score[order],
+                    part.hops[kept][order],
+                )
+                place = np.arange(len(group_rows)) - np.searchsorted(group_rows, group_rows)
+                best = np.flatnonzero(place < np.array([self.depths[row] for row in rows[group_rows].tolist()]))
+                at = rows[group_rows[best]], place[best]
+                scores[at], documents[at] = score[best], reached[best]
                 over = best[steps[best] > 0]
-                far.append(rows[own[over]] << NUMBER_BITS | held[over])
+                far.append(rows[group_rows[over]] << NUMBER_BITS | reached[over])
         self._far[channel.name] = np.sort(np.concatenate(far))
         return scores, documents
 
@@ -276,11 +291,11 @@ class RecallCollector(EvidenceCollector):
     def _events_of(self, group: Group) -> tuple[Integers, Floats]:
         code = self.batch.memory.values["type"].ids.get(EVENT)
         numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-        for first, segment, own in zip(group.snapshot.firsts, group.snapshot.segments, group.passing, strict=True):
+        for first, segment, eligible in zip(group.snapshot.firsts, group.snapshot.segments, group.passing, strict=True):
             codes = segment.columns.categories.get("type")
             if codes is None or code is None or segment.times is None:
                 continue
-            positions = np.flatnonzero(own & (codes == code) & ~np.isnan(segment.times))
+            positions = np.flatnonzero(eligible & (codes == code) & ~np.isnan(segment.times))
             numbers.append(first + positions)
             times.append(segment.times[positions])
         return np.concatenate(numbers), np.concatenate(times)
@@ -299,8 +314,8 @@ class RecallCollector(EvidenceCollector):
             graph = self.sources.graphs.conversation(memory, group.snapshot, group.passing, chosen, channel.ranking)
             seeds = seeds_of(graph, [analyse(memory, self.batch.queries[row]) for row in rows])
             for row, ranks in zip(rows, rank(graph, seeds), strict=True):
-                held = np.flatnonzero(ranks > 0.0)
-                best = held[np.argsort(-ranks[held], kind="stable")][: self.depths[row]]
+                reached = np.flatnonzero(ranks > 0.0)
+                best = reached[np.argsort(-ranks[reached], kind="stable")][: self.depths[row]]
                 scores[row, : len(best)], documents[row, : len(best)] = ranks[best], graph.documents[best]
         return scores, documents
 
@@ -342,9 +357,9 @@ class RecallCollector(EvidenceCollector):
                 when = self.whens[row]
                 if when is None or row not in running:
                     continue
-                own = slice(int(offsets[row]), int(offsets[row + 1]))
+                candidates = slice(int(offsets[row]), int(offsets[row + 1]))
                 among = numbers[(times >= when.start) & (times <= when.end)]
-                inside[own] |= np.isin(documents[own], among)
+                inside[candidates] |= np.isin(documents[candidates], among)
         return Channel.of(np.ones(len(documents)), inside, inside, offsets, weights, tied=True)
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
@@ -392,11 +407,11 @@ _SEARCHED = (Lexical, Learned, Dense)
 def _replace_rows(before: ChannelResults, after: ChannelResults, rows: list[int]) -> ChannelResults:
     """The lists `before`, with these rows taken from `after`."""
     width = max(before[0].shape[1], after[0].shape[1])
-    made = []
+    replaced = []
     for old, new, padding in zip(before, after, (-np.inf, -1), strict=True):
         joined = np.full((len(old), width), padding, dtype=old.dtype)
         joined[:, : old.shape[1]] = old
         joined[rows] = padding
         joined[rows, : new.shape[1]] = new[rows]
-        made.append(joined)
-    return made[0], made[1]
+        replaced.append(joined)
+    return replaced[0], replaced[1]

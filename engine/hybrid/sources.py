@@ -102,18 +102,20 @@ def query_weights(batch: Batch, sources: Sources) -> dict[int, Mapping[str, floa
 
     A query's own weights go before its text. Raises `QueryError` where a text has none and nothing makes them.
     """
-    found: dict[int, Mapping[str, float]] = {}
+    weights_of: dict[int, Mapping[str, float]] = {}
     for row in batch.rows:
         weights = batch.queries[row].weights
         if weights is not None:
-            found[row] = weights
-    texts = _texts_of(batch, [row for row in batch.rows if row not in found])
+            weights_of[row] = weights
+    texts = _texts_of(batch, [row for row in batch.rows if row not in weights_of])
     if texts:
         if sources.term_encoder is None:
             raise QueryError(
                 "queries need learned term weights: make the engine with term_encoder=..., or give each its weights"
             )
-        made = sources.term_encoder.queries(list(texts))
-        for own, rows in zip(checked_terms(made, len(texts), sources.term_encoder), texts.values(), strict=True):
-            found |= dict.fromkeys(rows, own)
-    return found
+        encoded = sources.term_encoder.queries(list(texts))
+        for text_weights, rows in zip(
+            checked_terms(encoded, len(texts), sources.term_encoder), texts.values(), strict=True
+        ):
+            weights_of |= dict.fromkeys(rows, text_weights)
+    return weights_of

@@ -286,7 +286,7 @@ def _shown(channel: AnyChannel) -> str:
 
 
 def _channel_to_dict(channel: AnyChannel) -> dict[str, Any]:
-    kind = next(kind for kind, own in _KINDS.items() if isinstance(channel, own))
+    kind = next(kind for kind, channel_type in _KINDS.items() if isinstance(channel, channel_type))
     return {"kind": kind, **asdict(channel)}
 
 
@@ -295,13 +295,13 @@ def _channel_of(value: Any) -> AnyChannel:
         return value
     if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
         raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
-    given = {
-        key: _made(_NESTED[key], key, own) if key in _NESTED and isinstance(own, Mapping) else own
-        for key, own in value.items()
+    fields = {
+        key: _made(_NESTED[key], key, field) if key in _NESTED and isinstance(field, Mapping) else field
+        for key, field in value.items()
         if key != "kind"
     }
-    made: AnyChannel = _made(_KINDS[value["kind"]], f"channel {value!r}", given)
-    return made
+    channel: AnyChannel = _made(_KINDS[value["kind"]], f"channel {value!r}", fields)
+    return channel
 
 
 def _made(kind: type[Any], what: str, fields: Mapping[str, Any]) -> Any:
@@ -326,10 +326,10 @@ def _hybrid(name: str, fusion: Fusion, **how: Any) -> Strategy:
 # Sources: E011.
 def _moved(name: str, feedback: str) -> tuple[Strategy, Strategy]:
     """The dense form of a feedback, and the one fused with BM25."""
-    own = feedback_of(feedback)
+    method = feedback_of(feedback)
     return (
-        Strategy(name, (_LATE,), None, own, POOL),
-        _hybrid(f"{name}-fused", MinMax(), feedback=own, depth=POOL),
+        Strategy(name, (_LATE,), None, method, POOL),
+        _hybrid(f"{name}-fused", MinMax(), feedback=method, depth=POOL),
     )
 
 

@@ -85,10 +85,10 @@ def _match_scores(scores: Floats, counts: Integers) -> tuple[Floats, npt.NDArray
     """([B, at least 2] the matched scores, negative ones and padding as 0, [B] whether there is a confidence)."""
     width = scores.shape[1]
     matched = np.arange(width) < counts[:, None]
-    held = np.zeros((len(scores), max(width, 2)))
-    held[:, :width] = np.maximum(np.where(matched, scores, 0.0), 0.0)
-    known = (np.minimum(counts, width) >= 2) & (held[:, 0] > 0.0)
-    return held, known
+    padded = np.zeros((len(scores), max(width, 2)))
+    padded[:, :width] = np.maximum(np.where(matched, scores, 0.0), 0.0)
+    known = (np.minimum(counts, width) >= 2) & (padded[:, 0] > 0.0)
+    return padded, known
 
 
 def _mask_unknown(known: npt.NDArray[np.bool_], measure: Callable[[], Floats]) -> Floats:

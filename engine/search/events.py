@@ -53,13 +53,13 @@ def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now
     Documents without a time, or in a later window, are left out.
     """
     windows = [snapshot.windows(segment, window) for segment in range(len(snapshot.segments))]
-    held = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *windows]))
+    occupied = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *windows]))
     if now is not None:
-        held = held[held <= math.floor(now / window)]
+        occupied = occupied[occupied <= math.floor(now / window)]
     ranks = []
     for place in places:
         times = snapshot.segments[place.segment].times
         time = math.nan if times is None else float(times[place.position])
-        if not math.isnan(time) and len(held) and math.floor(time / window) <= held[-1]:
-            ranks.append(len(held) - 1 - int(np.searchsorted(held, math.floor(time / window))))
+        if not math.isnan(time) and len(occupied) and math.floor(time / window) <= occupied[-1]:
+            ranks.append(len(occupied) - 1 - int(np.searchsorted(occupied, math.floor(time / window))))
     return ranks

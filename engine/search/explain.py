@@ -113,15 +113,15 @@ class Explainer:
         source = self.source[start:stop]
         asked = {row: self.asked[row] for row in source}
         # By identity first, as in `_batch`.
-        every = {id(one.corpus): one.corpus for one in asked.values()}.values()
-        held = [corpus for corpus in every if corpus in self.plans]
+        every = {id(prepared.corpus): prepared.corpus for prepared in asked.values()}.values()
+        planned = [corpus for corpus in every if corpus in self.plans]
         return Explainer(
             self.memory,
-            {namespace: self.snapshots[namespace] for namespace, _ in held},
+            {namespace: self.snapshots[namespace] for namespace, _ in planned},
             asked,
             source,
-            {corpus: self.rows_of[corpus] for corpus in held},
-            {corpus: self.plans[corpus] for corpus in held},
+            {corpus: self.rows_of[corpus] for corpus in planned},
+            {corpus: self.plans[corpus] for corpus in planned},
         )
 
 

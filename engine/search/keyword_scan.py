@@ -41,10 +41,10 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     ids: list[str] = []
     for row, query in enumerate(batch):
         words = keywords(query.text) if query.terms is None else list(query.terms)
-        found = memory.store.keyword_scan(query.namespace, words, wanted[row], partial(_accepts, memory, query))
-        counts[row] = len(found)
-        for place, (record_id, held) in enumerate(found):
-            scores[row, place], documents[row, place] = held, len(ids)
+        matches = memory.store.keyword_scan(query.namespace, words, wanted[row], partial(_accepts, memory, query))
+        counts[row] = len(matches)
+        for place, (record_id, matched) in enumerate(matches):
+            scores[row, place], documents[row, place] = matched, len(ids)
             ids.append(record_id)
 
     def explain(position: int, record_id: str) -> Explanation:

@@ -249,9 +249,9 @@ def kolmogorov_smirnov(first: Floats, second: Floats) -> tuple[float, float]:
     With ties, p is too large rather than too small.
     """
     every = np.concatenate([first, second])
-    one = np.searchsorted(np.sort(first), every, side="right") / len(first)
+    first_share = np.searchsorted(np.sort(first), every, side="right") / len(first)
     other = np.searchsorted(np.sort(second), every, side="right") / len(second)
-    distance = float(np.abs(one - other).max())
+    distance = float(np.abs(first_share - other).max())
     scaled = distance * math.sqrt(len(first) * len(second) / (len(first) + len(second)))
     if scaled < 0.2:
         # The series converges slowly here, and its limit is 1 within 1e-12.
