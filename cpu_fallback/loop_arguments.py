@@ -37,7 +37,7 @@ class PostingLists(NamedTuple):
     impact_classes: npt.NDArray[
         np.unsignedinteger[Any]
     ]  # [postings] uint16 or uint32: (tf, length) class of each posting
-    saturated: Floats  # [impact_classes] float64: saturated frequency of each class
+    saturated: Floats  # [classes] float64: saturated frequency of each class
     idf: Floats  # [terms] float64
 
 

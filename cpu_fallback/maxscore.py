@@ -68,8 +68,8 @@ def survey(
     positions,  # [lists] int64: positions in the segment's terms, or -1: none
     offsets,  # [terms + 1] int64: of the segment's lists
     impact_classes,  # [postings] uint16 or uint32
-    reference,  # [impact_classes] float64: contribution of each impact class by the reference, but for the idf
-    best_classes,  # [impact_classes] int64: the impact classes, largest contribution first
+    reference,  # [classes] float64: contribution of each impact class by the reference, but for the idf
+    best_classes,  # [classes] int64: the impact classes, largest contribution first
     ranks,  # [ranks] int64: `UpperBounds.ranks`
     values,  # [terms, ranks] float32: `UpperBounds.values`; a list whose first is 0 is not filled yet
 ):

@@ -123,8 +123,9 @@ class OpenIndex:
 
     def close(self) -> None:
         """Bring the index files up to date and release the directory."""
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
             if self.error is not None and self.memory.store is not None:
                 self.memory.store.close()
                 return

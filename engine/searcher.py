@@ -1,4 +1,4 @@
-"""`Searcher`: answers a batch of queries over one memory. Every search of an engine goes through it.
+"""`Searcher`: answers a batch of queries over one memory. Streams prepare and answer for themselves.
 
 ::
 

@@ -70,6 +70,13 @@ class CandidateKeywords(TypedDict, total=False):
     execution: str
 
 
+def check_keywords(keywords: BatchKeywords, verb: str) -> None:
+    """Raise `TypeError` for a keyword that a shared launch does not take."""
+    for name in keywords:
+        if name not in BatchKeywords.__annotations__:
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+
+
 def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer, SearchOptions]:
     """What answers a batch, and with which options. Raises `ParameterError`."""
     rest = dict(keywords)

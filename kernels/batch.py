@@ -104,7 +104,7 @@ class QueryTerms(NamedTuple):
 
 @dataclass(eq=False)
 class Columns:
-    """The arrays of a launch while they grow on the host, under the names that `Work` gives them.
+    """The arrays of a launch while they grow on the host; `arrays` gives them the names of `Work`.
 
     There are S segments, L lists and U units so far. The arrays of the segments are joined at the end.
     """

@@ -16,7 +16,7 @@ DEFAULT_THREADS = 1
 class SearchOptions:
     """What a caller asks of a search beside the queries, k and the strategy.
 
-    Only `reranker` and `rerank_depth` change the answer. Raises `ParameterError` for a value that there is not.
+    Only `reranker` and `rerank_depth` change the answer. Raises `ParameterError` for an unknown or invalid value.
     """
 
     threads: int = DEFAULT_THREADS
@@ -30,7 +30,7 @@ class SearchOptions:
     rerank_depth: int = DEPTH
 
     def __post_init__(self) -> None:
-        # Most searches keep the defaults, and these tests make no call for them: a fan-out is counted in calls.
+        # The default is tested first, without a call: this runs for every search.
         if self.threads is not DEFAULT_THREADS:
             check_threads(self.threads)
         if self.execution not in EXECUTIONS:

@@ -40,7 +40,7 @@ from ..records.hits import Hits
 from ..records.query import DEFAULT_K, Query, check_k
 from ..search.batch import AnyQuery, as_queries
 from ..searcher import Searcher
-from ..signatures import BatchKeywords
+from ..signatures import BatchKeywords, check_keywords
 from ..storage.memory import cores
 from .calls import (
     Awaited,
@@ -77,8 +77,8 @@ SMALL = 1 << 16
 # After this many calls in a row that fail, each by itself, by the same error that is not about their arguments, the
 # remaining calls of the launch fail by it too.
 ALIKE = 3
-# Seconds after which the thread of a lane ends when there is no work. The thread refers to the engine, so an engine
-# that nobody else refers to can be freed then.
+# Seconds after which the thread of a lane ends when there is no work. The thread refers to the searcher, and so to the
+# memory of an engine. Both can be freed then.
 LINGER = 2.0
 # Seconds for which the interpreter's exit waits for a running launch.
 EXIT_SECONDS = 1.0
@@ -190,7 +190,7 @@ class Coalescer:
         settle(refused)
 
     def _refuse(self, lane: Lane, error: Callable[[], BaseException]) -> list[Call]:
-        """Empty a queue and let its calls fail. Returns them, so that they are settled without the lock. Holds it."""
+        """Empty a queue and let its calls fail. Returns them. The caller holds the lock, and settles them after it."""
         refused = [call for call in lane.queue if call.state is CallState.WAITING]
         for call in refused:
             self._leave(call)
@@ -224,6 +224,7 @@ class Coalescer:
         Raises as `Engine.search`, whatever the other calls of the launch do, and `StorageError` once the coalescer is
         closed.
         """
+        check_keywords(keywords, "Coalescer.search")
         batch = as_sequence(queries)
         size = size_of(batch)
         until = deadline_of(deadline)
@@ -267,6 +268,7 @@ class Coalescer:
         them short. From within a launch, `submit` never blocks, and ``result()`` runs the search at once.
         """
         until = deadline_of(deadline)
+        check_keywords(keywords, "Coalescer.submit")
         call = Promised(*self._check(as_sequence(queries), k, threads, keywords), deadline=until, patient=wait)
         # The call refers to its future, and the future to its call only weakly. A cycle would keep the answer in memory
         # until the garbage collector runs.
@@ -294,6 +296,7 @@ class Coalescer:
         **keywords: Unpack[BatchKeywords],
     ) -> Hits:
         """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue."""
+        check_keywords(keywords, "Coalescer.asearch")
         until = deadline_of(deadline)
         if self._is_launching():
             return self._search_within(as_sequence(queries), k, threads, keywords)

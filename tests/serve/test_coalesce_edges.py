@@ -258,6 +258,17 @@ def test_options_join_by_more_than_equality() -> None:
     assert one.joins(LaunchOptions.of({"strategy": dataclasses.replace(routers[0])}, None))
 
 
+@pytest.mark.parametrize("keyword", ["timing", "stratgy"])
+def test_a_keyword_that_a_launch_does_not_take_is_refused(keyword: str) -> None:
+    engine, gate = small()
+    gate.open()
+    for verb in (engine.coalescer.search, engine.coalescer.submit, engine.submit):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
+            verb(["tea"], **{keyword: True})  # type: ignore[operator]
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
+        asyncio.run(engine.asearch(["tea"], **{keyword: True}))
+
+
 @pytest.mark.parametrize("depth", [True, 1.0])
 def test_a_depth_is_checked_for_each_caller(depth: Any, tmp_path: Path) -> None:
     reranker = fr.strategies.CheckedReranker(lambda pairs: [float(len(text)) for _, text in pairs], unchecked=True)
