@@ -24,6 +24,7 @@ from .backends import choose as backends
 from .backends.choose import Backend
 from .encoders.embed import Given
 from .encoders.encoder import Encoder
+from .encoders.models import positive
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, RecordError, StorageError
@@ -49,7 +50,7 @@ from .route.policy import Policy
 from .search import events as timeline
 from .search.batch import AnyQuery, as_queries, combine_filters
 from .search.lexical import encode_batch
-from .search.options import SearchOptions, check_threads
+from .search.options import SearchOptions
 from .searcher import Searcher
 from .serve import stream
 from .serve.coalesce import Coalescer
@@ -415,7 +416,7 @@ class Engine:
         check_batch(records, "add")
         shown = tqdm(records, "indexing", unit=" records") if shows_progress(progress) else records
         if threads is not None:
-            check_threads(threads)
+            positive("threads", threads)
         encoded = self.searcher.models.encode(as_records(shown), vectors)
         return self.index.ready().write(added=encoded, threads=threads)
 

@@ -32,15 +32,9 @@ class SearchOptions:
     def __post_init__(self) -> None:
         # The default is tested first, without a call: this runs for every search.
         if self.threads is not DEFAULT_THREADS:
-            check_threads(self.threads)
+            positive("threads", self.threads)
         if self.execution not in EXECUTIONS:
             raise ParameterError(f"unknown execution {self.execution!r}; there are: {', '.join(EXECUTIONS)}")
         if self.reranker is not None:
             check_reranker(self.reranker)
             positive("rerank_depth", self.rerank_depth)
-
-
-def check_threads(threads: object) -> None:
-    """Raise `ParameterError` for what is no number of threads."""
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ParameterError(f"threads must be 1 or more, not {threads!r}")
