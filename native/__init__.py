@@ -1,0 +1,20 @@
+"""Loops in C++, compiled when the package is built. Without them, numpy and plain Python give the same answers.
+
+`compiled` is the extension module, or None where it was not built; `reason` says why, or what it is. The C++ files know
+nothing of Python, except for the ``*_binding.cpp`` files, `python.hpp` and `module.cpp`.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+compiled: ModuleType | None
+reason: str
+
+try:
+    from . import _compiled as compiled  # type: ignore[attr-defined, no-redef, unused-ignore]
+
+    reason = "compiled loops"
+except ImportError as error:
+    compiled = None
+    reason = f"the extension was not built: {error}"

@@ -1,0 +1,41 @@
+"""The extension module of `native/`; the rest of the build is in pyproject.toml.
+
+The extension is optional: where no compiler is, the package installs without it and serves by numpy.
+"""
+
+import os
+import sys
+import sysconfig
+from glob import glob
+
+from setuptools import Extension, setup
+
+free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+# Views of arrays are in the stable ABI from 3.11 on. A build for 3.10 or without the interpreter's lock serves that
+# version alone.
+stable = sys.version_info >= (3, 11) and not free_threaded
+version = "0x030B0000" if stable else f"0x{sys.version_info.major:02X}{sys.version_info.minor:02X}0000"
+
+if os.name == "nt":
+    compile_args = ["/std:c++20", "/O2", "/fp:precise", "/EHsc"]
+else:
+    # No contraction: a fused multiply-add would round once where every other backend rounds twice.
+    compile_args = ["-std=c++20", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+    compile_args += ["-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
+
+setup(
+    ext_modules=[
+        Extension(
+            "fanrank.native._compiled",
+            sources=sorted(glob("native/*.cpp")),
+            depends=sorted(glob("native/*.hpp")),
+            define_macros=[("PY_VERSION_LEAST", version)],
+            extra_compile_args=compile_args + os.environ.get("FANRANK_CXXFLAGS", "").split(),
+            extra_link_args=([] if os.name == "nt" else ["-pthread"]) + os.environ.get("FANRANK_LDFLAGS", "").split(),
+            language="c++",
+            py_limited_api=stable,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if stable else {},
+)
