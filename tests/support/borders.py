@@ -35,6 +35,8 @@ BORDERS: dict[str, Border] = {
     "MAX_SEGMENT_DOCUMENTS": Border("engine.index.snapshot", "A segment of so many documents is closed."),
     "WINDOW_DOCUMENTS": Border("engine.index.snapshot", "From here on a segment also closes at a time window's end."),
     "COUNTED_DOCUMENTS": Border("engine.index.snapshot", "From here on a namespace counts frequencies in one array."),
+    "LISTED": Border("engine.index.record_ids", "Ids cut out one by one; of more documents they are gathered."),
+    "COMPILED": Border("engine.search.batch", "Compiled filters that a snapshot keeps; then all are let go."),
     "FILTERED": Border("engine.index.snapshot", "Filtered corpora kept; the oldest is let go."),
     "INLINE_DOCUMENTS": Border("engine.storage.memory", "A larger merge waits for the background."),
     "MAX_SEGMENTS": Border("engine.storage.memory", "With more segments a writer merges them all."),
