@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +38,13 @@ class RecordIds:
         if self._single is not None:
             names = self._list_single(numbers) if numbers.size <= LISTED else _take(self._single, numbers)
             return np.array(names, dtype=object).reshape(documents.shape)
-        places = self._firsts.searchsorted(numbers, "right") - 1
         if numbers.size <= LISTED:
-            return np.array(self._list(numbers, places), dtype=object).reshape(documents.shape)
+            return np.array(self._list(numbers), dtype=object).reshape(documents.shape)
         ids = np.full(numbers.shape, None, dtype=object)
-        for place in range(len(self._columns)):
-            inside = places == place
+        for column, (_, _, first) in zip(self._columns, self._parts, strict=True):
+            inside = (numbers >= first) & (numbers < first + len(column))
             if inside.any():
-                ids[inside] = _take(self._columns[place], numbers[inside] - self._firsts[place])
+                ids[inside] = _take(column, numbers[inside] - first)
         return ids.reshape(documents.shape)
 
     def slice(self, start: int, stop: int) -> RecordIds:
@@ -58,8 +58,9 @@ class RecordIds:
             for number in numbers.tolist()
         ]
 
-    def _list(self, numbers: Integers, places: Integers) -> list[str | None]:
+    def _list(self, numbers: Integers) -> list[str | None]:
         names: list[str | None] = []
+        places = self._firsts.searchsorted(numbers, "right") - 1
         for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
             if place < 0:
                 names += (None,)
@@ -71,14 +72,20 @@ class RecordIds:
 
 def _take(column: Strings, numbers: Integers) -> list[str | None]:
     """The ids of these documents of one segment; None for -1."""
-    lengths = column.offsets[numbers + 1] - column.offsets[numbers]
-    lengths[numbers < 0] = 0
-    ends = lengths.cumsum()
-    places = np.arange(ends[-1])
-    places += (column.offsets[numbers] - ends + lengths).repeat(lengths)
-    data, bounds = column.block[places].tobytes(), ends.tolist()
+    data, bounds = _gather(column, numbers)
     if data.isascii():
         # All are decoded at once, as each character is one byte. No id is empty.
         text = str(data, "ascii")
-        return [text[start:end] or None for start, end in zip([0, *bounds], bounds, strict=False)]
-    return [str(data[start:end], "utf-8") or None for start, end in zip([0, *bounds], bounds, strict=False)]
+        return [text[start:end] or None for start, end in pairwise(bounds)]
+    return [str(data[start:end], "utf-8") or None for start, end in pairwise(bounds)]
+
+
+def _gather(column: Strings, numbers: Integers) -> tuple[bytes, list[int]]:
+    """(the ids of these documents, one after another; where each begins, then where the last ends)."""
+    starts = column.offsets[numbers]
+    lengths = column.offsets[numbers + 1] - starts
+    lengths[numbers < 0] = 0
+    ends = lengths.cumsum()
+    places = np.arange(ends[-1])
+    places += (starts - ends + lengths).repeat(lengths)
+    return column.block[places].tobytes(), [0, *ends.tolist()]

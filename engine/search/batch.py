@@ -317,6 +317,14 @@ def as_query(query: AnyQuery, position: int) -> Query:
     raise QueryError(f"query {position} must be a string, a Query or a sequence of terms, not {type(query).__name__}")
 
 
+def queries_in(namespace: str, texts: Sequence[str]) -> list[Query]:
+    """Queries of these texts, in a namespace."""
+    silent, made = {**_SILENT, "namespace": namespace}, [object.__new__(Query) for _ in texts]
+    for query, text in zip(made, texts, strict=True):
+        object.__setattr__(query, "__dict__", {**silent, "text": text})
+    return made
+
+
 def _of_words(field: str, words: str | tuple[str, ...]) -> Query:
     """A query of words alone. It takes a tenth of the constructor's time, which also checks fields left at defaults."""
     query = object.__new__(Query)
