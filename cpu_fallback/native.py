@@ -27,6 +27,8 @@ MIN_ROOM = 128
 # Uses of a long list in one epoch after which it is kept as a dense row. Filling a row costs as much as two to four
 # uses, and new memory. One fan-out has fewer uses, so no row is filled where every search meets a new epoch.
 DENSE_USES = 24
+# With fewer postings in all its lists, one thread answers a query: sharing it out costs some 10 us.
+SHARED_POSTINGS = 1 << 16
 
 COUNTED = "postings", "row entries", "lookups", "bytes"
 """The counts of a search: postings read, entries of dense rows read, documents looked up in lists, and the bytes of
@@ -99,4 +101,4 @@ def native_setting(plan: Plan, setting: QuerySettings) -> tuple[object, float, f
 def score_options(execution: str) -> tuple[int, ...]:
     """The borders above as the compiled search takes them."""
     exhaustive = execution == "exhaustive"
-    return TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, exhaustive
+    return TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS, exhaustive

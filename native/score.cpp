@@ -332,14 +332,8 @@ private:
         } else if (list.skip_table != nullptr) {
             const SkipTable& table = *list.skip_table;
             look([&](std::int32_t place) {
-                const std::int32_t document = static_cast<std::int32_t>(low) + place;
-                const std::int32_t group = document >> table.group_bits;
-                if ((table.presence[group >> 3] >> (group & 7) & 1) == 0) return 0;
-                const std::int32_t block = document >> table.bits;
-                const std::int32_t stop = table.entries[block + 1];
-                std::int32_t p = table.entries[block];
-                while (p < stop && list.documents[p] < document) ++p;
-                return p < stop && list.documents[p] == document ? list.contribution(quanta, p) : 0;
+                const std::int32_t p = table.find(list.documents, static_cast<std::int32_t>(low) + place);
+                return p < 0 ? 0 : list.contribution(quanta, p);
             });
         } else {
             look([&](std::int32_t place) {

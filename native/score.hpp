@@ -33,6 +33,7 @@ struct ScoreOptions {
     std::int64_t room;
     std::int64_t least_room;
     std::int64_t dense_uses;
+    std::int64_t shared_postings;  // with fewer, one thread answers a query
     bool exhaustive;
 };
 

@@ -12,9 +12,6 @@ namespace fanrank::search {
 
 namespace {
 
-// With fewer postings a query is answered by one thread: sharing it costs some 10 us.
-constexpr std::int64_t SHARED_POSTINGS = 1 << 16;
-
 thread_local Scratch scratch;
 
 // One part of the snapshot as the batch reads it.
@@ -69,7 +66,7 @@ public:
         const std::int64_t threads = std::max(request.threads, 1);
         const auto longest = std::max_element(postings.begin(), postings.end());
         const bool splits = threads > 1 && static_cast<std::int64_t>(queries()) < 2 * threads &&
-                            longest != postings.end() && *longest >= SHARED_POSTINGS;
+                            longest != postings.end() && *longest >= request.options.shared_postings;
         if (splits) {
             for (std::size_t query = 0; query < queries(); ++query) run_shared(query, threads);
         } else {
@@ -129,7 +126,7 @@ private:
         if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
         const Part& last = *snapshot.parts.back();
         const std::int64_t documents = last.first + last.segment.arrays.size;
-        const std::int64_t stretches = postings[query] < SHARED_POSTINGS ? 1 : threads;
+        const std::int64_t stretches = postings[query] < request.options.shared_postings ? 1 : threads;
         std::atomic<std::int64_t> shared{1};
         std::vector<std::vector<Hit>> hits(static_cast<std::size_t>(stretches));
         run_tasks(stretches, request.threads, [&](std::int64_t stretch) {

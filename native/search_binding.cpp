@@ -229,7 +229,7 @@ Setting setting_of(PyObject* given, std::size_t parts) {
     return setting;
 }
 
-// (tile, faded_tile, scan_percent, pruned_documents, room, least_room, dense_uses, exhaustive)
+// (tile, faded_tile, scan_percent, pruned_documents, room, least_room, dense_uses, shared_postings, exhaustive)
 ScoreOptions options_of(PyObject* given) {
     ScoreOptions options;
     options.tile = to_int(item(given, 0));
@@ -239,7 +239,8 @@ ScoreOptions options_of(PyObject* given) {
     options.room = to_int(item(given, 4));
     options.least_room = to_int(item(given, 5));
     options.dense_uses = to_int(item(given, 6));
-    options.exhaustive = to_bool(item(given, 7));
+    options.shared_postings = to_int(item(given, 7));
+    options.exhaustive = to_bool(item(given, 8));
     return options;
 }
 
@@ -410,10 +411,37 @@ PyObject* bytes(PyObject* self, PyObject* const*, Py_ssize_t) {
     });
 }
 
+// Segment.survey(saturated, position): the contributions, without the idf, of the postings of each rank in a list.
+PyObject* survey(PyObject* self, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 2, "survey");
+        Segment& segment = *held<HeldSegment>(self).segment;
+        const Array<const double> saturated(arguments[0], "saturated");
+        Reference reference(saturated.span(), segment.arrays.terms.size());
+        const Survey survey = segment.survey(reference, to_int(arguments[1]));
+        return Py_BuildValue("(ffff)", survey.values[0], survey.values[1], survey.values[2], survey.values[3]);
+    });
+}
+
+// Segment.find(position, document): the posting of a document in a list, from the list's first one; -1: there is none.
+PyObject* find(PyObject* self, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 2, "find");
+        Segment& segment = *held<HeldSegment>(self).segment;
+        return PyLong_FromLongLong(segment.find(to_int(arguments[0]), to_int(arguments[1])));
+    });
+}
+
 PyMethodDef functions[] = {
     method("segment", make_segment, "A segment as searches read it."),
     method("masks", make_masks, "Which documents of each part of a snapshot pass a filter."),
     method("snapshot", make_snapshot, "A snapshot as searches read it."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMethodDef segment_methods[] = {
+    method("survey", survey, "The contributions of the best postings of a list."),
+    method("find", find, "Where a document stands in a list."),
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -443,7 +471,7 @@ PyTypeObject* add_type(PyObject* module, const char* name, PyMethodDef* methods)
 }  // namespace
 
 int add_search(PyObject* module) {
-    segment_type = add_type<HeldSegment>(module, "fanrank.native._compiled.Segment", nullptr);
+    segment_type = add_type<HeldSegment>(module, "fanrank.native._compiled.Segment", segment_methods);
     masks_type = add_type<HeldMasks>(module, "fanrank.native._compiled.Masks", nullptr);
     snapshot_type = add_type<HeldSnapshot>(module, "fanrank.native._compiled.Snapshot", snapshot_methods);
     if (segment_type == nullptr || masks_type == nullptr || snapshot_type == nullptr) return -1;

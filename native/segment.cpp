@@ -106,6 +106,14 @@ const SkipTable* Segment::skip_table(std::int64_t position) {
     return &stored_.back();
 }
 
+std::int64_t Segment::find(std::int64_t position, std::int64_t document) {
+    const std::int32_t* documents = arrays.documents.data() + arrays.offsets[position];
+    if (const SkipTable* table = skip_table(position)) return table->find(documents, static_cast<std::int32_t>(document));
+    const std::int32_t* end = documents + length(position);
+    const std::int32_t* found = std::lower_bound(documents, end, document);
+    return found != end && *found == document ? found - documents : -1;
+}
+
 const Survey& Segment::survey(Reference& reference, std::int64_t position) {
     if (const Survey* known = reference.surveys_[position].load(std::memory_order_acquire)) return *known;
     const Survey made = compute(reference, position);

@@ -41,6 +41,16 @@ struct SegmentArrays {
 // Where single documents stand in a long list. A block is 2**bits documents; entry b is the first posting of block b or
 // of a later block. A group is 2**group_bits documents and has one bit, which says whether the list has any of them.
 struct SkipTable {
+    // The posting of a document in the list with these documents, or -1.
+    std::int32_t find(const std::int32_t* documents, std::int32_t document) const {
+        const std::int32_t group = document >> group_bits;
+        if ((presence[group >> 3] >> (group & 7) & 1) == 0) return -1;
+        const std::int32_t block = document >> bits, stop = entries[block + 1];
+        std::int32_t posting = entries[block];
+        while (posting < stop && documents[posting] < document) ++posting;
+        return posting < stop && documents[posting] == document ? posting : -1;
+    }
+
     int bits = 0;
     int group_bits = 0;
     std::unique_ptr<std::int32_t[]> entries;
@@ -87,6 +97,8 @@ public:
 
     // The skip table of the list at this position, made at the first call; null for a short list.
     const SkipTable* skip_table(std::int64_t position);
+    // The posting of a document in the list at this position, from the list's first one, or -1.
+    std::int64_t find(std::int64_t position, std::int64_t document);
     // The survey of the list at this position, made at the first call.
     const Survey& survey(Reference& reference, std::int64_t position);
     // A reference that is close to these statistics, and the factors between the two.

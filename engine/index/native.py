@@ -57,6 +57,8 @@ def _make_segment(segment: Segment) -> _compiled.Segment:
     rows = DENSE_BYTES // max(segment.size * 4, 1)
     if len(lengths) > rows:
         least = int(lengths[-rows]) if rows else segment.postings + 1
+    # The compiled search reads four ranks; no list reaches the last ones where there are fewer.
+    ranks = (*RANKS, *(1 << 62 for _ in range(4 - len(RANKS))))
     earliest, latest = segment.span or (np.inf, -np.inf)
     made: _compiled.Segment = compiled.segment(
         segment.terms,
@@ -69,7 +71,7 @@ def _make_segment(segment: Segment) -> _compiled.Segment:
         latest,
         segment.times is not None and not bool(np.isnan(segment.times).any()),
         segment.in_order,
-        (*RANKS, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, TIME_BLOCK, least, segment.size),
+        (*ranks, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, TIME_BLOCK, least, segment.size),
     )
     return made
 
