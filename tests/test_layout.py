@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.text", "engine.vectors"),
     ("engine.metrics",),
     ("engine.timing", "engine.arrays", "engine.settings", "engine.errors"),
+    ("native",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
