@@ -103,9 +103,10 @@ PyObject* make_segment(PyObject*, PyObject* const* values, Py_ssize_t given) {
             options.block_postings = to_int(item(arguments[10], RANKS));
             options.groups = to_int(item(arguments[10], RANKS + 1));
             options.least_postings = to_int(item(arguments[10], RANKS + 2));
-            options.time_block = to_int(item(arguments[10], RANKS + 3));
-            options.dense_least = to_int(item(arguments[10], RANKS + 4));
-            arrays.size = to_int(item(arguments[10], RANKS + 5));
+            options.word_share = to_int(item(arguments[10], RANKS + 3));
+            options.time_block = to_int(item(arguments[10], RANKS + 4));
+            options.dense_least = to_int(item(arguments[10], RANKS + 5));
+            arrays.size = to_int(item(arguments[10], RANKS + 6));
             const std::size_t postings = arrays.documents.size();
             if (arrays.offsets.size() != arrays.terms.size() + 1 ||
                 arrays.classes.size() + arrays.wide_classes.size() != postings ||
