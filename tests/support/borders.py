@@ -120,9 +120,6 @@ BORDERS: dict[str, Border] = {
     "CACHE_LIMIT": Border("engine.text.analyzers", "Words kept by a cache before it is emptied."),
     "LUCENE_ENGLISH": Border("engine.text.stopwords", "Stop words of Lucene.", frozen=("engine.text.analyzers",)),
     "MAX_CACHED_TOKENS": Border("engine.text.vocabulary:TermIndexer", "Tokens kept before the cache begins anew."),
-    "LEAST_CHARACTERS": Border("engine.text.dispatch", "A call of fewer characters goes token by token."),
-    "LOADING_CHARACTERS": Border("engine.text.dispatch", "Characters after which the compiled loops are loaded."),
-    "blocks.BLOCK": Border("engine.text.blocks", "Characters that compiled loops take at a time."),
     "grammar.WORD": Border("engine.text.time_expressions.grammar", "What finds the words that rules begin with."),
     # Evidence, encoders and callers.
     "conversation.GROUP": Border("engine.recall.conversation", "Edges into a turn that are added one by one."),
