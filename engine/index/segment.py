@@ -34,8 +34,6 @@ from ..vectors.vectors import Vectors
 from .columns import Columns, Ids
 from .masks import CompiledFilter
 from .postings import Postings, Unsigned, blocks, classes_of, distinct_numbers, join_postings
-from .skip_tables import SkipTables
-from .upper_bounds import UpperBounds
 
 NESTED = "learned", "entities"
 """Names of the nested segments: further postings of the same documents, in the attribute of `Segment` of this name."""
@@ -197,14 +195,9 @@ class Segment:
         return {}
 
     @cached_property
-    def skip_tables(self) -> SkipTables:
-        """Where documents stand in the lists, for the lists that queries have needed so far."""
-        return SkipTables(self.offsets, self.size)
-
-    @cached_property
-    def surveys(self) -> list[UpperBounds]:
-        """The upper bounds of the lists by the last reference statistics; empty until they are first needed."""
-        return []
+    def derived(self) -> dict[str, Any]:
+        """What other files work out for this segment once, by their names for it."""
+        return {}
 
     @cached_property
     def dense_row(self) -> npt.NDArray[np.int32]:

@@ -246,9 +246,7 @@ def _term_bounds(snapshot: Snapshot, idf: FloatArray) -> FloatArray:
     """
     if snapshot.bm25.method != DOT:
         return snapshot.bm25.bounds(idf)
-    return snapshot.bm25.bounds(
-        idf, max((int(s.class_frequencies.max(initial=0)) for s in snapshot.segments), default=0)
-    )
+    return snapshot.bm25.bounds(idf, snapshot.largest_frequency)
 
 
 def _select_segments(snapshot: Snapshot, requests: Requests) -> tuple[int, ...]:

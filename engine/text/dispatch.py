@@ -7,8 +7,13 @@ import importlib.util
 import os
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ..settings import compiled_loops
 from .analyzers import Analyzer, word_recipe
+
+if TYPE_CHECKING:
+    from ...native._compiled import Analysis
 
 LEAST_CHARACTERS = 1 << 12
 """Calls with fewer characters take the plain path. The compiled path takes some 70 us before the first token, and both
@@ -60,3 +65,20 @@ def choose_token_path(analyzer: Analyzer) -> TokenPath:
         return TokenPath("plain", "no numba; install fanrank[cpu] for compiled loops")
     least = f"fewer than {LEAST_CHARACTERS:,} characters, or {LOADING_CHARACTERS:,} before the loops are loaded"
     return TokenPath("compiled", f"numba; calls of {least}, go token by token")
+
+
+_STEMS = {"minimal": "none", "stopword": "none", "full": "step_one", "nltk": "nltk"}
+
+
+def make_native(analyzer: Analyzer, **sizes: int) -> Analysis | None:
+    """The compiled analysis for an empty vocabulary, or None where the analyzer goes token by token.
+
+    `sizes` are those of `Sizes` in `native/text.hpp`.
+    """
+    recipe, loops = word_recipe(analyzer), compiled_loops()
+    if recipe is None or loops is None:
+        return None
+    # A stop word such as "don't" is never one token, and its pieces, such as "don", need not be stop words.
+    stop_words = sorted(word for word in recipe.stop_words if analyzer.tokenize(word) == [word])
+    analysis: Analysis = loops.Analysis(analyzer, _STEMS[recipe.base], not recipe.drop_numeric, stop_words, **sizes)
+    return analysis
