@@ -1,10 +1,28 @@
 """Types of the extension module, by binding file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+# postings_binding.cpp
+
+def sort_tokens(
+    empty: Callable[..., npt.NDArray[Any]],
+    fields: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]],
+    size: int,
+    flags: int,
+    /,
+) -> tuple[npt.NDArray[Any], ...]: ...
+def join_postings(
+    empty: Callable[..., npt.NDArray[Any]],
+    parts: Sequence[tuple[object, ...]],
+    fields: int,
+    block: int,
+    flags: int,
+    /,
+) -> tuple[npt.NDArray[Any], ...]: ...
 
 # search_binding.cpp
 
@@ -56,9 +74,6 @@ class Snapshot:
 def segment(*arrays: Any) -> Segment: ...
 def masks(arrays: tuple[npt.NDArray[np.bool_], ...], /) -> Masks: ...
 def snapshot(*values: Any) -> Snapshot: ...
-
-# Types of the extension module `fanrank.native._compiled`.
-from collections.abc import Callable, Sequence
 
 # text_binding.cpp
 

@@ -149,7 +149,7 @@ def long_files(root: Path) -> list[str]:
     found = []
     for folder in source.FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in (".py", ".cu", ".cuh", ".h"):
+            if path.suffix not in (".py", ".cu", ".cuh", ".h", ".cpp", ".hpp"):
                 continue
             text = path.read_text(encoding="utf-8")
             head = (

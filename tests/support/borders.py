@@ -48,8 +48,7 @@ BORDERS: dict[str, Border] = {
     "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
     # Postings and what is derived from them.
     "MERGE_BLOCK": Border("engine.index.postings", "Postings that numpy moves at a time in a merge."),
-    "COMPILED_BLOCK": Border("engine.index.postings", "Postings that compiled loops move at a time in a merge."),
-    "COMPILED_LEAST": Border("engine.index.postings", "From so many postings on loops are compiled."),
+    "COMPILED_BLOCK": Border("engine.index.postings", "Postings that the extension moves at a time in a merge."),
     "postings.FLAGS": Border("engine.index.postings", "With more places, sorting instead of a table of flags."),
     "TIME_BLOCK": Border("engine.index.segment", "Documents whose latest time is kept together."),
     "segment.MASKS": Border("engine.index.segment", "Filter masks kept by a segment; the oldest is let go."),
