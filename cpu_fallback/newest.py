@@ -1,6 +1,6 @@
 """Queries whose scores decay, answered as a batch from the newest document to the oldest.
 
-A segment is scored block by block; each block of documents is twice as long as the one before. A query ends where no
+A segment is scored block by block, and the blocks grow. A query ends where no
 older document can enter its k best. An older document wins ties, so its bound must be below the k-th key, not equal to
 it (X05). The keys are the bits of the decayed scores, float64 numbers.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.arrays import Floats, Integers
-from ..engine.index.decay import decay, ticks_of
+from ..engine.index.decay import TICKS, decay, ticks_of
 from ..engine.index.segment import TIME_BLOCK
 from ..engine.plan.plan import Plan, SegmentPlan
 from ..engine.plan.verbs import Output
@@ -21,11 +21,18 @@ from .score import CHUNK_BYTES, score_chunk, workspace
 from .segment_work import SegmentWork
 from .select import GROUPS_PER_K, NO_KEY, Scores, best_wide, nonzero, store_wide
 
-# Documents of the first block; each further one is twice as long, up to the last.
+# Documents of the first block of a large batch, and how many times as long each further one is, up to the last.
 FIRST_BLOCK = 1 << 12
+GROWTH = 8
 LAST_BLOCK = 1 << 18
-# With fewer documents in a group, every document that matches gets a key: that takes some 50 ns, the maximum of a short
-# group more than 1 ns a document.
+# A block has at least so many documents for all its queries together: they take about as long as numpy's calls for a
+# block, half a millisecond.
+LEAST_WORK = 1 << 18
+# Ticks added to an estimated age, as the table of decay and float64 round. A half-life has 65,536.
+SPARE_TICKS = 3
+# With fewer postings in a chunk, or fewer documents in a group, every document that matches gets a key at once: some
+# 50 ns each. To look for groups takes 200 us, and the maximum of a short group more than 1 ns a document.
+FEW_POSTINGS = 1 << 12
 LEAST_MEMBERS = 8
 # Keys of a row, as a multiple of k, that are ranked with those of other rows.
 MANY = 8
@@ -38,43 +45,71 @@ Candidates = tuple[Integers, Integers, Integers]
 
 def search_newest(plan: Plan, queries: Integers, out: Output, exhaustive: bool) -> int:
     """Answer these queries, all of which decay. Returns how many postings were read."""
-    rows, wanted = np.arange(len(queries)), plan.k[queries]
-    k = int(wanted.max())
-    documents, keys = np.full((len(queries), k), -1, dtype=np.int64), np.full((len(queries), k), NO_KEY, dtype=np.int64)
+    wanted = plan.k[queries]
+    best = _Best(wanted)
     postings = 0
     for number in reversed(plan.segment_numbers):
-        high = np.full_like(queries, plan.snapshot.segments[number].size)
-        if not exhaustive:
-            ended = plan.bounds_before(number, queries) < keys[rows, wanted - 1]
-            if ended.all():
-                break
-            high[ended] = 0
+        least = None if exhaustive else best.least
+        ended = None if least is None else plan.bounds_before(number, queries) < least
+        if ended is not None and ended.all():
+            break
         part = plan.plan_segment(number)
         if part is None:
             continue
-        low, high = part.low[queries], np.minimum(high, part.high[queries])
         bounds = segment_bounds(plan, part)[queries]
-        high[bounds == 0] = 0
+        low, high = part.low[queries], part.high[queries]
+        high[bounds == 0 if ended is None else ended | (bounds == 0)] = 0
         length = FIRST_BLOCK
         while True:
-            if not exhaustive:
-                low = _raise_low(plan, part, queries, bounds, low, high, keys[rows, wanted - 1])
+            least = None if exhaustive else best.least
+            if least is not None:
+                low = _raise_low(plan, part, queries, bounds, low, least)
             active = np.flatnonzero(low < high)
             if not len(active):
                 break
             end = int(high[active].max())
+            length = max(length, LEAST_WORK // len(active))
             start = 0 if exhaustive else max(0, end - length)
             active = active[high[active] > start]
-            work = SegmentWork(
-                plan, part, queries[active], np.maximum(low[active], start), high[active], block=TIME_BLOCK
-            )
-            found = _search_block(plan, work, wanted[active], keys[active, wanted[active] - 1])
+            ends = np.maximum(low[active], start), high[active]
+            work = SegmentWork(plan, part, queries[active], *ends, block=TIME_BLOCK)
+            best.add(active, _search_block(plan, work, wanted[active], best.kth[active]))
             postings += int(work.postings.sum())
-            documents[active], keys[active] = _merge(documents[active], keys[active], found)
             high = np.minimum(high, start)
-            length = min(2 * length, LAST_BLOCK)
-    store_wide(documents, keys, plan.rows[queries], wanted, out)
+            length = min(GROWTH * length, LAST_BLOCK)
+    store_wide(best.documents, best.keys, plan.rows[queries], wanted, out)
     return postings
+
+
+class _Best:
+    """The best documents and keys so far of each query, [queries, k], best first."""
+
+    def __init__(self, wanted: Integers) -> None:
+        shape = len(wanted), int(wanted.max())
+        self._last = np.arange(len(wanted)), wanted - 1
+        self.documents = np.full(shape, -1, dtype=np.int64)
+        self.keys = np.full(shape, NO_KEY, dtype=np.int64)
+
+    @property
+    def kth(self) -> Integers:
+        """[queries] the key of the last hit wanted; `NO_KEY` while there are fewer."""
+        return np.asarray(self.keys[self._last])
+
+    @property
+    def least(self) -> Integers | None:
+        """`kth`, or None if no query has all its hits yet."""
+        kth = self.kth
+        return kth if (kth > NO_KEY).any() else None
+
+    def add(self, rows: Integers, found: Candidates) -> None:
+        """Adds what was found for these rows; row r of `found` is ``rows[r]``."""
+        documents, keys = self.documents[rows], self.keys[rows]
+        held, place = np.nonzero(documents >= 0)
+        if len(held):
+            joined = zip((held, documents[held, place], keys[held, place]), found, strict=True)
+            row, document, key = (np.concatenate(columns) for columns in joined)
+            found = row, document, key
+        self.documents[rows], self.keys[rows] = best_wide(*found, *documents.shape)
 
 
 # Sources: A034.
@@ -86,19 +121,19 @@ def segment_bounds(plan: Plan, part: SegmentPlan) -> Integers:
 
 
 def _raise_low(
-    plan: Plan, part: SegmentPlan, queries: Integers, bounds: Integers, low: Integers, high: Integers, least: Integers
+    plan: Plan, part: SegmentPlan, queries: Integers, bounds: Integers, low: Integers, least: Integers
 ) -> Integers:
-    """The first document of each query's range whose block of times, or an older one, may hold a key of `least`.
+    """`low`, without leading blocks of `TIME_BLOCK` documents in which no key reaches that of `least`.
 
-    Keys by the latest time of all documents up to a block only rise from block to block, so a binary search finds it.
+    The age at which the bound falls below the key is estimated, then tried: only what cannot matter is left out.
     """
     latest = part.segment.latest_before
-    first, last = low // TIME_BLOCK, -(-high // TIME_BLOCK)
-    while (searching := first < last).any():
-        middle = (first + last) >> 1
-        hopeless = searching & (plan.keys(queries, bounds, np.take(latest, middle, mode="clip")) < least)
-        first, last = np.where(hopeless, middle + 1, first), np.where(hopeless | ~searching, last, middle)
-    return np.maximum(low, first * TIME_BLOCK)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        halvings = np.log2(bounds / least.view(np.float64))
+        too_old = plan.now[queries] - (halvings * TICKS + SPARE_TICKS) / plan.rates[queries]
+    blocks = np.where(least > NO_KEY, np.searchsorted(latest, too_old, "right"), 0)
+    certain = plan.keys(queries, bounds, latest[blocks - 1]) < least
+    return np.maximum(low, np.where(certain, blocks, 0) * TIME_BLOCK)
 
 
 def _search_block(plan: Plan, work: SegmentWork, wanted: Integers, least: Integers) -> Candidates:
@@ -122,7 +157,7 @@ def _select(
     queries, base = work.queries[chunk], work.base[chunk]
     rows, width = scores.shape
     k = int(wanted.max())
-    members = TIME_BLOCK
+    members = TIME_BLOCK if work.postings[chunk].sum() > FEW_POSTINGS else 0
     while members >= LEAST_MEMBERS and width < members * GROUPS_PER_K * k:
         members >>= 1
     if members < LEAST_MEMBERS:
@@ -186,11 +221,3 @@ def _thin(row: Integers, document: Integers, key: Integers, k: int) -> Candidate
         # Of equal ones the first documents win.
         kept[own] = above | (equal & (np.cumsum(equal) <= k - np.count_nonzero(above)))
     return row[kept], document[kept], key[kept]
-
-
-def _merge(documents: Integers, keys: Integers, found: Candidates) -> tuple[Integers, Integers]:
-    """The best of these rows [rows, k], and of the candidates found."""
-    held, place = np.nonzero(documents >= 0)
-    joined = zip((held, documents[held, place], keys[held, place]), found, strict=True)
-    row, document, key = (np.concatenate(columns) for columns in joined)
-    return best_wide(row, document, key, *documents.shape)

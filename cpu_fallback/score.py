@@ -78,7 +78,6 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
 
 def add_dense(scores: Scores, work: SegmentWork, chunk: Integers) -> None:
     """Set `scores` [rows, width] to the sums of the dense rows of the chunk's rows."""
-    dense = work.part.contributions.dense if work.part.segment.dense_rows else ()
     rows, numbers, multiplicities = work.added.of(chunk)
     low, high, base = work.low[chunk], work.high[chunk], work.base[chunk]
     documents = [slice(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
@@ -87,6 +86,9 @@ def add_dense(scores: Scores, work: SegmentWork, chunk: Integers) -> None:
     empty[rows] = False
     for row in np.flatnonzero(empty).tolist():
         scores[row].fill(0)
+    if not len(rows):
+        return
+    dense = work.part.contributions.dense
     previous = -1
     for row, number, multiplicity in zip(rows.tolist(), numbers.tolist(), multiplicities.tolist(), strict=True):
         values = dense[number, documents[row]]

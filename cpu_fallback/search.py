@@ -63,7 +63,7 @@ def search_numpy(
         np.full((batch, k), -1, dtype=np.int64),
         np.zeros(batch, dtype=np.int32),
     )
-    phases = phases or Phases()
+    counted, phases = phases is not None, phases or Phases()
     threads = threads if THREADS_PAY else 1
     postings: list[int] = []
     tasks: list[Callable[[], int]] = []
@@ -71,10 +71,12 @@ def search_numpy(
         for plan in plans if k else ():
             decays = plan.rates[plan.answerable] > 0
             tasks += _undecayed_tasks(plan, plan.answerable[~decays], threads, out, execution)
-            tasks += _decayed_tasks(plan, plan.answerable[decays], threads, out, execution)
+            if decays.any():
+                tasks += _decayed_tasks(plan, plan.answerable[decays], threads, out, execution)
     with phases("score and select"):
         run_in_threads(lambda task: postings.append(task()), tasks, threads)
-    phases.count("postings", sum(postings))
+    if counted:
+        phases.count("postings", sum(postings))
     return out
 
 
@@ -133,8 +135,7 @@ def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
 def split_rows(wide: Flags, threads: int) -> list[Integers]:
     """The positions in `wide` in groups, those where it is false and those where it is true apart."""
     chosen = []
-    for each in (False, True):
-        members = np.flatnonzero(wide == each)
+    for members in (np.flatnonzero(~wide), np.flatnonzero(wide)):
         size = min(GROUP, -(-len(members) // threads)) or 1
         chosen += [members[start : start + size] for start in range(0, len(members), size)]
     return chosen
@@ -159,6 +160,7 @@ def _search_group(
         while start < len(order):
             rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * int(widths[start])))
             places = order[start : start + rows]
+            places.sort()
             chunk = group[places]
             if prunes:
                 row, column, score = score_tiles(plan, work, int(chunk[0]), k, int(thresholds[places[0]]))

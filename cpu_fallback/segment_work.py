@@ -29,9 +29,9 @@ class Pairs:
         self._offsets: list[int] = np.searchsorted(owners, np.arange(rows + 1)).tolist()
 
     def of(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
-        """(position in `rows`, list, multiplicity) of each pair of these rows."""
+        """(position in `rows`, list, multiplicity) of each pair of these rows (ascending)."""
         first, last = int(rows[0]), int(rows[-1])
-        if last - first + 1 == len(rows) and (np.diff(rows) == 1).all():
+        if last - first + 1 == len(rows):
             pairs = slice(self._offsets[first], self._offsets[last + 1])
             return self._owners[pairs] - first, self._numbers[pairs], self._multiplicities[pairs]
         offsets = np.array(self._offsets)
@@ -41,7 +41,7 @@ class Pairs:
 
 
 class SegmentWork:
-    """How queries of a plan read one segment: decided once for the batch. Row r is query ``queries[r]``.
+    """How queries of a plan (ascending) read one segment: decided once for the batch. Row r is ``queries[r]``.
 
     Its scores begin with document ``base[r]`` and have ``width[r]`` columns, both multiples of `block`. A document
     outside ``[low[r], high[r])`` scores as one that does not match. The width is 0 if the range is empty. With
@@ -65,10 +65,13 @@ class SegmentWork:
         self.width = (self.high - self.base + block - 1) // block * block
         self.width[self.high == low] = 0
         self.whole = not low.any() and bool((high == part.segment.size).all())
-        counts = np.diff(plan.offsets)[queries]
+        counts = np.diff(plan.offsets)
+        slots, multiplicities = plan.slots, plan.multiplicities
+        if len(queries) < len(counts):
+            counts = counts[queries]
+            pairs = ranges(plan.offsets[queries], counts)
+            slots, multiplicities = slots[pairs], multiplicities[pairs]
         owners = np.repeat(np.arange(len(queries)), counts)
-        pairs = ranges(plan.offsets[queries], counts)
-        slots, multiplicities = plan.slots[pairs], plan.multiplicities[pairs]
         terms, firsts, lasts, numbers = self._cut(owners, slots)
         self.lengths = lasts - firsts
         derived = self._derive(plan, terms, numbers, derives_all)
@@ -108,11 +111,14 @@ class SegmentWork:
         used = np.zeros(len(terms), dtype=np.bool_)
         used[numbers] = True
         used &= part.positions[terms] >= 0
-        large = self.lengths * DERIVE_SHARE >= (part.ends - part.starts)[terms]
+        if self.whole:
+            part.contributions.derive(part.positions[used], plan.idf[used])
+            return used
+        large = used if derives_all else used & (self.lengths * DERIVE_SHARE >= (part.ends - part.starts)[terms])
         wanted = np.zeros(len(plan.terms), dtype=np.bool_)
-        wanted[terms[used if derives_all else used & large]] = True
+        wanted[terms[large]] = True
         part.contributions.derive(part.positions[wanted], plan.idf[wanted])
-        return used if self.whole else used & part.contributions.derived(part.positions[terms])
+        return used & part.contributions.derived(part.positions[terms])
 
     def _quanta(self, plan: Plan, terms: Integers, firsts: Integers, derived: Flags) -> list[Quanta]:
         """The contributions of the postings of each list."""
@@ -120,7 +126,7 @@ class SegmentWork:
         whole = contributions.quanta if derived.any() else np.zeros(0, dtype=np.int64)
         ends = zip(firsts.tolist(), (firsts + lengths).tolist(), strict=True)
         quanta = [whole[first:last] for first, last in ends]
-        others = np.flatnonzero(~derived & (lengths > 0)) if not self.whole else ()
+        others = np.flatnonzero(~derived & (lengths > 0)) if not self.whole else firsts[:0]
         if len(others):
             where = ranges(firsts[others], lengths[others])
             computed = contributions.at(where, np.repeat(plan.idf[terms[others]], lengths[others]))

@@ -16,6 +16,9 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 """64-bit floating-point numbers: scores, weights or times."""
 
+FEW_RANGES = 48
+"""Fewer ranges are searched one by one (`lower_bounds`)."""
+
 Flags = npt.NDArray[np.bool_]
 """One boolean for each element."""
 
@@ -40,8 +43,15 @@ def lower_bounds(
     """For each range ``[starts[i], ends[i])`` of `values`, ascending inside it, where its numbers of at least
     ``least[i]`` begin; ``ends[i]`` if it has none.
 
-    One binary search over all ranges: 17 steps for ranges of up to 131,071 values, however many ranges there are.
+    Many ranges share one binary search: 17 steps of some 7 us for ranges of up to 131,071 values. A few are searched
+    one by one, at 2 us each.
     """
+    if len(starts) < FEW_RANGES:
+        found = [
+            first + int(values[first:last].searchsorted(number))
+            for first, last, number in zip(starts.tolist(), ends.tolist(), least.tolist(), strict=True)
+        ]
+        return np.array(found, dtype=np.int64)
     low, high = starts.copy(), ends.copy()
     for _ in range(int((high - low).max(initial=0)).bit_length()):
         middle = (low + high) >> 1
