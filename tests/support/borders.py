@@ -62,6 +62,7 @@ BORDERS: dict[str, Border] = {
     "TILE_BITS": Border("engine.index.contributions", "Documents of a tile with a bound of its own, as a power of 2."),
     "DERIVE_CHUNK": Border("engine.index.contributions", "Postings derived at a time."),
     "masks._CHUNK": Border("engine.index.masks", "Documents of a filter looked at at a time."),
+    "FEW_RANGES": Border("engine.arrays", "Fewer ranges are searched one by one."),
     # The search in numpy.
     "MIN_TILES": Border("cpu_fallback.prune", "Tiles scored before any is left out."),
     "select.MIN_GROUPS": Border("cpu_fallback.select", "Least number of groups whose maxima bound the k-th score."),
