@@ -133,7 +133,7 @@ def _raise_low(
         too_old = plan.now[queries] - (halvings * TICKS + SPARE_TICKS) / plan.rates[queries]
     blocks = np.where(least > NO_KEY, np.searchsorted(latest, too_old, "right"), 0)
     certain = plan.keys(queries, bounds, latest[blocks - 1]) < least
-    return np.maximum(low, np.where(certain, blocks, 0) * TIME_BLOCK)
+    return np.asarray(np.maximum(low, np.where(certain, blocks, 0) * TIME_BLOCK))
 
 
 def _search_block(plan: Plan, work: SegmentWork, wanted: Integers, least: Integers) -> Candidates:
