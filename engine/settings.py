@@ -2,5 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from types import ModuleType
+
+from .. import native
+
 ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
 """The variable that names the backend to use."""
+
+
+def compiled_loops() -> ModuleType | None:
+    """The extension module, or None where it was not built or the numpy backend is asked for."""
+    return None if os.environ.get(ENVIRONMENT_VARIABLE) == "numpy" else native.compiled

@@ -39,11 +39,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.text", "engine.vectors"),
     ("engine.metrics",),
     ("engine.timing", "engine.arrays", "engine.settings", "engine.errors"),
+    ("native",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
 PACKAGES = ("engine", "fanrank")
 LONGEST = 500
+# The extension module, which `native` makes public.
+EXTENSION = "_compiled"
 # Of a NamedTuple, whose own names they would clash with: public in spite of their underscore.
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}
 
@@ -97,7 +100,7 @@ def private_uses(root: Path) -> list[str]:
         found += [
             f"{module.name}:{imported.line} imports {imported.module}.{imported.name}"
             for imported in module.imports
-            if _private(imported.name)
+            if _private(imported.name) and imported.name != EXTENSION
         ]
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Attribute) or not _private(node.attr) or node.attr in mine:
@@ -146,7 +149,7 @@ def long_files(root: Path) -> list[str]:
     found = []
     for folder in source.FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in (".py", ".cu", ".cuh", ".h"):
+            if path.suffix not in (".py", ".cu", ".cuh", ".h", ".cpp", ".hpp"):
                 continue
             text = path.read_text(encoding="utf-8")
             head = (

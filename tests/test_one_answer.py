@@ -31,12 +31,6 @@ import fanrank as fr
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
 
-try:
-    from fanrank.cpu_fallback import compiled
-except ImportError:
-    compiled = None  # type: ignore[assignment]
-
-
 # How the corpus came about: in one go, or by the history with this seed.
 histories = st.none() | st.integers(0, 1 << 16)
 

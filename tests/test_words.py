@@ -18,7 +18,7 @@ from support import source
 EVERYWHERE = ("",)
 PRODUCT = ("engine/", "kernels/", "cpu_fallback/")
 TEXTS = (*PRODUCT, "src/", "tests/", "docs/", "README.md")
-SUFFIXES = (".py", ".md", ".cu", ".cuh", ".h", ".toml", ".yml")
+SUFFIXES = (".py", ".md", ".cu", ".cuh", ".h", ".cpp", ".hpp", ".toml", ".yml")
 
 
 class Retired(NamedTuple):
@@ -72,8 +72,8 @@ BINDING = (
 )
 
 # What a path that a text names may begin with.
-FOLDERS = ("engine", "kernels", "cpu_fallback", "tests", "docs", "bench")
-PATH = re.compile(rf"(?<![\w./*-])(?:{'|'.join(FOLDERS)})/[\w./-]*\.(?:py|md|cu|cuh|h|jsonl|svg|json|sh)\b")
+FOLDERS = ("engine", "kernels", "cpu_fallback", "native", "tests", "docs", "bench")
+PATH = re.compile(rf"(?<![\w./*-])(?:{'|'.join(FOLDERS)})/[\w./-]*\.(?:py|md|cuh|cu|hpp|h|cpp|jsonl|svg|json|sh)\b")
 # Paths that are named and not there, and why.
 ABSENT: dict[str, str] = {
     "bench/.cache/dense.jsonl": "A command writes it where it is run.",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ... import native
 from ..errors import BackendUnavailableError, DeviceMemoryError
 from ..plan.plan import Plan
 from ..plan.verbs import Output, Search
@@ -151,12 +152,8 @@ def _cuda_host_status() -> BackendStatus:
     return BackendStatus("cuda-host", True, f"the CUDA kernels on the CPU, torch {torch.__version__}", by_name=True)
 
 
-def _numba_status() -> BackendStatus:
-    try:
-        import numba
-    except ImportError as error:
-        return BackendStatus("numba", False, f"{error}; install fanrank[cpu] for compiled loops on the CPU")
-    return BackendStatus("numba", True, f"numba {numba.__version__}, compiled loops, on the CPU")
+def _native_status() -> BackendStatus:
+    return BackendStatus("native", native.compiled is not None, f"{native.reason}, on the CPU")
 
 
 def _numpy_status() -> BackendStatus:
@@ -167,7 +164,7 @@ _PROBES: dict[str, Callable[[], BackendStatus]] = {
     "cuda": _cuda_status,
     "triton": _triton_status,
     "cuda-host": _cuda_host_status,
-    "numba": _numba_status,
+    "native": _native_status,
     "numpy": _numpy_status,
 }
 
@@ -177,7 +174,7 @@ BACKENDS = tuple(_PROBES)
 BY_NAME = ("cuda-host",)
 """Backends that serve only if asked for by name."""
 
-CPU = ("numba", "numpy")
+CPU = ("native", "numpy")
 """Backends that serve from the CPU."""
 
 DEVICES = ("cuda", "triton")
@@ -226,10 +223,10 @@ def choose(
 
 
 def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
-    if name == "numba":
-        from ...cpu_fallback import compiled
+    if name == "native":
+        from ...cpu_fallback.native import search_native
 
-        return Backend(name, reason, compiled.search_compiled)
+        return Backend(name, reason, search_native)
     if name == "numpy":
         from ...cpu_fallback import search
 

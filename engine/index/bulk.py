@@ -129,7 +129,7 @@ class Bulk:
         ):
             self._close()
         tokens = [self.indexer.encode_documents(field_texts, threads=self.threads) for field_texts in texts]
-        chunk.part = Part.of(sort_tokens(tokens, chunk.size, bulk=True))
+        chunk.part = Part.of(sort_tokens(tokens, chunk.size))
         self._open.append(chunk)
         self._size += chunk.size
         spans = [span for span in (self._span, chunk.span) if span is not None]

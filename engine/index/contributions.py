@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ..arrays import ranges
 from .bm25 import BM25, FloatArray, Statistics
 from .segment import Segment
-from .upper_bounds import DRIFT, UpperBounds
 
 # A tile is 2**TILE_BITS neighbouring documents. On SGD (463,284 turns, k 10) tiles of 64, 256 and 1,024 documents
 # leave 21, 47 and 68 % of the postings to score.
@@ -50,21 +49,6 @@ class Contributions:
         return self._bm25.saturated(self._segment.class_frequencies, norms)
 
     @cached_property
-    def upper_bounds(self) -> tuple[UpperBounds, float, float]:
-        """(upper bounds of the segment's lists, least factor, largest factor).
-
-        The factors are between what impact classes contribute in this epoch and what they contributed by the reference
-        of the upper bounds.
-        """
-        for upper_bounds in self._segment.surveys[:]:
-            least, largest = upper_bounds.factors(self.saturated)
-            if DRIFT * least > 1.0 and largest < DRIFT:
-                return upper_bounds, least, largest
-        upper_bounds = UpperBounds(len(self._segment.terms), self.saturated)
-        self._segment.surveys[:] = [upper_bounds]
-        return upper_bounds, *upper_bounds.factors(self.saturated)
-
-    @cached_property
     def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:
         """[postings] contributions in quanta; valid in the lists that are derived."""
         return np.empty(self._segment.postings, dtype=self._dtype)
@@ -81,19 +65,6 @@ class Contributions:
         A row is valid once its list is derived.
         """
         return np.empty((self._segment.dense_rows, self._segment.size), dtype=self._dtype)
-
-    @cached_property
-    def uses(self) -> npt.NDArray[np.int64]:
-        """[`Segment.dense_rows`] how often this epoch's queries read each list.
-
-        A backend may fill a row of `filled` only once that pays. It keeps `uses` and `filled` itself, under `lock`.
-        """
-        return np.zeros(self._segment.dense_rows, dtype=np.int64)
-
-    @cached_property
-    def filled(self) -> npt.NDArray[np.int32]:
-        """[`Segment.dense_rows`, documents] as `dense`, but the backend that counts `uses` fills it, row by row."""
-        return np.empty((self._segment.dense_rows, self._segment.size), dtype=np.int32)
 
     def tile_bounds(self, position: int) -> TileBounds:
         """The tiles of the list at this position, which must be derived, and how much it can add in each."""
@@ -119,6 +90,11 @@ class Contributions:
             chunk = np.cumsum(lengths) // DERIVE_CHUNK
             for lists in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(chunk)) + 1):
                 self._derive(positions[lists], starts[lists], lengths[lists], idf[lists])
+
+    def derived(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether the list at each of these positions of the segment's terms is derived."""
+        with self.lock:
+            return np.asarray(self.maxima[positions] > 0)
 
     def at(self, where: npt.NDArray[np.int64], idf: FloatArray) -> npt.NDArray[np.int64]:
         """The contributions of the postings with the numbers `where`; `idf` is that of each one's term, same shape."""

@@ -34,8 +34,6 @@ from ..vectors.vectors import Vectors
 from .columns import Columns, Ids
 from .masks import CompiledFilter
 from .postings import Postings, Unsigned, blocks, classes_of, distinct_numbers, join_postings
-from .skip_tables import SkipTables
-from .upper_bounds import UpperBounds
 
 NESTED = "learned", "entities"
 """Names of the nested segments: further postings of the same documents, in the attribute of `Segment` of this name."""
@@ -142,17 +140,19 @@ class Segment:
         return self.times is not None and not np.isnan(self.times).any() and bool((np.diff(self.times) >= 0).all())
 
     @cached_property
-    def latest_before(self) -> npt.NDArray[np.float64]:
-        """[blocks] the latest time of all documents up to the end of each block of `TIME_BLOCK` documents.
-
-        It is inf where one of these documents has no time.
-        """
+    def latest_in(self) -> npt.NDArray[np.float64]:
+        """[blocks] the latest time in each block of `TIME_BLOCK` documents; inf where one of them has no time."""
         blocks = -(-self.size // TIME_BLOCK)
         if self.times is None:
             return np.full(blocks, np.inf)
         padded = np.full(blocks * TIME_BLOCK, -np.inf)
         padded[: self.size] = np.where(np.isnan(self.times), np.inf, self.times)
-        return np.maximum.accumulate(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
+        return np.asarray(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
+
+    @cached_property
+    def latest_before(self) -> npt.NDArray[np.float64]:
+        """[blocks] the latest time of all documents up to the end of each block, as in `latest_in`."""
+        return np.maximum.accumulate(self.latest_in)
 
     @property
     def latest(self) -> float:
@@ -197,14 +197,9 @@ class Segment:
         return {}
 
     @cached_property
-    def skip_tables(self) -> SkipTables:
-        """Where documents stand in the lists, for the lists that queries have needed so far."""
-        return SkipTables(self.offsets, self.size)
-
-    @cached_property
-    def surveys(self) -> list[UpperBounds]:
-        """The upper bounds of the lists by the last reference statistics; empty until they are first needed."""
-        return []
+    def derived(self) -> dict[str, Any]:
+        """What other files work out for this segment once, by their names for it."""
+        return {}
 
     @cached_property
     def dense_row(self) -> npt.NDArray[np.int32]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +181,16 @@ class Snapshot:
     def has_vectors(self) -> bool:
         """Whether any document has a vector; deleted documents count."""
         return any(segment.vectors is not None for segment in self.segments)
+
+    @cached_property
+    def largest_frequency(self) -> int:
+        """No document has a term more often, in any field. Deleted documents count."""
+        return max((int(segment.class_frequencies.max(initial=0)) for segment in self.segments), default=0)
+
+    @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What other files work out for this snapshot once, by their names for it."""
+        return {}
 
     @cached_property
     def contributions(self) -> tuple[Contributions, ...]:

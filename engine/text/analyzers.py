@@ -28,22 +28,20 @@ makes an analyzer fail. No term is longer than 255 characters, and no term holds
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import re
-import sys
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import groupby
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
+from ..settings import compiled_loops
+from . import porter
 from .stopwords import LUCENE_ENGLISH, NLTK_ENGLISH, OPSEM
 
 Tokenizer = Callable[[str], "list[str]"]
@@ -264,84 +262,21 @@ def _stopword_term(token: str) -> str | None:
 
 def _full_term(token: str) -> str | None:
     word = _word(token)
-    return None if word in LUCENE_ENGLISH else _strip_suffix(word) or None
+    return None if word in LUCENE_ENGLISH else _stem(word, "step_one") or None
 
 
 def _nltk_term(token: str) -> str | None:
     word = _word(token)
-    return None if word in NLTK_ENGLISH else _nltk_stem()(word) or None
+    return None if word in NLTK_ENGLISH else _stem(word, "nltk") or None
 
 
-_COMPILED_STEMMER = f"{__package__}.porter"
-
-
-def _nltk_stem() -> Callable[[str], str]:
-    """NLTK's stemmer. If the compiled loops are loaded, it is theirs, which is ten times as fast."""
-    # Another thread may be importing the loops. `stem_word` is the last name that their module defines.
-    compiled: Callable[[str], str] | None = getattr(sys.modules.get(_COMPILED_STEMMER), "stem_word", None)
-    return compiled or _porter("NLTK_EXTENSIONS")
-
-
-@cache
-def _porter(mode: str) -> Callable[[str], str]:
-    stem: Callable[[str], str] = _porter_stemmer()(mode).stem
-    return stem
-
-
-def _porter_stemmer() -> Any:
-    """NLTK's class `PorterStemmer`, read from its file. Importing it would import all of NLTK and scipy, in 1.5 s."""
-    if "nltk" not in sys.modules:
-        try:
-            spec = importlib.util.find_spec("nltk")
-            folder = Path(((spec and spec.submodule_search_locations) or [""])[0])
-            tree = ast.parse((folder / "stem" / "porter.py").read_bytes())
-            tree.body = [node for node in tree.body if getattr(node, "name", None) == "PorterStemmer"]
-            names: dict[str, Any] = {"StemmerI": object}
-            exec(compile(tree, str(folder / "stem" / "porter.py"), "exec"), names)
-            stemmer = names["PorterStemmer"]
-            stemmer().stem("running")
-            return stemmer
-        except Exception:  # the file is not laid out as in NLTK 3.9 and 3.10
-            pass
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer
-
-
-def _strip_suffix(word: str) -> str:
-    """Step 1 of Porter's algorithm (1980): plurals, -ed and -ing, final y; words of one or two letters stay."""
-    if len(word) <= 2:
-        return word
-    if word.endswith(("sses", "ies")):
-        word = word[:-2]
-    elif word.endswith("s") and not word.endswith("ss"):
-        word = word[:-1]
-    if word.endswith("eed"):
-        if "vc" in _shape(word[:-3]):
-            word = word[:-1]
-    else:
-        stem = word[:-2] if word.endswith("ed") else word[:-3] if word.endswith("ing") else ""
-        shape = _shape(stem)
-        if "v" in shape:
-            word = stem
-            if word.endswith(("at", "bl", "iz")):
-                word += "e"
-            elif word[-2:-1] == word[-1] and shape[-1] == "c" and word[-1] not in "lsz":
-                word = word[:-1]
-            elif shape.count("vc") == 1 and shape.endswith("cvc") and word[-1] not in "wxy":
-                word += "e"
-    if word.endswith("y") and "v" in _shape(word[:-1]):
-        word = word[:-1] + "i"
-    return word
-
-
-def _shape(word: str) -> str:
-    """Porter's consonants and vowels, one letter each: ``_shape("toy") == "cvc"``, ``_shape("syzygy") == "cvcvcv"``."""
-    shape = ""
-    for letter in word:
-        vowel = letter in "aeiou" or (letter == "y" and shape[-1:] == "c")
-        shape += "v" if vowel else "c"
-    return shape
+def _stem(word: str, kind: str) -> str:
+    """The stem of a word in lower case: by the extension, or in plain Python."""
+    loops = compiled_loops()
+    if loops is not None:
+        stem: str = loops.stem(word, kind)
+        return stem
+    return porter.strip_suffix(word) if kind == "step_one" else porter.stem_word(word, nltk=kind == "nltk")
 
 
 # The word boundary rules of UAX #29 as a pattern for ASCII: WB6 and WB7 (mid letters), WB11 and WB12 (mid numbers).
@@ -414,7 +349,7 @@ def _lucene_term(token: str) -> str | None:
     if token.endswith(("'s", "’s", "＇s")):
         token = token[:-2]
     # Lucene's PorterStemFilter departs from the paper as Porter's code does: -bli, -logi, two-letter words stay.
-    return None if token in LUCENE_ENGLISH else _porter("MARTIN_EXTENSIONS")(token) or None
+    return None if token in LUCENE_ENGLISH else _stem(token, "martin") or None
 
 
 _OPSEM_TOKENS = re.compile(r"[a-z0-9][a-z0-9\-_']{1,30}").findall

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from .analyzers import DROPPED, MAX_LENGTH, Analyzer
-from .dispatch import TokenPath, choose_token_path
-
-if TYPE_CHECKING:
-    from .blocks import TokenTable
+from .dispatch import choose_token_path, make_native
 
 
 class Vocabulary:
@@ -82,40 +77,25 @@ class _TokenIds(dict[str, int]):
 class TermIndexer:
     """Turns texts into term ids, for one analyzer and one vocabulary. One writer at a time. Queries need no lock.
 
-    Calls with much text take the compiled path if there is one (`dispatch.py`). Other calls go token by token. Both
-    give the same ids.
+    Compiled loops do it where `dispatch.py` says so, and otherwise the analyzer token by token. Both give the same ids.
     """
 
     # The limit of each path, checked between calls. For spellings as long as usual words, an entry takes 120 bytes on
-    # the plain path and up to 50 on the compiled one: some 350 MB for both. If every spelling had `MAX_LENGTH`
-    # characters, it would be ten times as much.
+    # the plain path and up to 50 on the compiled one. If every spelling had `MAX_LENGTH` characters, it would be ten
+    # times as much.
     MAX_CACHED_TOKENS = 1 << 21
 
     def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
         self.analyzer = analyzer
         self.vocabulary = vocabulary
+        self.token_path = choose_token_path(analyzer)
+        """How texts become term ids, and why."""
+        self.native = make_native(analyzer, spellings=self.MAX_CACHED_TOKENS)
+        """The compiled loops, or None where the analyzer goes token by token. While no write is under way they know
+        all terms of the vocabulary."""
+        if self.native is not None:
+            self.native.add_terms(vocabulary.strings)
         self._token_ids = _TokenIds(analyzer, vocabulary)
-        self._table: TokenTable | None = None
-        self._plain_characters = 0
-        """Characters of documents that took the plain path."""
-
-    @cached_property
-    def token_path(self) -> TokenPath:
-        """The path that serves calls with much text, and why."""
-        return choose_token_path(self.analyzer)
-
-    def _takes_blocks(self, characters: int, before: int = 0) -> bool:
-        if not self.token_path.serves(characters, before):
-            return False
-        self.token_path = self.token_path.loaded()
-        return self.token_path.name == "compiled"
-
-    @cached_property
-    def _stop_table(self) -> TokenTable:
-        """The table for queries before the first document was written. It holds the stop words and never changes."""
-        from .blocks import TokenTable
-
-        return TokenTable(self.analyzer)
 
     def encode_documents(
         self, texts: Sequence[str], threads: int = 1
@@ -127,24 +107,14 @@ class TermIndexer:
         """
         before = len(self.vocabulary)
         try:
-            characters = sum(map(len, texts))
-            if self._takes_blocks(characters, self._plain_characters):
-                return self._encode_blocks(texts, threads)
-            self._plain_characters += characters
-            return self._encode_tokens(texts, before)
+            if self.native is None:
+                return self._encode_tokens(texts, before)
+            terms, documents, new = self.native.encode_documents(texts, threads)
+            self.vocabulary.extend(new)
+            return np.frombuffer(terms, np.int32), np.frombuffer(documents, np.int32)
         except BaseException:
             self.forget(before)
             raise
-
-    def _encode_blocks(self, texts: Sequence[str], threads: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        from .blocks import Encoding, TokenTable
-
-        if self._table is None or self._table.size > self.MAX_CACHED_TOKENS:
-            self._table = TokenTable(self.analyzer)
-        encoding = Encoding(self._table, texts, threads)
-        self.vocabulary.extend(encoding.new(self.vocabulary.ids))
-        terms, documents, _ = encoding.settle(self.vocabulary.ids, remember=True)
-        return terms, documents
 
     def _encode_tokens(self, texts: Sequence[str], before: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         if len(self._token_ids) > self.MAX_CACHED_TOKENS:
@@ -165,22 +135,20 @@ class TermIndexer:
         """Undoes additions: keeps only the first `size` terms of the vocabulary."""
         self.vocabulary.truncate(size)
         self._token_ids.clear()
-        self._table = None
+        if self.native is not None:
+            self.native.truncate(size)
 
     def encode_query(self, text: str) -> list[int]:
         """The ids of a text's terms in order, with repeats. Terms that no document holds are left out."""
+        if self.native is not None:
+            return self.encode_queries([text])[0].tolist()
         return self.encode_terms(self.analyzer(text))
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``. Each text gives those of `encode_query`."""
-        if self._takes_blocks(sum(map(len, texts))):
-            from .blocks import Encoding
-
-            encoding = Encoding(self._table or self._stop_table, texts)
-            terms, _, counts = encoding.settle(self.vocabulary.ids, remember=False)
-            offsets = np.zeros(len(texts) + 1, np.int64)
-            np.cumsum(counts, out=offsets[1:])
-            return terms, offsets
+        if self.native is not None:
+            terms, offsets = self.native.encode_queries(texts)
+            return np.frombuffer(terms, np.int32), np.frombuffer(offsets, np.int64)
         rows = [self.encode_query(text) for text in texts]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])

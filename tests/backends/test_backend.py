@@ -25,13 +25,13 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
     monkeypatch.setitem(backend._PROBES, "triton", probe("triton", False, "no torch"))
     monkeypatch.setitem(backend._PROBES, "cuda-host", probe("cuda-host", True, "a compiler", by_name=True))
-    monkeypatch.setitem(backend._PROBES, "numba", probe("numba", False, "not installed"))
+    monkeypatch.setitem(backend._PROBES, "native", probe("native", False, "not installed"))
 
 
 def test_statuses_name_every_backend_with_a_reason() -> None:
     found = backend.statuses()
     assert (
-        tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "cuda-host", "numba", "numpy")
+        tuple(status.name for status in found) == backend.BACKENDS == ("cuda", "triton", "cuda-host", "native", "numpy")
     )
     assert all(status.reason for status in found)
     assert found[-1].usable
@@ -42,7 +42,7 @@ def test_the_first_that_can_serve_is_chosen_and_says_whom_it_passed_over() -> No
     chosen = backend.choose()
     assert chosen.name == "numpy"
     assert chosen.reason.startswith(
-        "not cuda: no driver; not triton: no torch; not cuda-host: only by name; not numba: not installed; numpy "
+        "not cuda: no driver; not triton: no torch; not cuda-host: only by name; not native: not installed; numpy "
     )
     assert fr.Engine().backend.name == "numpy"
 
@@ -73,7 +73,7 @@ def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         fr.errors.BackendUnavailableError,
-        match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, cuda-host, nu",
+        match=r"no backend 'tpu' \(asked for by the caller\).*cuda, triton, cuda-host, na",
     ):
         fr.Engine(backend="tpu")
     monkeypatch.setenv("FANRANK_BACKEND", "NumPy")
@@ -88,7 +88,7 @@ def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         backend.choose()
     assert str(caught.value) == (
         "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: only by name; "
-        "not numba: not installed; not numpy: no luck"
+        "not native: not installed; not numpy: no luck"
     )
 
 

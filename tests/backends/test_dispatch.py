@@ -37,8 +37,8 @@ def memory(weeks: int, name: str | None = None) -> fr.Engine:
 @pytest.mark.parametrize("name", backend.CPU)
 @pytest.mark.parametrize("weeks", [8, 80])
 def test_a_recency_query_reads_the_newest_windows_alone(name: str, weeks: int) -> None:
-    if name == "numba":
-        pytest.importorskip("numba")
+    if name == "native":
+        pytest.importorskip("fanrank.native._compiled")
     engine = memory(weeks, name)
     hits = engine.search([fr.Query("tea milk", windows="auto", now=NOW)], 1000, timing=True)
     newest = {f"{week}-{n}" for week in range(1001 - AUTO, 1001) for n in range(PER_WEEK)}

@@ -316,7 +316,7 @@ SAME_BITS = ("dense-early", "dense-top3", "dense-int8", "dense-hnsw", "sparse", 
 NEARLY = ("dense-lse10", "dense-lme10")
 
 
-@pytest.mark.parametrize("backend", ["numba", "triton", "cuda-host"])
+@pytest.mark.parametrize("backend", ["native", "triton", "cuda-host"])
 def test_every_backend_gives_the_same_bits(backend: str) -> None:
     try:
         engine_of(backend=backend)

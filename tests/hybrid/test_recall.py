@@ -156,7 +156,7 @@ def test_a_batch_is_its_queries_alone(rows: list[tuple[Any, ...]], questions: li
 
 
 @pytest.mark.parametrize(
-    "backend", ["numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "triton"))]
+    "backend", ["native", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "triton"))]
 )
 def test_every_backend_recalls_the_same(backend: str) -> None:
     if not any(status.name == backend and status.usable for status in statuses()):

@@ -12,9 +12,9 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.index import postings
 from fanrank.engine.index.segment import Segment, merge_segments
 from fanrank.engine.index.snapshot import Snapshot
+from fanrank.engine.settings import ENVIRONMENT_VARIABLE
 from fanrank.engine.storage import memory
 from fanrank.engine.storage.writes import chunks_of
 from fanrank.engine.text.vocabulary import TermIndexer
@@ -83,7 +83,7 @@ def built(count: int, threads: int | None, rich: bool) -> fr.Engine:
 def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int, rich: bool) -> None:
     borders.shrink(monkeypatch, BUILD_CHUNK=chunk, MAX_SEGMENT_DOCUMENTS=32, WINDOW_DOCUMENTS=8)
     with monkeypatch.context() as patch:
-        patch.setattr(postings, "_compiled", lambda: None)
+        patch.setenv(ENVIRONMENT_VARIABLE, "numpy")
         plain = built(90, 1, rich)
     assert len(plain.index.memory.snapshot("").segments) > 1
     for threads in (1, 2, 3, None):

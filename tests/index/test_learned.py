@@ -38,7 +38,7 @@ from fanrank.engine.text.vocabulary import Vocabulary  # noqa: E402
 SCHEMA = Schema.of(None)
 VOCABULARY = 30_522  # words of SPLADE's vocabulary (A105)
 EXECUTIONS = ("exhaustive", "pruned", "auto")
-CPU = ("numpy", "numba")
+CPU = ("numpy", "native")
 DEVICES = ("cuda-host", pytest.param("triton", id="triton-interpreter"))
 
 Weights = Mapping[str, float]

@@ -1,4 +1,4 @@
-"""Postings by both paths, compiled and in numpy: the very same arrays, of whatever tokens and in whatever pieces."""
+"""Postings in C++ and in numpy: the very same arrays, of whatever tokens and in whatever pieces."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
 
-from fanrank.engine.index import postings
 from fanrank.engine.index.postings import Part, Postings, join_postings, sort_tokens
+from fanrank.engine.settings import ENVIRONMENT_VARIABLE
+from fanrank.native import compiled
 
-pytest.importorskip("numba")
+needs_loops = pytest.mark.skipif(compiled is None, reason="the extension was not built")
+BACKENDS = ["numpy"] if compiled is None else ["compiled", "numpy"]
 
 Tokens = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 documents_of_terms = st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=12)
+
+
+TYPES = ["int32", "int64", "int32", "uint16", "int32", "int32", "int32"]
 
 
 def tokens_of(documents: list[list[int]]) -> Tokens:
@@ -28,24 +33,25 @@ def tokens_of(documents: list[list[int]]) -> Tokens:
     return terms, np.repeat(np.arange(len(documents), dtype=np.int32), [len(own) for own in documents])
 
 
-def plain(documents: list[list[int]]) -> dict[str, list[object]]:
+def plain(fields: list[list[list[int]]]) -> dict[str, list[object]]:
     """The arrays by the docstring of engine/index/segment.py, one posting after another."""
-    found = [
-        (term, number, own.count(term), len(own))
-        for term in sorted({term for own in documents for term in own})
-        for number, own in enumerate(documents)
-        if term in own
-    ]
-    impact_classes = sorted({(frequency, length) for _, _, frequency, length in found})
+    found = []
+    for term in sorted({term for documents in fields for own in documents for term in own}):
+        for number in range(len(fields[0])):
+            frequencies = [documents[number].count(term) for documents in fields]
+            if any(frequencies):
+                found.append((term, number, (*frequencies, *(len(documents[number]) for documents in fields))))
+    impact_classes = sorted({numbers for _, _, numbers in found})
     terms = sorted({term for term, *_ in found})
+    count = len(fields)
     return {
         "terms": terms,
         "offsets": [sum(own[0] < term for own in found) for term in terms] + [len(found)],
-        "documents": [number for _, number, _, _ in found],
-        "impact_classes": [impact_classes.index((frequency, length)) for _, _, frequency, length in found],
-        "class_frequencies": [[frequency for frequency, _ in impact_classes]],
-        "class_lengths": [[length for _, length in impact_classes]],
-        "lengths": [[len(own) for own in documents]],
+        "documents": [number for _, number, _ in found],
+        "impact_classes": [impact_classes.index(numbers) for *_, numbers in found],
+        "class_frequencies": [[numbers[field] for numbers in impact_classes] for field in range(count)],
+        "class_lengths": [[numbers[count + field] for numbers in impact_classes] for field in range(count)],
+        "lengths": [[len(own) for own in documents] for documents in fields],
     }
 
 
@@ -55,40 +61,69 @@ def assert_same(one: Postings, other: Postings) -> None:
         np.testing.assert_array_equal(mine, theirs, name)
 
 
-@pytest.fixture(params=["compiled", "numpy"])
+def take(patch: pytest.MonkeyPatch, backend: str) -> None:
+    if backend == "numpy":
+        patch.setenv(ENVIRONMENT_VARIABLE, "numpy")
+    else:
+        patch.delenv(ENVIRONMENT_VARIABLE, raising=False)
+
+
+@pytest.fixture(params=BACKENDS)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    borders.shrink(monkeypatch, COMPILED_LEAST=0 if request.param == "compiled" else 1 << 60)
-    if request.param == "numpy":
-        monkeypatch.setattr(postings, "_compiled", lambda: None)
+    take(monkeypatch, request.param)
     return str(request.param)
 
 
 @settings(deadline=None, max_examples=60)
-@given(documents_of_terms, st.lists(st.integers(0, 12), max_size=4), st.sampled_from([1, 3, 1 << 20]))
-def test_every_road_is_the_definition(documents: list[list[int]], cuts: list[int], block: int) -> None:
-    expected = plain(documents)
-    edges = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    pieces = [documents[a:b] for a, b in itertools.pairwise(edges)]
-    for least in (0, 1 << 60):
+@given(
+    st.lists(documents_of_terms, min_size=1, max_size=3),
+    st.lists(st.integers(0, 12), max_size=4),
+    st.sampled_from([1, 3, 1 << 20]),
+    st.sampled_from([1, 40, 1 << 24]),
+    # Terms as they are, far apart, and on both sides of the border from which a table would be too large.
+    st.sampled_from([1, 7, 1 << 24]),
+)
+def test_every_road_is_the_definition(
+    fields: list[list[list[int]]], cuts: list[int], block: int, flags: int, stretch: int
+) -> None:
+    size = min(map(len, fields))
+    fields = [[[term * stretch for term in own] for own in documents[:size]] for documents in fields]
+    expected = plain(fields)
+    edges = sorted({0, size, *(min(cut, size) for cut in cuts)})
+    for backend in BACKENDS:
         with pytest.MonkeyPatch.context() as patch:
-            borders.shrink(patch, COMPILED_LEAST=least, COMPILED_BLOCK=block, MERGE_BLOCK=block)
-            if least:
-                patch.setattr(postings, "_compiled", lambda: None)
-            whole = sort_tokens([tokens_of(documents)], len(documents))
+            take(patch, backend)
+            borders.shrink(patch, {"COMPILED_BLOCK": block, "MERGE_BLOCK": block, "postings.FLAGS": flags})
+            whole = sort_tokens([tokens_of(documents) for documents in fields], size)
             assert {name: own.tolist() for name, own in vars(whole).items()} == expected
-            parts = [sort_tokens([tokens_of(own)], len(own)) for own in pieces]
+            assert [own.dtype.name for own in vars(whole).values()] == TYPES
+            parts = [
+                sort_tokens([tokens_of(documents[a:b]) for documents in fields], b - a)
+                for a, b in itertools.pairwise(edges)
+            ]
             assert_same(join_postings(parts), whole)
             assert_same(join_postings([Part.of(own) for own in parts]), whole)
 
 
 @pytest.mark.parametrize("longest", [40, 9000])
 def test_large_ones(path: str, longest: int) -> None:
-    """Lists of many blocks, and more than 2**16 impact classes where documents are of any length."""
+    """Lists of many blocks."""
     rng = np.random.default_rng(longest)
     lengths = rng.integers(0, longest, 400 if longest > 40 else 6000)
     terms = (rng.random(int(lengths.sum())) ** 3 * 500).astype(np.int32)
+    check_large(terms, lengths)
+
+
+def test_more_impact_classes_than_two_bytes_number(path: str) -> None:
+    """Each document has 300 terms, the t-th of them t times, and a length of its own."""
+    lengths = 300 * 301 // 2 + np.arange(220)
+    terms = np.concatenate([np.repeat(np.arange(301), [number, *range(1, 301)]) for number in range(220)])
+    assert check_large(terms.astype(np.int32), lengths).impact_classes.dtype == np.uint32
+
+
+def check_large(terms: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> Postings:
     token_documents = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    found = sort_tokens([(terms, token_documents)], len(lengths), bulk=True)
+    found = sort_tokens([(terms, token_documents)], len(lengths))
     keys, counts = np.unique(terms.astype(np.int64) << 32 | token_documents, return_counts=True)
     np.testing.assert_array_equal(found.documents, keys & 0xFFFFFFFF)
     np.testing.assert_array_equal(found.class_frequencies[0][found.impact_classes], counts)
@@ -105,20 +140,69 @@ def test_large_ones(path: str, longest: int) -> None:
         ),
     ]
     assert_same(join_postings([Part.of(own) for own in parts]), found)
+    return found
 
 
-def test_the_loops_serve_where_they_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
-    real = postings._count_tokens
-    monkeypatch.setattr(postings, "_count_tokens", lambda *given: called.append(1) or real(*given))
-    tokens = tokens_of([[1, 2], [2]])
-    few = sort_tokens([tokens], 2)
-    assert not called
-    assert_same(sort_tokens([tokens], 2, bulk=True), few)
-    assert called == [1]
-    borders.shrink(monkeypatch, COMPILED_LEAST=3)
-    assert_same(sort_tokens([tokens], 2), few)
-    assert called == [1, 1]
+def test_more_documents_than_two_bytes_number(path: str) -> None:
+    """A part numbers up to 2**16 documents in 2 bytes, more in 4; offsets of a segment take 8 bytes."""
+    size = (1 << 16) + 3
+    documents = np.arange(size, dtype=np.int32)
+    terms = documents % 5
+    whole = sort_tokens([(terms, documents)], size)
+    np.testing.assert_array_equal(whole.documents, np.argsort(terms, kind="stable"))
+    part = Part.of(whole)
+    assert part.documents.dtype == np.uint32
+    few = sort_tokens([tokens_of([[0, 4], [7]])], 2)
+    joined = join_postings([part, Part.of(few), Part.of(whole)])
+    assert_same(joined, join_postings([whole, few, whole]))
+    assert joined.terms.tolist() == [0, 1, 2, 3, 4, 7]
+    np.testing.assert_array_equal(joined.documents[joined.offsets[5] :], [size + 1])
+    assert joined.lengths.tolist() == [[1] * size + [2, 1] + [1] * size]
+
+
+def test_codes_beyond_any_integer(path: str) -> None:
+    """With six fields of long documents, a code of a posting's numbers passes 2**64 and is ranked on the way."""
+    rng = np.random.default_rng(6)
+    lengths = rng.integers(1500, 1600, (6, 3))
+    fields = [
+        (np.zeros(own.sum(), dtype=np.int32), np.repeat(np.arange(3, dtype=np.int32), own).astype(np.int32))
+        for own in lengths
+    ]
+    found = sort_tokens(fields, 3)
+    order = sorted(range(3), key=lambda number: lengths[:, number].tolist())
+    assert found.impact_classes.tolist() == [order.index(number) for number in range(3)]
+    np.testing.assert_array_equal(found.class_frequencies, lengths[:, order])
+    np.testing.assert_array_equal(found.class_lengths, lengths[:, order])
+
+
+@needs_loops
+def test_what_does_not_fit_is_refused() -> None:
+    assert compiled is not None
+    few = sort_tokens([tokens_of([[1, 2], [2]])], 2)
+    terms, documents = tokens_of([[1, 2], [2]])
+
+    def joined(**changed: object) -> object:
+        arrays = {**vars(few), **changed}
+        return compiled.join_postings(np.empty, [(*arrays.values(), None)], 1, 1, 1)
+
+    joined()
+    for expected, call in [
+        ("documents of tokens must ascend", lambda: sort_tokens([(terms, documents[::-1].copy())], 2)),
+        ("documents of tokens must ascend", lambda: sort_tokens([(terms, documents)], 1)),
+        ("a term is negative", lambda: sort_tokens([(terms - np.int32(2), documents)], 2)),
+        ("differ in number", lambda: sort_tokens([(terms, documents[:2])], 2)),
+        ("wrong type of numbers", lambda: sort_tokens([(terms.astype(np.int64), documents)], 2)),
+        ("at least one field", lambda: sort_tokens([], 2)),
+        ("offsets of a part", lambda: joined(offsets=np.array([0, 1, 4]))),
+        ("offsets of a part", lambda: joined(offsets=few.offsets[1:])),
+        ("terms of a part", lambda: joined(terms=few.terms[::-1].copy())),
+        ("impact classes of a part", lambda: joined(impact_classes=few.impact_classes + np.uint16(2))),
+        ("impact classes of a part", lambda: joined(impact_classes=few.impact_classes[1:])),
+        ("documents of a part", lambda: joined(documents=few.documents + np.int32(1))),
+        ("class_lengths", lambda: joined(class_lengths=few.class_lengths[:, :1])),
+    ]:
+        with pytest.raises(ValueError, match=expected):
+            call()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the pages need not read as zeros")

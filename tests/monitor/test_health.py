@@ -31,17 +31,17 @@ SECRET = "what is the password of r4711"
 
 def test_counts() -> None:
     health = Health()
-    health.record(3, 0.006, [0, 1, 7], backend="numba")
+    health.record(3, 0.006, [0, 1, 7], backend="native")
     health.record(2, 0.004, np.array([2, 100], dtype=np.int32), backend="numpy", fallback="device out of memory")
-    health.record(0, 0.001, [], backend="numba")
-    health.fail(4, ValueError(SECRET), backend="numba")
+    health.record(0, 0.001, [], backend="native")
+    health.fail(4, ValueError(SECRET), backend="native")
     report = health.snapshot()
     assert (report.query_count, report.batch_count) == (5, 3)
     assert report.results == {"0": 1, "1": 1, "2-3": 1, "4-7": 1, "64-127": 1}
     assert report.fallback_count == {"device out of memory": 2}
     assert report.fallback_rate == 0.4
     assert report.failure_count == {"ValueError": 4}
-    assert report.backends == {"numba": 3, "numpy": 2}
+    assert report.backends == {"native": 3, "numpy": 2}
     assert sum(report.batch.buckets.values()) == 3
     # Both batches cost 2 ms a query; the empty one counts no query.
     assert list(report.query.buckets.values()) == [5]
@@ -60,7 +60,7 @@ def test_the_line() -> None:
     health = Health()
     assert str(health.snapshot()) == "0 queries, P95 none, fallback rate 0.0 %"
     for _ in range(9):
-        health.record(20, 0.0085, [5] * 20, backend="numba")
+        health.record(20, 0.0085, [5] * 20, backend="native")
     health.record(20, 0.0085, [5] * 20, backend="numpy", fallback="device lost")
     # The middle of 8.5 ms's bucket: 2**-20 * 2**((104 + .5) / 8) s.
     assert str(health.snapshot()) == "200 queries, P95 8.16 ms, fallback rate 10.0 %"
@@ -137,10 +137,10 @@ def test_many_threads() -> None:
 def test_lines_and_levels(caplog: pytest.LogCaptureFixture) -> None:
     health = Health("tenant-7")
     with caplog.at_level(logging.INFO, logger="fanrank"):
-        health.record(2, 0.0085, [5, 0], backend="numba", scope="session", texts=[SECRET, "x"], scores=[1.5, 0.0])
+        health.record(2, 0.0085, [5, 0], backend="native", scope="session", texts=[SECRET, "x"], scores=[1.5, 0.0])
         health.record(1, 0.145, [1], backend="numpy", fallback="device lost", texts=[SECRET])
         health.fail(1, KeyError(SECRET), backend="numpy")
-    first = "queries=2 namespace='tenant-7' scope=session backend=numba latency=8.500ms results=5"
+    first = "queries=2 namespace='tenant-7' scope=session backend=native latency=8.500ms results=5"
     second = "queries=1 namespace='tenant-7' scope=all backend=numpy latency=145.000ms results=1"
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", f"search: {first}"),

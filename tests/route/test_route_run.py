@@ -205,7 +205,7 @@ def test_only_what_is_not_sure_is_encoded() -> None:
 
 @pytest.mark.parametrize(
     "backend",
-    ["numpy", "numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "triton"))],
+    ["numpy", "native", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "triton"))],
 )
 def test_decisions_are_the_same_on_every_backend(backend: str) -> None:
     generator = np.random.default_rng(5)

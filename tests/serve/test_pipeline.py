@@ -18,7 +18,7 @@ from fanrank.engine.backends import choose as backend
 from fanrank.engine.serve import stream as pipeline
 
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
-PATHS = ("numpy", "numba", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in backend.DEVICES))
+PATHS = ("numpy", "native", "cuda-host", *(pytest.param(name, marks=pytest.mark.gpu) for name in backend.DEVICES))
 
 
 def needs(name: str) -> None:

@@ -1,8 +1,9 @@
-"""The compiled loops that leave postings unread: the answer of reading all of them, and bounds that hold."""
+"""The compiled search: the answer of reading all postings, however few it reads, and bounds that hold."""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +12,11 @@ from hypothesis import strategies as st
 from support import borders
 
 import fanrank as fr
-from fanrank.cpu_fallback.loop_arguments import SkipTable
+from fanrank import native
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.index.skip_tables import LEAST_POSTINGS, SkipTables
-from fanrank.engine.index.upper_bounds import RANKS, UpperBounds
+from fanrank.engine.index.native import BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, RANKS
 
-compiled = pytest.importorskip("fanrank.cpu_fallback.compiled")
-maxscore = pytest.importorskip("fanrank.cpu_fallback.maxscore")
+pytestmark = pytest.mark.skipif(native.compiled is None, reason=native.reason)
 
 WORDS = [f"w{number}" for number in range(300)]
 
@@ -50,17 +49,27 @@ def answers(engine: fr.Engine, asked: list[fr.Query], name: str, **how: object) 
     return hits.documents, hits.scores
 
 
+@pytest.mark.parametrize("shared", [1, 1 << 40])
 @pytest.mark.parametrize("scan_percent", [0, 25, 1000])
 @pytest.mark.parametrize("tile", [64, 1 << 15])
-def test_unread_postings_change_nothing(monkeypatch: pytest.MonkeyPatch, tile: int, scan_percent: int) -> None:
-    borders.shrink(monkeypatch, {"compiled.TILE": tile}, PRUNED_DOCUMENTS=1, SCAN_PERCENT=scan_percent)
+def test_unread_postings_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, tile: int, scan_percent: int, shared: int
+) -> None:
+    sizes = {"native.TILE": tile, "SHARED_POSTINGS": shared}
+    borders.shrink(monkeypatch, sizes, PRUNED_DOCUMENTS=1, SCAN_PERCENT=scan_percent)
     engine = fr.Engine.from_records(corpus(1, 3_000), analyzer="minimal")
     for round_ in range(4):
         asked = queries(round_, 120)
         expected = answers(engine, asked, "numpy", execution="exhaustive")
         for how in ({}, {"execution": "pruned"}, {"execution": "exhaustive"}, {"threads": 2}):
-            for found, wanted in zip(answers(engine, asked, "numba", **how), expected, strict=True):
+            for found, wanted in zip(answers(engine, asked, "native", **how), expected, strict=True):
                 np.testing.assert_array_equal(found, wanted)
+        # One query on several threads.
+        for one in range(0, 120, 10):
+            found, scores = answers(engine, asked[one : one + 1], "native", threads=3)
+            width = found.shape[1]
+            np.testing.assert_array_equal(found, expected[0][one : one + 1, :width])
+            np.testing.assert_array_equal(scores, expected[1][one : one + 1, :width])
         # New statistics, deleted documents and further segments, so that what was surveyed is a little off.
         engine.delete([str(number) for number in range(round_, 3_000, 20)])
         engine.add([fr.Record(f"{round_}-{r.id}", r.text + " w1" * round_) for r in corpus(round_ + 7, 700)])
@@ -72,7 +81,7 @@ def test_every_method(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     engine = fr.Engine.from_records(corpus(2, 1_500), analyzer="minimal", method=method)
     asked = queries(3, 100)
     expected = answers(engine, asked, "numpy")
-    for found, wanted in zip(answers(engine, asked, "numba"), expected, strict=True):
+    for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -85,14 +94,14 @@ def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypat
         # As many fewer hits as documents died: they may be among the best.
         asked = [fr.Query(word, k=rank - len(deleted)) for word in WORDS for rank in RANKS if rank > len(deleted)]
         expected = answers(engine, asked, "numpy", execution="exhaustive")
-        for found, wanted in zip(answers(engine, asked, "numba"), expected, strict=True):
+        for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
 
 
 def test_few_postings_are_read() -> None:
     # One rare word beside one that every document holds: what the rare one finds is looked up, not the other read.
     records = [fr.Record(str(n), f"common{' rare' if n % 100 == 0 else ''} filler{n % 7}") for n in range(8_000)]
-    engine = fr.Engine.from_records(records, analyzer="minimal", backend="numba")
+    engine = fr.Engine.from_records(records, analyzer="minimal", backend="native")
     hits = engine.search(["rare common"], k=10, timing=True)
     assert hits.ids[0].tolist() == [str(n) for n in range(0, 1000, 100)]
     assert hits.postings is not None
@@ -105,66 +114,54 @@ def test_few_postings_are_read() -> None:
 lists = st.lists(st.integers(0, 400), min_size=1, max_size=300, unique=True).map(sorted)
 
 
+def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int) -> Any:
+    assert native.compiled is not None
+    offsets = np.cumsum([0, *map(len, held)])
+    return native.compiled.segment(
+        np.arange(len(held), dtype=np.int32),
+        offsets,
+        np.concatenate(held).astype(np.int32),
+        impact_classes,
+        None,
+        np.full(-(-size // 64), np.inf),
+        np.inf,
+        -np.inf,
+        False,
+        False,
+        (*RANKS, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, 64, size, size),
+    )
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.lists(lists, min_size=1, max_size=6), st.integers(0, 2**32 - 1))
-def test_a_survey_finds_the_best_postings(held: list[list[int]], seed: int) -> None:
+@given(st.lists(lists, min_size=1, max_size=6), st.sampled_from([np.uint16, np.uint32]), st.integers(0, 2**32 - 1))
+def test_a_survey_finds_the_best_postings(held: list[list[int]], dtype: Any, seed: int) -> None:
     numbers = np.random.default_rng(seed)
     offsets = np.cumsum([0, *map(len, held)])
-    reference = numbers.random(int(numbers.integers(1, 50))) * 3
-    impact_classes = numbers.integers(0, len(reference), offsets[-1]).astype(np.uint16)
-    upper_bounds = UpperBounds(len(held), reference)
-    positions = np.array([*range(len(held)), -1])
-    maxscore.survey(
-        positions,
-        offsets,
-        impact_classes,
-        reference,
-        upper_bounds.best_classes,
-        upper_bounds.ranks,
-        upper_bounds.values,
-    )
+    saturated = numbers.random(int(numbers.integers(1, 50))) * 3
+    impact_classes = numbers.integers(0, len(saturated), offsets[-1]).astype(dtype)
+    segment = make_segment(held, impact_classes, 401)
     for term in range(len(held)):
-        best = np.sort(reference[impact_classes[offsets[term] : offsets[term + 1]]])[::-1]
+        best = np.sort(saturated[impact_classes[offsets[term] : offsets[term + 1]]])[::-1]
         expected = [np.float32(best[rank - 1]) if rank <= len(best) else 0.0 for rank in RANKS]
-        assert upper_bounds.values[term].tolist() == expected
-    # Under other statistics every contribution lies between its two bounds.
-    now = reference * (1.0 + numbers.random(len(reference)) / 50)
-    least, largest = upper_bounds.factors(now)
-    assert (now <= reference * largest).all()
-    assert (now >= reference * least).all()
+        assert list(segment.survey(saturated, term)) == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(lists, min_size=1, max_size=4))
 def test_skips_find_every_posting_and_no_other(held: list[list[int]]) -> None:
-    size = 401
-    offsets = np.cumsum([0, *map(len, held)])
-    documents = np.concatenate(held).astype(np.int32)
-    table = SkipTables(offsets, size)
-    entered = np.flatnonzero(table.wanted_bits >= 0)
-    assert entered.tolist() == [t for t, own in enumerate(held) if len(own) >= LEAST_POSTINGS]
-    table = SkipTable(
-        table.wanted_bits, table.starts, table.entries, table.group_bits, table.group_starts, table.presence
-    )
-    maxscore.enter(entered, offsets, documents, size, table)
-    for term in entered.tolist():
-        entries = table.entries[table.starts[term] :]
-        presence = table.presence[table.group_starts[term] :]
-        for document in range(size):
-            block = document >> int(table.wanted_bits[term])
-            inside = documents[offsets[term] + entries[block] : offsets[term] + entries[block + 1]]
-            assert (document in inside) == (document in held[term])
-            group = document >> int(table.group_bits[term])
-            present = any(other >> int(table.group_bits[term]) == group for other in held[term])
-            assert bool(presence[group >> 3] >> (group & 7) & 1) == present
+    segment = make_segment(held, np.zeros(sum(map(len, held)), dtype=np.uint16), 401)
+    for term, own in enumerate(held):
+        places = {document: place for place, document in enumerate(own)}
+        for document in range(401):
+            assert segment.find(term, document) == places.get(document, -1)
 
 
 def test_threads_may_meet_a_list_first_together() -> None:
     asked = queries(5, 60)
     for round_ in range(5):
-        engine = fr.Engine.from_records(corpus(round_, 6_000), analyzer="minimal", backend="numba")
+        engine = fr.Engine.from_records(corpus(round_, 6_000), analyzer="minimal", backend="native")
         expected = answers(engine, asked, "numpy")
-        engine.backend = backend.choose("numba")
+        engine.backend = backend.choose("native")
         found: list[fr.Hits] = []
         start = threading.Barrier(4)
 

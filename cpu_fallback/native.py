@@ -1,0 +1,104 @@
+"""The search verb in C++ (`native/search.cpp`): the same answer as `search.py`, without the interpreter's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..engine.index.masks import EVERYTHING
+from ..engine.index.native import native_masks, native_snapshot
+from ..engine.plan.plan import Plan
+from ..engine.plan.requests import QuerySettings
+from ..engine.timing import Phases
+from .search import Output, search_numpy
+
+# Documents of a tile: 128 KiB of scores, a part of the second-level cache.
+TILE = 1 << 15
+# Documents of a tile where scores fade; the search may end after any tile.
+FADED_TILE = 1 << 12
+# Postings per hundred documents of a tile from which on its scores are looked through document by document.
+SCAN_PERCENT = 25
+# A segment with fewer documents is read in full: surveying its lists would cost more than it saves.
+PRUNED_DOCUMENTS = 1 << 12
+# Keys kept before the k best of them are picked out, as a multiple of k (above 1), and at least.
+ROOM = 4
+MIN_ROOM = 128
+# Uses of a long list in one epoch after which it is kept as a dense row. Filling a row costs as much as two to four
+# uses, and new memory. One fan-out has fewer uses, so no row is filled where every search meets a new epoch.
+DENSE_USES = 24
+# With fewer postings in all its lists, one thread answers a query: sharing it out costs some 10 us.
+SHARED_POSTINGS = 1 << 16
+
+COUNTED = "postings", "row entries", "lookups", "bytes"
+"""The counts of a search: postings read, entries of dense rows read, documents looked up in lists, and the bytes of
+postings and entries.
+"""
+
+
+def search_native(
+    plans: Sequence[Plan],
+    batch: int,
+    k: int,
+    *,
+    threads: int = 1,
+    execution: str = "auto",
+    phases: Phases | None = None,
+) -> Output:
+    """As `search_numpy`, which also serves the rare plans: signed ones, and ones whose scores may leave int32.
+
+    ``auto`` is ``pruned`` here: a segment of `PRUNED_DOCUMENTS` or more is read by MaxScore. Contributions are computed
+    from the impact classes of postings as they are read, so that a write costs the searches after it nothing.
+    """
+    phases = phases or Phases()
+    rare = [plan for plan in plans if not _is_common(plan)]
+    out = search_numpy(rare, batch, k, threads=threads, execution=execution, phases=phases)
+    with phases("score and select"):
+        for plan in plans:
+            if _is_common(plan) and k and batch:
+                _search(plan, out, threads, execution, phases)
+    return out
+
+
+def _is_common(plan: Plan) -> bool:
+    if plan.signed or plan.snapshot.long or bool(plan.large.any()):
+        return False
+    # Where a repeated term counts once, weights of some queries alone would need a mark for each query.
+    weighted = plan.requests.weighted
+    return weighted is None or bool(weighted.all()) or plan.snapshot.bm25.query_tf != "unique"
+
+
+def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phases) -> None:
+    requests = plan.requests
+    snapshot = native_snapshot(plan.snapshot)
+    assert snapshot is not None
+    scores, documents, counts = out
+    counted = snapshot.search_terms(
+        requests.terms,
+        requests.offsets,
+        requests.weights,
+        requests.rows,
+        requests.k,
+        requests.setting,
+        tuple(native_setting(plan, setting) for setting in requests.settings),
+        score_options(execution),
+        threads,
+        scores,
+        documents,
+        counts,
+    )
+    assert counted is not None
+    for name, number in zip(COUNTED, counted, strict=False):
+        phases.count(name, number)
+
+
+def native_setting(plan: Plan, setting: QuerySettings) -> tuple[object, float, float, float, float]:
+    """What queries share beside their words, as `search_terms` takes it."""
+    masks = None if setting.filter is EVERYTHING else native_masks(plan.snapshot, setting.filter)
+    return masks, setting.since, setting.until, setting.now, setting.rate
+
+
+def score_options(execution: str) -> tuple[int, ...]:
+    """The borders above as the compiled search takes them."""
+    exhaustive = execution == "exhaustive"
+    return TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS, exhaustive

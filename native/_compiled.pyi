@@ -1,0 +1,109 @@
+"""Types of the extension module, by binding file."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# postings_binding.cpp
+
+def sort_tokens(
+    empty: Callable[..., npt.NDArray[Any]],
+    fields: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]],
+    size: int,
+    flags: int,
+    /,
+) -> tuple[npt.NDArray[Any], ...]: ...
+def join_postings(
+    empty: Callable[..., npt.NDArray[Any]],
+    parts: Sequence[tuple[object, ...]],
+    fields: int,
+    block: int,
+    flags: int,
+    /,
+) -> tuple[npt.NDArray[Any], ...]: ...
+
+# search_binding.cpp
+
+Setting = tuple[object, float, float, float, float]
+"""(masks or None, since, until, now, rate)."""
+Work = tuple[int, int, int, int, int, int, int]
+"""(postings, row entries, lookups, bytes; nanoseconds of analysis, of planning, of scoring)."""
+
+class Segment:
+    def survey(self, saturated: npt.NDArray[np.float64], position: int, /) -> tuple[float, float, float, float]: ...
+    def find(self, position: int, document: int, /) -> int: ...
+
+class Masks: ...
+
+class Snapshot:
+    def search_texts(
+        self,
+        analysis: Any,
+        texts: Sequence[str],
+        k: int,
+        setting: Setting,
+        options: tuple[int, ...],
+        threads: int,
+        unit: float,
+        scores: npt.NDArray[np.float64],
+        documents: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        source: npt.NDArray[np.int64],
+        /,
+    ) -> Work | None: ...
+    def search_terms(
+        self,
+        terms: npt.NDArray[np.int32],
+        offsets: npt.NDArray[np.int64],
+        weights: npt.NDArray[np.int64] | None,
+        rows: npt.NDArray[np.int64],
+        k: npt.NDArray[np.int64],
+        setting: npt.NDArray[np.int64],
+        settings: tuple[Setting, ...],
+        options: tuple[int, ...],
+        threads: int,
+        quanta: npt.NDArray[np.int64],
+        documents: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int32],
+        /,
+    ) -> Work | None: ...
+    def bytes(self) -> int: ...
+
+def segment(*arrays: Any) -> Segment: ...
+def masks(arrays: tuple[npt.NDArray[np.bool_], ...], /) -> Masks: ...
+def snapshot(*values: Any) -> Snapshot: ...
+
+# text_binding.cpp
+
+class Analysis:
+    """Everything that one analyzer knows of one vocabulary. One writer at a time; `encode_queries` may run at any time.
+
+    `stem` is one of ``none``, ``step_one``, ``nltk`` and ``martin``. `native/text.hpp` describes the sizes, which only
+    tests set.
+    """
+
+    def __new__(
+        cls,
+        analyzer: Callable[[str], list[str]],
+        stem: str,
+        numbers: bool,
+        stop_words: Sequence[str],
+        *,
+        slots: int = ...,
+        room: int = ...,
+        block: int = ...,
+        share: int = ...,
+        spellings: int = ...,
+        multiplier: int = ...,
+    ) -> Analysis: ...
+    def __len__(self) -> int: ...
+    def find(self, term: str, /) -> int: ...
+    def spellings(self) -> int: ...
+    def add_terms(self, terms: Sequence[str], /) -> None: ...
+    def truncate(self, size: int, /) -> None: ...
+    def encode_queries(self, texts: Sequence[str], /) -> tuple[bytearray, bytearray]: ...
+    def encode_documents(self, texts: Sequence[str], threads: int, /) -> tuple[bytearray, bytearray, list[str]]: ...
+
+def stem(word: str, kind: str, /) -> str: ...

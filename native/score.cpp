@@ -1,0 +1,52 @@
+#include "score.hpp"
+
+#include <algorithm>
+
+namespace fanrank::search {
+
+using Score = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Accepted&, const Decay&,
+                   const ScoreOptions&, Best&, Scratch&, Counted&);
+
+namespace generic {
+Score score;
+}
+
+#ifdef FANRANK_AVX2
+namespace avx2 {
+Score score;
+}
+#endif
+
+void Scratch::prepare(std::int64_t tile, std::int64_t room) {
+    const std::size_t documents = static_cast<std::size_t>(tile), places = documents + 1;
+    if (scores.size() < documents) scores.resize(documents, 0);
+    if (maxima.size() < documents) maxima.resize(documents);
+    // One place more than the tile, as each candidate is written before it counts.
+    if (this->places.size() < places) this->places.resize(places);
+    if (sums.size() < places) sums.resize(places);
+    if (found.size() < places) found.resize(places);
+    if (found_sums.size() < places) found_sums.resize(places);
+    if (keys.size() < static_cast<std::size_t>(room)) keys.resize(static_cast<std::size_t>(room));
+    if (hits.size() < static_cast<std::size_t>(room)) hits.resize(static_cast<std::size_t>(room));
+}
+
+void start(Best& best, Scratch& scratch, std::int64_t k, const ScoreOptions& options) {
+    best.k = k;
+    best.count = 0;
+    best.threshold = 1;
+    best.room = std::max({options.room * k, options.least_room, k + 1});
+    scratch.prepare(std::max(options.tile, options.faded_tile), best.room);
+}
+
+void score(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Accepted& accepted,
+           const Decay& decay, const ScoreOptions& options, Best& best, Scratch& scratch, Counted& counted) {
+#ifdef FANRANK_AVX2
+    static Score* const loops = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") ? avx2::score
+                                                                                                 : generic::score;
+#else
+    static Score* const loops = generic::score;
+#endif
+    loops(part, lists, query, accepted, decay, options, best, scratch, counted);
+}
+
+}  // namespace fanrank::search

@@ -1,0 +1,243 @@
+#include "search.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "threads.hpp"
+
+namespace fanrank::search {
+
+namespace {
+
+thread_local Scratch scratch;
+
+// One part of the snapshot as the batch reads it.
+struct BatchPart {
+    std::once_flag once;
+    std::vector<TermList> lists;     // [distinct terms]
+    std::vector<Accepted> accepted;  // [settings]
+};
+
+Accepted accept(const Part& part, std::size_t number, const Setting& setting) {
+    const auto& arrays = part.segment.arrays;
+    Accepted accepted;
+    accepted.high = arrays.size;
+    accepted.blocked = part.deleted;
+    if (!part.alive.empty()) accepted.alive = part.alive.data();
+    if (setting.masks != nullptr) {
+        accepted.filter = setting.masks->of_part[number].data();
+        accepted.blocked += arrays.size - setting.masks->passing[number];
+    }
+    const bool whole = arrays.complete && setting.since <= arrays.earliest && arrays.latest <= setting.until;
+    if (!setting.ranged || whole) return accepted;
+    const auto& times = arrays.times;
+    if (arrays.latest < setting.since || setting.until < arrays.earliest) {
+        accepted.high = 0;
+    } else if (arrays.in_order) {
+        accepted.low = std::lower_bound(times.begin(), times.end(), setting.since) - times.begin();
+        accepted.high = std::upper_bound(times.begin(), times.end(), setting.until) - times.begin();
+        accepted.blocked += arrays.size - (accepted.high - accepted.low);
+    } else {
+        accepted.times = times.data();
+        accepted.since = setting.since;
+        accepted.until = setting.until;
+        accepted.blocked = arrays.size;
+    }
+    return accepted;
+}
+
+class Search {
+public:
+    Search(const Snapshot& of, const Plan& with, const Request& asked, const Answer& out)
+        : snapshot(of), plan(with), request(asked), answer(out), parts(new BatchPart[of.parts.size()]) {
+        uses.resize(plan.terms.size());
+        for (const Slot& slot : plan.slots) ++uses[slot.term];
+        postings.resize(queries());
+        for (std::size_t query = 0; query < queries(); ++query) {
+            for (const Slot& slot : slots(query)) postings[query] += plan.frequencies[slot.term];
+        }
+    }
+
+    Counted run() {
+        // A batch of few queries with long lists is shared out by documents, any other one by queries.
+        const std::int64_t threads = std::max(request.threads, 1);
+        const auto longest = std::max_element(postings.begin(), postings.end());
+        const bool splits = threads > 1 && static_cast<std::int64_t>(queries()) < 2 * threads &&
+                            longest != postings.end() && *longest >= request.options.shared_postings;
+        if (splits) {
+            for (std::size_t query = 0; query < queries(); ++query) run_shared(query, threads);
+        } else {
+            run_tasks(static_cast<std::int64_t>(queries()), request.threads, [this](std::int64_t number) {
+                const auto query = static_cast<std::size_t>(number);
+                if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
+                Best best;
+                Counted own;
+                start(best, scratch, k_of(query), request.options);
+                read(query, 0, std::numeric_limits<std::int64_t>::max(), best, own);
+                write(query, best);
+                add(own);
+            });
+        }
+        return counted;
+    }
+
+private:
+    std::size_t queries() const { return plan.offsets.size() - 1; }
+    std::span<const Slot> slots(std::size_t query) const {
+        return std::span(plan.slots).subspan(plan.offsets[query], plan.offsets[query + 1] - plan.offsets[query]);
+    }
+    const Setting& setting(std::size_t query) const { return request.settings[request.setting[query]]; }
+    bool fades(std::size_t query) const { return setting(query).decay.rate > 0.0; }
+    std::int64_t k_of(std::size_t query) const { return std::min(request.k[query], snapshot.statistics.documents); }
+    bool can_have_hits(std::size_t query) const { return !slots(query).empty() && k_of(query) > 0; }
+
+    // Reads the query's documents in [low, high) of the snapshot.
+    void read(std::size_t query, std::int64_t low, std::int64_t high, Best& best, Counted& own) {
+        const std::size_t count = snapshot.parts.size();
+        const Decay& decay = setting(query).decay;
+        const auto highest = static_cast<std::int64_t>(std::ceil(plan.highest[query]));
+        for (std::size_t step = 0; step < count; ++step) {
+            const std::size_t number = fades(query) ? count - 1 - step : step;
+            const Part& part = *snapshot.parts[number];
+            const std::int64_t end = part.first + part.segment.arrays.size;
+            if (end <= low || high <= part.first) continue;
+            if (fades(query) && !request.options.exhaustive && best.count >= best.k &&
+                decay.key(highest, snapshot.latest_upto[number]) < best.threshold) {
+                break;
+            }
+            const BatchPart& batch_part = prepared(number);
+            Accepted accepted = batch_part.accepted[request.setting[query]];
+            if (low > part.first || high < end) {
+                const std::int64_t before = accepted.high - accepted.low;
+                accepted.low = std::max(accepted.low, low - part.first);
+                accepted.high = std::min(accepted.high, high - part.first);
+                accepted.blocked += before - std::max<std::int64_t>(accepted.high - accepted.low, 0);
+            }
+            if (accepted.low >= accepted.high) continue;
+            score(part, batch_part.lists, slots(query), accepted, decay, request.options, best, scratch, own);
+        }
+    }
+
+    // Answers a query on several threads. Each reads a stretch of documents; they share the threshold.
+    void run_shared(std::size_t query, std::int64_t threads) {
+        if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
+        const Part& last = *snapshot.parts.back();
+        const std::int64_t documents = last.first + last.segment.arrays.size;
+        const std::int64_t stretches = postings[query] < request.options.shared_postings ? 1 : threads;
+        std::atomic<std::int64_t> shared{1};
+        std::vector<std::vector<Hit>> hits(static_cast<std::size_t>(stretches));
+        run_tasks(stretches, request.threads, [&](std::int64_t stretch) {
+            Best best;
+            Counted own;
+            start(best, scratch, k_of(query), request.options);
+            best.shared = &shared;
+            read(query, stretch * documents / stretches, (stretch + 1) * documents / stretches, best, own);
+            auto& mine = hits[static_cast<std::size_t>(stretch)];
+            for (std::int64_t number = 0; number < best.count; ++number) {
+                mine.push_back(fades(query) ? scratch.hits[number]
+                                            : Hit{score_of(scratch.keys[number]), document_of(scratch.keys[number])});
+            }
+            add(own);
+        });
+        std::vector<Hit> all;
+        for (const auto& mine : hits) all.insert(all.end(), mine.begin(), mine.end());
+        const std::int64_t kept = std::min<std::int64_t>(k_of(query), static_cast<std::int64_t>(all.size()));
+        std::partial_sort(all.begin(), all.begin() + kept, all.end(),
+                          [](const Hit& one, const Hit& other) { return one.precedes(other); });
+        write(query, nullptr, all.data(), kept);
+    }
+
+    const BatchPart& prepared(std::size_t number) {
+        BatchPart& batch_part = parts[number];
+        std::call_once(batch_part.once, [&] { prepare(number, batch_part); });
+        return batch_part;
+    }
+
+    void prepare(std::size_t number, BatchPart& batch_part) {
+        Part& part = *snapshot.parts[number];
+        Segment& segment = part.segment;
+        const bool prunes = !request.options.exhaustive && segment.arrays.size >= request.options.pruned_documents;
+        batch_part.lists.resize(plan.terms.size());
+        for (std::size_t term = 0; term < plan.terms.size(); ++term) {
+            const std::int64_t position = segment.locate(plan.terms[term]);
+            if (position < 0) continue;
+            TermList& list = batch_part.lists[term];
+            list.start = segment.arrays.offsets[position];
+            list.end = segment.arrays.offsets[position + 1];
+            list.idf = plan.idf[term];
+            list.row = part.dense_row(position, list.idf, uses[term], request.options.dense_uses);
+            if (!prunes) continue;
+            list.skip_table = segment.skip_table(position);
+            list.survey = &segment.survey(*part.reference, position);
+            // One quantum more covers the rounding.
+            const double bound = list.idf * (list.survey->values[0] * part.largest) * SCALE;
+            list.upper_bound = static_cast<std::int64_t>(std::ceil(bound)) + 1;
+        }
+        batch_part.accepted.reserve(request.settings.size());
+        for (const Setting& each : request.settings) batch_part.accepted.push_back(accept(part, number, each));
+    }
+
+    void write(std::size_t query, Best& best) {
+        const std::int64_t k = best.k;
+        if (fades(query)) {
+            std::int64_t count = best.count;
+            if (count > k) {
+                keep_best(scratch.hits.data(), count, k);
+                count = k;
+            }
+            std::sort(scratch.hits.begin(), scratch.hits.begin() + count,
+                      [](const Hit& one, const Hit& other) { return one.precedes(other); });
+            write(query, nullptr, scratch.hits.data(), count);
+        } else {
+            std::int64_t count = best.count;
+            if (count > k) {
+                keep_best(scratch.keys.data(), count, k);
+                count = k;
+            }
+            std::sort(scratch.keys.begin(), scratch.keys.begin() + count, std::greater<>());
+            write(query, scratch.keys.data(), nullptr, count);
+        }
+    }
+
+    // Writes `count` hits, best first: packed keys or `hits`.
+    void write(std::size_t query, const std::int64_t* packed, const Hit* hits, std::int64_t count) {
+        const std::int64_t row = answer.rows[query], first = row * answer.width;
+        for (std::int64_t place = 0; place < count; ++place) {
+            const std::int64_t key = packed != nullptr ? score_of(packed[place]) : hits[place].key;
+            answer.documents[first + place] = packed != nullptr ? document_of(packed[place]) : hits[place].document;
+            if (answer.scores == nullptr) {
+                answer.quanta[first + place] = key;
+            } else {
+                const double score = fades(query) ? std::bit_cast<double>(key) : static_cast<double>(key);
+                answer.scores[first + place] = score * answer.unit;
+            }
+        }
+        answer.counts[row] = static_cast<std::int32_t>(count);
+    }
+
+    void add(const Counted& own) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        counted.add(own);
+    }
+
+    const Snapshot& snapshot;
+    const Plan& plan;
+    const Request& request;
+    const Answer& answer;
+    std::unique_ptr<BatchPart[]> parts;
+    std::vector<std::int64_t> uses;      // [distinct terms] queries of the batch that hold the term
+    std::vector<std::int64_t> postings;  // [queries] of all lists
+    std::mutex mutex;
+    Counted counted;
+};
+
+}  // namespace
+
+Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer) {
+    return Search(snapshot, plan, request, answer).run();
+}
+
+}  // namespace fanrank::search

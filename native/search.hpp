@@ -1,0 +1,51 @@
+// A batch of queries searched over one snapshot.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "score.hpp"
+#include "snapshot.hpp"
+
+namespace fanrank::search {
+
+// Which documents pass a filter, part by part of a snapshot.
+struct Masks {
+    std::vector<std::span<const std::uint8_t>> of_part;
+    std::vector<std::int64_t> passing;  // how many documents of each part pass
+};
+
+// What queries share beside their words; `engine/plan/requests.py` explains the fields.
+struct Setting {
+    const Masks* masks = nullptr;  // null: every record passes
+    double since = 0.0, until = 0.0;
+    bool ranged = false;
+    Decay decay;
+};
+
+// The queries of a batch and how they are searched.
+struct Request {
+    std::span<const std::int64_t> k;         // [queries]
+    std::span<const std::int64_t> setting;   // [queries] into `settings`
+    std::span<const Setting> settings;
+    ScoreOptions options;
+    int threads = 1;
+};
+
+// Where the hits of query q go: row `rows[q]` of arrays [.., width]. Places beyond a query's hits are left as they are.
+struct Answer {
+    std::span<const std::int64_t> rows;
+    std::int64_t width = 0;
+    double unit = 1.0;         // a score of 1 quantum
+    double* scores = nullptr;  // null: `quanta` is written instead
+    std::int64_t* quanta = nullptr;
+    std::int64_t* documents = nullptr;
+    std::int32_t* counts = nullptr;
+};
+
+// Answers the queries of the plan. Equal for every number of threads.
+Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer);
+
+}  // namespace fanrank::search

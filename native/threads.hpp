@@ -1,0 +1,14 @@
+// A pool of threads that calls share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace fanrank {
+
+// Calls `task(number)` for each number below `count`, on up to `threads` threads, the caller's among them. The caller
+// works through the tasks itself and never waits for a thread that has not begun. An exception of a task is thrown
+// again after all tasks that had begun have ended.
+void run_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& task);
+
+}  // namespace fanrank
