@@ -40,7 +40,7 @@ class Masks: ...
 class Snapshot:
     def search_texts(
         self,
-        analysis: Any,
+        analysis: Any,  # `Analysis`, or (terms, offsets)
         texts: Sequence[str],
         k: int,
         setting: Setting,
