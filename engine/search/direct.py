@@ -73,11 +73,9 @@ def answer(
     resolver = alike.snapshot.ids_of
     if not options.timing:
         return Hits.of(scores, documents, counts, alike, NAME, resolver, source=source)
+    milliseconds = {"prepare": (ready - started) * 1e3}
+    milliseconds |= zip(_PHASES, (nanoseconds * 1e-6 for nanoseconds in counted[len(COUNTED) :]), strict=True)
     phases = Phases()
-    phases.add("prepare", (ready - started) * 1e3)
-    for name, nanoseconds in zip(_PHASES, counted[len(COUNTED) :], strict=True):
-        phases.add(name, nanoseconds * 1e-6)
     for name, number in zip(COUNTED, counted, strict=False):
         phases.count(name, number)
-    postings = counted[0]
-    return Hits.of(scores, documents, counts, alike, NAME, resolver, phases.milliseconds, postings, source)
+    return Hits.of(scores, documents, counts, alike, NAME, resolver, milliseconds, counted[0], source)
