@@ -84,6 +84,7 @@ class AgentsRow:
     note: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 

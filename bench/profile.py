@@ -69,6 +69,7 @@ class ProfileRow:
     run: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
     ceiling: dict[str, float] = field(default_factory=dict)
 

@@ -36,6 +36,7 @@ from fanrank.kernels.search import DeviceSearch
 
 from ..harness import machine, rows
 from ..harness.cases import K1, B
+from ..harness.code import code_of
 from ..harness.options import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
@@ -169,6 +170,7 @@ class AblationRun:
             "machine": gpu_run.machine_with_gpu(),
             "ceiling": ceilings(torch.device("cuda" if self.gpu else "cpu")),
             "commit": options.commit or machine.commit(),
+            "code": code_of("gpu"),
             "date": date,
         }
         self.measured: list[GpuRow] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import numpy as np
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
+from fanrank.engine.settings import ENVIRONMENT_VARIABLE
 
 from ..harness.cases import HUGE, K1, B
 from ..harness.corpora import Tokens
@@ -77,3 +79,32 @@ class Peer:
     def arrays(self, result: Any, k: int) -> Arrays:
         matched = np.arange(result.scores.shape[1]) < result.counts[:, None]
         return np.where(matched, result.documents, -1), np.where(matched, result.scores, 0.0)
+
+
+class TextPeer:
+    """The default analyzer, which holds the same stop words and stemmer that the others are given."""
+
+    def __init__(self, stop: list[str]) -> None:
+        self.stop = stop
+
+    def version(self) -> str:
+        return version("fanrank")
+
+    def build(self, texts: Iterable[str], folder: Path) -> None:
+        engine = fr.Engine.from_records(_records(texts), k1=K1, b=B)
+        engine.flush()  # or due merges are not in what is saved
+        engine.save(folder)
+
+    def open(self, folder: Path) -> str:
+        name = os.environ.get(ENVIRONMENT_VARIABLE) or backend.choose(among=backend.CPU).name
+        self.engine = fr.Engine.load(folder, backend=name)
+        return name
+
+    def ask(self, texts: list[str], k: int) -> Any:
+        hits = self.engine.search(texts, k=k, threads=1)
+        return hits.ids, hits.scores, hits
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        ids, scores, _ = result
+        found = np.array([[-1 if name is None else int(name) for name in row] for row in ids], np.int64)
+        return found, np.where(found >= 0, scores, 0.0)
