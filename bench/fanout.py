@@ -172,7 +172,7 @@ class System:
         self.folder.mkdir(parents=True, exist_ok=True)
         worker = self._start()
         try:
-            worker.ask("build", TIMEOUT, corpus=self.case.name, folder=str(self.folder), stop=self.case.stop)
+            worker.ask("build", TIMEOUT, texts=str(self.case.file), folder=str(self.folder), stop=self.case.stop)
         finally:
             worker.close()
         kept.write_text(stamp)
@@ -270,6 +270,12 @@ class Case:
         self.texts = self.tokens.query_texts
         self.postings = postings_of(self.tokens)
         self.stop = sorted(NLTK_ENGLISH)
+        self.file = CACHE / "corpora" / f"{name}.texts.jsonl"
+        if not self.file.is_file():
+            part = self.file.with_suffix(".part")
+            with part.open("w", encoding="utf-8") as handle:
+                handle.writelines(json.dumps(text) + "\n" for text in document_texts(self.corpus))
+            part.rename(self.file)
 
     def size_of(self, batch: str) -> int:
         return self.tokens.queries if batch == "all" else int(batch)

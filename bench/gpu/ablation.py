@@ -282,7 +282,7 @@ class AblationRun:
         expected = gpu_systems.reference(problem, self.sizes.k, self.options.threads)
         self.say("pipeline: the engine")
         engine = engine_of(problem)
-        cpu = [name for name in ("numba",) if _is_usable(name)]
+        cpu = [name for name in ("native",) if _is_usable(name)]
         for name in (*self.families, *cpu):
             engine.backend = backend.choose(name)
             for size in self.sizes.stream_batches:

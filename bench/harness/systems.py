@@ -96,7 +96,7 @@ PEERS = {
 SYSTEMS = {
     system.name: system
     for system in (
-        System("fanrank-numba", "fanrank", {"backend": "numba"}),
+        System("fanrank-native", "fanrank", {"backend": "native"}),
         System("fanrank-numpy", "fanrank", {"backend": "numpy"}),
         System("bm25s-numba", "bm25s"),
         System("pisa-maxscore", "pisa", {"algorithm": "maxscore"}),

@@ -114,7 +114,7 @@ class TextWorker:
     """A peer that is asked with texts. The adapter is imported by `open`, where the import is timed.
 
     Commands:
-    ``{"do": "build", "corpus": name, "folder", "stop": [words]}`` -> version
+    ``{"do": "build", "texts": path, "folder", "stop": [words]}`` -> version; a text a line, as JSON
     ``{"do": "open", "folder", "stop", "options"}`` -> version, mode, import and open, each [ms, CPU ms]
     ``{"do": "queries", "texts": [...]}`` -> nothing
     ``{"do": "time", "calls": [[0, 7], [3, 4]], "k"}`` -> ms of each call, CPU ms of each call
@@ -125,12 +125,10 @@ class TextWorker:
         self.module = module
         self.texts: list[str] = []
 
-    def build(self, corpus: str, folder: str, stop: list[str]) -> dict[str, Any]:
-        from bench.harness.cases import CORPORA
-        from bench.harness.corpora import document_texts
-
+    def build(self, texts: str, folder: str, stop: list[str]) -> dict[str, Any]:
         peer = importlib.import_module(self.module).TextPeer(stop)
-        peer.build(document_texts(CORPORA[corpus]), Path(folder))
+        with Path(texts).open(encoding="utf-8") as handle:
+            peer.build(map(json.loads, handle), Path(folder))
         return {"version": peer.version()}
 
     def open(self, folder: str, stop: list[str], options: dict[str, Any]) -> dict[str, Any]:

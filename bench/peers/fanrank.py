@@ -38,7 +38,7 @@ class Peer:
 
     def warm(self) -> None:
         with suppress(fr.FanrankError):
-            backend.choose("numba")  # imports numba
+            backend.choose("native")  # loads the extension
         # More than one chunk, so that everything a large build needs is compiled.
         _engine((fr.Record(str(number), "a b") for number in range(1 << 15)), 2)
 
@@ -55,7 +55,7 @@ class Peer:
 
     def build(self, threads: int) -> None:
         self.engine = _engine(self.records, threads)
-        self.backends = {name: backend.choose(name) for name in ("numba", "numpy")}
+        self.backends = {name: backend.choose(name) for name in ("native", "numpy")}
         del self.records
 
     def index_bytes(self) -> int:
@@ -69,7 +69,7 @@ class Peer:
 
     def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
         # Change this line alone to measure the kernel phase with a lower-level call.
-        self.engine.backend = self.backends[options.get("backend", "numba")]
+        self.engine.backend = self.backends[options.get("backend", "native")]
         hits = self.engine.search(prepared, k=k, threads=threads)
         if phase == "end_to_end":
             # Ids are looked up lazily. The end-to-end phase includes them.

@@ -154,7 +154,7 @@ def block(recorded: Recorded) -> str:
         return f"{NONE}: `make fanout`.\n"
     found = means(rows)
     return (
-        f"Milliseconds a call at one thread, median (in bold: of {FAN_OUT_BASELINES[0]}'s time; {stamp(rows)}; "
+        f"Milliseconds a call at one thread, median (in bold: the share of {FAN_OUT_BASELINES[0]}'s time; {stamp(rows)}; "
         f"{machine(rows)}):\n\n{times(rows)}\n\n"
         f"Geometric means over calls of at most {SMALL} queries (less is faster): {found or 'none'}.\n"
     )

@@ -37,7 +37,7 @@ finally:
     sys.path.remove(str(ROOT))
 
 RESULTS = ROOT / "bench" / "results"
-OWN, PEER = "fanrank-numba", systems.BASELINE
+OWN, PEER = "fanrank-native", systems.BASELINE
 
 
 def row(system: str, ms: float | None, case: str = "scifact", run: str = "2026-01-01T00:00", **more: Any) -> rows.Row:
@@ -150,7 +150,7 @@ def test_columns_of_numbers_are_aligned_to_the_right():
 
 def test_means_against_both_peers_and_the_fastest_that_verified():
     shown = report_systems.markdown([row(PEER, 2.0), row(OWN, 1.0), row("tantivy", 0.5, verified=False)])
-    assert "| fanrank-numba | **0.500** |  | 1 of 1 | 0.500 |" in shown
+    assert "| fanrank-native | **0.500** |  | 1 of 1 | 0.500 |" in shown
     assert "| scifact | 10 | 1 | **1.00** (0.50) | 2.00 (1.00) | 0.500 (0.25) ! |" in shown
     shown = report_systems.markdown([row(OWN, 1.0)])
     assert "no ratios" in shown
@@ -162,7 +162,7 @@ def test_means_against_both_peers_and_the_fastest_that_verified():
 
 def test_end_to_end_stands_beside_the_kernel():
     shown = "\n".join(report_systems.peers([row(OWN, 1.0), row(OWN, 1.5, phase="end_to_end"), row(PEER, 2.0)]))
-    assert "| fanrank-numba | 1.00 → 1.50 |" in shown
+    assert "| fanrank-native | 1.00 → 1.50 |" in shown
     assert "plots/end_to_end.svg" in shown
     assert "plots/end_to_end.svg" not in "\n".join(report_systems.peers([row(OWN, 1.0)]))
 
@@ -197,10 +197,10 @@ def test_a_row_is_held_against_the_ceilings_of_its_run():
 
 
 def test_rows_of_a_gpu_go_through_the_same_table_and_those_of_its_cpu_do_not():
-    shown = "\n".join(report_roofline.roofline(recorded(gpu=[gpu("fanrank-cuda"), gpu("fanrank-numba", device="cpu")])))
+    shown = "\n".join(report_roofline.roofline(recorded(gpu=[gpu("fanrank-cuda"), gpu("fanrank-native", device="cpu")])))
     assert "GPU, H200: run r1" in shown
     assert "| nq-shaped | fanrank-cuda | batch 256, k 100 | 50,000 | 40 % | 70 % | shared |" in shown
-    assert "fanrank-numba" not in shown
+    assert "fanrank-native" not in shown
     assert "GPU: no row yet" in "\n".join(report_roofline.roofline(recorded()))
     published = "\n".join(report_published.published(recorded(gpu=[gpu("fanrank-cuda")])))
     assert "| nq-shaped 0.00391 |" in published
@@ -309,7 +309,7 @@ def test_a_report_does_without_any_system_or_case(left_out: str):
     assert all((f"| {name} |" in shown) == (name != left_out) for name in report_rows.COMPARED)
     assert "of another name" in shown
     failed = row(OWN, None, error="no wheel")
-    assert "- scifact, fanrank-numba: no wheel" in report.markdown(recorded([*cpu, failed]))
+    assert "- scifact, fanrank-native: no wheel" in report.markdown(recorded([*cpu, failed]))
     assert report.markdown(recorded([failed]))
 
 
