@@ -20,9 +20,9 @@ from typing import Any
 
 from .harness import cases
 from .harness.client import Worker
+from .harness.code import code_of
 from .harness.corpora import load, prepare
 from .harness.environments import PeerError, python_of
-from .harness.code import code_of
 from .harness.machine import commit, machine, now
 from .harness.options import names, numbers, progress
 from .harness.paths import CACHE

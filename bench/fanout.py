@@ -281,6 +281,16 @@ class Case:
         return self.tokens.queries if batch == "all" else int(batch)
 
 
+def _start(system: TextSystem, case: Case) -> System | str:
+    """The system, verified; or the reason why it cannot be measured."""
+    try:
+        own = System(system, case)
+        own.verify()
+    except PeerError as error:
+        return str(error)
+    return own
+
+
 def run_case(
     case: Case,
     chosen: Sequence[TextSystem],
@@ -294,11 +304,11 @@ def run_case(
     rows: list[FanOutRow] = []
     try:
         for system in chosen:
-            try:
-                running.append(System(system, case))
-                running[-1].verify()
-            except PeerError as error:
-                rows.append(FanOutRow(case=case.name, system=system.name, process="warm", error=str(error), **common))
+            own = _start(system, case)
+            if isinstance(own, System):
+                running.append(own)
+            else:
+                rows.append(FanOutRow(case=case.name, system=system.name, process="warm", error=own, **common))
         for own in running:
             for batch in batches:  # what is derived at the first use
                 own.worker.ask("time", TIMEOUT, calls=draw_calls(len(case.texts), batch, 2, -1), k=K)

@@ -94,12 +94,13 @@ def hash_of(patterns: tuple[str, ...], root: Path) -> str:
     paths = {path for pattern in patterns for path in root.glob(pattern) if path.suffix in SUFFIXES}
     total = hashlib.sha256()
     for path in sorted(paths):
-        total.update(f"{path.relative_to(root).as_posix()}\0{_content(path)}\0".encode())
+        total.update(f"{path.relative_to(root).as_posix()}\0{read_code(path)}\0".encode())
     return total.hexdigest()[:12]
 
 
 @lru_cache(maxsize=1024)
-def _content(path: Path) -> str:
+def read_code(path: Path) -> str:
+    """What a file says, without comments, docstrings and layout."""
     text = path.read_text(encoding="utf-8")
     return python_code(text) if path.suffix == ".py" else c_code(text)
 

@@ -49,7 +49,8 @@ INTRODUCTION = """# Measured
 Written by `make report` from the rows in [results/](results/) and from nothing else; what is measured, and how, is in
 [README.md](README.md). Every table is of the newest complete run of its bench and names its run and commit; a commit
 with `+dirty` had changes that were not committed. Where the code that a bench measures has changed since, the words
-"before later changes of the code it measures" say so. Times of different runs, machines or tables are not to be compared.
+"before later changes of the code it measures" say so. Times of different runs, machines or tables are not to be
+compared.
 Ids like A037 are those of [docs/sources.md](../docs/sources.md); AgentIR is the paper whose figures they are."""
 
 

@@ -138,8 +138,8 @@ def fanout(recorded: Recorded) -> list[str]:
     if not _warm(rows):
         return [f"{NONE}: `make fanout`."]
     return [
-        f"{sentence(stamp(rows))}; {machine(rows)}. Texts in, ids and scores out, k 10, one thread: median milliseconds "
-        f"a call (ratio to {FAN_OUT_BASELINES[0]}; under 1 is faster).",
+        f"{sentence(stamp(rows))}; {machine(rows)}. Texts in, ids and scores out, k 10, one thread: median "
+        f"milliseconds a call (ratio to {FAN_OUT_BASELINES[0]}; under 1 is faster).",
         times(rows),
         f"Geometric means over calls of at most {SMALL} queries: {means(rows) or 'none'}.",
         cold(rows),
@@ -154,7 +154,7 @@ def block(recorded: Recorded) -> str:
         return f"{NONE}: `make fanout`.\n"
     found = means(rows)
     return (
-        f"Milliseconds a call at one thread, median (in bold: the share of {FAN_OUT_BASELINES[0]}'s time; {stamp(rows)}; "
-        f"{machine(rows)}):\n\n{times(rows)}\n\n"
+        f"Milliseconds a call at one thread, median (in bold: the share of {FAN_OUT_BASELINES[0]}'s time; "
+        f"{stamp(rows)}; {machine(rows)}):\n\n{times(rows)}\n\n"
         f"Geometric means over calls of at most {SMALL} queries (less is faster): {found or 'none'}.\n"
     )

@@ -20,6 +20,7 @@ try:
     from bench import growth
     from bench.gpu.rows import GpuRow
     from bench.harness import cases, rows, systems
+    from bench.harness.code import code_of
     from bench.report import __main__ as report
     from bench.report import cost as report_cost
     from bench.report import format as report_format
@@ -103,11 +104,14 @@ def test_the_newest_row_of_each_combination():
 
 
 def test_stamps_name_every_commit_with_its_first_and_last_run():
-    assert report_rows.stamp([row(OWN, 1.0, run="2026-01-01T10:00:59")]) == "run 2026-01-01T10:00, commit abc"
+    today = {"code": code_of("cpu")}
+    one = row(OWN, 1.0, run="2026-01-01T10:00:59", **today)
+    assert report_rows.stamp([one]) == "run 2026-01-01T10:00, commit abc"
+    assert report_rows.stamp([row(OWN, 1.0)]) == f"run 2026-01-01T00:00, commit abc, {report_rows.STALE}"
     several = [
-        {"date": "2026-01-02T10:00", "commit": "a"},
-        {"date": "2026-01-01T10:00", "commit": "a"},
-        {"commit": "b"},
+        {"date": "2026-01-02T10:00", "commit": "a", **today},
+        {"date": "2026-01-01T10:00", "commit": "a", **today},
+        {"commit": "b", **today},
     ]
     assert report_rows.stamp(several) == (
         "runs 2026-01-01T10:00 to 2026-01-02T10:00, commit a; run unknown, commit b"
@@ -197,7 +201,9 @@ def test_a_row_is_held_against_the_ceilings_of_its_run():
 
 
 def test_rows_of_a_gpu_go_through_the_same_table_and_those_of_its_cpu_do_not():
-    shown = "\n".join(report_roofline.roofline(recorded(gpu=[gpu("fanrank-cuda"), gpu("fanrank-native", device="cpu")])))
+    shown = "\n".join(
+        report_roofline.roofline(recorded(gpu=[gpu("fanrank-cuda"), gpu("fanrank-native", device="cpu")]))
+    )
     assert "GPU, H200: run r1" in shown
     assert "| nq-shaped | fanrank-cuda | batch 256, k 100 | 50,000 | 40 % | 70 % | shared |" in shown
     assert "fanrank-native" not in shown
@@ -331,7 +337,8 @@ def test_blocks_are_filled_and_unknown_ones_refused():
 def test_the_committed_files_are_what_the_rows_give():
     found = report.render_files(report_rows.load(RESULTS), ROOT)
     differing = report.differences(found, ROOT / "bench" / "plots")
-    assert not differing, "`make report` writes them anew"
+    stale = "\n".join(report_rows.describe_stale(report_rows.load(RESULTS)))
+    assert not differing, f"`make report` writes them anew. Rows older than the code they speak of:\n{stale}"
 
 
 def test_a_difference_is_found_and_pictures_of_another_matplotlib_are_let_be(
