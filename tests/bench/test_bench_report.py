@@ -264,8 +264,8 @@ def test_writes_and_agents_and_builds_as_far_as_there_are_rows():
     found = recorded(writes=[tail], agents=[agents, direct, {**direct, "run": "r2"}], building=[built])
     assert report_store.write_lines(found)[1] == ("disk", "423 bytes a record")
     shown = "\n".join(report_store.agents(found))
-    assert "| agents | direct | coalesced |" in shown
-    assert "| 1 | 99.0 (1.50, 2.50) ! |  |\n| 8 |  | 1,234 (1.50, 2.50) |" in shown
+    assert "| agents | direct | coalesced | ratio |" in shown
+    assert "| 1 | 99.0 (1.50, 2.50) ! |  |  |\n| 8 |  | 1,234 (1.50, 2.50) |  |" in shown
     assert "figures" not in shown
     assert "| fanrank | 5 | 9.00 |" in "\n".join(report_store.building(found))
 
