@@ -120,6 +120,26 @@ def cold(rows: Sequence[Fields]) -> str:
     )
 
 
+def instructions(recorded: Recorded) -> str:
+    """Counted instructions of a call by phase, of the newest run under each set of versions; empty without rows."""
+    rows = recorded.of("instructions")
+    parts = []
+    for under in dict.fromkeys(repr(row["versions"]) for row in rows):
+        own = choose_rows([row for row in rows if repr(row["versions"]) == under], lambda row: None)
+        at = {(row["batch"], row["phase"]): row["instructions"] for row in own}
+        phases = list(dict.fromkeys(row["phase"] for row in own))
+        body = [
+            [str(batch), *(f"{at[batch, phase]:,}" if (batch, phase) in at else "" for phase in phases)]
+            for batch in dict.fromkeys(row["batch"] for row in own)
+        ]
+        told = ", ".join(f"{name} {value}" for name, value in own[0]["versions"].items())
+        parts.append(
+            f"Instructions of a call of `{own[0]['backend']}` over 5,000 records, counted by callgrind ({stamp(own)}; "
+            f"{told}); the whole is with the interpreter:\n\n{table(['queries a call', *phases], body)}"
+        )
+    return "\n\n".join(parts)
+
+
 def _errors(rows: Sequence[Fields]) -> str:
     reasons = dict.fromkeys((row["case"], row["system"], row["error"]) for row in rows if row.get("error"))
     return "\n".join(f"- {case}, {system}: {error}" for case, system, error in reasons)
@@ -135,16 +155,20 @@ def describe(rows: Sequence[Fields]) -> str:
 def fanout(recorded: Recorded) -> list[str]:
     """The section on fan-outs."""
     rows = newest(recorded)
+    counted = instructions(recorded)
     if not _warm(rows):
-        return [f"{NONE}: `make fanout`."]
-    return [
+        return [f"{NONE}: `make fanout`.", *([counted] if counted else [])]
+    parts = [
         f"{sentence(stamp(rows))}; {machine(rows)}. Texts in, ids and scores out, k 10, one thread: median "
         f"milliseconds a call (ratio to {FAN_OUT_BASELINES[0]}; under 1 is faster).",
         times(rows),
         f"Geometric means over calls of at most {SMALL} queries: {means(rows) or 'none'}.",
         cold(rows),
         details("Every row: 99th percentiles, spread, processor time, overlap with float64 BM25", _spread(rows)),
+        _errors(rows),
+        counted,
     ]
+    return [part for part in parts if part]
 
 
 def block(recorded: Recorded) -> str:
