@@ -9,7 +9,7 @@ CUDA ?= 13
 DATASETS ?= ../shared/data
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench growth session writes dense hybrid cascade building agents profile work report docs long crash gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade building agents profile work instructions report docs long crash gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -26,7 +26,7 @@ bench: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
 
-growth session writes dense hybrid cascade building agents profile work: $(VENV)/.dev
+fanout growth session writes dense hybrid cascade building agents profile work instructions: $(VENV)/.dev
 	$(BIN)/python -m bench.$@ $(ARGS)
 
 report: $(VENV)/.dev
