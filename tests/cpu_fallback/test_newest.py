@@ -115,7 +115,14 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "MIN_TILES": 2,
         "DENSE_POSTINGS": 8,
     },
-    "chunks": {"CHUNK_BYTES": 512, "search.GROUP": 7, "DERIVE_SHARE": 1, "FEW_RANGES": 3, "MAX_PENDING": 9},
+    "chunks": {
+        "CHUNK_BYTES": 512,
+        "search.GROUP": 7,
+        "DERIVE_SHARE": 1,
+        "DENSE_POSTINGS": 8,
+        "FEW_RANGES": 3,
+        "MAX_PENDING": 9,
+    },
 }
 
 
@@ -155,6 +162,19 @@ def test_scores_beyond_int32_decay_and_lie_in_ranges(monkeypatch: pytest.MonkeyP
             expected = expected_of(records, batch, 5)
             assert max(score for row in expected for _, score in row) > 2**13
             assert list(engine.search(batch, 5)) == expected
+
+
+@pytest.mark.parametrize("method", ["robertson", "okapi"])
+def test_signed_methods_in_ranges(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    borders.shrink(monkeypatch, LAYOUTS["chunks"])
+    rng = random.Random(6)
+    records = memory(rng, 120, "late")
+    engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy", method=method)
+    batch = [replace(query, filter=None) for query in mixed_batch(rng, 120) if query.half_life is None]
+    expected = [history.expected(records, query, 5, method=method) for query in batch]
+    assert min(score for row in expected for _, score in row) < 0.0
+    for execution in EXECUTIONS:
+        assert list(engine.search(batch, 5, execution=execution)) == expected, execution
 
 
 class Scored:
