@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..engine.index.masks import EVERYTHING
 from ..engine.index.native import native_masks, native_snapshot
 from ..engine.index.snapshot import Snapshot

@@ -2,9 +2,10 @@
 
 ::
 
-    queries ── as_queries ── prepare ─┬─ plain BM25 ── search/lexical.py ─┐
-                                      ├─ a strategy ── hybrid/search.py ──┼─ hits, counted by the monitor
-                                      └─ a policy ──── route/run.py ──────┘
+    queries ─┬─ plain BM25, alike but for their texts ── search/direct.py ─┐
+             └─ as_queries ── prepare ─┬─ plain BM25 ── search/lexical.py ─┤
+                                       ├─ a strategy ── hybrid/search.py ──┼─ hits, counted by the monitor
+                                       └─ a policy ──── route/run.py ──────┘
 """
 
 from __future__ import annotations

@@ -6,6 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# ids_binding.cpp
+
+class RecordIds:
+    def fill(self, documents: npt.NDArray[np.int64], ids: npt.NDArray[np.object_], /) -> None: ...
+
+def record_ids(columns: tuple[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]], ...], /) -> RecordIds: ...
+
 # postings_binding.cpp
 
 def sort_tokens(

@@ -220,5 +220,6 @@ PyObject* wrap(PyTypeObject* type, Make&& make) {
 int add_text(PyObject* module);
 int add_postings(PyObject* module);
 int add_search(PyObject* module);
+int add_ids(PyObject* module);
 
 }  // namespace fanrank::python

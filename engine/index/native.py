@@ -37,7 +37,7 @@ GROUPS = 16
 # A shorter list has no skip table: it is searched.
 LEAST_POSTINGS = 64
 # A list with one in so many documents, or more, has a bit for each document, and counts of the bits before each word:
-# 2 bits a document, so up to 8 bytes a posting. On SGD ... 
+# 2 bits a document, so up to 8 bytes a posting. On SGD ...
 WORD_SHARE = 64
 # Filters whose masks a snapshot keeps.
 MASKS = 16

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Integers
+from ..settings import compiled_loops
 from .columns import Strings
 
 LISTED = 64
@@ -30,11 +31,21 @@ class RecordIds:
             (memoryview(column.block.data), memoryview(column.offsets.data), first)
             for column, first in zip(columns, firsts.tolist(), strict=True)
         ]
+        compiled = compiled_loops()
+        self._compiled = (
+            None
+            if compiled is None
+            else compiled.record_ids(tuple((column.block, column.offsets) for column in columns))
+        )
         self._single = self._columns[0] if len(self._columns) == 1 else None
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
         """The ids of these document numbers, same shape."""
         numbers = documents.ravel()
+        if self._compiled is not None:
+            ids = np.empty(documents.shape, dtype=object)
+            self._compiled.fill(numbers, ids)
+            return ids
         if self._single is not None:
             names = self._list_single(numbers) if numbers.size <= LISTED else _take(self._single, numbers)
             return np.array(names, dtype=object).reshape(documents.shape)
