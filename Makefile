@@ -7,9 +7,13 @@ ROUNDS ?= 300
 # CuPy's build for the driver's CUDA, and what `make gpu` checks.
 CUDA ?= 13
 DATASETS ?= ../shared/data
+NATIVE = setup.py $(wildcard native/*.cpp native/*.hpp)
+# What `make sanitize` runs on an extension built with sanitizers, and with which of them.
+CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/text/test_native_text.py tests/test_one_answer.py
+SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench growth session writes dense hybrid cascade building agents profile work report docs long crash gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade building agents profile work instructions report docs long crash native sanitize gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -26,7 +30,7 @@ bench: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
 
-growth session writes dense hybrid cascade building agents profile work: $(VENV)/.dev
+fanout growth session writes dense hybrid cascade building agents profile work instructions: $(VENV)/.dev
 	$(BIN)/python -m bench.$@ $(ARGS)
 
 report: $(VENV)/.dev
@@ -43,6 +47,12 @@ long: $(VENV)/.dev
 crash: $(VENV)/.dev
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
 
+native: $(VENV)/.dev
+	$(BIN)/python setup.py -q build_ext --inplace
+
+sanitize: $(VENV)/.dev
+	for kind in $(SANITIZERS); do PYTHON=$(BIN)/python tests/support/sanitize.sh $$kind $(CORE) || exit 1; done
+
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor
 	$(BIN)/pytest -q -m gpu
@@ -54,7 +64,8 @@ gpu: $(VENV)/.gpu
 		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/kernels/test_gpu_kernels.py -k "family and cuda"
 	$(BIN)/python -m bench.gpu.run
 
-$(VENV)/.core: pyproject.toml
+# An editable install builds the extension in place, in native/.
+$(VENV)/.core: pyproject.toml $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -e .
 	touch $@
@@ -68,4 +79,4 @@ $(VENV)/.gpu: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info native/*.so

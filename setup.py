@@ -22,6 +22,16 @@ else:
     # No contraction: a fused multiply-add would round once where every other backend rounds twice.
     compile_args = ["-std=c++20", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
     compile_args += ["-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
+    # Python's own flags ask for symbols of a debugger, which are nine tenths of the file.
+    compile_args += ["-g0"]
+
+link_args = [] if os.name == "nt" else ["-pthread"]
+if sys.platform == "linux":
+    link_args += ["-Wl,-s"]
+
+# `tests/support/sanitize.py` adds its own.
+compile_args += os.environ.get("FANRANK_CXXFLAGS", "").split()
+link_args += os.environ.get("FANRANK_LDFLAGS", "").split()
 
 setup(
     ext_modules=[
@@ -30,8 +40,8 @@ setup(
             sources=sorted(glob("native/*.cpp")),
             depends=sorted(glob("native/*.hpp")),
             define_macros=[("PY_VERSION_LEAST", version)],
-            extra_compile_args=compile_args + os.environ.get("FANRANK_CXXFLAGS", "").split(),
-            extra_link_args=([] if os.name == "nt" else ["-pthread"]) + os.environ.get("FANRANK_LDFLAGS", "").split(),
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
             language="c++",
             py_limited_api=stable,
             optional=True,

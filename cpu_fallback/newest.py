@@ -50,15 +50,14 @@ def search_newest(plan: Plan, queries: Integers, out: Output, exhaustive: bool) 
     postings = 0
     for number in reversed(plan.segment_numbers):
         least = None if exhaustive else best.least
-        ended = None if least is None else plan.bounds_before(number, queries) < least
-        if ended is not None and ended.all():
+        if least is not None and (plan.bounds_before(number, queries) < least).all():
             break
         part = plan.plan_segment(number)
         if part is None:
             continue
         bounds = segment_bounds(plan, part)[queries]
         low, high = part.low[queries], part.high[queries]
-        high[bounds == 0 if ended is None else ended | (bounds == 0)] = 0
+        high[bounds == 0] = 0
         length = FIRST_BLOCK
         while True:
             least = None if exhaustive else best.least

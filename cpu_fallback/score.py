@@ -72,36 +72,44 @@ def score_chunk(plan: Plan, work: SegmentWork, chunk: Integers, dtype: npt.DType
         accepted = work.part.mask(int(work.queries[number]))
         if accepted is not None:
             base, high = int(work.base[number]), int(work.high[number])
-            matrix[row, : high - base][~accepted[base:high]] = absent
+            scores, accepted = matrix[row, : high - base], accepted[base:high]
+            if plan.signed:
+                scores[~accepted] = absent
+            else:
+                # 12 us for 50,000 documents. An assignment by mask takes up to 380, where it accepts every other one.
+                np.multiply(scores, accepted, out=scores)
     return matrix
 
 
 def add_dense(scores: Scores, work: SegmentWork, chunk: Integers) -> None:
     """Set `scores` [rows, width] to the sums of the dense rows of the chunk's rows."""
     rows, numbers, multiplicities = work.added.of(chunk)
-    low, high, base = work.low[chunk], work.high[chunk], work.base[chunk]
-    documents = [slice(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
-    columns = [slice(*ends) for ends in zip((low - base).tolist(), (high - base).tolist(), strict=True)]
     empty = np.ones(len(scores), dtype=np.bool_)
     empty[rows] = False
     for row in np.flatnonzero(empty).tolist():
         scores[row].fill(0)
     if not len(rows):
         return
-    dense = work.part.contributions.dense
+    dense, targets = work.part.contributions.dense, list(scores)
+    cut = not work.whole or scores.shape[1] > work.part.segment.size
+    documents: list[slice] = []
+    if cut:
+        low, high, base = work.low[chunk], work.high[chunk], work.base[chunk]
+        documents = [slice(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
+        for row, (start, stop) in enumerate(zip((low - base).tolist(), (high - base).tolist(), strict=True)):
+            scores[row, :start] = 0
+            scores[row, stop:] = 0
+            targets[row] = scores[row, start:stop]
     previous = -1
     for row, number, multiplicity in zip(rows.tolist(), numbers.tolist(), multiplicities.tolist(), strict=True):
-        values = dense[number, documents[row]]
+        target, values = targets[row], dense[number, documents[row]] if cut else dense[number]
         if multiplicity > 1:
             values = np.multiply(values, multiplicity, dtype=scores.dtype)
-        target = scores[row]
         if row == previous:
-            target[columns[row]] += values
+            target += values
         else:
             # The first is copied, so the row need not be cleared: a tenth of the time at 300,000 documents.
-            target[: columns[row].start] = 0
-            target[columns[row]] = values
-            target[columns[row].stop :] = 0
+            target[:] = values
         previous = row
 
 

@@ -94,10 +94,18 @@ class SegmentWork:
         part, size = self.part, self.part.segment.size
         if self.whole:
             return np.arange(len(part.starts)), part.starts, part.ends, slots
-        bounds, of_row = np.unique(self.low * (size + 1) + self.high, return_inverse=True)
-        lists, numbers = np.unique(slots * len(bounds) + of_row.reshape(-1)[owners], return_inverse=True)
-        terms, of_range = np.divmod(lists, len(bounds))
-        low, high = (each[of_range] for each in np.divmod(bounds, size + 1))
+        keys = self.low * (size + 1) + self.high
+        if (keys == keys[0]).all():
+            # One range for all, as of a batch with one `since`. Flags are ten times as fast as sorting.
+            used = np.zeros(len(part.starts), dtype=np.bool_)
+            used[slots] = True
+            terms, numbers = np.flatnonzero(used), (np.cumsum(used) - 1)[slots]
+            low, high = np.full_like(terms, self.low[0]), np.full_like(terms, self.high[0])
+        else:
+            bounds, of_row = np.unique(keys, return_inverse=True)
+            lists, numbers = np.unique(slots * len(bounds) + of_row.reshape(-1)[owners], return_inverse=True)
+            terms, of_range = np.divmod(lists, len(bounds))
+            low, high = (each[of_range] for each in np.divmod(bounds, size + 1))
         firsts, lasts = part.starts[terms], part.ends[terms]
         for ends, targets, cut in ((firsts, low, low > 0), (lasts, high, high < size)):
             chosen = np.flatnonzero(cut)

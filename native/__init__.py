@@ -14,7 +14,10 @@ reason: str
 try:
     from . import _compiled as compiled  # type: ignore[attr-defined, no-redef, unused-ignore]
 
-    reason = "compiled loops"
+    reason = "compiled loops on the CPU"
 except ImportError as error:
     compiled = None
-    reason = f"the extension was not built: {error}"
+    reason = (
+        f"the extension was not built ({error}); install a C++20 compiler, such as g++ 11 or clang 14, "
+        "and then fanrank once more from its source"
+    )

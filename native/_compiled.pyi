@@ -47,7 +47,7 @@ class Masks: ...
 class Snapshot:
     def search_texts(
         self,
-        analysis: Any,
+        analysis: Any,  # `Analysis`, or (terms, offsets)
         texts: Sequence[str],
         k: int,
         setting: Setting,

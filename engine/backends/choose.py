@@ -153,7 +153,7 @@ def _cuda_host_status() -> BackendStatus:
 
 
 def _native_status() -> BackendStatus:
-    return BackendStatus("native", native.compiled is not None, f"{native.reason}, on the CPU")
+    return BackendStatus("native", native.compiled is not None, native.reason)
 
 
 def _numpy_status() -> BackendStatus:

@@ -16,7 +16,7 @@ from ..text.dispatch import choose_token_path
 from .options import json_option
 from .output import print_json
 
-EXTRAS = {"cpu": "numba", "gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
+EXTRAS = {"gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
 """Extra -> a module that it installs."""
 
 

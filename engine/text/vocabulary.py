@@ -141,14 +141,15 @@ class TermIndexer:
     def encode_query(self, text: str) -> list[int]:
         """The ids of a text's terms in order, with repeats. Terms that no document holds are left out."""
         if self.native is not None:
-            return self.encode_queries([text])[0].tolist()
+            ids: list[int] = self.encode_queries([text])[0].tolist()
+            return ids
         return self.encode_terms(self.analyzer(text))
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The ids of many queries, ``(ids [tokens], offsets [texts + 1])``. Each text gives those of `encode_query`."""
         if self.native is not None:
-            terms, offsets = self.native.encode_queries(texts)
-            return np.frombuffer(terms, np.int32), np.frombuffer(offsets, np.int64)
+            terms, ends = self.native.encode_queries(texts)
+            return np.frombuffer(terms, np.int32), np.frombuffer(ends, np.int64)
         rows = [self.encode_query(text) for text in texts]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])

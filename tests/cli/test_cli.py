@@ -327,7 +327,7 @@ def test_doctor() -> None:
     assert result["backend"] == backend.choose().name
     assert [status["name"] for status in result["backends"]] == list(backend.BACKENDS)
     assert all(status["reason"] and isinstance(status["usable"], bool) for status in result["backends"])
-    assert set(result["extras"]) == {"cpu", "gpu", "eval", "tables", "tune"}
+    assert set(result["extras"]) == {"gpu", "eval", "tables", "tune"}
     text = run("doctor").stdout
     for status in result["backends"]:
         word = "usable" if status["usable"] else "not usable"
@@ -340,7 +340,7 @@ def test_doctor() -> None:
 
 def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    assert run_json("doctor")["extras"] == {"cpu": False, "gpu": False, "eval": False, "tables": False, "tune": False}
+    assert run_json("doctor")["extras"] == {"gpu": False, "eval": False, "tables": False, "tune": False}
     assert "pip install 'fanrank[eval]'" in run("doctor").stdout
 
 

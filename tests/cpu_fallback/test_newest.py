@@ -18,6 +18,7 @@ from support.history import WORDS
 import fanrank as fr
 from fanrank.cpu_fallback import newest, search
 from fanrank.cpu_fallback.segment_work import SegmentWork
+from fanrank.cpu_fallback.select import NO_KEY, pack, unpack
 from fanrank.engine.arrays import lower_bounds
 from fanrank.engine.plan.plan import Plan
 
@@ -114,7 +115,14 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "MIN_TILES": 2,
         "DENSE_POSTINGS": 8,
     },
-    "chunks": {"CHUNK_BYTES": 512, "search.GROUP": 7, "DERIVE_SHARE": 1, "FEW_RANGES": 3, "MAX_PENDING": 9},
+    "chunks": {
+        "CHUNK_BYTES": 512,
+        "search.GROUP": 7,
+        "DERIVE_SHARE": 1,
+        "DENSE_POSTINGS": 8,
+        "FEW_RANGES": 3,
+        "MAX_PENDING": 9,
+    },
 }
 
 
@@ -154,6 +162,19 @@ def test_scores_beyond_int32_decay_and_lie_in_ranges(monkeypatch: pytest.MonkeyP
             expected = expected_of(records, batch, 5)
             assert max(score for row in expected for _, score in row) > 2**13
             assert list(engine.search(batch, 5)) == expected
+
+
+@pytest.mark.parametrize("method", ["robertson", "okapi"])
+def test_signed_methods_in_ranges(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    borders.shrink(monkeypatch, LAYOUTS["chunks"])
+    rng = random.Random(6)
+    records = memory(rng, 120, "late")
+    engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy", method=method)
+    batch = [replace(query, filter=None) for query in mixed_batch(rng, 120) if query.half_life is None]
+    expected = [history.expected(records, query, 5, method=method) for query in batch]
+    assert (min(score for row in expected for _, score in row) < 0.0) == (method == "robertson")
+    for execution in EXECUTIONS:
+        assert list(engine.search(batch, 5, execution=execution)) == expected, execution
 
 
 class Scored:
@@ -274,6 +295,30 @@ def test_older_segments_are_not_planned(monkeypatch: pytest.MonkeyPatch, small_s
     monkeypatch.setattr(Plan, "plan_segment", lambda plan, number: asked.append(number) or plain(plan, number))
     engine.search([fr.Query("a1", now=NOW + n, half_life=HOUR * (1 + n)) for n in range(5)], 3)
     assert asked == [7]
+
+
+def test_a_bound_that_is_reached_ends_nothing(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
+    """An older document wins ties, so a search goes on where the bound of what is older equals the k-th key."""
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    for start in range(0, 150, 50):
+        engine.add(fr.Record(f"r{n}", "a1", time=NOW - DAY) for n in range(start, start + 50))
+    query = fr.Query("a1", now=NOW, half_life=DAY)
+    score = engine.search([query], 2).scores[0, :1] * 2.0**18
+    monkeypatch.setattr(Plan, "bounds_before", lambda plan, number, queries: score.view(np.int64))
+    assert [name for name, _ in engine.search([query], 2)[0]] == ["r0", "r1"]
+
+
+def test_later_segments_must_beat_the_last_hit_by_a_quantum() -> None:
+    best = np.full((3, 2), NO_KEY)
+    thresholds = np.array([1, 1, 1])
+    new = pack(np.array([[9, 7], [8, 5]]), np.array([[3, 4], [1, 2]]))
+    new[1, 1] = NO_KEY
+    search._keep_best(best, thresholds, new, np.array([2, 0]))
+    assert thresholds.tolist() == [1, 1, 8]
+    assert best[2].tolist() == new[0].tolist()
+    search._keep_best(best, thresholds, pack(np.array([[6, 6]]), np.array([[11, 12]])), np.array([0]))
+    assert unpack(best[0])[0].tolist() == [8, 6]
+    assert thresholds.tolist() == [7, 1, 8]
 
 
 def test_a_flood_of_ties(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,55 @@ std::vector<std::string> documents(int round, int size) {
     return texts;
 }
 
-}  // namespace
+// Words that are their own stems, other ones for each round.
+std::vector<std::string> words(int round, const char* end) {
+    std::vector<std::string> texts;
+    for (int i = 0; i < 50; ++i) {
+        std::string word = "zo";
+        for (int rest = round * 50 + i; rest > 0; rest /= 5) word += "bdfgk"[rest % 5];
+        texts.push_back("short " + word + "k" + end + " unforgettabl" + word + "k" + end);
+    }
+    return texts;
+}
 
-int main() {
+// Readers meet words while they are written and forgotten. What they remember must not outlive the words.
+void forget_words() {
+    Analysis analysis({Stem::nltk, true, {}}, Sizes{});
+    write(analysis, {"short"}, 1);
+    const std::size_t kept = analysis.size();
+    std::atomic<int> now = 0;
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> threads;
+    for (int reader = 0; reader < readers; ++reader) {
+        threads.emplace_back([&] {
+            while (!stop.load()) {
+                auto written = words(now.load(), ""), spelled = words(now.load(), "s");
+                analysis.encode(views(written));
+                analysis.encode(views(spelled));
+            }
+        });
+    }
+    for (int round = 0; round < 8 * rounds; ++round) {
+        now.store(round);
+        auto terms = write(analysis, words(round, ""), 1);
+        for (int wait = 0; wait < 8; ++wait) {
+            auto spelled = words(round, "s");
+            check(analysis.encode(views(spelled)).terms == terms, "a spelling has another term");
+        }
+        analysis.truncate(kept);
+        write(analysis, words(round + 8 * rounds, ""), 1);
+        for (int wait = 0; wait < 8; ++wait) {
+            auto spelled = words(round, "s");
+            check(analysis.encode(views(spelled)).terms == std::vector<std::int32_t>(50, 0), "a forgotten word is found");
+        }
+        analysis.truncate(kept);
+    }
+    stop.store(true);
+    for (std::thread& thread : threads) thread.join();
+}
+
+// Readers of what was written first, while the tables grow.
+void grow_tables() {
     Recipe recipe{Stem::nltk, true, {"the"}};
     Sizes sizes;
     sizes.slots = 2;
@@ -90,6 +136,13 @@ int main() {
     }
     stop.store(true);
     for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+int main() {
+    grow_tables();
+    forget_words();
     std::puts("ok");
     return 0;
 }

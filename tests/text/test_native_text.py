@@ -227,6 +227,23 @@ def test_a_call_that_is_interrupted_after_the_loops_leaves_nothing_behind(monkey
     hold_equal(one, other, ["cat bee ant"])
 
 
+def test_dashes_and_quotation_marks_need_no_analyzer() -> None:
+    asked = []
+
+    def analyse(text: str) -> list[str]:
+        asked.append(text)
+        return []
+
+    analysis = native.compiled.Analysis(analyse, "none", True, [])
+    between = "".join(f"ab{chr(code)}" for code in range(0x2010, 0x2028))
+    terms, _, new = analysis.encode_documents([between, "\u2010", "c\u2018"], 1)
+    assert (len(terms) // 4, new, asked) == (25, ["ab", "c"], [])
+    others = ["d\u200fe", "d\u2028e", "d\u2090e", "d\u2110e", "\ue010", "é"]
+    analysis.encode_documents(others, 1)
+    analysis.encode_queries([*others, "ö"])  # what has no term is remembered
+    assert asked == [*others, "ö"]
+
+
 def test_an_item_that_is_no_string_is_named() -> None:
     one = compiled("nltk", ("ant",))
     for texts, position, kind in (([None], 0, "NoneType"), (["x", 3], 1, "int"), (("x", "é", b"y"), 2, "bytes")):
@@ -291,6 +308,7 @@ def test_chunks_with_one_hash_are_told_apart(slots: int) -> None:
     # The hash of a longer chunk is that of its numbers, each of eight bytes, joined by exclusive or.
     eights = ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
     texts += [a + b + c for a in eights for b in eights for c in eights]
+    texts += ["aaaaaaaaxxxxaaaatttttttt", "bbbbbbbbxxxxbbbbtttttttt"]
     one, other = compiled("minimal", slots=slots, multiplier=1), plain("minimal")
     for _ in range(2):
         hold_equal(one, other, texts)
