@@ -9,8 +9,9 @@ from ..engine.index.native import native_masks, native_snapshot
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
+from ..engine.plan.verbs import Output
 from ..engine.timing import Phases
-from .search import Output, search_numpy
+from .search import search_numpy
 
 NAME = "native"
 """The backend's name."""

@@ -98,10 +98,10 @@ def _make_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
     for number, segment in enumerate(snapshot.segments):
         tombstones = snapshot.tombstones.get(number)
         saturated = snapshot.contributions[number].saturated
-        gone = (None, None, None)
+        deleted: tuple[object, ...] = (None, None, None)
         if tombstones is not None:
-            gone = (tombstones.alive, tombstones.terms, tombstones.frequencies)
-        parts.append((native_segment(segment), saturated, *gone))
+            deleted = tombstones.alive, tombstones.terms, tombstones.frequencies
+        parts.append((native_segment(segment), saturated, *deleted))
     made: _compiled.Snapshot = compiled.snapshot(
         tuple(parts),
         snapshot.counts,

@@ -70,7 +70,7 @@ def answer(
         )
     if counted is None:
         return None
-    resolver = alike.snapshot.ids_of
+    resolver = alike.snapshot.record_ids
     if not options.timing:
         return Hits.of(scores, documents, counts, alike, NAME, resolver, source=source)
     milliseconds = {"prepare": (ready - started) * 1e3}
