@@ -98,6 +98,58 @@ def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypat
             np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("half_life", [None, 400.0])
+def test_scores_one_quantum_apart(monkeypatch: pytest.MonkeyPatch, threads: int, half_life: float | None) -> None:
+    # A word of every document has so small an idf that the scores of neighbouring lengths differ by a quantum or none.
+    borders.shrink(monkeypatch, {"native.TILE": 16}, FADED_TILE=16, PRUNED_DOCUMENTS=1, SHARED_POSTINGS=1, MIN_ROOM=2)
+    numbers = np.random.default_rng(6)
+    records = [
+        fr.Record(str(number), "word " + "filler " * int(numbers.integers(0, 60)), time=float(number))
+        for number in range(1_200)
+    ]
+    engine = fr.Engine.from_records(records, analyzer="minimal")
+    quanta = np.unique(engine.search(["word"], k=1_200).scores * 2**18)
+    assert (np.diff(quanta) == 1).any()
+    asked = [fr.Query("word", k=k, now=1_200.0, half_life=half_life) for k in range(1, 60)]
+    expected = answers(engine, asked, "numpy", execution="exhaustive")
+    for found, wanted in zip(answers(engine, asked, "native", threads=threads), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for query, documents in zip(asked, expected[0], strict=True):
+        found, _ = answers(engine, [query], "native", threads=threads)
+        np.testing.assert_array_equal(found[0], documents[: found.shape[1]])
+
+
+def test_bounds_hold_after_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Surveys outlive writes that change the average length by less than 2 %.
+    borders.shrink(monkeypatch, {"native.TILE": 16}, PRUNED_DOCUMENTS=1, MIN_ROOM=2, MAX_SEGMENT_DOCUMENTS=1_200)
+    for seed in range(6):
+        numbers = np.random.default_rng([7, seed])
+        lengths = numbers.integers(1, 400, 1_200)
+        engine = fr.Engine(analyzer="minimal")
+        engine.add([fr.Record(str(n), "word " * 3 + "filler " * int(length)) for n, length in enumerate(lengths)])
+        for write in range(8):
+            asked = [fr.Query("word", k=k) for k in (1, 2, 5)]
+            expected = answers(engine, asked, "numpy", execution="exhaustive")
+            for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+            # Longer or shorter records move every contribution up or down.
+            text = "other " * 900 if seed % 2 else "other"
+            engine.add([fr.Record(f"{write}-{n}", text) for n in range(3 if seed % 2 else 8)])
+
+
+def test_ages_are_rounded_as_everywhere() -> None:
+    # Ten ticks a second and times in tenths: ages lie on the border between two ticks, or a rounding beside it.
+    times = [number / 10 for number in range(2_000)]
+    engine = fr.Engine.from_records(
+        [fr.Record(str(number), "word", time=time) for number, time in enumerate(times)], analyzer="minimal"
+    )
+    asked = [fr.Query("word", k=2_000, now=now / 10 + 0.3, half_life=6553.6) for now in range(2_000, 2_040)]
+    expected = answers(engine, asked, "numpy", execution="exhaustive")
+    for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_few_postings_are_read() -> None:
     # One rare word beside one that every document holds: what the rare one finds is looked up, not the other read.
     records = [fr.Record(str(n), f"common{' rare' if n % 100 == 0 else ''} filler{n % 7}") for n in range(8_000)]
