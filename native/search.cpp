@@ -129,16 +129,18 @@ private:
         const std::int64_t stretches = postings[query] < request.options.shared_postings ? 1 : threads;
         std::atomic<std::int64_t> shared{1};
         std::vector<std::vector<Hit>> hits(static_cast<std::size_t>(stretches));
-        run_tasks(stretches, request.threads, [&](std::int64_t stretch) {
+        run_tasks(stretches, request.threads, [&](std::int64_t number) {
+            // The newest first: where scores fade they are the highest.
+            const std::int64_t stretch = stretches - 1 - number;
             Best best;
             Counted own;
             start(best, scratch, k_of(query), request.options);
             best.shared = &shared;
             read(query, stretch * documents / stretches, (stretch + 1) * documents / stretches, best, own);
             auto& mine = hits[static_cast<std::size_t>(stretch)];
-            for (std::int64_t number = 0; number < best.count; ++number) {
-                mine.push_back(fades(query) ? scratch.hits[number]
-                                            : Hit{score_of(scratch.keys[number]), document_of(scratch.keys[number])});
+            for (std::int64_t place = 0; place < best.count; ++place) {
+                mine.push_back(fades(query) ? scratch.hits[place]
+                                            : Hit{score_of(scratch.keys[place]), document_of(scratch.keys[place])});
             }
             add(own);
         });

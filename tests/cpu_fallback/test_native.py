@@ -101,11 +101,11 @@ def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypat
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("half_life", [None, 400.0])
 def test_scores_one_quantum_apart(monkeypatch: pytest.MonkeyPatch, threads: int, half_life: float | None) -> None:
-    # A word of every document has so small an idf that the scores of neighbouring lengths differ by a quantum or none.
+    # A word of every document has so small an idf that the scores of long documents differ by a quantum or none.
     borders.shrink(monkeypatch, {"native.TILE": 16}, FADED_TILE=16, PRUNED_DOCUMENTS=1, SHARED_POSTINGS=1, MIN_ROOM=2)
     numbers = np.random.default_rng(6)
     records = [
-        fr.Record(str(number), "word " + "filler " * int(numbers.integers(0, 60)), time=float(number))
+        fr.Record(str(number), "word " + "filler " * int(numbers.integers(400, 460)), time=float(number))
         for number in range(1_200)
     ]
     engine = fr.Engine.from_records(records, analyzer="minimal")

@@ -81,7 +81,7 @@ MUTANTS = (
         "score_loops.hpp",
         "known < last && !best.shared->compare_exchange_weak(known, last,",
         "known < last + 1 && !best.shared->compare_exchange_weak(known, last + 1,",
-        f"{NATIVE}::test_unread_postings_change_nothing",
+        f"{NATIVE}::test_scores_one_quantum_apart",
     ),
     Mutant(
         "a group's bit is looked for in the wrong place",
