@@ -47,8 +47,6 @@ PACKAGES = ("engine", "fanrank")
 LONGEST = 500
 # Of a NamedTuple, whose own names they would clash with: public in spite of their underscore.
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}
-# The extension module, which its own package alone imports.
-EXTENSION = {"native": "_compiled"}
 
 
 def room_of(module: str) -> str | None:
@@ -100,7 +98,7 @@ def private_uses(root: Path) -> list[str]:
         found += [
             f"{module.name}:{imported.line} imports {imported.module}.{imported.name}"
             for imported in module.imports
-            if _private(imported.name) and EXTENSION.get(module.name) != imported.name
+            if _private(imported.name)
         ]
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Attribute) or not _private(node.attr) or node.attr in mine:
