@@ -20,6 +20,7 @@ from typing import Any
 
 from .harness import cases
 from .harness.client import Worker
+from .harness.code import code_of
 from .harness.corpora import load, prepare
 from .harness.environments import PeerError, python_of
 from .harness.machine import commit, machine, now
@@ -66,6 +67,7 @@ class Row:
     error: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 
@@ -171,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--reps must be 1 or more")
     say, date = progress(), now()
     shared = {"bench": "build", "run": date, "machine": machine(), "commit": commit(), "date": date}
+    shared["code"] = code_of("build")
     rows: list[Row] = []
     for case in options.cases:
         found = measure(cases.CORPORA[case], options.systems, options.threads, options.reps, shared, say)

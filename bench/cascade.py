@@ -63,6 +63,7 @@ from fanrank.engine.tune.study import (
 )
 from fanrank.engine.tune.tuner import SYSTEMS, tune
 
+from .harness.code import code_of
 from .harness.machine import commit, machine, now
 from .harness.paths import RESULTS, data_folder
 from .hybrid import versions
@@ -455,7 +456,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.encoder == DEFAULT_ENCODER:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    shared = {"machine": machine(), "versions": versions(), "commit": commit()}
+    shared = {"machine": machine(), "versions": versions(), "commit": commit(), "code": code_of("cascade")}
     RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         embeddings = options.embeddings or Path(folder) / "vectors.db"

@@ -72,6 +72,7 @@ class DenseRow:
     error: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 

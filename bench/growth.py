@@ -112,6 +112,7 @@ class GrowthRow:
     error: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 

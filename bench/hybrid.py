@@ -26,6 +26,7 @@ from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
 from fanrank.engine.evaluate.presets import LOADERS
 from fanrank.engine.evaluate.protocol import engine_of
 
+from .harness.code import code_of
 from .harness.machine import commit, machine, now
 from .harness.paths import RESULTS, data_folder
 
@@ -100,7 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.encoder == ENCODER:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    shared = {"machine": machine(), "versions": versions(), "commit": commit()}
+    shared = {"machine": machine(), "versions": versions(), "commit": commit(), "code": code_of("hybrid")}
     with tempfile.TemporaryDirectory() as folder:
         embeddings = options.embeddings or Path(folder) / "vectors.db"
         for name in options.datasets.split(","):

@@ -40,7 +40,7 @@ from .harness.rows import append
 
 CASES = ("scifact", "sgd", "nq-shaped")
 BATCHES = (20, 500, 5_000)
-SYSTEMS = {"fanrank-numba": "numba", "fanrank-numpy": "numpy"}
+SYSTEMS = {"fanrank-native": "native", "fanrank-numpy": "numpy"}
 REPS = 5
 SECONDS = 0.5
 """Seconds; short calls are repeated for about this long."""
@@ -69,6 +69,7 @@ class ProfileRow:
     run: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
     ceiling: dict[str, float] = field(default_factory=dict)
 
@@ -185,7 +186,7 @@ def measure(case: Case, name: str, batch: int, k: int, threads: int, system: str
 
 def _posting_bytes(case: Case, backend: str) -> float:
     """The mean bytes of a posting: a document number, and a derived contribution of 4 bytes (numpy) or an impact class
-    (numba)."""
+    (native)."""
     sizes = [s.documents.itemsize + (4 if backend == "numpy" else s.impact_classes.itemsize) for s in case.segments]
     return float(np.average(sizes, weights=[max(s.postings, 1) for s in case.segments]))
 

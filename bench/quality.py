@@ -14,6 +14,7 @@ from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import evaluate
 from fanrank.engine.text.analyzers import ANALYZERS
 
+from .harness.code import code_of
 from .harness.machine import commit, machine, now
 from .harness.paths import RESULTS, data_folder
 
@@ -37,14 +38,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the rows instead of a table")
     as_json = parser.parse_args().json
-    where, revision = machine(), commit()
+    shared = {"machine": machine(), "commit": commit(), "code": code_of("quality")}
     rows = []
     for kind, path, options in runs():
         try:
             result = evaluate(kind, data_folder() / path, **options)
         except FanrankError as error:
             result = {"dataset": path, **options, "error": str(error)}
-        rows.append({"bench": "quality", **result, "machine": where, "commit": revision, "date": now()})
+        rows.append({"bench": "quality", **result, **shared, "date": now()})
     RESULTS.mkdir(parents=True, exist_ok=True)
     with (RESULTS / "quality.jsonl").open("a", encoding="utf-8") as handle:
         handle.writelines(json.dumps(row) + "\n" for row in rows)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from .harness import cases, systems
+from .harness.code import code_of
 from .harness.environments import PeerError, python_of
 from .harness.machine import ceiling, commit, machine, now
 from .harness.measure import run_case
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "machine": machine(),
         "ceiling": ceiling(),
         "commit": commit(),
+        "code": code_of("cpu"),
         "date": date,
     }
     cells = cases.grid(options.k, options.threads, options.phases)

@@ -90,6 +90,7 @@ class SessionRow:
     error: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 

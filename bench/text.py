@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, Analyzer, get_analyzer, word_recipe
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
+from .harness.code import code_of
 from .harness.machine import commit, machine, now
 from .harness.paths import data_folder
 
@@ -160,6 +161,7 @@ def measure(
                 "threads": system.threads,
                 "machine": machine(),
                 "commit": commit(),
+                "code": code_of("text"),
                 "date": now(),
             }
         )

@@ -1,15 +1,14 @@
 """Counted work against a recorded baseline: ``python -m bench.work``. Seconds are noise; counts are not.
 
-Over corpora made from a seed, each task runs once to warm up and once while everything is counted: what searches
-count (``postings`` read, ``lookups`` of postings by document, ``bytes`` of posting data read; `Phases.count`), the
-``calls`` that Python makes (of functions, its own and compiled ones; `sys.setprofile`), and in one more run the peak of
-allocated memory (``peak_kib``; `tracemalloc`). Prints a table and exits with 1 where something grew by more than its
-limit (`LIMITS`). A count that shrank is printed as well; record it with
-``python -m bench.work --record``.
+Over corpora made from a seed, each task runs once to warm up and once each for what is counted: what searches count
+with ``timing`` (``postings`` read, ``lookups`` of postings by document, ``bytes`` of posting data read;
+`Phases.count`), the ``calls`` that Python makes without it (of functions, its own and compiled ones;
+`sys.setprofile`), and the peak of allocated memory (``peak_kib``; `tracemalloc`). Prints a table and exits with 1
+where something grew by more than its limit (`LIMITS`), or where a call takes more of Python's calls than it may
+(`MOST_CALLS`). A count that shrank is printed as well; record it with ``python -m bench.work --record``.
 
-Calls and peaks depend on the versions of Python, numpy and numba. They are kept for each minor version of Python, and
-compared where all three are the recorded ones. A task that cannot run here is left out, and the
-output says so.
+Calls and peaks depend on the versions of Python and numpy. They are kept for each minor version of Python, and
+compared where both are the recorded ones. A task that cannot run here is left out, and the output says so.
 """
 
 from __future__ import annotations
@@ -50,13 +49,16 @@ VERSIONED = ("calls", "peak_kib")
 """Counts that are the same under the same versions."""
 LIMITS = {**dict.fromkeys(COUNTED, 0.0), "calls": 0.02, "peak_kib": 0.1}
 """The share by which each may differ. Peaks differ by some thousandths from run to run, and calls not at all."""
-PACKAGES = ("numpy", "numba")
+MOST_CALLS = {"native one": 60, "native fan-out": 80}
+"""Tasks whose calls of Python have a limit of their own, whatever was recorded: texts in, hits out, ids looked up."""
+PACKAGES = ("numpy",)
 
 DOCUMENTS, VOCABULARY, TOKENS, QUERIES, FAN_OUT, WRITTEN = 8_000, 3_000, 24, 200, 20, 100
 DIMENSION = 8
 DAY = 86_400.0
 
 Counts = dict[str, int]
+Counted = Callable[[bool], object]
 
 
 @lru_cache(maxsize=1)
@@ -83,10 +85,11 @@ def corpus() -> tuple[list[fr.Record], list[str]]:
 
 @dataclass(frozen=True)
 class Task:
-    """`make` does the uncounted work and returns the counted call. `needs` is the backend that must serve here."""
+    """`make` does the uncounted work and returns the counted call, which takes whether searches time their phases.
+    `needs` is the backend that must serve here."""
 
     name: str
-    make: Callable[[], Callable[[], object]]
+    make: Callable[[], Counted]
     needs: str = "numpy"
 
 
@@ -101,59 +104,68 @@ def _engine() -> fr.Engine:
     return engine
 
 
-def _search(backend: str, queries: Sequence[Any], **options: Any) -> Callable[[], object]:
+def _search(backend: str, queries: Sequence[Any], **options: Any) -> Counted:
     engine = _engine()
     engine.backend = backends.choose(backend)
-    return lambda: engine.search(queries, timing=True, **options).ids
+    return lambda timing: engine.search(queries, timing=timing, **options).ids
 
 
-def _asked(backend: str, options: Mapping[str, Any], **how: Any) -> Callable[[], object]:
-    return _search(backend, [fr.Query(text, now=DOCUMENTS * DAY / 8, **options) for text in corpus()[1]], **how)
+def _asked(backend: str, options: Mapping[str, Any], count: int = QUERIES, **how: Any) -> Counted:
+    texts = corpus()[1][:count]
+    return _search(backend, [fr.Query(text, now=DOCUMENTS * DAY / 8, **options) for text in texts], **how)
 
 
-def _texts(backend: str, count: int = QUERIES, **how: Any) -> Callable[[], object]:
+def _texts(backend: str, count: int = QUERIES, **how: Any) -> Counted:
     return _search(backend, corpus()[1][:count], **how)
 
 
-def _terms(backend: str) -> Callable[[], object]:
+def _terms(backend: str) -> Counted:
     return _search(backend, [fr.Query(terms=text.split()) for text in corpus()[1]])
 
 
-def _hybrid(backend: str) -> Callable[[], object]:
+def _hybrid(backend: str) -> Counted:
     numbers = random.Random(2)
     vectors = [[numbers.randrange(-9, 10) + 0.5 for _ in range(DIMENSION)] for _ in corpus()[1]]
     queries = [fr.Query(text, vector=own) for text, own in zip(corpus()[1], vectors, strict=True)]
     return _search(backend, queries, strategy="rrf")
 
 
-def _build() -> Callable[[], object]:
+def _build() -> Counted:
     records, _ = corpus()
-    return lambda: fr.Engine.from_records(records, analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
+    return lambda timing: fr.Engine.from_records(records, analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
 
 
-def _write() -> Callable[[], object]:
+def _write() -> Counted:
     records, _ = corpus()
     engine = fr.Engine.from_records(records[WRITTEN:], analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
-    return lambda: engine.add(records[:WRITTEN])
+    return lambda timing: engine.add(records[:WRITTEN])
 
 
-def _scifact(backend: str) -> Callable[[], object]:
+def _scifact(backend: str) -> Counted:
     tokens = load(prepare(CORPORA["scifact"]))
     records = [fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(tokens.document_terms())]
     engine = fr.Engine.from_records(records, analyzer="minimal", backend=backend)
-    return lambda: engine.search(tokens.query_texts, timing=True).ids
+    return lambda timing: engine.search(tokens.query_texts, timing=timing).ids
 
 
 DECAYED: dict[str, Any] = {"half_life": 30 * DAY}
 RANGED: dict[str, Any] = {"since": 100 * DAY, "until": 300 * DAY}
+SINCE: dict[str, Any] = {"since": 0.0}
+"""Excludes nothing."""
 FILTERED: dict[str, Any] = {"filter": {"session": "s3"}}
 
 TASKS = (
     *(
         task
-        for name in ("numpy", "numba")
+        for name in ("numpy", "native")
         for task in (
+            Task(f"{name} one", partial(_texts, name, 1), name),
             Task(f"{name} fan-out", partial(_texts, name, FAN_OUT), name),
+            *(
+                Task(f"{name} {what} {condition}", partial(_asked, name, options, count), name)
+                for what, count in (("one", 1), ("fan-out", FAN_OUT))
+                for condition, options in (("filtered", FILTERED), ("half-life", DECAYED), ("since", SINCE))
+            ),
             Task(f"{name} auto", partial(_texts, name), name),
             Task(f"{name} exhaustive", partial(_texts, name, execution="exhaustive"), name),
             Task(f"{name} pruned", partial(_texts, name, execution="pruned"), name),
@@ -169,7 +181,7 @@ TASKS = (
     Task("build", _build),
     Task("write", _write),
 )
-SCIFACT = tuple(Task(f"{name} scifact", partial(_scifact, name), name) for name in ("numpy", "numba"))
+SCIFACT = tuple(Task(f"{name} scifact", partial(_scifact, name), name) for name in ("numpy", "native"))
 
 
 def list_usable() -> set[str]:
@@ -191,25 +203,27 @@ def hold_steady() -> Iterator[None]:
 
 
 def count_task(task: Task) -> Counts:
-    """The counts of a task. Runs it three times."""
+    """The counts of a task. Runs it four times."""
     with hold_steady():
-        task.make()()
+        task.make()(False)
+        run = task.make()
+        with count_work() as sums:
+            run(True)
         run = task.make()
         gc.collect()
-        with count_work() as sums:
-            calls = _calls(run)
+        calls = _calls(run)
         run = task.make()
         gc.collect()
         tracemalloc.start()
         try:
-            run()
+            run(False)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
     return {**{name: sums[name] for name in COUNTED}, "calls": calls, "peak_kib": peak >> 10}
 
 
-def _calls(run: Callable[[], object]) -> int:
+def _calls(run: Counted) -> int:
     calls: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -218,7 +232,7 @@ def _calls(run: Callable[[], object]) -> int:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        run()
+        run(False)
     finally:
         sys.setprofile(before)
     return calls["call"] + calls["c_call"]
@@ -290,6 +304,15 @@ def _differs(name: str, before: Counts, now: Counts) -> bool:
     return name not in before or abs(now[name] - before[name]) > before[name] * LIMITS[name]
 
 
+def too_many(found: Mapping[str, Counts]) -> list[str]:
+    """Tasks that take more of Python's calls than they may, in words."""
+    return [
+        f"{task:24} {'calls':9} {found[task]['calls']:>12,} of at most {most}  TOO MANY"
+        for task, most in MOST_CALLS.items()
+        if task in found and found[task]["calls"] > most
+    ]
+
+
 def table(found: Mapping[str, Counts]) -> str:
     names = (*COUNTED, *VERSIONED)
     lines = [f"{'task':24}" + "".join(f"{name:>13}" for name in names)]
@@ -315,13 +338,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = json.dumps(update_baseline(baseline, found, under), indent=1, sort_keys=True)
         options.baseline.parent.mkdir(parents=True, exist_ok=True)
         options.baseline.write_text(text + "\n")
-        print(f"recorded in {options.baseline}")
+        print("\n".join([f"recorded in {options.baseline}", *too_many(found)]))
         return 0
     if baseline.get("python", {}).get(python(), {}).get("versions") != under:
         print(f"calls and peaks are not compared: nothing is recorded for {under}")
-    differences = changes(baseline, found, under)
-    print("\n".join(map(str, differences)) or "as recorded")
-    return int(any(change.grew for change in differences))
+    differences, over = changes(baseline, found, under), too_many(found)
+    print("\n".join([*map(str, differences), *over]) or "as recorded")
+    return int(bool(over) or any(change.grew for change in differences))
 
 
 if __name__ == "__main__":

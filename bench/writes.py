@@ -51,6 +51,7 @@ class WriteRow:
     error: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 

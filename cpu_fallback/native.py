@@ -8,10 +8,14 @@ import numpy as np
 
 from ..engine.index.masks import EVERYTHING
 from ..engine.index.native import native_masks, native_snapshot
+from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
 from ..engine.timing import Phases
 from .search import Output, search_numpy
+
+NAME = "native"
+"""The backend's name."""
 
 # Documents of a tile: 128 KiB of scores, a part of the second-level cache.
 TILE = 1 << 15
@@ -80,7 +84,7 @@ def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phase
         requests.rows,
         requests.k,
         requests.setting,
-        tuple(native_setting(plan, setting) for setting in requests.settings),
+        tuple(native_setting(plan.snapshot, setting) for setting in requests.settings),
         score_options(execution),
         threads,
         scores,
@@ -92,9 +96,9 @@ def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phase
         phases.count(name, number)
 
 
-def native_setting(plan: Plan, setting: QuerySettings) -> tuple[object, float, float, float, float]:
+def native_setting(snapshot: Snapshot, setting: QuerySettings) -> tuple[object, float, float, float, float]:
     """What queries share beside their words, as `search_terms` takes it."""
-    masks = None if setting.filter is EVERYTHING else native_masks(plan.snapshot, setting.filter)
+    masks = None if setting.filter is EVERYTHING else native_masks(snapshot, setting.filter)
     return masks, setting.since, setting.until, setting.now, setting.rate
 
 

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from ..engine.arrays import Integers
+from ..engine.arrays import Flags, Integers
 from ..engine.plan.plan import Plan
+from ..engine.plan.verbs import Output
 from ..engine.timing import Phases
 from .newest import search_newest
 from .prune import score_tiles
-from .score import SegmentWork, Workspace, score_chunk
-from .select import NO_KEY, best_keys, best_narrow, best_wide, select_candidates, unpack
+from .score import CHUNK_BYTES, score_chunk, workspace
+from .segment_work import SegmentWork
+from .select import NO_KEY, best_keys, best_narrow, best_wide, select_candidates, store_wide, unpack
 
-# Bytes of a chunk's score rows. More than the second-level cache holds (1 MiB where it was tuned), because every numpy
-# call costs about a microsecond: at 0.5, 2 and 4 MiB a query of SciFact took .037, .030 and .025 ms.
-CHUNK_BYTES = 1 << 22
 # Queries ranked together, and candidates kept before they are.
 GROUP = 256
 MAX_PENDING = 1 << 18
@@ -39,12 +36,9 @@ MAX_THREADS = 64
 # that numpy does without the lock takes less time than handing the lock over.
 THREADS_PAY = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
-_local = threading.local()
-
 T = TypeVar("T")
 ScoredRows = tuple[Integers, Integers, Integers]
 """(row, document, score) of each, row-major."""
-Output = tuple[Integers, Integers, npt.NDArray[np.int32]]
 
 
 def search_numpy(
@@ -64,32 +58,47 @@ def search_numpy(
     (`THREADS_PAY`). ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
     scoring all postings on every corpus tried (docs/decisions.md).
     """
-    scores = np.zeros((batch, k), dtype=np.int64)
-    documents = np.full((batch, k), -1, dtype=np.int64)
-    counts = np.zeros(batch, dtype=np.int32)
-    out = (scores, documents, counts)
+    out = (
+        np.zeros((batch, k), dtype=np.int64),
+        np.full((batch, k), -1, dtype=np.int64),
+        np.zeros(batch, dtype=np.int32),
+    )
     counted, phases = phases is not None, phases or Phases()
-    with phases("derive"):
-        for plan in plans:
-            plan.derive(~plan.newest_first)
     threads = threads if THREADS_PAY else 1
-    tasks = [task for plan in plans for task in groups(plan, threads)] if k else []
-    # Only for plans that read all segments. A search back in time makes its own, segment by segment.
-    work = {
-        key: [SegmentWork(plan, part) for part in plan.segments] for key, plan in {id(p): p for p, _ in tasks}.items()
-    }
-
-    def run(task: tuple[Plan, Integers]) -> None:
-        plan, group = task
-        _search_group(plan, work[id(plan)], group, out, execution)
-
-    with phases("score and select"):
-        run_in_threads(run, tasks, threads)
+    postings: list[int] = []
+    tasks: list[Callable[[], int]] = []
+    with phases("derive"):
         for plan in plans if k else ():
-            search_newest(plan, out, execution, phases)
-    for plan in plans if counted else ():
-        plan.count_postings(phases, ~plan.newest_first)
+            decays = plan.rates[plan.answerable] > 0
+            tasks += _undecayed_tasks(plan, plan.answerable[~decays], threads, out, execution)
+            if decays.any():
+                tasks += _decayed_tasks(plan, plan.answerable[decays], threads, out, execution)
+    with phases("score and select"):
+        run_in_threads(lambda task: postings.append(task()), tasks, threads)
+    if counted:
+        phases.count("postings", sum(postings))
     return out
+
+
+def _undecayed_tasks(
+    plan: Plan, queries: Integers, threads: int, out: Output, execution: str
+) -> list[Callable[[], int]]:
+    """Functions that each answer some of these queries, and return how many postings they read."""
+    if not len(queries):
+        return []
+    prunes = execution == "pruned" and not plan.signed
+    segments = [
+        SegmentWork(plan, part, queries, part.low[queries], part.high[queries], derives_all=prunes)
+        for part in plan.segments
+    ]
+    groups = split_rows(plan.large[queries], threads)
+    return [partial(_search_group, plan, segments, queries, group, out, prunes) for group in groups]
+
+
+def _decayed_tasks(plan: Plan, queries: Integers, threads: int, out: Output, execution: str) -> list[Callable[[], int]]:
+    """As `_undecayed_tasks`. These queries plan their segments one by one, as many as they need."""
+    groups = split_rows(plan.large[queries], threads)
+    return [partial(search_newest, plan, queries[group], out, execution == "exhaustive") for group in groups]
 
 
 def run_in_threads(run: Callable[[T], None], tasks: Sequence[T], threads: int) -> None:
@@ -117,61 +126,76 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _workspace() -> Workspace:
-    if not hasattr(_local, "workspace"):
-        _local.workspace = Workspace()
-    workspace: Workspace = _local.workspace
-    return workspace
-
-
 def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
     """The plan's queries over all time that can have hits, narrow and wide apart, in groups."""
+    members = plan.answerable[~plan.newest_first[plan.answerable]]
+    return [(plan, members[group]) for group in split_rows(plan.large[members], threads)]
+
+
+def split_rows(wide: Flags, threads: int) -> list[Integers]:
+    """The positions in `wide` in groups, those where it is false and those where it is true apart."""
     chosen = []
-    for wide in (False, True):
-        members = plan.answerable
-        members = members[(plan.wide[members] == wide) & ~plan.newest_first[members]]
+    for members in (np.flatnonzero(~wide), np.flatnonzero(wide)):
         size = min(GROUP, -(-len(members) // threads)) or 1
-        chosen += [(plan, members[start : start + size]) for start in range(0, len(members), size)]
+        chosen += [members[start : start + size] for start in range(0, len(members), size)]
     return chosen
 
 
-def _search_group(plan: Plan, segments: Sequence[SegmentWork], group: Integers, out: Output, execution: str) -> None:
-    k = int(plan.k[group].max())
-    wide = bool(plan.wide[group[0]])
+def _search_group(
+    plan: Plan, segments: Sequence[SegmentWork], queries: Integers, group: Integers, out: Output, prunes: bool
+) -> int:
+    """Answer the rows `group` of `segments`. Returns how many postings were read."""
+    members = queries[group]
+    k = int(plan.k[members].max())
+    wide = bool(plan.large[members[0]])
     dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if wide else np.int32)
     thresholds = np.full(len(group), np.iinfo(dtype).min + 1 if plan.signed else 1, dtype=np.int64)
     best = np.full((len(group), k), NO_KEY, dtype=np.int64)
     wide_candidates: list[ScoredRows] = []
-    prunes = execution == "pruned" and not plan.signed
     for work in segments:
-        size = work.part.segment.size
-        rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * size))
+        order = _widest_first(work, group)
+        widths = work.width[group[order]]
         pending: list[ScoredRows] = []
-        first = 0
-        for start in range(0, len(group), rows):
-            chunk = group[start : start + rows]
+        first = start = 0
+        while start < len(order):
+            rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * int(widths[start])))
+            places = order[start : start + rows]
+            places.sort()
+            chunk = group[places]
             if prunes:
-                column, score = score_tiles(plan, work.part, int(chunk[0]), k, int(thresholds[start]))
-                row = np.zeros(len(column), dtype=np.int64)
+                row, column, score = score_tiles(plan, work, int(chunk[0]), k, int(thresholds[places[0]]))
             else:
-                matrix = score_chunk(plan, work, chunk, dtype, _workspace())
-                row, column, score = select_candidates(matrix, min(k, size), thresholds[start : start + rows])
+                matrix = score_chunk(plan, work, chunk, dtype, workspace())
+                row, column, score = select_candidates(matrix, min(k, matrix.shape[1]), thresholds[places])
+                if not work.whole:
+                    column += work.base[chunk][row]
             if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
                 # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
                 row, column, score = _candidates_of(best_narrow(row, column, score, len(chunk), k))
             pending.append((row + start, column + work.part.first, score))
-            end = start + len(chunk)
-            if wide or (end < len(group) and sum(len(rows_of_chunk) for rows_of_chunk, _, _ in pending) < MAX_PENDING):
+            start += len(chunk)
+            if wide or (start < len(order) and sum(len(rows) for rows, _, _ in pending) < MAX_PENDING):
                 continue
             row, document, score = _join(pending)
-            new = best_narrow(row - first, document, score, end - first, k)
-            _keep_best(best[first:end], thresholds[first:end], new)
-            pending, first = [], end
-        wide_candidates += pending
+            new = best_narrow(row - first, document, score, start - first, k)
+            _keep_best(best, thresholds, new, order[first:start])
+            pending, first = [], start
+        wide_candidates += [(order[row], document, score) for row, document, score in pending]
     if wide:
-        _store_wide(wide_candidates, plan.rows[group], plan.k[group], out)
+        row, document, score = _join(wide_candidates) if wide_candidates else (group[:0],) * 3
+        store_wide(*best_wide(row, document, score, len(group), k), plan.rows[members], plan.k[members], out)
     else:
-        _store(best, plan.rows[group], plan.k[group], out)
+        _store(best, plan.rows[members], plan.k[members], out)
+    return sum(int(work.postings[group].sum()) for work in segments)
+
+
+def _widest_first(work: SegmentWork, group: Integers) -> Integers:
+    """The positions in `group` of rows that may find something in this segment; rows of about one width together."""
+    if work.whole:
+        return np.arange(len(group))
+    widths = work.width[group]
+    order = np.argsort(-widths, kind="stable")
+    return order[: np.count_nonzero(widths)]
 
 
 def _candidates_of(keys: Integers) -> ScoredRows:
@@ -188,13 +212,16 @@ def _join(parts: Sequence[ScoredRows]) -> ScoredRows:
     return row, document, score
 
 
-def _keep_best(best: Integers, thresholds: Integers, new: Integers) -> None:
-    """Merge a segment's keys into the best so far, and raise the thresholds for the segments to come."""
-    untouched = (best[:, 0] == NO_KEY).all()
-    best[:] = new if untouched else best_keys(np.hstack([best, new]), new.shape[1])
+def _keep_best(best: Integers, thresholds: Integers, new: Integers, rows: Integers) -> None:
+    """Merge a segment's keys into the best of these rows, and raise their thresholds for the segments to come."""
+    known = best[rows]
+    untouched = (known[:, 0] == NO_KEY).all()
+    merged = new if untouched else best_keys(np.hstack([known, new]), new.shape[1])
+    best[rows] = merged
     # Later segments hold younger documents: they must beat the k-th score, not equal it.
-    full = best[:, -1] != NO_KEY
-    thresholds[full] = np.maximum(thresholds[full], unpack(best[full, -1])[0] + 1)
+    full = merged[:, -1] != NO_KEY
+    raised = rows[full]
+    thresholds[raised] = np.maximum(thresholds[raised], unpack(merged[full, -1])[0] + 1)
 
 
 def _store(keys: Integers, rows: Integers, wanted: Integers, out: Output) -> None:
@@ -205,12 +232,3 @@ def _store(keys: Integers, rows: Integers, wanted: Integers, out: Output) -> Non
     scores[rows, :width] = np.where(present, score, 0)
     documents[rows, :width] = np.where(present, document, -1)
     counts[rows] = present.sum(axis=1)
-
-
-def _store_wide(wide_candidates: Sequence[ScoredRows], rows: Integers, wanted: Integers, out: Output) -> None:
-    scores, documents, counts = out
-    row, document, score = _join(wide_candidates)
-    for position, (target, k) in enumerate(zip(rows.tolist(), wanted.tolist(), strict=True)):
-        of_row = row == position
-        ids, values = best_wide(document[of_row], score[of_row], k)
-        scores[target, : len(ids)], documents[target, : len(ids)], counts[target] = values, ids, len(ids)

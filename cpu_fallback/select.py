@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.arrays import Integers
+from ..engine.plan.verbs import Output
 
 Scores = npt.NDArray[np.signedinteger[Any]]
 
@@ -40,7 +41,7 @@ def select_candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Int
     members = width // groups
     if members < 2:
         thresholds = np.maximum(thresholds, _kth_largest(scores, k))
-        row, column = _nonzero(scores >= thresholds[:, None])
+        row, column = nonzero(scores >= thresholds[:, None])
         return row, column, scores[row, column].astype(np.int64)
     whole = groups * members
     if contiguous:
@@ -50,16 +51,16 @@ def select_candidates(scores: Scores, k: int, thresholds: Integers) -> tuple[Int
         blocks = scores[:, :whole].reshape(rows, members, groups).transpose(0, 2, 1)
     maxima = blocks.max(axis=2)
     thresholds = np.maximum(thresholds, _kth_largest(maxima, k))
-    row, group = _nonzero(maxima >= thresholds[:, None])
+    row, group = nonzero(maxima >= thresholds[:, None])
     if len(row) * READ_AGAIN > maxima.size:
-        row, column = _nonzero(scores >= thresholds[:, None])
+        row, column = nonzero(scores >= thresholds[:, None])
         return row, column, scores[row, column].astype(np.int64)
     # Only the groups that hold a candidate are read again, and the columns beyond the last group.
-    which, member = _nonzero(blocks[row, group] >= thresholds[row][:, None])
+    which, member = nonzero(blocks[row, group] >= thresholds[row][:, None])
     column = group[which] * members + member if contiguous else member * groups + group[which]
     row = row[which]
     if whole < width:
-        tail_row, tail_column = _nonzero(scores[:, whole:] >= thresholds[:, None])
+        tail_row, tail_column = nonzero(scores[:, whole:] >= thresholds[:, None])
         if len(tail_row):
             row, column = np.concatenate([row, tail_row]), np.concatenate([column, tail_column + whole])
             order = np.argsort(row, kind="stable")
@@ -73,7 +74,7 @@ def _kth_largest(values: Scores, k: int) -> Scores:
     return kth
 
 
-def _nonzero(mask: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
+def nonzero(mask: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
     """`np.nonzero` of a matrix; numpy's own is several times slower on two dimensions than on one."""
     flat = np.flatnonzero(mask)
     if len(mask) == 1:
@@ -115,7 +116,27 @@ def unpack(keys: Integers) -> tuple[Integers, Integers]:
     return keys >> 32, _LOW - (keys & _LOW)
 
 
-def best_wide(document: Integers, score: Integers, k: int) -> tuple[Integers, Integers]:
-    """(documents, scores) of one row's k best candidates, best first, for scores that leave int32."""
-    order = np.lexsort((document, -score))[:k]
-    return document[order], score[order]
+def best_wide(row: Integers, document: Integers, score: Integers, rows: int, k: int) -> tuple[Integers, Integers]:
+    """The k best candidates of each row, best first, for scores that leave int32: (documents [rows, k], scores).
+
+    Candidates come in any order. The documents of empty places are -1, their scores `NO_KEY`.
+    """
+    documents = np.full((rows, k), -1, dtype=np.int64)
+    scores = np.full((rows, k), NO_KEY, dtype=np.int64)
+    # ~score falls as the score rises, and has no overflow.
+    order = np.lexsort((document, ~score, row))
+    row = row[order]
+    place = np.arange(len(row)) - np.searchsorted(row, row)
+    kept = place < k
+    row, place, order = row[kept], place[kept], order[kept]
+    documents[row, place], scores[row, place] = document[order], score[order]
+    return documents, scores
+
+
+def store_wide(documents: Integers, scores: Integers, rows: Integers, wanted: Integers, out: Output) -> None:
+    """Write what `best_wide` gave to these rows of the answer, ``wanted[r]`` hits at most."""
+    width = documents.shape[1]
+    present = (documents >= 0) & (np.arange(width) < wanted[:, None])
+    out[0][rows, :width] = np.where(present, scores, 0)
+    out[1][rows, :width] = np.where(present, documents, -1)
+    out[2][rows] = present.sum(axis=1)

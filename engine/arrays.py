@@ -5,6 +5,8 @@ A ragged array holds rows of different lengths, one after another in one flat ar
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,9 @@ Integers = npt.NDArray[np.int64]
 
 Floats = npt.NDArray[np.float64]
 """64-bit floating-point numbers: scores, weights or times."""
+
+FEW_RANGES = 48
+"""Fewer ranges are searched one by one (`lower_bounds`)."""
 
 Flags = npt.NDArray[np.bool_]
 """One boolean for each element."""
@@ -30,3 +35,27 @@ def offsets_of(lengths: npt.ArrayLike) -> Integers:
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
+
+
+def lower_bounds(
+    values: npt.NDArray[np.signedinteger[Any]], starts: Integers, ends: Integers, least: Integers
+) -> Integers:
+    """For each range ``[starts[i], ends[i])`` of `values`, ascending inside it, where its numbers of at least
+    ``least[i]`` begin; ``ends[i]`` if it has none.
+
+    Many ranges share one binary search: 17 steps of some 7 us for ranges of up to 131,071 values. A few are searched
+    one by one, at 2 us each.
+    """
+    if len(starts) < FEW_RANGES:
+        found = [
+            first + int(values[first:last].searchsorted(number))
+            for first, last, number in zip(starts.tolist(), ends.tolist(), least.tolist(), strict=True)
+        ]
+        return np.array(found, dtype=np.int64)
+    low, high = starts.copy(), ends.copy()
+    for _ in range(int((high - low).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        below = (np.take(values, middle, mode="clip") < least) & (low < high)
+        low = np.where(below, middle + 1, low)
+        high = np.where(below, high, middle)
+    return low

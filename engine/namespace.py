@@ -23,7 +23,7 @@ from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
 from .records.record import Record
 from .route.policy import Policy
-from .search.batch import AnyQuery, as_queries, as_query
+from .search.batch import AnyQuery, as_queries, as_query, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
 
 if sys.version_info >= (3, 11):
@@ -189,6 +189,8 @@ class Namespace:
             yield record if record.namespace == self.name else replace(record, namespace=self.name)
 
     def _own_queries(self, queries: Sequence[AnyQuery]) -> list[Query]:
+        if isinstance(queries, (list, tuple)) and {*map(type, queries)} == {str}:
+            return queries_in(self.name, queries)
         return [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
 
     def _own_query(self, query: AnyQuery, position: int) -> Query:

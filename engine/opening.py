@@ -39,7 +39,8 @@ class OpenIndex:
         """The error by which `fill_behind` failed, or None."""
         self._make = make
         self._directory: IndexDirectory | None = None
-        self._thread: threading.Thread | None = None
+        self.filler: threading.Thread | None = None
+        """The thread that fills the memory. None once `ready` has seen its end: `memory` is then what it returns."""
 
     def attach(self, store: RecordStore, path: Path, owner: str) -> None:
         """Serve the records of a directory from now on; `fill` or `fill_behind` brings in what it holds."""
@@ -82,8 +83,8 @@ class OpenIndex:
 
     def fill_behind(self) -> None:
         """As `fill`, in a background thread. `building` says whether it still runs, `error` by what it failed."""
-        self._thread = threading.Thread(target=self._fill_and_keep_error, name="fanrank-open", daemon=True)
-        self._thread.start()
+        self.filler = threading.Thread(target=self._fill_and_keep_error, name="fanrank-open", daemon=True)
+        self.filler.start()
 
     def _fill_and_keep_error(self) -> None:
         try:
@@ -94,18 +95,18 @@ class OpenIndex:
     @property
     def building(self) -> bool:
         """Whether the background thread still builds the index."""
-        return (thread := self._thread) is not None and thread.is_alive()
+        return (thread := self.filler) is not None and thread.is_alive()
 
     def ready(self) -> Memory:
         """The memory, once it is filled. Raises `StorageError` where that failed."""
-        thread = self._thread
+        thread = self.filler
         if thread is not None:
             thread.join()
             if self.error is not None:
                 # The error's message may name a record, and the caller may be another tenant.
                 failure = type(self.error).__name__
                 raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
-            self._thread = None
+            self.filler = None
         return self.memory
 
     def refresh(self) -> None:
@@ -121,7 +122,7 @@ class OpenIndex:
 
     def close(self) -> None:
         """Bring the index files up to date and release the directory."""
-        thread = self._thread
+        thread = self.filler
         if thread is not None:
             thread.join()
             if self.error is not None and self.memory.store is not None:

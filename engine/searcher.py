@@ -23,7 +23,7 @@ from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
 from .hybrid.sources import Sources
-from .hybrid.strategy import Strategy
+from .hybrid.strategy import PLAIN, Strategy
 from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
 from .opening import OpenIndex
@@ -32,7 +32,7 @@ from .records.hits import Hits
 from .records.record import Record
 from .route import run as routing
 from .route.policy import Answerer
-from .search import lexical
+from .search import direct, lexical
 from .search.batch import AnyQuery, as_queries, prepare
 from .search.keyword_scan import scan
 from .search.options import SearchOptions
@@ -63,7 +63,7 @@ class Searcher:
         started = time.perf_counter()
         try:
             answerer, options = read_keywords(keywords)
-            if self.index.building:
+            if self.index.filler is not None and self.index.building:
                 hits, reason = scan(self.index.memory, queries, k), "the index is being built"
             else:
                 hits, reason = self.answer(queries, k, answerer, options), None
@@ -75,9 +75,14 @@ class Searcher:
 
     def answer(self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions) -> Hits:
         """The hits of a batch; the monitor does not count them. Raises as `Engine.search`."""
-        memory = self.index.ready()
-        phases = Phases()
-        plain = isinstance(answerer, Strategy) and answerer.plain
+        index = self.index
+        memory = index.memory if index.filler is None else index.ready()
+        plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
+        if plain and options.reranker is None:
+            hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
+            if hits is not None:
+                return hits
+        phases = Phases(options.timing)
         with phases("prepare"):
             aged = not plain and answerer.aged
             batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=aged)

@@ -8,10 +8,11 @@ from typing import TypedDict
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
-from .hybrid.strategy import AnyStrategy
-from .rerank.reranker import CheckedReranker
+from .hybrid.strategy import BM25, PLAIN, AnyStrategy
+from .plan.options import AUTO
+from .rerank.reranker import DEPTH, CheckedReranker
 from .route.policy import Answerer, Policy, strategy_of
-from .search.options import SearchOptions
+from .search.options import DEFAULT_THREADS, SearchOptions
 from .text.analyzers import Analyzer
 
 
@@ -77,8 +78,35 @@ def check_keywords(keywords: BatchKeywords, verb: str) -> None:
             raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
 
 
+_DEFAULTS: dict[str, object] = {
+    "strategy": BM25,
+    "reranker": None,
+    "rerank_depth": DEPTH,
+    "threads": DEFAULT_THREADS,
+    "execution": AUTO,
+    "timing": False,
+}
+_KEYWORDS = len(_DEFAULTS)
+_UNTIMED = PLAIN, SearchOptions()
+_TIMED = PLAIN, SearchOptions(timing=True)
+
+
 def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer, SearchOptions]:
     """What answers a batch, and with which options. Raises `ParameterError`."""
-    rest = dict(keywords)
-    answerer = strategy_of(rest.pop("strategy", "bm25"))  # type: ignore[arg-type]
+    rest = {**_DEFAULTS, **keywords}
+    # Most calls leave all at its default, and share what was checked before. The values are compared by identity: 1.0
+    # and True equal 1, and are refused. A value that is equal without being the same goes the longer way below.
+    if (
+        rest["strategy"] is BM25
+        and rest["reranker"] is None
+        and rest["rerank_depth"] is DEPTH
+        and rest["threads"] is DEFAULT_THREADS
+        and rest["execution"] is AUTO
+        and len(rest) == _KEYWORDS
+    ):
+        if rest["timing"] is False:
+            return _UNTIMED
+        if rest["timing"] is True:
+            return _TIMED
+    answerer = strategy_of(rest.pop("strategy"))  # type: ignore[arg-type]
     return answerer, SearchOptions(**rest)  # type: ignore[arg-type]

@@ -11,15 +11,20 @@ Annotate = Callable[[str], AbstractContextManager[object]]
 NO_RANGE = nullcontext()
 
 
-def _choose_annotate() -> Annotate:
+def _choose_annotate() -> Annotate | None:
     try:
         import nvtx
     except ImportError:
-        return lambda name: NO_RANGE
+        return None
     return lambda name: nvtx.annotate(f"fanrank.{name}")
 
 
-annotate = _choose_annotate()
+_annotate = _choose_annotate()
+
+
+def annotate(name: str) -> AbstractContextManager[object]:
+    """A range for a profiler; one that does nothing where the package nvtx is not installed."""
+    return NO_RANGE if _annotate is None else _annotate(name)
 
 
 class Phases:
@@ -28,17 +33,20 @@ class Phases:
     Phases nest. The time of an inner phase is not counted for the outer one, so all times add up to the time in which
     any phase ran. Times by a device's clock are an exception: that clock runs beside the host's.
     Not safe for use by several threads.
+
+    Where not `timed`, phases are marked for a profiler and take no time of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timed: bool = True) -> None:
+        self.timed = timed
         self.milliseconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._inner = 0.0
         """Milliseconds of the phases that ended inside the phase that runs now."""
 
-    def __call__(self, name: str) -> AbstractContextManager[None]:
+    def __call__(self, name: str) -> AbstractContextManager[object]:
         """Times a phase by the host's clock. Times under the same name add up."""
-        return _Phase(self, name)
+        return _Phase(self, name) if self.timed else annotate(name)
 
     def add(self, name: str, milliseconds: float) -> None:
         """Adds time to the phase `name`, and takes it from the phase that runs now."""
@@ -58,8 +66,9 @@ class _Phase:
 
     def __enter__(self) -> None:
         phases = self._phases
-        self._range = annotate(self._name)
-        self._range.__enter__()
+        self._range = None if _annotate is None else _annotate(self._name)
+        if self._range is not None:
+            self._range.__enter__()
         self._outer, phases._inner = phases._inner, 0.0
         self._start = time.perf_counter()
 
@@ -69,4 +78,5 @@ class _Phase:
         # The inner phases may have more time than the host counted, if a device's clock timed them.
         phases.add(self._name, max(spent - phases._inner, 0.0))
         phases._inner = self._outer + spent
-        self._range.__exit__(None, None, None)
+        if self._range is not None:
+            self._range.__exit__(None, None, None)

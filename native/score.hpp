@@ -22,6 +22,10 @@
 #include "quickselect.hpp"
 #include "snapshot.hpp"
 
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define FANRANK_AVX2
+#endif
+
 namespace fanrank::search {
 
 // The constants at which a search goes on another way; cpu_fallback/native.py explains them.
@@ -89,7 +93,7 @@ struct Best {
 
 // Memory that a thread uses again for each query. The scores are all 0 between two tiles.
 struct Scratch {
-    std::vector<std::int32_t> scores, maxima, places, sums;
+    std::vector<std::int32_t> scores, maxima, places, sums, found, found_sums;
     std::vector<std::int64_t> keys;
     std::vector<Hit> hits;
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -103,9 +104,10 @@ PyObject* make_segment(PyObject*, PyObject* const* values, Py_ssize_t given) {
             options.block_postings = to_int(item(arguments[10], RANKS));
             options.groups = to_int(item(arguments[10], RANKS + 1));
             options.least_postings = to_int(item(arguments[10], RANKS + 2));
-            options.time_block = to_int(item(arguments[10], RANKS + 3));
-            options.dense_least = to_int(item(arguments[10], RANKS + 4));
-            arrays.size = to_int(item(arguments[10], RANKS + 5));
+            options.word_share = to_int(item(arguments[10], RANKS + 3));
+            options.time_block = to_int(item(arguments[10], RANKS + 4));
+            options.dense_least = to_int(item(arguments[10], RANKS + 5));
+            arrays.size = to_int(item(arguments[10], RANKS + 6));
             const std::size_t postings = arrays.documents.size();
             if (arrays.offsets.size() != arrays.terms.size() + 1 ||
                 arrays.classes.size() + arrays.wide_classes.size() != postings ||
@@ -280,6 +282,22 @@ Ref distinct_texts(PyObject* texts, std::span<std::int64_t> source, std::vector<
     return list;
 }
 
+// The terms of a batch of texts; equal texts are analysed and answered once. `analysis` may also be the terms and offsets
+// of all texts, as `TermIndexer.encode_queries` gives them.
+Encoded analyse(PyObject* analysis, PyObject* texts, std::span<std::int64_t> source, std::vector<std::int64_t>& rows) {
+    if (PyTuple_Check(analysis) == 0) {
+        const Ref distinct = distinct_texts(texts, source, rows);
+        return encode_queries(analysis, distinct.get());
+    }
+    const Array<const std::int32_t> terms(item(analysis, 0), "terms");
+    const Array<const std::int64_t> offsets(item(analysis, 1), "offsets");
+    if (offsets.size() != source.size() + 1) throw std::invalid_argument("terms of other texts");
+    rows.resize(source.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    std::copy(rows.begin(), rows.end(), source.begin());
+    return {{terms.span().begin(), terms.span().end()}, {offsets.span().begin(), offsets.span().end()}};
+}
+
 // What a search says of its work: (postings, row entries, lookups, bytes, ns of analysis, of planning, of scoring).
 PyObject* report(const Counted& counted, std::int64_t analysed, std::int64_t planned, std::int64_t scored) {
     return Py_BuildValue("(LLLLLLL)", static_cast<long long>(counted.postings),
@@ -315,8 +333,7 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
         }
         Clock clock;
         std::vector<std::int64_t> rows;
-        const Ref distinct = distinct_texts(texts, source.span(), rows);
-        const Encoded encoded = encode_queries(arguments[0], distinct.get());
+        const Encoded encoded = analyse(arguments[0], texts, source.span(), rows);
         const std::int64_t analysed = clock.lap();
         const Plan plan = snapshot.plan(encoded.terms, encoded.offsets, {});
         const std::int64_t planned = clock.lap();

@@ -79,7 +79,32 @@ const SkipTable* Segment::skip_table(std::int64_t position) {
     if (length < options.least_postings) return nullptr;
     if (const SkipTable* known = skip_tables_[position].load(std::memory_order_acquire)) return known;
 
-    const std::int64_t size = arrays.size;
+    SkipTable table = options.word_share * length >= arrays.size ? dense_table(position) : sparse_table(position);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const SkipTable* known = skip_tables_[position].load(std::memory_order_relaxed)) return known;
+    derived_bytes_.fetch_add(table.bytes, std::memory_order_relaxed);
+    stored_.push_back(std::move(table));
+    skip_tables_[position].store(&stored_.back(), std::memory_order_release);
+    return &stored_.back();
+}
+
+SkipTable Segment::dense_table(std::int64_t position) const {
+    SkipTable table;
+    const std::int64_t words = (arrays.size >> 6) + 1, length = this->length(position);
+    table.words.reset(new SkipTable::Word[words]());
+    table.bytes = words * static_cast<std::int64_t>(sizeof(SkipTable::Word));
+    const std::int32_t* documents = arrays.documents.data() + arrays.offsets[position];
+    for (std::int64_t posting = 0; posting < length; ++posting) {
+        table.words[documents[posting] >> 6].present |= std::uint64_t{1} << (documents[posting] & 63);
+    }
+    for (std::int64_t word = 1; word < words; ++word) {
+        table.words[word].before = table.words[word - 1].before + std::popcount(table.words[word - 1].present);
+    }
+    return table;
+}
+
+SkipTable Segment::sparse_table(std::int64_t position) const {
+    const std::int64_t size = arrays.size, length = this->length(position);
     SkipTable table;
     table.bits = bits_of(options.block_postings * size, length);
     table.group_bits = bits_of(size, options.groups * length);
@@ -97,13 +122,7 @@ const SkipTable* Segment::skip_table(std::int64_t position) {
     }
     // Blocks behind the last posting, and the end of the last block.
     while (block < entries) table.entries[block++] = static_cast<std::int32_t>(length);
-
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (const SkipTable* known = skip_tables_[position].load(std::memory_order_relaxed)) return known;
-    derived_bytes_.fetch_add(table.bytes, std::memory_order_relaxed);
-    stored_.push_back(std::move(table));
-    skip_tables_[position].store(&stored_.back(), std::memory_order_release);
-    return &stored_.back();
+    return table;
 }
 
 std::int64_t Segment::find(std::int64_t position, std::int64_t document) {

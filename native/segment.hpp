@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -19,6 +20,7 @@ struct SegmentOptions {
     std::int64_t block_postings;
     std::int64_t groups;
     std::int64_t least_postings;
+    std::int64_t word_share;  // a list with one in so many documents is dense
     std::int64_t time_block;
     std::int64_t dense_least;  // postings from which on a list may be kept as a dense row
 };
@@ -38,19 +40,42 @@ struct SegmentArrays {
     bool in_order = false;                // and none is before its predecessor's
 };
 
-// Where single documents stand in a long list. A block is 2**bits documents; entry b is the first posting of block b or
-// of a later block. A group is 2**group_bits documents and has one bit, which says whether the list has any of them.
+// Where single documents stand in a long list. A dense list has a bit for each document and counts the bits before each
+// word. Any other list is cut into blocks of 2**bits documents; entry b is the first posting of block b or of a later
+// block. A group is 2**group_bits documents and has one bit, which says whether the list has any of them.
 struct SkipTable {
+    struct Word {
+        std::uint64_t present;  // bit d: the list has document 64 * w + d
+        std::int64_t before;    // postings of earlier words
+    };
+
+    // Whether the list may have the document. Exact for a dense list.
+    bool may_have(std::int32_t document) const {
+        if (words != nullptr) return words[document >> 6].present >> (document & 63) & 1;
+        const std::int32_t group = document >> group_bits;
+        return presence[group >> 3] >> (group & 7) & 1;
+    }
     // The posting of a document in the list with these documents, or -1.
     std::int32_t find(const std::int32_t* documents, std::int32_t document) const {
-        const std::int32_t group = document >> group_bits;
-        if ((presence[group >> 3] >> (group & 7) & 1) == 0) return -1;
+        if (!may_have(document)) return -1;
+        if (words != nullptr) return rank(document);
+        return scan(documents, document);
+    }
+    // The posting of a document that a dense list has.
+    std::int32_t rank(std::int32_t document) const {
+        const Word& word = words[document >> 6];
+        const std::uint64_t earlier = word.present & ((std::uint64_t{1} << (document & 63)) - 1);
+        return static_cast<std::int32_t>(word.before + std::popcount(earlier));
+    }
+    // As `find`, in a list that is not dense.
+    std::int32_t scan(const std::int32_t* documents, std::int32_t document) const {
         const std::int32_t block = document >> bits, stop = entries[block + 1];
         std::int32_t posting = entries[block];
         while (posting < stop && documents[posting] < document) ++posting;
         return posting < stop && documents[posting] == document ? posting : -1;
     }
 
+    std::unique_ptr<Word[]> words;  // null: the list is not dense
     int bits = 0;
     int group_bits = 0;
     std::unique_ptr<std::int32_t[]> entries;
@@ -108,6 +133,8 @@ public:
 
 private:
     std::int64_t search(std::int32_t term) const;
+    SkipTable dense_table(std::int64_t position) const;
+    SkipTable sparse_table(std::int64_t position) const;
     Survey compute(const Reference& reference, std::int64_t position) const;
     template <class Class>
     Survey compute(std::span<const Class> classes, const Reference& reference, std::int64_t position) const;

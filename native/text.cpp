@@ -103,7 +103,7 @@ Queries Analysis::encode(std::span<const std::string_view> texts) {
         std::int32_t code = spellings.find(key);
         if (code == unknown) {
             std::string_view chunk = key.view();
-            if (std::any_of(chunk.begin(), chunk.end(), [](char byte) { return byte & '\x80'; })) {
+            if (is_wide(chunk)) {
                 queries.wide.push_back({queries.terms.size(), text, std::string(chunk)});
                 return;
             }
@@ -129,13 +129,20 @@ void Analysis::remember(const std::vector<Found>& found, std::uint64_t epoch) {
     if (tables.epoch != epoch) return;
     std::size_t bytes = 0;
     for (const Found& one : found) bytes += one.spelling.size();
-    if (tables.spellings->size() + found.size() > sizes_.spellings) return;
+    if (tables.spellings->size() - recipe_.stop_words.size() + found.size() > sizes_.spellings) return;
     std::shared_ptr<Table> spellings = with_room(tables.spellings, found.size(), bytes);
     for (const Found& one : found) {
         Key key = key_of(one.spelling, multiplier_);
         if (spellings->find(key) == unknown) spellings->add(key, one.id);
     }
     if (spellings != tables.spellings) become({spellings, tables.terms, epoch});
+}
+
+void Analysis::forget_many() {
+    std::lock_guard adding(adding_);
+    Tables tables = this->tables();
+    if (tables.spellings->size() - recipe_.stop_words.size() <= sizes_.spellings) return;
+    become({fresh_spellings(), tables.terms, tables.epoch});
 }
 
 void Analysis::add(std::span<const std::string_view> terms) {

@@ -110,6 +110,8 @@ private:
     // The table itself or a larger copy: with room for more strings with so many bytes altogether.
     static std::shared_ptr<Table> with_room(const std::shared_ptr<Table>& table, std::size_t strings, std::size_t bytes);
     void remember(const std::vector<Found>& found, std::uint64_t epoch);
+    // Forgets the spellings where there are too many.
+    void forget_many();
 
     Recipe recipe_;
     Sizes sizes_;
@@ -122,6 +124,62 @@ private:
     mutable std::mutex adding_;
     // Whether an `Encoding` is under way.
     std::atomic<bool> writing_ = false;
+};
+
+// One write: texts become term ids, and terms that are new get ids. Steps in order: the constructor, `wide` and `answer`,
+// `number`, `write`, `publish`. Nothing is to be seen of the write before `publish`, nor after one that threw.
+class Encoding {
+public:
+    // Reads the texts on at most so many threads. The texts must outlive it. Throws where another write is under way.
+    Encoding(Analysis& analysis, std::span<const std::string_view> texts, std::size_t threads);
+    ~Encoding();
+    Encoding(const Encoding&) = delete;
+    Encoding& operator=(const Encoding&) = delete;
+
+    // The chunks that are not all ASCII and that are not known.
+    std::span<const std::string_view> wide() const { return wide_; }
+    // Takes the terms of such a chunk, as the analyzer gives them.
+    void answer(std::size_t chunk, std::span<const std::string_view> terms);
+
+    // Gives new terms their ids: alphabetically, from the size of the vocabulary on.
+    void number();
+    // The new terms in the order of their ids.
+    std::span<const std::string_view> fresh() const { return fresh_; }
+    // Number of tokens that have a term.
+    std::size_t tokens() const { return tokens_; }
+    // Writes the id of each token's term [tokens] and the number of its text [tokens].
+    void write(std::int32_t* terms, std::int32_t* texts);
+    // Makes the new terms and spellings known.
+    void publish();
+
+private:
+    class Walker;
+    struct Part;
+    struct Candidate;
+    // Claims the analysis for one write.
+    struct Claim {
+        explicit Claim(Analysis& analysis);
+        ~Claim() { analysis.writing_.store(false); }
+        Analysis& analysis;
+    };
+
+    void cut(std::size_t threads);
+    // Runs the body once for each walker, on threads of their own.
+    template <class Body>
+    void run(const Body& body);
+
+    Claim claim_;
+    std::span<const std::string_view> texts_;
+    std::vector<Part> parts_;
+    std::vector<std::unique_ptr<Walker>> walkers_;
+    // Of each text: how many codes its walker has of it.
+    std::vector<std::uint32_t> counts_;
+    // Of each wide chunk: its terms, and in the end their ids.
+    std::vector<std::string_view> wide_;
+    std::vector<std::vector<std::string>> wide_terms_;
+    std::vector<std::vector<std::int32_t>> wide_ids_;
+    std::vector<std::string_view> fresh_;
+    std::size_t tokens_ = 0;
 };
 
 }  // namespace fanrank::text

@@ -1,7 +1,9 @@
 // Python's view of text.hpp.
 #include "text_binding.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -190,6 +192,47 @@ PyObject* encode_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
     });
 }
 
+PyObject* encode_documents(PyObject* self, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&] {
+        Arguments arguments(values, given, 2, "encode_documents");
+        Analyser& analyser = held<Analyser>(self);
+        Texts texts(arguments[0]);
+        std::int64_t threads = to_int(arguments[1]);
+        bool release = texts.bytes() > much_text;
+        std::optional<text::Encoding> encoding;
+        {
+            WithoutLock unlocked(release);
+            encoding.emplace(analyser.analysis, texts.views(), static_cast<std::size_t>(std::max<std::int64_t>(threads, 1)));
+        }
+        for (std::size_t chunk = 0; chunk < encoding->wide().size(); ++chunk) {
+            Texts terms = analyser.terms_of(encoding->wide()[chunk]);
+            encoding->answer(chunk, terms.views());
+        }
+        {
+            WithoutLock unlocked(release);
+            encoding->number();
+        }
+        auto size = static_cast<Py_ssize_t>(encoding->tokens() * sizeof(std::int32_t));
+        Ref terms = checked(PyByteArray_FromStringAndSize(nullptr, size));
+        Ref numbers = checked(PyByteArray_FromStringAndSize(nullptr, size));
+        Ref fresh = checked(PyList_New(static_cast<Py_ssize_t>(encoding->fresh().size())));
+        Py_ssize_t position = 0;
+        for (std::string_view term : encoding->fresh()) {
+            Ref string = checked(PyUnicode_FromStringAndSize(term.data(), static_cast<Py_ssize_t>(term.size())));
+            if (PyList_SetItem(fresh.get(), position++, string.release()) != 0) throw PythonError();
+        }
+        Ref answer = checked(PyTuple_Pack(3, terms.get(), numbers.get(), fresh.get()));
+        auto* to_terms = reinterpret_cast<std::int32_t*>(PyByteArray_AsString(terms.get()));
+        auto* to_numbers = reinterpret_cast<std::int32_t*>(PyByteArray_AsString(numbers.get()));
+        {
+            WithoutLock unlocked(release);
+            encoding->write(to_terms, to_numbers);
+            encoding->publish();
+        }
+        return answer.release();
+    });
+}
+
 PyObject* stem_word(PyObject*, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
         Arguments arguments(values, given, 2, "stem");
@@ -218,6 +261,8 @@ PyMethodDef analysis_methods[] = {
     method("add_terms", add_terms, "Numbers new terms in order."),
     method("truncate", truncate, "Keeps only so many terms."),
     method("encode_queries", encode_texts, "Term ids (int32) and offsets (int64) of texts, as bytes."),
+    method("encode_documents", encode_documents,
+           "Term ids and text numbers (int32) of all tokens, as bytes, and the new terms."),
     {nullptr, nullptr, 0, nullptr},
 };
 

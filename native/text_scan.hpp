@@ -5,6 +5,7 @@
 // that is not goes through the analyzer, in Python.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +18,17 @@
 
 namespace fanrank::text {
 
+// Whether a chunk is not all ASCII.
+inline bool is_wide(std::string_view chunk) {
+    return std::any_of(chunk.begin(), chunk.end(), [](char byte) { return (byte & '\x80') != 0; });
+}
+
 // Several texts, one after another, with ASCII letters in lower case and zeros for separators. The memory serves one
 // block after another.
 class Block {
 public:
-    void fill(std::span<const std::string_view> texts) {
+    // Returns the number of bytes.
+    std::size_t fill(std::span<const std::string_view> texts) {
         std::size_t size = 0;
         for (std::string_view text : texts) size += text.size() + 1;
         lines_ = (size + line - 1) / line;
@@ -37,6 +44,7 @@ public:
         }
         std::memset(out, 0, static_cast<std::size_t>(bytes_.get() + lines_ * line + padding - out));
         if (lower(bytes_.get(), size) & 0x80) cut(bytes_.get(), size);
+        return size;
     }
 
     const std::uint8_t* bytes() const { return bytes_.get(); }

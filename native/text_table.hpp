@@ -10,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fanrank::text {
@@ -72,6 +73,18 @@ inline Key key_of(std::string_view string, std::uint64_t multiplier) {
         whole = whole && bytes[i] != 0;
     }
     return {whole ? number : std::max<std::uint64_t>((number ^ size) * multiplier, 1), bytes, size, whole};
+}
+
+// Whether two strings are equal. Most have 9 to 16 bytes, where a call of memcmp takes longer than this.
+inline bool same(std::string_view one, std::string_view other) {
+    if (one.size() != other.size()) return false;
+    if (one.size() <= 8) return one == other;
+    auto a = reinterpret_cast<const std::uint8_t*>(one.data()), b = reinterpret_cast<const std::uint8_t*>(other.data());
+    std::size_t last = one.size() - 8;
+    for (std::size_t at = 0; at < last; at += 8) {
+        if (load(a + at) != load(b + at)) return false;
+    }
+    return load(a + last) == load(b + last);
 }
 
 // Strings and their codes. One writer at a time; readers need no lock and may run at any time.
@@ -166,7 +179,7 @@ private:
     bool same(std::uint64_t place, const Key& key) const {
         if (place == whole_place) return false;
         const std::uint8_t* head = arena_.get() + place * align;
-        return size_at(head) == key.size && view_at(head) == key.view();
+        return text::same(view_at(head), key.view());
     }
 
     void put(std::uint64_t number, std::uint64_t entry) noexcept {
@@ -192,40 +205,50 @@ public:
         : multiplier_(multiplier), slots_(slots), shift_(64 - std::bit_width(slots - 1)) {}
 
     std::size_t size() const { return places_.size(); }
-    // Bytes of all strings.
+    // At least the bytes of all strings.
     std::size_t bytes() const { return arena_.size(); }
-    std::string_view operator[](std::size_t number) const {
-        return {reinterpret_cast<const char*>(arena_.data()) + places_[number].start, places_[number].size};
-    }
+    std::string_view operator[](std::size_t number) const { return view(places_[number]); }
     Key key(std::size_t number) const { return key_of((*this)[number], multiplier_); }
 
     std::int32_t number(const Key& key) {
         std::size_t at = (key.number * multiplier_) >> shift_;
         for (; slots_[at].key != 0; at = (at + 1) & (slots_.size() - 1)) {
             const Slot& slot = slots_[at];
-            if (slot.key == key.number && slot.whole == key.whole &&
-                (key.whole || (*this)[static_cast<std::size_t>(slot.number)] == key.view())) {
-                return slot.number;
+            if (slot.key == key.number && slot.whole == key.whole && (key.whole || same(view(slot.place), key.view()))) {
+                return static_cast<std::int32_t>(slot.number);
             }
         }
-        auto number = static_cast<std::int32_t>(places_.size());
-        places_.push_back({arena_.size(), key.size});
-        arena_.insert(arena_.end(), key.bytes, key.bytes + key.size);
-        slots_[at] = {key.number, number, key.whole};
-        if (8 * places_.size() > 5 * slots_.size()) grow();
-        return number;
+        return add(key, at);
     }
 
 private:
     struct Slot {
         std::uint64_t key = 0;
-        std::int32_t number = 0;
-        bool whole = false;
+        std::uint32_t place = 0;
+        std::uint32_t number : 31 = 0;
+        std::uint32_t whole : 1 = 0;
     };
-    struct Place {
-        std::size_t start;
+
+    std::string_view view(std::uint32_t place) const {
         std::uint32_t size;
-    };
+        std::memcpy(&size, arena_.data() + place, sizeof size);
+        return {reinterpret_cast<const char*>(arena_.data()) + place + sizeof size, size};
+    }
+
+    std::int32_t add(const Key& key, std::size_t at) {
+        if (arena_.size() + key.size > UINT32_MAX - 8 || places_.size() == INT32_MAX) {
+            throw std::length_error("too many new words for one call");
+        }
+        auto place = static_cast<std::uint32_t>(arena_.size());
+        auto number = static_cast<std::uint32_t>(places_.size());
+        auto size = reinterpret_cast<const std::uint8_t*>(&key.size);
+        places_.push_back(place);
+        arena_.insert(arena_.end(), size, size + sizeof key.size);
+        arena_.insert(arena_.end(), key.bytes, key.bytes + key.size);
+        slots_[at] = {key.number, place, number, key.whole};
+        if (8 * places_.size() > 5 * slots_.size()) grow();
+        return static_cast<std::int32_t>(number);
+    }
 
     void grow() {
         std::vector<Slot> larger(2 * slots_.size());
@@ -242,7 +265,8 @@ private:
     std::uint64_t multiplier_;
     std::vector<Slot> slots_;
     int shift_;
-    std::vector<Place> places_;
+    // Of each string: where its length and then its bytes stand in the arena.
+    std::vector<std::uint32_t> places_;
     std::vector<std::uint8_t> arena_;
 };
 

@@ -45,6 +45,8 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
 PACKAGES = ("engine", "fanrank")
 LONGEST = 500
+# The extension module, which `native` makes public.
+EXTENSION = "_compiled"
 # Of a NamedTuple, whose own names they would clash with: public in spite of their underscore.
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}
 
@@ -98,7 +100,7 @@ def private_uses(root: Path) -> list[str]:
         found += [
             f"{module.name}:{imported.line} imports {imported.module}.{imported.name}"
             for imported in module.imports
-            if _private(imported.name)
+            if _private(imported.name) and imported.name != EXTENSION
         ]
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Attribute) or not _private(node.attr) or node.attr in mine:

@@ -54,6 +54,9 @@ def paths(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
     if not engine.bm25.signed:
         ways[", unfaded"] = [replace(q, now=-1e9, half_life=1.0) for q in batch]
         ways[", in turns"] = [ways[("", ", newest first", ", unfaded")[n % 3]][n] for n in range(len(batch))]
+    # Batches of texts with settings in common take a way of their own where loops are compiled.
+    for way, asked in [*ways.items()][:3]:
+        ways[f"{way}, as texts"] = [replace(q, text=" ".join(q.terms or ()), terms=None) for q in asked]
     for name in (status.name for status in backend.statuses() if status.usable and not status.by_name):
         engine.backend = backend.choose(name)
         for execution, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):

@@ -36,6 +36,7 @@ from fanrank.kernels.search import DeviceSearch
 
 from ..harness import machine, rows
 from ..harness.cases import K1, B
+from ..harness.code import code_of
 from ..harness.options import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
@@ -169,6 +170,7 @@ class AblationRun:
             "machine": gpu_run.machine_with_gpu(),
             "ceiling": ceilings(torch.device("cuda" if self.gpu else "cpu")),
             "commit": options.commit or machine.commit(),
+            "code": code_of("gpu"),
             "date": date,
         }
         self.measured: list[GpuRow] = []
@@ -280,7 +282,7 @@ class AblationRun:
         expected = gpu_systems.reference(problem, self.sizes.k, self.options.threads)
         self.say("pipeline: the engine")
         engine = engine_of(problem)
-        cpu = [name for name in ("numba",) if _is_usable(name)]
+        cpu = [name for name in ("native",) if _is_usable(name)]
         for name in (*self.families, *cpu):
             engine.backend = backend.choose(name)
             for size in self.sizes.stream_batches:

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from ..harness import machine, rows
+from ..harness.code import code_of
 from ..harness.paths import CACHE, RESULTS, ROOT
 from . import corpora as gpu_corpora
 from . import run as gpu_run
@@ -106,7 +107,7 @@ def row_of(
         documents=problem.snapshot.size, postings=problem.postings,
         postings_per_query=round(problem.touched(0, queries) / queries, 1),
         counters={**per_query, "kernels": kernels}, machine=gpu_run.machine_with_gpu(),
-        commit=commit, date=date, note="profiled: no times of a free run",
+        commit=commit, code=code_of("gpu"), date=date, note="profiled: no times of a free run",
     )  # fmt: skip
 
 

@@ -82,6 +82,7 @@ class GpuRow:
     machine: dict[str, Any] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
     @property

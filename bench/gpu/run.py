@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ..harness import machine, rows
+from ..harness.code import code_of
 from ..harness.options import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
@@ -319,6 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "machine": machine_with_gpu(),
         "ceiling": ceilings(device),
         "commit": options.commit or machine.commit(),
+        "code": code_of("gpu"),
         "date": date,
     }
     say(begin, json.dumps(common["ceiling"]))

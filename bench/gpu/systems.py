@@ -547,7 +547,7 @@ DEVICE_FAMILIES = ("cuda", "triton", "cuda-host")
 NAMES = (
     *(f"fanrank-{family}" for family in DEVICE_FAMILIES),
     *("baseline-warp", "baseline-naive", "torch-spgemm", "torch-spmm"),
-    *("fanrank-numba", "fanrank-numpy", "bm25s-numba"),
+    *("fanrank-native", "fanrank-numpy", "bm25s-numba"),
 )
 HOST_ONLY = ("fanrank-cuda-host",)
 """Never measured beside a GPU unless asked for."""

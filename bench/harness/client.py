@@ -6,7 +6,9 @@ import json
 import os
 import selectors
 import subprocess
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,31 @@ MOST_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
 class Worker:
-    """A peer's process. `threads` caps the pools of its libraries. Each search says how many of them it may use."""
+    """A peer's process. `threads` caps the pools of its libraries. Each search says how many of them it may use.
 
-    def __init__(self, python: Path, peer: str, threads: int, log: Path) -> None:
-        environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    `mode` is "terms" for the commands of `worker.Worker`, and "texts" for those of `worker.TextWorker`.
+    """
+
+    def __init__(
+        self,
+        python: Path,
+        peer: str,
+        threads: int,
+        log: Path,
+        mode: str = "terms",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        environment = {**os.environ, **(environment or {})}
+        if python != Path(sys.executable):
+            # What the caller's interpreter imports is of no use to another one.
+            environment = {key: value for key, value in environment.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
         environment.update(dict.fromkeys(ONE_THREAD, "1"))
         environment.update({name: str(threads) for name in MOST_THREADS})
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         with log.open("w") as handle:
             self.process = subprocess.Popen(
-                [str(python), str(BENCH / "harness" / "worker.py"), peer],
+                [str(python), str(BENCH / "harness" / "worker.py"), peer, mode],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=handle,

@@ -111,6 +111,12 @@ def prepare(corpus: Corpus) -> Path:
     if (folder / "stamp.json").is_file() and (folder / "stamp.json").read_text() == stamp:
         return folder
     tokens = {"beir": _beir, "sgd": _sgd, "synthetic": _synthetic}[corpus.source](corpus)
+    save(tokens, folder, stamp)
+    return folder
+
+
+def save(tokens: Tokens, folder: Path, stamp: str) -> None:
+    """Write a prepared corpus to `folder` in place of what is there. `stamp` says what it depends on."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in ("tokens", "offsets", "query_tokens", "query_offsets"):
@@ -119,7 +125,6 @@ def prepare(corpus: Corpus) -> Path:
         json.dumps({"name": tokens.name, "vocabulary": tokens.vocabulary, "query_texts": tokens.query_texts})
     )
     (folder / "stamp.json").write_text(stamp)
-    return folder
 
 
 def load(folder: Path) -> Tokens:
@@ -164,29 +169,42 @@ def _stop_words(corpus: Corpus) -> frozenset[str]:
     return frozenset((data_folder() / "stopwords" / "nltk_english.txt").read_text().split())
 
 
-def _beir(corpus: Corpus) -> Tokens:
-    folder = data_folder() / corpus.name
+def document_texts(corpus: Corpus) -> Iterator[str]:
+    """The texts of a corpus as they were written, one after another; of a synthetic one its words."""
+    if corpus.source == "beir":
+        rows = _json_lines(data_folder() / corpus.name / "corpus.jsonl")
+        return (f"{row.get('title', '')} {row['text']}" for row in rows)
+    if corpus.source == "sgd":
+        return (row["utterance"] for row in _sgd_turns())
+    return (" ".join(terms) for terms in load(prepare(corpus)).each_document())
 
-    def lines(name: str) -> Iterator[dict[str, str]]:
-        with (folder / name).open(encoding="utf-8") as handle:
+
+def _json_lines(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(encoding="utf-8") as handle:
+        yield from map(json.loads, handle)
+
+
+def _sgd_turns() -> Iterator[dict[str, str]]:
+    for split in ("train", "dev", "test"):
+        with gzip.open(data_folder() / "sgd" / f"{split}.turns.jsonl.gz", "rt", encoding="utf-8") as handle:
             yield from map(json.loads, handle)
 
+
+def _beir(corpus: Corpus) -> Tokens:
+    folder = data_folder() / corpus.name
     judged = {line.split("\t")[0] for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]}
-    queries = [row["text"] for row in lines("queries.jsonl") if row["_id"] in judged]
+    queries = [row["text"] for row in _json_lines(folder / "queries.jsonl") if row["_id"] in judged]
     random.Random(corpus.seed).shuffle(queries)
-    documents = (f"{row.get('title', '')} {row['text']}" for row in lines("corpus.jsonl"))
-    return from_texts(corpus.name, documents, queries, _stop_words(corpus), corpus.queries)
+    return from_texts(corpus.name, document_texts(corpus), queries, _stop_words(corpus), corpus.queries)
 
 
 def _sgd(corpus: Corpus) -> Tokens:
     documents: list[str] = []
     said_by_user: list[int] = []
-    for split in ("train", "dev", "test"):
-        with gzip.open(data_folder() / "sgd" / f"{split}.turns.jsonl.gz", "rt", encoding="utf-8") as handle:
-            for row in map(json.loads, handle):
-                if row["speaker"] == "USER":
-                    said_by_user.append(len(documents))
-                documents.append(row["utterance"])
+    for row in _sgd_turns():
+        if row["speaker"] == "USER":
+            said_by_user.append(len(documents))
+        documents.append(row["utterance"])
     # Twice as many as needed, because a turn that holds only stop words makes no query.
     sample = random.Random(corpus.seed).sample(said_by_user, 2 * corpus.queries)
     return from_texts(corpus.name, documents, (documents[turn] for turn in sample), _stop_words(corpus), corpus.queries)

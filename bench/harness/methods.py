@@ -16,6 +16,7 @@ import numpy.typing as npt
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
 
+from .code import code_of
 from .machine import commit, machine, now
 from .workload import WEEK, Question
 
@@ -153,8 +154,9 @@ def stamp_rows(bench: str) -> dict[str, Any]:
     return {
         "bench": bench,
         "run": date,
-        "machine": {**machine(), **{name: _version(name) for name in ("fanrank", "numba")}},
+        "machine": {**machine(), **{name: _version(name) for name in ("fanrank",)}},
         "commit": commit(),
+        "code": code_of(bench),
         "date": date,
     }
 

@@ -51,6 +51,7 @@ class Row:
     machine: dict[str, Any] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)
     commit: str = ""
+    code: str = ""
     date: str = ""
 
 

@@ -96,7 +96,7 @@ PEERS = {
 SYSTEMS = {
     system.name: system
     for system in (
-        System("fanrank-numba", "fanrank", {"backend": "numba"}),
+        System("fanrank-native", "fanrank", {"backend": "native"}),
         System("fanrank-numpy", "fanrank", {"backend": "numpy"}),
         System("bm25s-numba", "bm25s"),
         System("pisa-maxscore", "pisa", {"algorithm": "maxscore"}),
@@ -105,6 +105,33 @@ SYSTEMS = {
         System("scipy", "scipy", phases=("kernel",)),
         System("sqlite-fts5", "sqlite", phases=("kernel",)),
         System("pyserini", "pyserini"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class TextSystem:
+    """A peer that is asked with texts; `options` go to the constructor of its adapter."""
+
+    name: str
+    peer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    default: bool = True
+
+
+FAN_OUT_BASELINES = ("bm25s", "bm25s-tokenizer")
+"""The baselines of fan-outs: bm25s by its function `tokenize`, and by its object that remembers the stems of words."""
+
+TEXT_SYSTEMS = {
+    system.name: system
+    for system in (
+        TextSystem("fanrank", "fanrank"),
+        TextSystem("fanrank-numpy", "fanrank", environment={"FANRANK_BACKEND": "numpy"}, default=False),
+        TextSystem("bm25s", "bm25s", {"tokenizer": "function"}),
+        TextSystem("bm25s-tokenizer", "bm25s", {"tokenizer": "object"}),
+        TextSystem("tantivy", "tantivy"),
+        TextSystem("pisa", "pisa"),
     )
 }
 

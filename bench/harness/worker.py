@@ -110,6 +110,72 @@ class Worker:
         return {"seconds": seconds, "cpu": cpu}
 
 
+class TextWorker:
+    """A peer that is asked with texts. The adapter is imported by `open`, where the import is timed.
+
+    Commands:
+    ``{"do": "build", "texts": path, "folder", "stop": [words]}`` -> version; a text a line, as JSON
+    ``{"do": "open", "folder", "stop", "options"}`` -> version, mode, import and open, each [ms, CPU ms]
+    ``{"do": "queries", "texts": [...]}`` -> nothing
+    ``{"do": "time", "calls": [[0, 7], [3, 4]], "k"}`` -> ms of each call, CPU ms of each call
+    ``{"do": "answer", "queries": n, "k", "save": path}`` -> nothing; stores documents and scores as npz
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.texts: list[str] = []
+
+    def build(self, texts: str, folder: str, stop: list[str]) -> dict[str, Any]:
+        peer = importlib.import_module(self.module).TextPeer(stop)
+        with Path(texts).open(encoding="utf-8") as handle:
+            peer.build(map(json.loads, handle), Path(folder))
+        return {"version": peer.version()}
+
+    def open(self, folder: str, stop: list[str], options: dict[str, Any]) -> dict[str, Any]:
+        clock = Clock()
+        module = importlib.import_module(self.module)
+        imported = clock.lap()
+        self.peer = module.TextPeer(stop, **options)
+        mode = self.peer.open(Path(folder))
+        return {"import": imported, "open": clock.lap(), "version": self.peer.version(), "mode": mode}
+
+    def queries(self, texts: list[str]) -> dict[str, Any]:
+        self.texts = texts
+        return {}
+
+    def time(self, calls: list[list[int]], k: int) -> dict[str, Any]:
+        asked = [[self.texts[number] for number in call] for call in calls]
+        ask = self.peer.ask
+        gc.collect()
+        clock, laps = Clock(), []
+        for texts in asked:
+            clock.lap()
+            result = ask(texts, k)
+            laps.append(clock.lap())
+            del result
+        return {"ms": [ms for ms, _ in laps], "cpu_ms": [ms for _, ms in laps]}
+
+    def answer(self, queries: int, k: int, save: str) -> dict[str, Any]:
+        import numpy as np
+
+        documents, scores = self.peer.arrays(self.peer.ask(self.texts[:queries], k), k)
+        np.savez(save, documents=documents, scores=scores)
+        return {}
+
+
+class Clock:
+    """Milliseconds since it was last read: of the wall, and of all threads of this process."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def lap(self) -> tuple[float, float]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        passed = 1e3 * (wall - self._wall), 1e3 * (cpu - self._cpu)
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return passed
+
+
 def main() -> None:
     # Peers may print to stdout. So the answers go to a copy of it, and stdout itself goes to the log.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -119,12 +185,13 @@ def main() -> None:
     peers = importlib.import_module("bench.peers")
     # The root holds folders with common package names (kernels, tests). An import must not find them.
     sys.path.remove(root)
-    worker: Worker | None = None
+    module, mode = f"{peers.__name__}.{sys.argv[1]}", sys.argv[2]
+    worker: Worker | TextWorker | None = TextWorker(module) if mode == "texts" else None
     for line in sys.stdin:
         command = json.loads(line)
         try:
             if worker is None:
-                worker = Worker(importlib.import_module(f"{peers.__name__}.{sys.argv[1]}").Peer())
+                worker = Worker(importlib.import_module(module).Peer())
             answer = {"ok": True, **getattr(worker, command.pop("do"))(**command)}
         except Exception as error:
             traceback.print_exc()

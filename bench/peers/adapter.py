@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,6 +35,21 @@ class Adapter(Protocol):
     def index_bytes(self) -> int: ...
     def prepare(self, queries: slice, phase: str) -> Any: ...
     def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any: ...
+    def arrays(self, result: Any, k: int) -> Arrays: ...
+
+
+class TextAdapter(Protocol):
+    """One peer that is asked with texts, in the command `bench.fanout`: analysis by the peer itself is in the clock.
+
+    The constructor takes the stop words, and the options of the system. `build` writes an index to `folder`. `open` *
+    reads it and returns the backend or mode in use. `ask` * takes texts and returns ids and scores of the `k` best in
+    the peer's own form; `arrays` makes it documents [Q, k] (padding -1) and scores [Q, k].
+    """
+
+    def version(self) -> str: ...
+    def build(self, texts: Iterable[str], folder: Path) -> None: ...
+    def open(self, folder: Path) -> str: ...
+    def ask(self, texts: list[str], k: int) -> Any: ...
     def arrays(self, result: Any, k: int) -> Arrays: ...
 
 

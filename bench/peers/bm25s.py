@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import bm25s
 import numpy as np
+import Stemmer
+from bm25s.tokenization import Tokenizer
 
 from ..harness.cases import K1, B
 from ..harness.corpora import WORD, Tokens
@@ -58,6 +60,50 @@ class Peer:
                 prepared, stopwords=None, token_pattern=WORD.pattern, return_ids=False, show_progress=False
             )
         return self.index.retrieve(prepared, corpus=ids, k=k, n_threads=threads, show_progress=False)
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        return result.documents.astype(np.int64), result.scores.astype(np.float64)
+
+
+class TextPeer:
+    """bm25s with Porter's stemmer of PyStemmer.
+
+    `tokenizer` is "function" (`bm25s.tokenize`) or "object" (`Tokenizer`, which remembers the stems of words).
+    """
+
+    # Runs of letters and digits, as in the analyzer of fanrank. bm25s's own pattern drops what has one character.
+    PATTERN = r"(?u)[^\W_]+"
+
+    def __init__(self, stop: list[str], tokenizer: str = "function") -> None:
+        self.options = {"stopwords": stop, "stemmer": Stemmer.Stemmer("porter")}
+        self.tokenizer = Tokenizer(splitter=self.PATTERN, **self.options) if tokenizer == "object" else None
+
+    def version(self) -> str:
+        return f"{version('bm25s')} numba {version('numba')} PyStemmer {version('PyStemmer')}"
+
+    def build(self, texts: Iterable[str], folder: Path) -> None:
+        tokenizer = Tokenizer(splitter=self.PATTERN, **self.options)
+        ids = tokenizer.tokenize(list(texts), show_progress=False)
+        index = bm25s.BM25(backend="numba", method="lucene", k1=K1, b=B)
+        index.index((ids, tokenizer.get_vocab_dict()), show_progress=False)
+        index.save(folder, show_progress=False)
+        tokenizer.save_vocab(str(folder))
+        np.save(folder / "ids.npy", np.array([str(number) for number in range(len(ids))]))
+
+    def open(self, folder: Path) -> str:
+        self.index = bm25s.BM25.load(folder, load_corpus=False, show_progress=False)
+        assert self.index.backend == "numba"
+        if self.tokenizer is not None:
+            self.tokenizer.load_vocab(str(folder))
+        self.ids = np.load(folder / "ids.npy")
+        return "numba"
+
+    def ask(self, texts: list[str], k: int) -> Any:
+        if self.tokenizer is not None:
+            tokens = self.tokenizer.tokenize(texts, update_vocab=False, show_progress=False)
+        else:
+            tokens = bm25s.tokenize(texts, token_pattern=self.PATTERN, show_progress=False, **self.options)
+        return self.index.retrieve(tokens, corpus=self.ids, k=k, n_threads=1, show_progress=False)
 
     def arrays(self, result: Any, k: int) -> Arrays:
         return result.documents.astype(np.int64), result.scores.astype(np.float64)

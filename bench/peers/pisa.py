@@ -6,7 +6,7 @@ import ctypes
 import importlib.util
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -88,8 +88,63 @@ class Peer:
         return len(prepared), numbers[:found], ranks[:found], names[:found], scores[:found]
 
     def arrays(self, result: Any, k: int) -> Arrays:
-        queries, numbers, ranks, names, found = result
-        documents, scores = np.full((queries, k), -1, np.int64), np.zeros((queries, k))
-        documents[numbers, ranks] = names.astype(np.int64)
-        scores[numbers, ranks] = found
-        return documents, scores
+        return _arrays(result, k)
+
+
+class TextPeer:
+    """PISA's own analysis of texts, with the second version of Porter's stemmer and the same stop words."""
+
+    STEMMER = "porter2"
+
+    def __init__(self, stop: list[str]) -> None:
+        self.pisa: Any = _load_module()
+        self.stop = stop
+
+    def version(self) -> str:
+        return f"pyterrier-pisa {version('pyterrier-pisa')}"
+
+    def build(self, texts: Iterable[str], folder: Path) -> None:
+        (folder / "stop.txt").write_text("".join(f"{word}\n" for word in self.stop))
+        lines = folder / "documents.txt"
+        with lines.open("w") as handle:
+            handle.writelines(f"{number} {' '.join(text.split())}\n" for number, text in enumerate(texts))
+        self.pisa.index(str(lines), str(folder), self.STEMMER, 100_000, 1)
+        lines.unlink()
+
+    def open(self, folder: Path) -> str:
+        self.context = self.pisa.RetrievalContext()
+        stop = str(folder / "stop.txt")
+        self.pisa.prepare_index(
+            self.context, str(folder), ENCODING, "bm25", self.STEMMER, bm25_k1=K1, bm25_b=B, stop_fname=stop
+        )
+        return "maxscore"
+
+    def ask(self, texts: list[str], k: int) -> Any:
+        size = len(texts) * k
+        numbers, ranks = np.empty(size, np.int32), np.empty(size, np.int32)
+        names, scores = np.empty(size, object), np.empty(size, np.float32)
+        found = self.pisa.retrieve(
+            self.context,
+            "maxscore",
+            list(enumerate(texts)),
+            k=k,
+            threads=1,
+            query_weighted=0,
+            pretokenised=False,
+            result_qidxs=numbers,
+            result_docnos=names,
+            result_ranks=ranks,
+            result_scores=scores,
+        )
+        return len(texts), numbers[:found], ranks[:found], names[:found], scores[:found]
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        return _arrays(result, k)
+
+
+def _arrays(result: Any, k: int) -> Arrays:
+    queries, numbers, ranks, names, found = result
+    documents, scores = np.full((queries, k), -1, np.int64), np.zeros((queries, k))
+    documents[numbers, ranks] = names.astype(np.int64)
+    scores[numbers, ranks] = found
+    return documents, scores

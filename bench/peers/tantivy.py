@@ -83,3 +83,55 @@ class Peer:
     def arrays(self, result: Any, k: int) -> Arrays:
         rows = interleave(result)
         return pad([[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in rows], k)
+
+
+class TextPeer:
+    """The same stop words, and the second version of Porter's stemmer, the only one for English."""
+
+    def __init__(self, stop: list[str]) -> None:
+        self.stop = stop
+
+    def version(self) -> str:
+        return version("tantivy")
+
+    def _index(self, folder: Path) -> Any:
+        builder = tantivy.SchemaBuilder()
+        builder.add_integer_field("id", fast=True)
+        builder.add_text_field("text", tokenizer_name="english", index_option="freq")
+        index = tantivy.Index(builder.build(), path=str(folder))
+        analyzer = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex(r"[\p{L}\p{N}]+"))
+        for each in (
+            tantivy.Filter.lowercase(),
+            tantivy.Filter.custom_stopword(self.stop),
+            tantivy.Filter.stemmer("english"),
+        ):
+            analyzer = analyzer.filter(each)
+        index.register_tokenizer("english", analyzer.build())
+        return index
+
+    def build(self, texts: Iterable[str], folder: Path) -> None:
+        index = self._index(folder)
+        writer = index.writer(heap_size=1_000_000_000, num_threads=1)
+        for number, text in enumerate(texts):
+            document = tantivy.Document()
+            document.add_integer("id", number)
+            document.add_text("text", text)
+            writer.add_document(document)
+        writer.commit()
+        writer.wait_merging_threads()
+
+    def open(self, folder: Path) -> str:
+        self.index = self._index(folder)
+        self.searcher = self.index.searcher()
+        return ""
+
+    def ask(self, texts: list[str], k: int) -> Any:
+        results = []
+        for text in texts:
+            query = self.index.parse_query_lenient(text, ["text"])[0]
+            hits = self.searcher.search(query, k, count=False).hits
+            results.append((self.searcher.fast_field_values("id", [address for _, address in hits]), hits))
+        return results
+
+    def arrays(self, result: Any, k: int) -> Arrays:
+        return pad([[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in result], k)

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..harness.paths import BENCH, RESULTS, ROOT
 from ..harness.rows import read
 from . import cost as report_cost
+from . import fanout as report_fanout
 from . import growth as report_growth
 from . import published as report_published
 from . import quality as report_quality
@@ -22,10 +23,11 @@ from . import store as report_store
 from . import systems as report_systems
 from .plots import svgs, version
 from .readme import PAGES, fill_blocks
-from .rows import Recorded, describe_passed_over, load
+from .rows import Recorded, describe_passed_over, describe_stale, load
 
 SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
-    ("Beside the peers", lambda recorded: report_systems.peers(recorded.cpu)),
+    ("Fan-outs beside the peers", report_fanout.fanout),
+    ("Hundreds of queries a call", lambda recorded: report_systems.peers(recorded.cpu)),
     ("Builds", lambda recorded: [report_systems.builds(recorded.cpu), *report_store.building(recorded)]),
     ("A memory that grows", report_growth.growth),
     ("A session that writes and asks", report_growth.session),
@@ -46,7 +48,9 @@ INTRODUCTION = """# Measured
 
 Written by `make report` from the rows in [results/](results/) and from nothing else; what is measured, and how, is in
 [README.md](README.md). Every table is of the newest complete run of its bench and names its run and commit; a commit
-with `+dirty` had changes that were not committed. Times of different runs, machines or tables are not to be compared.
+with `+dirty` had changes that were not committed. Where the code that a bench measures has changed since, the words
+"before later changes of the code it measures" say so. Times of different runs, machines or tables are not to be
+compared.
 Ids like A037 are those of [docs/sources.md](../docs/sources.md); AgentIR is the paper whose figures they are."""
 
 
@@ -97,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, tables of pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is not what the rows give")
     options = parser.parse_args(arguments)
-    files = render_files(load(RESULTS), ROOT)
+    recorded = load(RESULTS)
+    files = render_files(recorded, ROOT)
     plots = BENCH / "plots"
     if options.check:
         found = differences(files, plots)
@@ -116,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in sorted(plots.glob("*.svg")):
         if path not in files:
             path.unlink()
+    for line in describe_stale(recorded):
+        print(line, file=sys.stderr)
     measured = RESULTS / "cpu.jsonl"
     for told in describe_passed_over(read(measured)) if measured.is_file() else ():
         print(told, file=sys.stderr)

@@ -10,7 +10,7 @@ from ..harness.rows import Row
 from . import sources
 from .format import NONE, money, number, percent, table
 from .quality import cascades
-from .rows import Fields, Recorded
+from .rows import Fields, Recorded, note_stale
 from .systems import rows_with_times, systems_in
 
 CORES = 8
@@ -133,4 +133,5 @@ def cost(recorded: Recorded) -> list[str]:
         parts.append(_capacity(measured[key], sweeps[key]))
     if not whole and not both:
         parts.append(f"{NONE} of cascades: `make cascade`.")
+    parts.append(note_stale([*recorded.cpu, *found.values()]))
     return [part for part in parts if part]

@@ -92,8 +92,8 @@ def growth(recorded: Recorded) -> list[str]:
         f"paths.\n\n{_published()}\n\n"
         "Comparable: the sizes, the kind of records (synthetic agent memory, four windows of a week) and so the growth "
         "from the smallest to the largest. Not comparable: the times themselves (other cores, eight threads against "
-        "one, C++ against Python and numba), and the questions, which here are as old as an exponential age in weeks, "
-        "there in the newest fifth for four in five. Its windows shrink against the corpus with growth as ours do; "
+        "one), and the questions, which here are as old as an exponential age in weeks, there in "
+        " the newest fifth for four in five. Its windows shrink against the corpus with growth as ours do; "
         "how many records a window holds it does not say."
     )
     return parts

@@ -9,10 +9,10 @@ from . import sources
 from .format import number, table
 from .growth import corpora, curves, growth_of
 from .roofline import gpu_rows
-from .rows import Fields, Recorded
+from .rows import Fields, Recorded, note_stale
 from .systems import PRUNING, mean_ratio, rows_with_times
 
-OWN = "fanrank-numba"
+OWN = "fanrank-native"
 
 
 def _describe_latency(rows: Sequence[Fields], target: sources.Target) -> str:
@@ -120,6 +120,7 @@ def published(recorded: Recorded) -> list[str]:
     parts = ", ".join(f"{name} {ms:g}" for name, ms in sources.STAGES_MS.items())
     return [
         table(["", "published", "here", "comparable?"], body),
+        note_stale([*rows, *steady, *gpu_rows(recorded)]),
         f"AgentIR's milliseconds, on {sources.CPU_MACHINE} and an {sources.GPU_MACHINE}, k 100; of its data "
         f"sets only SciFact is measured here. A hybrid query's parts (A122): {parts} ms.\n\n{table(head, beir)}",
     ]

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ..harness.systems import BASELINE
-from . import sources
+from . import fanout, sources
 from .format import number, percent, sentence, table
 from .growth import corpora, curves, growth_of
 from .quality import batches, cascades, quality_rows, studies, study_score
 from .roofline import gpu_rows
-from .rows import Fields, Recorded, machine, stamp
+from .rows import Fields, Recorded, machine, note_stale, stamp
 from .store import crash_sentence, last_crash, parts_of_writes, write_lines
 from .systems import PRUNING, mean_ratio, rows_with_times, systems_in
 
 BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
 PAGES = ("README.md", "docs/figures.md")
 """The pages that hold blocks. The README has no links: they would lead nowhere on a package index."""
-OWN = ("fanrank-numba", "fanrank-numpy")
+OWN = ("fanrank-native", "fanrank-numpy")
 
 
 def latency(recorded: Recorded) -> str:
@@ -155,7 +155,8 @@ def quality(recorded: Recorded) -> str:
             f"\nA batch of {most} lookups in one call costs {number(min(ratios), 2)} to {number(max(ratios), 2)} of "
             f"{most} calls ([hybrid.md](hybrid.md))."
         )
-    return told + "\n"
+    note = note_stale([*rows.values(), *found.values(), *batches(recorded).values()])
+    return "\n".join(filter(None, [told, note])) + "\n"
 
 
 def _study(found: dict[str, Fields], dataset: str, system: str) -> str:
@@ -182,10 +183,12 @@ def deciding(recorded: Recorded) -> str:
         systems = recall["systems"]
         shown = [f"{systems[name]['hit@5']:.4f} by {name}" for name in ("bm25", "fused", "recall") if name in systems]
         told += f" With the defaults {', '.join(shown)}."
-    return f"{told} [deciding.md](deciding.md).\n"
+    note = note_stale([row for row in (sweep, recall) if row is not None])
+    return " ".join(filter(None, [f"{told} [deciding.md](deciding.md).", note])) + "\n"
 
 
 BLOCKS: dict[str, Callable[[Recorded], str]] = {
+    "fanout": fanout.block,
     "latency": latency,
     "growth": growth,
     "writes": writes,

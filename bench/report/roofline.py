@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..harness.rows import Row
 from .format import NONE, details, number, order_names, percent, sentence, table
-from .rows import Fields, Recorded, choose_rows, stamp
+from .rows import Fields, Recorded, choose_rows, note_stale, stamp
 from .systems import rows_with_times, systems_in
 
 PHASES = ("prepare", "analyse", "plan", "derive", "score and select", "serve", "convert", "other")
@@ -119,6 +119,7 @@ def roofline(recorded: Recorded) -> list[str]:
             "![Postings a second against scattered additions](plots/roofline.svg)",
             table_of(short),
             details("All cells", table_of(points)),
+            note_stale(recorded.cpu),
         ]
     else:
         parts.append(f"{NONE} beside the peers: `make bench`.")
@@ -128,7 +129,7 @@ def roofline(recorded: Recorded) -> list[str]:
         parts.append(f"GPU, {rows[0]['device']}: {stamp(rows)}.\n\n{table_of(found)}")
     else:
         parts.append(f"GPU: {NONE.lower()}; [PENDING_GPU.md](PENDING_GPU.md) says what is expected.")
-    return parts
+    return [part for part in parts if part]
 
 
 def profiles(recorded: Recorded) -> dict[tuple[str, str, int, int, int], list[Fields]]:

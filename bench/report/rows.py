@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..harness import rows as cpu
 from ..harness.cases import CORPORA, KS, THREADS
+from ..harness.code import COMMANDS, FILES, code_of
 from ..harness.rows import Row
 from ..harness.systems import BASELINE
 
 Fields = Mapping[str, Any]
 
-COMPARED = ("fanrank-numba", "fanrank-numpy", BASELINE, "pisa-maxscore", "tantivy")
+COMPARED = ("fanrank-native", "fanrank-numpy", BASELINE, "pisa-maxscore", "tantivy")
 """A run beside the peers is complete when it holds these systems in every cell of the grid."""
+RESULT_FILES = {"building": "build"}
+"""Files of rows whose bench has another name."""
 RENAMED = {"road": "method"}
 """Fields that older runs wrote under another name."""
+STALE = "before later changes of the code it measures"
+"""What stands beside figures whose rows are older than the code that they speak of."""
 KINDS = (
-    *("growth", "session", "writes", "crash", "dense", "hybrid", "cascade", "quality"),
+    *("fanout", "instructions", "growth", "session", "writes", "crash", "dense", "hybrid", "cascade", "quality"),
     *("gpu", "profile", "agents", "building", "build"),
 )
 
@@ -119,16 +125,53 @@ def choose_newest(rows: Iterable[Fields], *keys: str) -> dict[tuple[Any, ...], F
     return found
 
 
+def is_stale(row: Row | Fields) -> bool:
+    """Whether the code that a row speaks of has changed since. A row without a hash counts as older."""
+    return (row.code if isinstance(row, Row) else row.get("code")) not in _codes()
+
+
+@lru_cache(maxsize=1)
+def _codes() -> frozenset[str]:
+    """The hashes of today's code, by what benches depend on. No two benches share one unless they share their files."""
+    return frozenset(map(code_of, FILES))
+
+
 def stamp(rows: Iterable[Row | Fields]) -> str:
-    """Runs and commits of some rows, in words: "run 2026-11-22T01:33, commit 8782be3bc8dd", first and last of each."""
+    """Runs and commits of some rows, in words: "run 2026-11-22T01:33, commit 8782be3bc8dd", first and last of each.
+
+    Ends with `STALE` where a row is.
+    """
     runs: dict[str, list[str]] = {}
+    stale: set[str] = set()
     for row in rows:
         run, commit = _run_and_commit(row)
         runs.setdefault(commit, []).append(run)
+        if is_stale(row):
+            stale.add(commit)
     return "; ".join(
-        f"run {own[0]}, commit {commit}" if len(set(own)) == 1 else f"runs {min(own)} to {max(own)}, commit {commit}"
+        (f"run {own[0]}" if len(set(own)) == 1 else f"runs {min(own)} to {max(own)}")
+        + f", commit {commit}"
+        + (f", {STALE}" if commit in stale else "")
         for commit, own in runs.items()
     )
+
+
+def note_stale(rows: Iterable[Row | Fields]) -> str:
+    """A sentence where some rows are stale, else nothing: for figures that stand without a stamp."""
+    stale = [row for row in rows if is_stale(row)]
+    return f"Taken {STALE}: {', '.join(dict.fromkeys(_run_and_commit(row)[1] for row in stale))}." if stale else ""
+
+
+def describe_stale(recorded: Recorded) -> list[str]:
+    """The benches whose newest rows are stale, each with the command that takes them again."""
+    found = []
+    for kind, rows in {"cpu": list(map(vars, recorded.cpu)), **recorded.others}.items():
+        runs = [str(row.get("run") or row.get("date")) for row in rows]
+        last = [row for row, run in zip(rows, runs, strict=True) if run == max(runs)]
+        if any(is_stale(row) for row in last):
+            command = COMMANDS[RESULT_FILES.get(kind, kind)]
+            found.append(f"{kind}.jsonl: {stamp(last)}; `{command}` takes them again")
+    return found
 
 
 def _run_and_commit(row: Row | Fields) -> tuple[str, str]:

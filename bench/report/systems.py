@@ -8,7 +8,7 @@ from ..harness.rows import Row
 from ..harness.systems import BASELINE, SYSTEMS
 from . import sources
 from .format import NONE, details, geometric_mean, number, order_names, percent, sentence, table
-from .rows import machine, stamp
+from .rows import machine, note_stale, stamp
 
 Place = tuple[str, int, int, str]  # case, k, threads, phase
 PRUNING = "pisa-maxscore"
@@ -264,4 +264,6 @@ def peers(rows: Sequence[Row]) -> list[str]:
 
 def builds(rows: Sequence[Row]) -> str:
     """The table of builds beside the peers."""
-    return _builds(rows) if any(row.build_docs_per_s for row in rows) else f"{NONE}: `make bench`."
+    if not any(row.build_docs_per_s for row in rows):
+        return f"{NONE}: `make bench`."
+    return "\n\n".join(filter(None, [_builds(rows), note_stale(rows)]))

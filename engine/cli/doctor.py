@@ -30,7 +30,7 @@ def doctor(as_json: bool) -> None:
     except BackendUnavailableError as error:
         served, reason = None, str(error)
     extras = {extra: importlib.util.find_spec(module) is not None for extra, module in EXTRAS.items()}
-    text = choose_token_path(get_analyzer(DEFAULT_ANALYZER)).loaded()
+    text = choose_token_path(get_analyzer(DEFAULT_ANALYZER))
     result = {
         "python": platform.python_version(),
         "numpy": np.__version__,

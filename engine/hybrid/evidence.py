@@ -178,7 +178,7 @@ class EvidenceCollector:
                     self.backend,
                     self.depths,
                     self.options,
-                    Phases(),
+                    Phases(timed=False),
                     learned=self.weights if isinstance(channel, Learned) else None,
                 )
             self.lists[channel.name] = results

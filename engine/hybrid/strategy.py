@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..errors import ParameterError
@@ -195,12 +196,13 @@ class Strategy:
         if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
             raise ParameterError(f"strategy {self.name!r}: optimizer must be an Optimizer, not {self.optimizer!r}")
 
-    @property
+    # These are worked out once: each search of a fan-out asks for them.
+    @cached_property
     def plain(self) -> bool:
         """Whether BM25 alone answers."""
         return self.channels == (Lexical(),) and self.fusion is None and not self.complete and self.optimizer is None
 
-    @property
+    @cached_property
     def recalls(self) -> bool:
         """Whether it reads more in a query than words and a vector: entities, times, types of record."""
         beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)
@@ -216,7 +218,7 @@ class Strategy:
         """Its channels of learned term weights."""
         return tuple(channel for channel in self.channels if isinstance(channel, Learned))
 
-    @property
+    @cached_property
     def aged(self) -> bool:
         """Whether answers depend on the query's time (beyond a half-life), entities, hints, session, zone or scope."""
         return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))
@@ -368,5 +370,7 @@ STRATEGIES: dict[str, Strategy] = {
     )
 }
 """The named strategies (`fanrank eval --list-strategies`)."""
+
+PLAIN = STRATEGIES[BM25]
 
 AnyStrategy = str | Strategy | Mapping[str, Any]

@@ -91,6 +91,11 @@ class Contributions:
             for lists in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(chunk)) + 1):
                 self._derive(positions[lists], starts[lists], lengths[lists], idf[lists])
 
+    def derived(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether the list at each of these positions of the segment's terms is derived."""
+        with self.lock:
+            return np.asarray(self.maxima[positions] > 0)
+
     def at(self, where: npt.NDArray[np.int64], idf: FloatArray) -> npt.NDArray[np.int64]:
         """The contributions of the postings with the numbers `where`; `idf` is that of each one's term, same shape."""
         return self._bm25.quanta(self.saturated[self._segment.impact_classes[where]], idf)

@@ -36,6 +36,9 @@ BLOCK_POSTINGS = 8
 GROUPS = 16
 # A shorter list has no skip table: it is searched.
 LEAST_POSTINGS = 64
+# A list with one in so many documents, or more, has a bit for each document, and counts of the bits before each word:
+# 2 bits a document, so up to 8 bytes a posting. On SGD ... 
+WORD_SHARE = 64
 # Filters whose masks a snapshot keeps.
 MASKS = 16
 
@@ -71,7 +74,7 @@ def _make_segment(segment: Segment) -> _compiled.Segment:
         latest,
         segment.times is not None and not bool(np.isnan(segment.times).any()),
         segment.in_order,
-        (*ranks, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, TIME_BLOCK, least, segment.size),
+        (*ranks, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, WORD_SHARE, TIME_BLOCK, least, segment.size),
     )
     return made
 

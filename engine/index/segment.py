@@ -140,17 +140,19 @@ class Segment:
         return self.times is not None and not np.isnan(self.times).any() and bool((np.diff(self.times) >= 0).all())
 
     @cached_property
-    def latest_before(self) -> npt.NDArray[np.float64]:
-        """[blocks] the latest time of all documents up to the end of each block of `TIME_BLOCK` documents.
-
-        It is inf where one of these documents has no time.
-        """
+    def latest_in(self) -> npt.NDArray[np.float64]:
+        """[blocks] the latest time in each block of `TIME_BLOCK` documents; inf where one of them has no time."""
         blocks = -(-self.size // TIME_BLOCK)
         if self.times is None:
             return np.full(blocks, np.inf)
         padded = np.full(blocks * TIME_BLOCK, -np.inf)
         padded[: self.size] = np.where(np.isnan(self.times), np.inf, self.times)
-        return np.maximum.accumulate(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
+        return np.asarray(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
+
+    @cached_property
+    def latest_before(self) -> npt.NDArray[np.float64]:
+        """[blocks] the latest time of all documents up to the end of each block, as in `latest_in`."""
+        return np.maximum.accumulate(self.latest_in)
 
     @property
     def latest(self) -> float:

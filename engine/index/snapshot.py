@@ -23,6 +23,7 @@ from .columns import hashes_of
 from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
+from .record_ids import RecordIds
 from .segment import Segment, merge_segments, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
 
@@ -247,14 +248,14 @@ class Snapshot:
                     places[ids[index]] = Place(number, position)
         return places
 
+    @cached_property
+    def record_ids(self) -> RecordIds:
+        """The record ids (str) of document numbers."""
+        return RecordIds([segment.ids.strings for segment in self.segments])
+
     def ids_of(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        """The record ids (str) of these document numbers, same shape [n]."""
-        ids = np.empty(len(documents), dtype=object)
-        for first, segment in zip(self.firsts, self.segments, strict=True):
-            inside = (documents >= first) & (documents < first + segment.size)
-            if inside.any():
-                ids[inside] = segment.ids.strings.take(documents[inside] - first)
-        return ids
+        """The record ids (str) of these document numbers, same shape; None for -1."""
+        return self.record_ids(documents)
 
     def numbers_of(self, column: str, documents: npt.NDArray[np.int64]) -> FloatArray:
         """The values of a number column at these document numbers, same shape [n]; NaN where there is no value."""
@@ -289,6 +290,11 @@ class Snapshot:
 
     @cached_property
     def _filtered(self) -> dict[CompiledFilter, tuple[Snapshot, npt.NDArray[np.int64]]]:
+        return {}
+
+    @cached_property
+    def compiled(self) -> dict[tuple[int, str | None, str | None], tuple[object, CompiledFilter]]:
+        """Filters that searches compiled; `engine/search/batch.py` fills it."""
         return {}
 
     def extended(self, new: Sequence[Segment], deleted: Mapping[int, Tombstones] = NOTHING_DELETED) -> Snapshot:

@@ -130,8 +130,14 @@ class Health:
         `fallback` is the reason why another path than the chosen one answered. `scope`, the queries' `texts` and their
         best `scores` [queries] are for the log line alone, and the last two only with `log_texts`.
         """
-        hits: list[int] = results.tolist() if isinstance(results, np.ndarray) else list(results)
-        batch_bucket, query_bucket = _bucket(seconds), _bucket(seconds / queries) if queries else 0
+        hits: list[int]
+        if type(results) is list:
+            hits = results
+        else:
+            hits = results.tolist() if isinstance(results, np.ndarray) else list(results)
+        batch_bucket = query_bucket = _bucket(seconds)
+        if queries != 1:
+            query_bucket = _bucket(seconds / queries) if queries else 0
         with self._lock:
             self._queries += queries
             self._batches += 1
@@ -140,7 +146,10 @@ class Health:
             histogram = self._results
             for bits in map(int.bit_length, hits):
                 histogram[bits] += 1
-            _add(self._backends, backend, queries)
+            if backend in self._backends:
+                self._backends[backend] += queries
+            else:
+                _add(self._backends, backend, queries)
             if fallback is not None:
                 _add(self._fallbacks, fallback, queries)
         if logger.isEnabledFor(logging.WARNING if fallback is not None else logging.INFO):

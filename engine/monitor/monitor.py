@@ -82,12 +82,20 @@ class Monitor:
 
         `fallback` is the reason why another path than the chosen one answered.
         """
-        spaces = [query.namespace for query in hits.queries]
-        rows: dict[str, list[int]] = {namespace: [] for namespace in spaces}
-        for row, namespace in enumerate(spaces if len(rows) > 1 else ()):
-            rows[namespace].append(row)
+        namespace = hits.namespace
+        if namespace is not None:
+            try:
+                health = self._health[namespace]
+            except KeyError:
+                health = self._health_of(namespace)
+            counts = hits.counts.tolist()
+            health.record(len(counts), seconds, counts, backend=hits.backend, fallback=fallback)
+            return
+        rows: dict[str, list[int]] = {query.namespace: [] for query in hits.queries}
+        for row, query in enumerate(hits.queries):
+            rows[query.namespace] += (row,)
         for namespace, positions in rows.items():
-            results = hits.counts[positions] if len(rows) > 1 else hits.counts
+            results = hits.counts[positions]
             self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
 
     def count_failure(self, queries: object, error: FanrankError, backend: str) -> None:

@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-EXECUTIONS = ("auto", "exhaustive", "pruned")
+AUTO = "auto"
+
+EXECUTIONS = (AUTO, "exhaustive", "pruned")
 """The values of `execution`."""

@@ -23,7 +23,6 @@ from ..index.decay import decay, decayed_bits, ticks_of
 from ..index.masks import EVERYTHING
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
-from ..timing import Phases
 from .requests import Request, Requests
 
 # The terms of a batch are sorted where the highest term id is above this many times their number. Else flags mark them.
@@ -37,7 +36,7 @@ class SegmentPlan:
     number: int  # in the snapshot
     segment: Segment
     first: int  # number of its first document
-    contributions: Contributions  # those of the distinct terms are ready once `Plan.derive` was called
+    contributions: Contributions  # a backend derives the lists that it reads
     positions: Integers  # [distinct terms] position in the segment's terms, or -1
     starts: Integers  # [distinct terms]
     ends: Integers  # [distinct terms] equal to starts where the segment lacks the term
@@ -137,22 +136,6 @@ class Plan:
     def wide(self) -> npt.NDArray[np.bool_]:
         """[queries] whether scores need int64. The bits of decayed scores always do."""
         return self.large | (self.rates > 0)
-
-    def derive(self, chosen: npt.NDArray[np.bool_] | None = None) -> None:
-        """Computes the contributions of the plan's posting lists on the host: of all queries, or of the chosen ones."""
-        used = np.ones(len(self.terms), dtype=np.bool_)
-        if chosen is not None:
-            used[:] = False
-            used[self.slots[np.repeat(chosen, np.diff(self.offsets))]] = True
-        for plan in self.segments if used.any() else ():
-            present = used & (plan.positions >= 0)
-            plan.contributions.derive(plan.positions[present], self.idf[present])
-
-    def count_postings(self, phases: Phases, queries: npt.NDArray[np.bool_]) -> None:
-        """Counts all postings of these queries' lists as scored. `queries` is a mask [queries]."""
-        chosen = self.slots[np.repeat(queries, np.diff(self.offsets))]
-        for plan in self.segments if len(chosen) else ():
-            phases.count("postings", int((plan.ends - plan.starts)[chosen].sum()))
 
 
 def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Integers
 from ..errors import MissingExtraError, QueryError
 from .query import Query
 
@@ -26,6 +27,37 @@ class Resolver(Protocol):
     def slice(self, start: int, stop: int) -> Resolver:
         """The resolver of the queries at [start, stop) alone."""
         ...
+
+
+Explain = Callable[[int, str], "Explanation | FusedExplanation"]
+"""Explains the score of a record for the query at a position of the batch."""
+
+Value = TypeVar("Value")
+
+
+class Origin(Protocol):
+    """What an answer was made from. It makes what few callers read of an answer."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that all queries search."""
+        ...
+
+    def queries(self) -> tuple[Query, ...]: ...
+
+    def explainer(self) -> Explain: ...
+
+
+class once(cached_property[Value]):
+    """A `cached_property` without the lock that all instances share before Python 3.12.
+
+    Threads that read at the same time may compute the value twice; all get the one that was kept first.
+    """
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +85,64 @@ class Hits:
     strategy's scores either way."""
     decisions: tuple[Decision, ...] | None = None
     """The decision for each query, if a cascade, a router or ``recall`` made one."""
-    source: Sequence[int] | None = None
+    source: Sequence[int] | Integers | None = None
     """[B] a number for each query. Equal queries have the same number and are answered once. None: every query was
     answered by itself."""
+
+    @classmethod
+    def of(
+        cls,
+        scores: npt.NDArray[np.float64],
+        documents: Integers,
+        counts: npt.NDArray[np.int32],
+        origin: Origin,
+        backend: str,
+        resolver: Resolver,
+        timing: dict[str, float] | None = None,
+        postings: int | None = None,
+        source: Sequence[int] | Integers | None = None,
+    ) -> Hits:
+        """An answer whose `queries` and `explainer` the `origin` makes once they are read."""
+        hits = object.__new__(cls)
+        # One assignment: the constructor of a frozen dataclass makes one for each field.
+        object.__setattr__(
+            hits,
+            "__dict__",
+            {
+                "scores": scores,
+                "documents": documents,
+                "counts": counts,
+                "backend": backend,
+                "resolver": resolver,
+                "timing": timing,
+                "postings": postings,
+                "reranked": None,
+                "decisions": None,
+                "source": source,
+                "namespace": origin.namespace,
+                "origin": origin,
+            },
+        )
+        return hits
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            origin = self.__dict__.get("origin") if name in ("queries", "explainer") else None
+            if origin is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return self.__dict__.setdefault(name, getattr(origin, name)())
+
+    @once
+    def namespace(self) -> str | None:
+        """The namespace that all queries search; None where they search several, or there are none."""
+        spaces = {query.namespace for query in self.queries}
+        return spaces.pop() if len(spaces) == 1 else None
 
     @property
     def distinct(self) -> int | None:
         """The number of different queries; None where `source` is None."""
-        return None if self.source is None else len(set(self.source))
+        return None if self.source is None else len({*self.source})
 
     def slice(self, start: int, stop: int, width: int, queries: tuple[Query, ...]) -> Hits:
         """The answer to the queries at [start, stop), as if they had been the batch: arrays [stop - start, width].
@@ -93,7 +175,7 @@ class Hits:
             source=None if self.source is None else self.source[rows],
         )
 
-    @cached_property
+    @once
     def ids(self) -> npt.NDArray[np.object_]:
         """[B, k] record ids (str) or None; resolved at the first access."""
         return self.resolver(self.documents)

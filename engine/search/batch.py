@@ -25,6 +25,10 @@ from ..storage.memory import Memory
 MAX_HITS = 1 << 28
 
 
+# Compiled filters that a snapshot keeps.
+COMPILED = 64
+
+
 AnyQuery = str | Query | Sequence[str]
 
 
@@ -77,7 +81,7 @@ class Batch:
         They are not compared with each other: rows are distinct already.
         """
         width = max((prepared.k for prepared in asked), default=0)
-        return _batch(self.memory, self.snapshots, asked, width, range(len(asked)))
+        return make_batch(self.memory, self.snapshots, asked, width, range(len(asked)))
 
     def limit_to(self, rows: Collection[int], asked: Mapping[int, PreparedQuery] | None = None) -> Batch:
         """The same batch, in which only these rows are searched; `asked` replaces the queries of some of them."""
@@ -109,14 +113,15 @@ class IdResolver:
     queries: tuple[Query, ...]
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
+        if len(self.snapshots) == 1:
+            # Rows of a namespace that holds nothing have no documents.
+            (snapshot,) = self.snapshots.values()
+            return snapshot.ids_of(documents)
         ids = np.full(documents.shape, None, dtype=object)
-        several = len(self.snapshots) > 1
-        spaces = np.array([query.namespace for query in self.queries if several], dtype=object)
+        spaces = np.array([query.namespace for query in self.queries], dtype=object)
         for namespace, snapshot in self.snapshots.items():
-            present = documents >= 0
-            if several:
-                present &= (spaces == namespace)[:, None]
-            ids[present] = snapshot.ids_of(documents[present])
+            rows = np.flatnonzero(spaces == namespace)
+            ids[rows] = snapshot.ids_of(documents[rows])
         return ids
 
     def slice(self, start: int, stop: int) -> IdResolver:
@@ -145,19 +150,22 @@ def prepare(
         key = _settings_key(query)
         known = settled.get(key)
         if known is None:
-            decided = _decide(memory, snapshots, query, k, windows)
+            decided = decide(memory, snapshots, query, k, windows)
             known = settled[key] = numbers.setdefault(decided, len(numbers)), decided
         number, decided = known
         asked.append(PreparedQuery(query, *decided))
         source.append(seen.setdefault((number, _evidence(query, aged)), row))
-    return _batch(memory, snapshots, asked, max((prepared.k for prepared in asked), default=k), source)
+    return make_batch(memory, snapshots, asked, max((prepared.k for prepared in asked), default=k), source)
 
 
-_settings = attrgetter("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life")
+SETTINGS = ("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life")
+"""The fields of a query that `decide` reads, and `now` where one of the last two is given."""
+
+_settings = attrgetter(*SETTINGS)
 
 
 def _settings_key(query: Query) -> object:
-    """All that `_decide` reads of a query."""
+    """All that `decide` reads of a query."""
     settings = _settings(query)
     timed = query.windows is not None or query.half_life is not None
     return (settings, query.now) if timed else settings
@@ -170,7 +178,7 @@ _read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "
 
 
 def _evidence(query: Query, aged: bool) -> tuple[object, ...]:
-    """All that an answer depends on, beyond what `_decide` reads; `aged` is as in `prepare`."""
+    """All that an answer depends on, beyond what `decide` reads; `aged` is as in `prepare`."""
     terms, vector, weights = query.terms, query.vector, query.weights
     return (
         None if terms is None else tuple(terms),
@@ -181,9 +189,10 @@ def _evidence(query: Query, aged: bool) -> tuple[object, ...]:
     )
 
 
-def _batch(
+def make_batch(
     memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[PreparedQuery], width: int, source: Sequence[int]
 ) -> Batch:
+    """A batch of prepared queries; the other arguments are as the fields of `Batch`. Raises `QueryError`."""
     check_places(len(asked), width)
     rows_of: dict[Corpus, list[int]] = {}
     # Looked up by identity first: most queries share one corpus object, and a filter computes its hash at each call.
@@ -209,7 +218,7 @@ Decided = tuple[int, Corpus, QuerySettings]
 """What `PreparedQuery` adds to a query."""
 
 
-def _decide(
+def decide(
     memory: Memory,
     snapshots: Mapping[str, Snapshot],
     query: Query,
@@ -232,10 +241,29 @@ def _decide(
     if query.half_life is not None:
         assert query.now is not None
         now, rate = float(query.now), rate_of(float(query.half_life))
-    accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
+    accepted = _compile(memory, snapshots, query)
     apart = query.statistics == "filtered"
     corpus = query.namespace, accepted if apart else EVERYTHING
     return k_of(query, k), corpus, QuerySettings(EVERYTHING if apart else accepted, since, until, now, rate)
+
+
+def _compile(memory: Memory, snapshots: Mapping[str, Snapshot], query: Query) -> CompiledFilter:
+    """The query's filter and scope in codes. A snapshot keeps what was compiled for the filter objects of its callers.
+
+    Not beyond the snapshot: a write may bring a category value that the filter names and no record had before.
+    """
+    if (query.filter is None and query.scope is None) or query.namespace not in snapshots:
+        return compile_filter(combine_filters(query), memory.schema, memory.values)
+    known, scope = snapshots[query.namespace].compiled, query.scope
+    key = (id(query.filter), None, None) if scope is None else (id(query.filter), scope.column, scope.id)
+    kept = known.get(key)
+    # The entry holds the filter, so no other object can have its id meanwhile.
+    if kept is None:
+        kept = query.filter, compile_filter(combine_filters(query), memory.schema, memory.values)
+        if len(known) >= COMPILED:
+            known.clear()
+        known[key] = kept
+    return kept[1]
 
 
 def k_of(query: Query, k: int) -> int:
@@ -287,6 +315,14 @@ def as_query(query: AnyQuery, position: int) -> Query:
         terms = tuple(query)
         return _of_words("terms", terms) if {*map(type, terms)} <= {str} else Query(terms=terms)
     raise QueryError(f"query {position} must be a string, a Query or a sequence of terms, not {type(query).__name__}")
+
+
+def queries_in(namespace: str, texts: Sequence[str]) -> list[Query]:
+    """Queries of these texts, in a namespace."""
+    silent, made = {**_SILENT, "namespace": namespace}, [object.__new__(Query) for _ in texts]
+    for query, text in zip(made, texts, strict=True):
+        object.__setattr__(query, "__dict__", {**silent, "text": text})
+    return made
 
 
 def _of_words(field: str, words: str | tuple[str, ...]) -> Query:

@@ -65,12 +65,7 @@ def search_lists(
             corpus: _corpus(batch.snapshots, corpus) if learned is None else (batch.snapshots[corpus[0]].learned, None)
             for corpus in batch.rows_of
         }
-        plans: dict[Corpus, Plan] = {}
-        first = 0
-        for corpus, corpus_rows in batch.rows_of.items():
-            requests = _make_requests(batch, corpus_rows, depths, words.slice(first, first + len(corpus_rows)))
-            plans[corpus] = plan_of(corpora[corpus][0], requests)
-            first += len(corpus_rows)
+        plans = _make_plans(batch, {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}, depths, words)
     with phases("serve"):
         served, (quanta, documents, counts) = backend.serve(
             tuple(plans.values()),
@@ -92,6 +87,25 @@ def search_lists(
                 documents[plan.rows] = np.where(hits >= 0, numbers[np.maximum(hits, 0)] if len(numbers) else -1, -1)
         scores[documents < 0] = -np.inf
     return RetrieverResults(served, scores, documents, counts, plans)
+
+
+def plan_batch(batch: Batch) -> Mapping[Corpus, Plan]:
+    """The plans of a batch by BM25, such as an explanation needs."""
+    words = analyse_queries(batch.memory, [batch.queries[row] for row in batch.rows])
+    snapshots = {corpus: _corpus(batch.snapshots, corpus)[0] for corpus in batch.rows_of}
+    return _make_plans(batch, snapshots, {row: batch.asked[row].k for row in batch.rows}, words)
+
+
+def _make_plans(
+    batch: Batch, snapshots: Mapping[Corpus, Snapshot], depths: Mapping[int, int], words: Words
+) -> dict[Corpus, Plan]:
+    plans = {}
+    first = 0
+    for corpus, rows in batch.rows_of.items():
+        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)))
+        plans[corpus] = plan_of(snapshots[corpus], requests)
+        first += len(rows)
+    return plans
 
 
 class Words(NamedTuple):
@@ -176,7 +190,7 @@ def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int],
 
 def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phases: Phases | None = None) -> Hits:
     """The hits of a batch by BM25. `phases` holds the phases that ran before this call, if any did."""
-    phases = phases or Phases()
+    phases = phases or Phases(options.timing)
     with phases("prepare"):
         depths = {row: batch.asked[row].k for row in batch.rows}
     results = search_lists(batch, backend, depths, options, phases)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..encoders.models import positive
 from ..errors import ParameterError
-from ..plan.options import EXECUTIONS
+from ..plan.options import AUTO, EXECUTIONS
 from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
 
 DEFAULT_THREADS = 1
@@ -21,7 +21,7 @@ class SearchOptions:
 
     threads: int = DEFAULT_THREADS
     """The most threads of a compiled search, 1 or more."""
-    execution: str = "auto"
+    execution: str = AUTO
     """One of `EXECUTIONS`."""
     timing: bool = False
     """Whether the answer says how long each phase took."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from .analyzers import DROPPED, MAX_LENGTH, Analyzer
-from .dispatch import TokenPath, choose_token_path, make_native
+from .dispatch import choose_token_path, make_native
 
 
 class Vocabulary:
@@ -78,27 +77,25 @@ class _TokenIds(dict[str, int]):
 class TermIndexer:
     """Turns texts into term ids, for one analyzer and one vocabulary. One writer at a time. Queries need no lock.
 
-    Calls with much text take the compiled path if there is one (`dispatch.py`). Other calls go token by token. Both
-    give the same ids.
+    Compiled loops do it where `dispatch.py` says so, and otherwise the analyzer token by token. Both give the same ids.
     """
 
     # The limit of each path, checked between calls. For spellings as long as usual words, an entry takes 120 bytes on
-    # the plain path and up to 50 on the compiled one: some 350 MB for both. If every spelling had `MAX_LENGTH`
-    # characters, it would be ten times as much.
+    # the plain path and up to 50 on the compiled one. If every spelling had `MAX_LENGTH` characters, it would be ten
+    # times as much.
     MAX_CACHED_TOKENS = 1 << 21
 
     def __init__(self, analyzer: Analyzer, vocabulary: Vocabulary) -> None:
         self.analyzer = analyzer
         self.vocabulary = vocabulary
-        self._token_ids = _TokenIds(analyzer, vocabulary)
-        self.native = make_native(analyzer)
+        self.token_path = choose_token_path(analyzer)
+        """How texts become term ids, and why."""
+        self.native = make_native(analyzer, spellings=self.MAX_CACHED_TOKENS)
+        """The compiled loops, or None where the analyzer goes token by token. While no write is under way they know
+        all terms of the vocabulary."""
         if self.native is not None:
             self.native.add_terms(vocabulary.strings)
-
-    @cached_property
-    def token_path(self) -> TokenPath:
-        """The path that serves calls with much text, and why."""
-        return choose_token_path(self.analyzer)
+        self._token_ids = _TokenIds(analyzer, vocabulary)
 
     def encode_documents(
         self, texts: Sequence[str], threads: int = 1
@@ -110,10 +107,11 @@ class TermIndexer:
         """
         before = len(self.vocabulary)
         try:
-            found = self._encode_tokens(texts, before)
-            if self.native is not None:
-                self.native.add_terms(self.vocabulary.strings[len(self.native) :])
-            return found
+            if self.native is None:
+                return self._encode_tokens(texts, before)
+            terms, documents, new = self.native.encode_documents(texts, threads)
+            self.vocabulary.extend(new)
+            return np.frombuffer(terms, np.int32), np.frombuffer(documents, np.int32)
         except BaseException:
             self.forget(before)
             raise

@@ -20,7 +20,7 @@ try:
 finally:
     sys.path.remove(str(ROOT))
 
-METHODS = ("coalesced-threads", "coalesced-asyncio", "locked", "direct")
+METHODS = ("coalesced-threads", "coalesced-asyncio", "locked", "direct", "pool")
 
 
 class Clock:
@@ -86,6 +86,15 @@ def test_rows_of_every_road(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert row["commit"]
         assert (row["queries_per_launch"] is not None) == row["method"].startswith("coalesced")
     assert capsys.readouterr().out.count("| yes |") == len(rows)
+
+
+def test_the_fastest_method_stands_beside_bm25s() -> None:
+    def row(method: str, count: int, rate: float) -> agents.AgentsRow:
+        return agents.AgentsRow("agents", "r", "tiny", method, count, queries_per_s=rate)
+
+    rows = [row("direct", 10, 100.0), row("pool", 10, 300.0), row("bm25s", 10, 200.0), row("direct", 1, 5.0)]
+    assert agents.compare(rows) == ["tiny, 10 agents: pool answers 1.50 times the queries of bm25s"]
+    assert agents.render(rows).endswith("times the queries of bm25s")
 
 
 def test_nothing_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,13 +83,13 @@ def test_what_grows_grows(tmp_path: Path) -> None:
 
 
 def test_streams_stand_beside_the_kernels(tmp_path: Path) -> None:
-    needs("cuda-host", "numba")
+    needs("cuda-host", "native")
     found = run(tmp_path, "pipeline", "--families", "cuda-host")
     assert {(row.system, row.phase) for row in found} >= {
         ("fanrank-cuda-host", "kernel"),
         ("fanrank-cuda-host", "loop"),
         ("fanrank-cuda-host", "stream"),
-        ("fanrank-numba", "stream"),
+        ("fanrank-native", "stream"),
     }
     assert all(row.identical == 1.0 and row.queries_per_s for row in found)
 

@@ -20,6 +20,7 @@ try:
     from bench import growth
     from bench.gpu.rows import GpuRow
     from bench.harness import cases, rows, systems
+    from bench.harness.code import code_of
     from bench.report import __main__ as report
     from bench.report import cost as report_cost
     from bench.report import format as report_format
@@ -37,7 +38,7 @@ finally:
     sys.path.remove(str(ROOT))
 
 RESULTS = ROOT / "bench" / "results"
-OWN, PEER = "fanrank-numba", systems.BASELINE
+OWN, PEER = "fanrank-native", systems.BASELINE
 
 
 def row(system: str, ms: float | None, case: str = "scifact", run: str = "2026-01-01T00:00", **more: Any) -> rows.Row:
@@ -103,11 +104,14 @@ def test_the_newest_row_of_each_combination():
 
 
 def test_stamps_name_every_commit_with_its_first_and_last_run():
-    assert report_rows.stamp([row(OWN, 1.0, run="2026-01-01T10:00:59")]) == "run 2026-01-01T10:00, commit abc"
+    today = {"code": code_of("cpu")}
+    one = row(OWN, 1.0, run="2026-01-01T10:00:59", **today)
+    assert report_rows.stamp([one]) == "run 2026-01-01T10:00, commit abc"
+    assert report_rows.stamp([row(OWN, 1.0)]) == f"run 2026-01-01T00:00, commit abc, {report_rows.STALE}"
     several = [
-        {"date": "2026-01-02T10:00", "commit": "a"},
-        {"date": "2026-01-01T10:00", "commit": "a"},
-        {"commit": "b"},
+        {"date": "2026-01-02T10:00", "commit": "a", **today},
+        {"date": "2026-01-01T10:00", "commit": "a", **today},
+        {"commit": "b", **today},
     ]
     assert report_rows.stamp(several) == (
         "runs 2026-01-01T10:00 to 2026-01-02T10:00, commit a; run unknown, commit b"
@@ -150,7 +154,7 @@ def test_columns_of_numbers_are_aligned_to_the_right():
 
 def test_means_against_both_peers_and_the_fastest_that_verified():
     shown = report_systems.markdown([row(PEER, 2.0), row(OWN, 1.0), row("tantivy", 0.5, verified=False)])
-    assert "| fanrank-numba | **0.500** |  | 1 of 1 | 0.500 |" in shown
+    assert "| fanrank-native | **0.500** |  | 1 of 1 | 0.500 |" in shown
     assert "| scifact | 10 | 1 | **1.00** (0.50) | 2.00 (1.00) | 0.500 (0.25) ! |" in shown
     shown = report_systems.markdown([row(OWN, 1.0)])
     assert "no ratios" in shown
@@ -162,7 +166,7 @@ def test_means_against_both_peers_and_the_fastest_that_verified():
 
 def test_end_to_end_stands_beside_the_kernel():
     shown = "\n".join(report_systems.peers([row(OWN, 1.0), row(OWN, 1.5, phase="end_to_end"), row(PEER, 2.0)]))
-    assert "| fanrank-numba | 1.00 → 1.50 |" in shown
+    assert "| fanrank-native | 1.00 → 1.50 |" in shown
     assert "plots/end_to_end.svg" in shown
     assert "plots/end_to_end.svg" not in "\n".join(report_systems.peers([row(OWN, 1.0)]))
 
@@ -197,10 +201,12 @@ def test_a_row_is_held_against_the_ceilings_of_its_run():
 
 
 def test_rows_of_a_gpu_go_through_the_same_table_and_those_of_its_cpu_do_not():
-    shown = "\n".join(report_roofline.roofline(recorded(gpu=[gpu("fanrank-cuda"), gpu("fanrank-numba", device="cpu")])))
+    shown = "\n".join(
+        report_roofline.roofline(recorded(gpu=[gpu("fanrank-cuda"), gpu("fanrank-native", device="cpu")]))
+    )
     assert "GPU, H200: run r1" in shown
     assert "| nq-shaped | fanrank-cuda | batch 256, k 100 | 50,000 | 40 % | 70 % | shared |" in shown
-    assert "fanrank-numba" not in shown
+    assert "fanrank-native" not in shown
     assert "GPU: no row yet" in "\n".join(report_roofline.roofline(recorded()))
     published = "\n".join(report_published.published(recorded(gpu=[gpu("fanrank-cuda")])))
     assert "| nq-shaped 0.00391 |" in published
@@ -258,8 +264,8 @@ def test_writes_and_agents_and_builds_as_far_as_there_are_rows():
     found = recorded(writes=[tail], agents=[agents, direct, {**direct, "run": "r2"}], building=[built])
     assert report_store.write_lines(found)[1] == ("disk", "423 bytes a record")
     shown = "\n".join(report_store.agents(found))
-    assert "| agents | direct | coalesced |" in shown
-    assert "| 1 | 99.0 (1.50, 2.50) ! |  |\n| 8 |  | 1,234 (1.50, 2.50) |" in shown
+    assert "| agents | direct | coalesced | ratio |" in shown
+    assert "| 1 | 99.0 (1.50, 2.50) ! |  |  |\n| 8 |  | 1,234 (1.50, 2.50) |  |" in shown
     assert "figures" not in shown
     assert "| fanrank | 5 | 9.00 |" in "\n".join(report_store.building(found))
 
@@ -309,7 +315,7 @@ def test_a_report_does_without_any_system_or_case(left_out: str):
     assert all((f"| {name} |" in shown) == (name != left_out) for name in report_rows.COMPARED)
     assert "of another name" in shown
     failed = row(OWN, None, error="no wheel")
-    assert "- scifact, fanrank-numba: no wheel" in report.markdown(recorded([*cpu, failed]))
+    assert "- scifact, fanrank-native: no wheel" in report.markdown(recorded([*cpu, failed]))
     assert report.markdown(recorded([failed]))
 
 
@@ -331,7 +337,8 @@ def test_blocks_are_filled_and_unknown_ones_refused():
 def test_the_committed_files_are_what_the_rows_give():
     found = report.render_files(report_rows.load(RESULTS), ROOT)
     differing = report.differences(found, ROOT / "bench" / "plots")
-    assert not differing, "`make report` writes them anew"
+    stale = "\n".join(report_rows.describe_stale(report_rows.load(RESULTS)))
+    assert not differing, f"`make report` writes them anew. Rows older than the code they speak of:\n{stale}"
 
 
 def test_a_difference_is_found_and_pictures_of_another_matplotlib_are_let_be(

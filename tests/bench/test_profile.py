@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -85,6 +87,33 @@ def test_a_phase_that_fails_is_counted(clock: Clock) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         fail()
     assert phases.milliseconds == {"inner": 1e3, "outer": 0.0}
+
+
+def test_without_times_no_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "time", None)
+    monkeypatch.setattr(timing, "_annotate", None)
+    phases = Phases(timed=False)
+    with phases("outer"), phases("inner"):
+        phases.count("postings", 3)
+    assert (phases.milliseconds, phases.counts) == ({}, {"postings": 3})
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_phases_are_marked_for_a_profiler(timed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def annotate(name: str) -> Iterator[None]:
+        seen.append(name)
+        yield
+        seen.append(f"end of {name}")
+
+    monkeypatch.setattr(timing, "_annotate", annotate)
+    phases = Phases(timed)
+    with phases("outer"), phases("inner"):
+        pass
+    assert seen == ["outer", "inner", "end of inner", "end of outer"]
+    assert set(phases.milliseconds) == ({"outer", "inner"} if timed else set())
 
 
 @pytest.mark.parametrize("served", BACKENDS)

@@ -26,7 +26,7 @@ try:
 finally:
     sys.path.remove(str(ROOT))
 
-VERSIONS = {"python": "3.x.y", "numpy": "2", "numba": "none"}
+VERSIONS = {"python": "3.x.y", "numpy": "2"}
 COUNTS = {"postings": 1_000, "lookups": 10, "bytes": 8_000, "calls": 500, "peak_kib": 300}
 NUMPY_AUTO = next(task for task in work.TASKS if task.name == "numpy auto")
 
@@ -114,6 +114,23 @@ def test_the_command_records_compares_and_fails(tmp_path: Path, capsys: pytest.C
     ):
         assert work.main(arguments) == 1
         assert "+20.0% GREW" in capsys.readouterr().out
+
+
+def test_a_call_has_a_limit_of_its_own_whatever_was_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert work.MOST_CALLS.keys() <= {task.name for task in work.TASKS}
+    task, most = "native one", work.MOST_CALLS["native one"]
+    assert work.too_many({task: {**COUNTS, "calls": most}, "numpy auto": COUNTS}) == []
+    arguments = ["--baseline", str(tmp_path / "work.json")]
+    over = {**COUNTS, "calls": most + 1}
+    with (
+        patch.object(work, "TASKS", (work.Task(task, NUMPY_AUTO.make),)),
+        patch.object(work, "count_task", lambda _: over),
+    ):
+        assert work.main([*arguments, "--record"]) == 0
+        assert work.main(arguments) == 1
+    assert capsys.readouterr().out.count(f"{most + 1} of at most {most}  TOO MANY") == 2
 
 
 def test_counts_repeat_and_a_call_more_for_each_query_is_found() -> None:

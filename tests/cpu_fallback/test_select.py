@@ -30,12 +30,16 @@ def selected(scores: np.ndarray, k: int, thresholds: np.ndarray) -> list[list[tu
     assert (np.diff(row) >= 0).all()
     keys = best_narrow(row, column, score, len(scores), k)
     best_scores, best_columns = unpack(keys)
-    wide = [best_wide(column[row == r], score[row == r], k) for r in range(len(scores))]
+    shuffled = np.random.default_rng(k).permutation(len(row))
+    wide = best_wide(row[shuffled], column[shuffled], score[shuffled], len(scores), k)
     rows = [
         [(int(c), int(s)) for c, s, key in zip(best_columns[r], best_scores[r], keys[r], strict=True) if key != NO_KEY]
         for r in range(len(scores))
     ]
-    assert rows == [list(zip(c.tolist(), s.tolist(), strict=True)) for c, s in wide]
+    assert rows == [
+        [pair for pair in zip(columns.tolist(), values.tolist(), strict=True) if pair[0] >= 0]
+        for columns, values in zip(*wide, strict=True)
+    ]
     return rows
 
 

@@ -16,7 +16,7 @@ from fanrank.engine.plan.requests import QuerySettings, Request, Requests
 from fanrank.engine.records.filters import col
 from fanrank.engine.search import batch as batches
 from fanrank.engine.search import lexical as searching
-from fanrank.engine.search.batch import Batch, as_queries, as_query, prepare
+from fanrank.engine.search.batch import Batch, as_queries, as_query, prepare, queries_in
 
 WORDS = ["tea", "milk", "jam", "bread", "salt"]
 ENGINE = fr.Engine.from_records(
@@ -118,6 +118,22 @@ def test_a_query_of_words_alone_is_what_its_constructor_makes(own: Any) -> None:
     assert vars(made) == vars(expected)
     assert type(made) is fr.Query
     assert made == expected
+
+
+@pytest.mark.parametrize("texts", [[], ["tea"], ["tea", "", "jam"]])
+def test_texts_of_a_namespace_are_what_the_constructor_makes(texts: list[str]) -> None:
+    made = queries_in("other", texts)
+    expected = [fr.Query(text, namespace="other") for text in texts]
+    assert [vars(query) for query in made] == [vars(query) for query in expected]
+    assert made == expected
+
+
+@pytest.mark.parametrize("batch", [["tea", "jam milk"], ("salt",), [], ["tea", fr.Query("jam")], [["tea"]]])
+def test_a_namespace_answers_texts_as_queries_that_name_it(batch: Any) -> None:
+    found = ENGINE.namespace("other").search(batch, 3)
+    named = [fr.Query(**{**vars(query), "namespace": "other"}) for query in as_queries(batch, "search")]
+    assert list(found) == list(ENGINE.search(named, 3))
+    assert list(found.queries) == named
 
 
 def test_terms_that_are_no_strings_are_refused() -> None:

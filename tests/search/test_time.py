@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import history
+from support import borders, history
 from support.history import WORDS
 
 import fanrank as fr
@@ -163,7 +163,8 @@ def long_history(count: int) -> tuple[fr.Engine, list[fr.Query]]:
     return fr.Engine.from_records(records, analyzer="minimal"), batch
 
 
-def test_the_search_of_a_long_history_stops_early() -> None:
+def test_the_search_of_a_long_history_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, LEAST_WORK=1)
     engine, batch = long_history(30_000)
     for name in every_backend(engine):
         whole = engine.search(batch, 10, execution="exhaustive", timing=True)

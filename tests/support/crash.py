@@ -756,12 +756,13 @@ def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
 def row(tally: Tally, seed: int) -> dict[str, Any]:
     """The run as a line of a results file."""
     sys.path.append(str(Path(__file__).resolve().parents[2]))  # Run as a script it has only its own folder there.
+    from bench.harness.code import code_of
     from bench.harness.machine import commit, machine, now
 
     versions = {"fanrank": fr.__version__, "sqlite": sqlite3.sqlite_version}
     return {
         **{"bench": "crash", "seed": seed, **vars(tally)},
-        **{"versions": versions, "machine": machine(), "commit": commit(), "date": now()},
+        **{"versions": versions, "machine": machine(), "commit": commit(), "code": code_of("crash"), "date": now()},
     }
 
 

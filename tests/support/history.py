@@ -54,7 +54,12 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
     """Blocks of so many documents for searches from the newest to the oldest."""
     borders.shrink(
-        monkeypatch, TIME_BLOCK=documents, FIRST_BLOCK=documents, LAST_BLOCK=2 * documents, FADED_TILE=documents
+        monkeypatch,
+        TIME_BLOCK=documents,
+        FIRST_BLOCK=documents,
+        LAST_BLOCK=2 * documents,
+        LEAST_WORK=1,
+        FADED_TILE=documents,
     )
 
 

@@ -1,23 +1,30 @@
-"""Compiled stemmers beside those of NLTK and of `text.py`: SPEC A025, A026."""
+"""Both of our stemmers, compiled and in plain Python, beside those of NLTK: SPEC A025, A026."""
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
+import os
 import random
-import sys
-from types import ModuleType
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from nltk.stem.porter import PorterStemmer
 
-from fanrank.engine.text import analyzers as text
+from fanrank import native
+from fanrank.engine.text import analyzers, porter
 
-porter = pytest.importorskip("fanrank.engine.text.porter", reason="needs numba")
+DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
-NLTK = text._porter("NLTK_EXTENSIONS")
-
+THEIRS: dict[str, Callable[[str], str]] = {
+    "nltk": PorterStemmer("NLTK_EXTENSIONS").stem,
+    "martin": PorterStemmer("MARTIN_EXTENSIONS").stem,
+}
+PAPER = PorterStemmer("ORIGINAL_ALGORITHM")
 BEGINNINGS = "relat condition hope die fli sky y innings tt fizz abil geo ph l sens fe agre hiss enjo"
 ENDS = """
     s es ed ing ly ational tional enci anci izer bli alli entli eli ousli ization ation ator alism iveness fulness
@@ -26,36 +33,48 @@ ENDS = """
 """
 
 
-def strip_suffix(word: str) -> str:
-    letters = np.frombuffer(bytearray(word, "ascii"), np.uint8)
-    return letters[: porter.strip_suffix(letters, len(letters))].tobytes().decode()
+def hold_equal(words: Iterable[str]) -> None:
+    words = list(words)
+    for kind, stem in THEIRS.items():
+        wanted = [stem(word) for word in words]
+        assert [porter.stem_word(word, nltk=kind == "nltk") for word in words] == wanted
+        if native.compiled is not None:
+            # Its words are in lower case, which may be longer than the words themselves.
+            pairs = [(word, right) for word, right in zip(words, wanted, strict=True) if len(word.lower()) == len(word)]
+            assert [native.compiled.stem(word.lower(), kind) for word, _ in pairs] == [right for _, right in pairs]
+    lowered = [word.lower() for word in words]
+    steps = [first_step(word) for word in lowered]
+    assert [porter.strip_suffix(word) for word in lowered] == steps
+    if native.compiled is not None:
+        assert [native.compiled.stem(word, "step_one") for word in lowered] == steps
+        assert [native.compiled.stem(word, "none") for word in lowered] == lowered
 
 
-def hold_equal(words: list[str]) -> None:
-    assert [porter.stem_word(word) for word in words] == [NLTK(word) for word in words]
-    plain = [word for word in words if word.isascii()]
-    assert [strip_suffix(word) for word in plain] == [text._strip_suffix(word) for word in plain]
+def first_step(word: str) -> str:
+    """Step 1 as Porter's paper states it, in the methods of NLTK's own class for the paper's algorithm."""
+    return word if len(word) <= 2 else PAPER._step1c(PAPER._step1b(PAPER._step1a(word)))
 
 
 def test_every_rule_after_every_beginning() -> None:
     ends = ["", *ENDS.split()]
-    hold_equal([a + b + c for a in BEGINNINGS.split() for b in ends for c in ends])
+    hold_equal(a + b + c for a in BEGINNINGS.split() for b in ends for c in ends)
 
 
 def test_irregular_words_and_their_neighbours() -> None:
     pool = "sky skies dying lying tying news innings inning outings outing cannings canning howe proceed exceed succeed"
     words = [before + word + after for word in pool.split() for before in ("", "a") for after in ("", "s")]
-    assert {NLTK(word) for word in words} >= {"sky", "die", "lie", "tie", "news", "inning", "howe", "succeed"}
+    assert {THEIRS["nltk"](word) for word in words} >= {"sky", "die", "lie", "tie", "news", "inning", "howe", "succeed"}
     hold_equal(words)
 
 
 def test_all_short_words_of_a_small_alphabet() -> None:
-    hold_equal(["".join(letters) for size in range(5) for letters in itertools.product("aeysdinglt1", repeat=size)])
+    hold_equal("".join(letters) for size in range(5) for letters in itertools.product("aeysdinglt1", repeat=size))
 
 
 def test_random_words() -> None:
     generator = random.Random(7)
-    hold_equal(["".join(generator.choices("abdegilnstyz1y", k=generator.randint(1, 14))) for _ in range(20_000)])
+    for letters in ("abdegilnstyz1y", "aeiouysdlié東\x00"):
+        hold_equal("".join(generator.choices(letters, k=generator.randint(1, 14))) for _ in range(10_000))
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz0123456789", max_size=30) | st.text(max_size=12))
@@ -65,6 +84,7 @@ def test_random_words() -> None:
 @example("βγed")
 @example("éed")
 @example("Straßing")
+@example("aİ")
 @example("\x00sky")
 @example("\x00\x00howe")
 @example("\x00exceed")
@@ -72,9 +92,53 @@ def test_any_word(word: str) -> None:
     hold_equal([word, word + "ing", word + "ies"])
 
 
-def test_the_compiled_stemmer_serves_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert text._nltk_stem() is porter.stem_word
-    monkeypatch.setitem(sys.modules, porter.__name__, ModuleType("half imported"))
-    assert text._nltk_stem() is NLTK
-    monkeypatch.delitem(sys.modules, porter.__name__)
-    assert text._nltk_stem() is NLTK
+def corpus(name: str) -> Iterable[str]:
+    if name == "sgd":
+        with gzip.open(DATA / "sgd" / "dev.turns.jsonl.gz", "rt", encoding="utf-8") as lines:
+            yield from (json.loads(line)["utterance"] for line in lines)
+    else:
+        with (DATA / name / "corpus.jsonl").open(encoding="utf-8") as lines:
+            yield from (json.loads(line)["text"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["scifact", "sgd"])
+def test_the_words_of_a_corpus(name: str) -> None:
+    if not (DATA / name).is_dir():
+        pytest.skip(f"no folder {DATA / name}; set FANRANK_DATA")
+    words = {word for text in corpus(name) for word in analyzers.get_analyzer("minimal").tokenize(text)}
+    assert len(words) > 5_000
+    hold_equal(sorted(words))
+
+
+def test_which_stemmer_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Loops:
+        @staticmethod
+        def stem(word: str, kind: str) -> str:
+            asked.append((word, kind))
+            return "compiled"
+
+    monkeypatch.setattr(native, "compiled", Loops)
+    monkeypatch.delenv("FANRANK_BACKEND", raising=False)
+    normalizers = [analyzers.get_analyzer(name).normalize for name in ("full", "nltk", "lucene")]
+    assert [normalize("running") for normalize in normalizers] == ["compiled"] * 3
+    assert asked == [("running", "step_one"), ("running", "nltk"), ("running", "martin")]
+    monkeypatch.setenv("FANRANK_BACKEND", "numpy")
+    assert [normalize("ponies") for normalize in normalizers] == ["poni"] * 3
+    monkeypatch.setattr(native, "compiled", None)
+    monkeypatch.delenv("FANRANK_BACKEND")
+    assert [normalize("ties") for normalize in normalizers] == ["ti", "tie", "ti"]
+    assert len(asked) == 3
+
+
+def test_the_compiled_stemmer_refuses_what_it_does_not_know() -> None:
+    if native.compiled is None:
+        pytest.skip(native.reason)
+    with pytest.raises(ValueError, match="no way to stem is called snowball"):
+        native.compiled.stem("running", "snowball")
+    for wrong in ((b"running", "nltk"), ("running", 3)):
+        with pytest.raises(TypeError):
+            native.compiled.stem(*wrong)
+    with pytest.raises(TypeError, match="stem takes 2 arguments, not 1"):
+        native.compiled.stem("running")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
 
+from fanrank import native
 from fanrank.engine.text.analyzers import Analyzer, get_analyzer
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs with the compiled loops and without them."""
+    if request.param == "plain":
+        monkeypatch.setenv("FANRANK_BACKEND", "numpy")
+    elif native.compiled is None:
+        pytest.skip(native.reason)
+    else:
+        monkeypatch.delenv("FANRANK_BACKEND", raising=False)
+    chosen: str = request.param
+    return chosen
 
 
 def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> TermIndexer:
@@ -165,27 +174,11 @@ def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
     assert one.token_path.name == "plain"
 
 
-def test_numba_that_cannot_be_imported_is_no_numba(tmp_path: Path) -> None:
-    (tmp_path / "numba.py").write_text("raise ImportError('numba is older than numpy')")
-    code = (
-        "from fanrank.engine.text import dispatch; from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary; "
-        "from fanrank.engine.text.analyzers import get_analyzer; "
-        "dispatch.LEAST_CHARACTERS = dispatch.LOADING_CHARACTERS = 0; "
-        "write, read = (TermIndexer(get_analyzer('nltk'), Vocabulary(['bee'])) for _ in range(2)); "
-        "print(write.token_path.name, write.encode_documents(['Running bees'])[0].tolist(), write.vocabulary.strings); "
-        "print(write.token_path); print(read.encode_queries(['the bees', ''])[0].tolist()); print(read.token_path)"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "FANRANK_BACKEND"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2] / "src")])
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    path = "plain (numba cannot be imported: numba is older than numpy)"
-    assert run.stdout.splitlines() == ["compiled [1, 0] ['bee', 'run']", path, "[0]", path]
-
-
-def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     borders.shrink(monkeypatch, MAX_CACHED_TOKENS=3)
-    one, plain = encoder(), get_analyzer("minimal")
+    one, analyzer = encoder(), get_analyzer("minimal")
     for text in ("ant bee cat dog", "ant eel", "dog fox bee", "ant"):
         terms, _ = one.encode_documents([text])
-        assert [one.vocabulary.strings[term] for term in terms.tolist()] == plain(text)
-    assert len(one._token_ids) <= 3
+        assert [one.vocabulary.strings[term] for term in terms.tolist()] == analyzer(text)
+    assert one.token_path.name == path
+    assert (len(one._token_ids) if one.native is None else one.native.spellings()) <= 3

@@ -1,0 +1,383 @@
+"""A planner's fan-out beside the peers, texts in, ids and scores out: ``python -m bench.fanout`` (`make fanout`).
+
+A call asks 1, 5, 20 or 200 queries of a corpus, or all of them, at one thread, and takes the 10 best of each. Every
+system analyses the texts itself, with the same stop words and Porter's stemmer (tantivy and PISA have only its second
+version). Each peer is one worker process in its own environment. All systems of a corpus take turns: a round times
+every system with the same calls in every cell, and the order of systems rotates from cell to cell.
+
+Before anything is timed, the first answers of each system are compared with float64 BM25 over fanrank's tokens
+(bench/harness/verify.py). fanrank must pass; of the others the overlap is recorded, as their tokens differ in places.
+
+Cold figures are of fresh processes, one at a time: the import of the peer's packages, opening the index that lies in
+files (in the system's cache), a first call of 20 queries and a second one of other queries, each in milliseconds of
+the wall and of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanrank.engine.text.analyzers import DEFAULT_ANALYZER, get_analyzer
+from fanrank.engine.text.stopwords import NLTK_ENGLISH
+
+from .harness.cases import CORPORA, Corpus
+from .harness.client import Worker
+from .harness.code import code_of
+from .harness.corpora import Tokens, document_texts, load, prepare, save
+from .harness.environments import PeerError, python_of
+from .harness.methods import round_digits, stamp_rows
+from .harness.options import names, numbers, progress
+from .harness.paths import CACHE, RESULTS
+from .harness.reference import postings_of
+from .harness.rows import append
+from .harness.systems import PEERS, TEXT_SYSTEMS, TextSystem
+from .harness.verify import check
+from .report.fanout import describe
+
+K = 10
+BATCHES = {"1": 60, "5": 40, "20": 20, "200": 3, "all": 1}
+"""Queries of a call -> calls of a round."""
+COLD_QUERIES = 20
+CASES = ("scifact", "synthetic-50k", "synthetic-300k", "sgd", "nq-shaped")
+VERIFIED_QUERIES = 50
+TIMEOUT = 3600.0
+OWN = "fanrank"
+
+
+@dataclass(frozen=True)
+class FanOutRow:
+    """One system with one size of calls (`process` "warm"), or in fresh processes ("cold").
+
+    Times are of calls, in milliseconds: median, 99th percentile (with fewer than 100 calls the most), and the median
+    of each round. `cpu_ms` is the processor's time of a call, on average. `batch` is the number of queries of a call.
+    Cold times are medians over processes, each [wall, processor].
+    """
+
+    bench: str
+    run: str
+    case: str
+    system: str
+    process: str
+    batch: int = 0
+    whole: bool = False
+    """Whether a call asks all queries of the corpus."""
+    k: int = K
+    threads: int = 1
+    documents: int = 0
+    version: str | None = None
+    mode: str = ""
+    """The backend or algorithm that answers."""
+    ms: float | None = None
+    p99_ms: float | None = None
+    round_ms: tuple[float, ...] = ()
+    cpu_ms: float | None = None
+    calls: int = 0
+    rounds: int = 0
+    import_ms: tuple[float, float] | None = None
+    open_ms: tuple[float, float] | None = None
+    first_ms: tuple[float, float] | None = None
+    second_ms: tuple[float, float] | None = None
+    verified: bool | None = None
+    overlap: float | None = None
+    note: str = ""
+    error: str | None = None
+    machine: dict[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    code: str = ""
+    date: str = ""
+
+
+def draw_calls(queries: int, batch: str, calls: int, seed: int) -> list[list[int]]:
+    """The queries of each call, without repeats within a call as far as there are queries."""
+    if batch == "all":
+        return [list(range(queries))] * calls
+    drawn = random.Random(seed)
+    return [drawn.sample(range(queries), min(int(batch), queries)) for _ in range(calls)]
+
+
+def stemmed_tokens(corpus: Corpus) -> Tokens:
+    """The corpus and its queries as tokens of fanrank's default analyzer; prepared once."""
+    plain = load(prepare(corpus))
+    if corpus.source == "synthetic":
+        return plain  # its words have no stems, and none is a stop word
+    folder = CACHE / "corpora" / f"{corpus.name}-{DEFAULT_ANALYZER}"
+    stamp = json.dumps([corpus.stamp, code_of("text")])
+    if not (folder / "stamp.json").is_file() or (folder / "stamp.json").read_text() != stamp:
+        save(_analysed(corpus, plain.query_texts), folder, stamp)
+    return load(folder)
+
+
+def _analysed(corpus: Corpus, queries: Sequence[str]) -> Tokens:
+    analyzer = get_analyzer(DEFAULT_ANALYZER)
+    vocabulary: dict[str, int] = {}
+    tokens: list[int] = []
+    offsets = [0]
+    for text in document_texts(corpus):
+        tokens.extend(vocabulary.setdefault(term, len(vocabulary)) for term in analyzer(text))
+        offsets.append(len(tokens))
+    known = [[vocabulary[term] for term in analyzer(text) if term in vocabulary] for text in queries]
+    return Tokens(
+        corpus.name,
+        list(vocabulary),
+        np.array(tokens, np.int32),
+        np.array(offsets, np.int64),
+        np.array([term for terms in known for term in terms], np.int32),
+        np.cumsum([0, *map(len, known)]),
+        list(queries),
+    )
+
+
+class System:
+    """One system on one corpus: its worker, and its times so far."""
+
+    def __init__(self, system: TextSystem, case: Case) -> None:
+        self.system, self.case = system, case
+        self.python = python_of(PEERS[system.peer], case.install)
+        self.folder = CACHE / "work" / case.name / f"texts-{system.peer}"
+        self.log = CACHE / "logs" / f"{case.name}.{system.name}.texts.log"
+        self._build()
+        self.worker = self._start()
+        opened = self._open(self.worker)
+        self.version, self.mode = opened["version"], opened["mode"]
+        self.ms: dict[str, list[list[float]]] = {}
+        self.cpu_ms: dict[str, list[float]] = {}
+        self.cold: list[dict[str, Any]] = []
+        self.verified: bool | None = None
+        self.overlap = 0.0
+
+    def _start(self) -> Worker:
+        return Worker(self.python, self.system.peer, 1, self.log, "texts", self.system.environment)
+
+    def _build(self) -> None:
+        """Write the index, if there is none of this corpus by this version."""
+        installs = [*PEERS[self.system.peer].installs, code_of("build") if self.system.peer == OWN else ""]
+        stamp = json.dumps([self.case.corpus.stamp, installs])
+        kept = self.folder.with_suffix(".json")
+        if kept.is_file() and kept.read_text() == stamp:
+            return
+        self.case.say(f"{self.case.name}: {self.system.peer} builds")
+        kept.unlink(missing_ok=True)
+        for path in sorted(self.folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        worker = self._start()
+        try:
+            worker.ask("build", TIMEOUT, texts=str(self.case.file), folder=str(self.folder), stop=self.case.stop)
+        finally:
+            worker.close()
+        kept.write_text(stamp)
+
+    def _open(self, worker: Worker) -> dict[str, Any]:
+        options = dict(self.system.options)
+        opened = worker.ask("open", TIMEOUT, folder=str(self.folder), stop=self.case.stop, options=options)
+        worker.ask("queries", TIMEOUT, texts=self.case.texts)
+        return opened
+
+    def verify(self) -> None:
+        """Compare the first answers with the reference. Queries that repeat a term are left out: systems weigh a
+        repeated term differently."""
+        place = CACHE / "work" / self.case.name / "answers.npz"
+        tokens = self.case.tokens
+        count = min(VERIFIED_QUERIES, tokens.queries)
+        self.worker.ask("answer", TIMEOUT, queries=count, k=K, save=str(place))
+        plain = [each for each in range(count) if len(set(tokens.query_ids(each))) == len(tokens.query_ids(each))]
+        with np.load(place) as answers:
+            documents, scores = answers["documents"][plain], answers["scores"][plain]
+        peer = PEERS[self.system.peer]
+        verdict = check(peer, tokens, self.case.postings, plain, K, documents, scores)
+        self.overlap = round(verdict.overlap, 4)
+        self.verified = verdict.passed(peer.tolerance) if self.system.peer == OWN else None
+
+    def time(self, batch: str, calls: list[list[int]]) -> None:
+        answer = self.worker.ask("time", TIMEOUT, calls=calls, k=K)
+        self.ms.setdefault(batch, []).append(answer["ms"])
+        self.cpu_ms.setdefault(batch, []).extend(answer["cpu_ms"])
+
+    def time_cold(self, calls: list[list[int]]) -> None:
+        """One fresh process."""
+        worker = self._start()
+        try:
+            opened = self._open(worker)
+            answer = worker.ask("time", TIMEOUT, calls=calls, k=K)
+        finally:
+            worker.close()
+        first, second = zip(answer["ms"], answer["cpu_ms"], strict=True)
+        self.cold.append({"import": opened["import"], "open": opened["open"], "first": first, "second": second})
+
+    def rows(self, common: dict[str, Any]) -> list[FanOutRow]:
+        shared: dict[str, Any] = {
+            "case": self.case.name,
+            "system": self.system.name,
+            "documents": self.case.tokens.documents,
+            "version": self.version,
+            "mode": self.mode,
+            "verified": self.verified,
+            "overlap": self.overlap,
+            "note": PEERS[self.system.peer].note,
+            **common,
+        }
+        rows = []
+        for batch, rounds in self.ms.items():
+            every = [ms for own in rounds for ms in own]
+            rows.append(
+                FanOutRow(
+                    process="warm",
+                    batch=min(self.case.size_of(batch), self.case.tokens.queries),
+                    whole=batch == "all",
+                    ms=round_digits(statistics.median(every)),
+                    p99_ms=round_digits(float(np.percentile(every, 99, method="higher"))),
+                    round_ms=tuple(round_digits(statistics.median(own)) for own in rounds),
+                    cpu_ms=round_digits(statistics.fmean(self.cpu_ms[batch])),
+                    calls=len(every),
+                    rounds=len(rounds),
+                    **shared,
+                )
+            )
+        if self.cold:
+            rows.append(
+                FanOutRow(
+                    process="cold",
+                    batch=min(COLD_QUERIES, self.case.tokens.queries),
+                    calls=len(self.cold),
+                    **{f"{step}_ms": self._cold_median(step) for step in ("import", "open", "first", "second")},
+                    **shared,
+                )
+            )
+        return rows
+
+    def _cold_median(self, step: str) -> tuple[float, float]:
+        wall, cpu = zip(*(process[step] for process in self.cold), strict=True)
+        return round_digits(statistics.median(wall)), round_digits(statistics.median(cpu))
+
+
+class Case:
+    """One corpus. Raises `OSError` where its data is not there."""
+
+    def __init__(self, name: str, install: bool, say: Callable[[str], None]) -> None:
+        self.name, self.corpus, self.install, self.say = name, CORPORA[name], install, say
+        say(f"{name}: prepares")
+        self.tokens = stemmed_tokens(self.corpus)
+        self.texts = self.tokens.query_texts
+        self.postings = postings_of(self.tokens)
+        self.stop = sorted(NLTK_ENGLISH)
+        self.file = CACHE / "corpora" / f"{name}.texts.jsonl"
+        if not self.file.is_file():
+            part = self.file.with_suffix(".part")
+            with part.open("w", encoding="utf-8") as handle:
+                handle.writelines(json.dumps(text) + "\n" for text in document_texts(self.corpus))
+            part.rename(self.file)
+
+    def size_of(self, batch: str) -> int:
+        return self.tokens.queries if batch == "all" else int(batch)
+
+
+def _start(system: TextSystem, case: Case) -> System | str:
+    """The system, verified; or the reason why it cannot be measured."""
+    try:
+        own = System(system, case)
+        own.verify()
+    except PeerError as error:
+        return str(error)
+    return own
+
+
+def run_case(
+    case: Case,
+    chosen: Sequence[TextSystem],
+    batches: Sequence[str],
+    rounds: int,
+    cold: int,
+    common: dict[str, Any],
+) -> list[FanOutRow]:
+    """The rows of one corpus. Only one worker works at a time."""
+    running: list[System] = []
+    rows: list[FanOutRow] = []
+    try:
+        for system in chosen:
+            own = _start(system, case)
+            if isinstance(own, System):
+                running.append(own)
+            else:
+                rows.append(FanOutRow(case=case.name, system=system.name, process="warm", error=own, **common))
+        for own in running:
+            for batch in batches:  # what is derived at the first use
+                own.worker.ask("time", TIMEOUT, calls=draw_calls(len(case.texts), batch, 2, -1), k=K)
+        for number in range(rounds):
+            for place, batch in enumerate(batches):
+                case.say(f"{case.name}: round {number + 1} of {rounds}, calls of {batch}")
+                calls = draw_calls(len(case.texts), batch, BATCHES.get(batch, 3), number)
+                first = (number + place) % max(1, len(running))
+                for own in running[first:] + running[:first]:
+                    own.time(batch, calls)
+        for number in range(cold):
+            case.say(f"{case.name}: fresh processes, {number + 1} of {cold}")
+            for own in running:
+                own.time_cold(draw_calls(len(case.texts), str(COLD_QUERIES), 2, number))
+        return rows + [row for own in running for row in own.rows(common)]
+    finally:
+        for own in running:
+            own.worker.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, append the rows, print the tables. Returns 0 if fanrank verified and no system failed, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fanout", description="A planner's fan-out beside the peers.")
+    parser.add_argument("--corpora", type=names, default=CASES, help=f"default {','.join(CASES)}")
+    parser.add_argument("--systems", type=names, help=f"of {','.join(TEXT_SYSTEMS)} (default: all but fanrank-numpy)")
+    parser.add_argument("--batches", type=names, default=tuple(BATCHES), help=f"default {','.join(BATCHES)}")
+    parser.add_argument("--rounds", type=int, default=5, help="default 5")
+    parser.add_argument("--cold", type=int, default=3, help="fresh processes of each system (default 3)")
+    parser.add_argument("--no-install", action="store_true", help="measure only what is installed already")
+    parser.add_argument("--results", type=Path, default=RESULTS / "fanout.jsonl", help="where the rows go")
+    parser.add_argument("--no-record", action="store_true", help="print, and keep no rows")
+    parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
+    options = parser.parse_args(arguments)
+    for what, given, known in (
+        ("corpus", options.corpora, CORPORA),
+        ("system", options.systems or (), TEXT_SYSTEMS),
+    ):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
+    sizes = [batch for batch in options.batches if batch != "all"]
+    try:
+        numbers(",".join(sizes or ["1"]))
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        parser.error(f"--batches: {error}")
+    if options.rounds < 1 or options.cold < 0:
+        parser.error("--rounds must be 1 or more, and --cold 0 or more")
+    chosen = [
+        system
+        for system in TEXT_SYSTEMS.values()
+        if (system.name in options.systems if options.systems else system.default)
+    ]
+    common, say = stamp_rows("fanout"), progress()
+    rows: list[FanOutRow] = []
+    for name in options.corpora:
+        try:
+            case = Case(name, not options.no_install, say)
+        except OSError as error:
+            reason = f"the corpus cannot be read: {error}"
+            found = [FanOutRow(case=name, system=each.name, process="warm", error=reason, **common) for each in chosen]
+        else:
+            found = run_case(case, chosen, options.batches, options.rounds, options.cold, common)
+        if not options.no_record:
+            append(options.results, found)
+        rows += found
+    say("")
+    shown = [asdict(row) for row in rows]
+    print("\n".join(map(json.dumps, shown)) if options.json else describe(shown))
+    return int(any(row.error or row.verified is False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Which code a recorded row speaks of: a hash of the product's files that its bench runs.
+
+The hash is taken over content without comments, docstrings and layout, so it changes when the code does and not when
+its words do. It is the same under every version of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .paths import ROOT
+
+# What texts in and hits out run through. `setup.py` holds the flags of the compiler.
+_SEARCH = (
+    *("setup.py", "native/**/*", "cpu_fallback/**/*", "engine/arrays.py", "engine/timing.py", "engine/engine.py"),
+    *("engine/searcher.py", "engine/text/*.py", "engine/index/**/*", "engine/plan/**/*", "engine/records/**/*"),
+    *("engine/search/**/*", "engine/backends/**/*"),
+)
+_STORE = (*_SEARCH, "engine/storage/**/*", "engine/opening.py")
+_VECTORS = ("engine/vectors/**/*", "engine/encoders/**/*")
+_HYBRID = (
+    *_SEARCH,
+    *_VECTORS,
+    *(f"engine/{room}/**/*" for room in ("hybrid", "fuse", "feedback", "rerank", "recall", "evaluate", "metrics")),
+    "engine/text/time_expressions/**/*",
+)
+
+FILES: Mapping[str, tuple[str, ...]] = {
+    "fanout": _SEARCH,
+    "instructions": _SEARCH,
+    "cpu": _SEARCH,
+    "profile": _SEARCH,
+    "build": (*_SEARCH, "engine/storage/memory.py"),
+    "growth": (*_SEARCH, "engine/storage/memory.py", "engine/monitor/**/*"),
+    "session": (*_SEARCH, "engine/storage/memory.py", "engine/monitor/**/*"),
+    "agents": (*_SEARCH, "engine/serve/**/*"),
+    "writes": _STORE,
+    "crash": _STORE,
+    "dense": (*_VECTORS, "cpu_fallback/dense.py", "cpu_fallback/select.py", "cpu_fallback/quickselect.py"),
+    "hybrid": _HYBRID,
+    "quality": _HYBRID,
+    "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
+    "text": ("setup.py", "native/**/*", "engine/text/*.py"),
+    "gpu": (*_SEARCH, "kernels/**/*"),
+}
+"""Bench, as rows name it -> patterns of the files that its figures depend on. Files that are not there do not count."""
+
+COMMANDS: Mapping[str, str] = {
+    "fanout": "make fanout",
+    "instructions": "python -m bench.instructions --record",
+    "cpu": "make bench",
+    "profile": "python -m bench.profile --results",
+    "build": "python -m bench.building --results bench/results/building.jsonl",
+    "growth": "make growth",
+    "session": "make session",
+    "agents": "python -m bench.agents --results bench/results/agents.jsonl",
+    "writes": "make writes ARGS='--base 1000000'",
+    "crash": "make crash",
+    "dense": "make dense",
+    "hybrid": "make hybrid",
+    "quality": "python -m bench.quality",
+    "cascade": "make cascade",
+    "text": "python -m bench.text --json bench/results/text.jsonl",
+    "gpu": "python -m bench.gpu.run",
+}
+"""Bench -> the command that takes its rows again."""
+
+SUFFIXES = (".py", ".cpp", ".hpp", ".h", ".cu", ".cuh")
+# A string or a character, or a comment. Strings come first, as they may hold what looks like a comment; a quote after
+# a digit separates digits.
+_C = re.compile(
+    r"""R"(?P<end>[^(\s]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'"""
+    r"""|//[^\n]*|/\*.*?\*/""",
+    re.DOTALL,
+)
+# Fields that differ between versions of Python, or that say how a constant was written.
+_LAYOUT = ("kind", "type_comment", "type_ignores")
+
+
+def code_of(bench: str, root: Path = ROOT) -> str:
+    """The hash of the code that rows of this bench speak of."""
+    return hash_of(FILES[bench], root)
+
+
+@lru_cache(maxsize=64)
+def hash_of(patterns: tuple[str, ...], root: Path) -> str:
+    """The hash of the files of these patterns below `root`, with their paths."""
+    paths = {path for pattern in patterns for path in root.glob(pattern) if path.suffix in SUFFIXES}
+    total = hashlib.sha256()
+    for path in sorted(paths):
+        total.update(f"{path.relative_to(root).as_posix()}\0{read_code(path)}\0".encode())
+    return total.hexdigest()[:12]
+
+
+@lru_cache(maxsize=1024)
+def read_code(path: Path) -> str:
+    """What a file says, without comments, docstrings and layout."""
+    text = path.read_text(encoding="utf-8")
+    return python_code(text) if path.suffix == ".py" else c_code(text)
+
+
+def python_code(text: str) -> str:
+    """What a Python file says, without comments, docstrings and layout."""
+    return _dump(ast.parse(text))
+
+
+def _dump(node: Any) -> str:
+    if isinstance(node, list):
+        return f"[{','.join(map(_dump, node))}]"
+    if not isinstance(node, ast.AST):
+        return ascii(node)
+    fields: Iterable[tuple[str, Any]] = ast.iter_fields(node)
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        # Strings that stand alone: docstrings, and those below a field.
+        fields = [
+            (name, [one for one in value if not _is_text(one)] if name == "body" else value) for name, value in fields
+        ]
+    # Empty fields are left out: newer versions of Python add fields.
+    kept = (f"{name}={_dump(value)}" for name, value in fields if value not in (None, []) and name not in _LAYOUT)
+    return f"{type(node).__name__}({','.join(kept)})"
+
+
+def _is_text(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def c_code(text: str) -> str:
+    """What a C++ or CUDA file says, without comments and layout."""
+    kept = _C.sub(lambda match: " " if match[0].startswith("/") else match[0], text)
+    return " ".join(kept.split())

@@ -1,0 +1,116 @@
+"""A batch whose queries differ in their text alone, such as a planner's fan-out. All else is decided once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from ..index.masks import EVERYTHING
+from ..index.snapshot import Snapshot
+from ..plan.requests import QuerySettings
+from ..records.explanation import Explanation
+from ..records.query import Query
+from ..storage.memory import Memory
+from .batch import MAX_HITS, SETTINGS, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
+from .explain import explainer_of, position_of
+from .lexical import plan_batch
+
+_TEXTS, _EITHER = {str}, {str, Query}
+_PLAIN = QuerySettings()
+_PLAIN_CORPUS: Corpus = ("", EVERYTHING)
+
+_read = attrgetter("terms", *SETTINGS)
+_OF_TEXT = _read(Query())
+"""What `_read` gives for a plain text."""
+
+_now = attrgetter("now")
+
+
+class Alike:
+    """The texts of a batch, the one snapshot that they search, and what was decided for all of them."""
+
+    __slots__ = ("corpus", "given", "k", "memory", "namespace", "settings", "snapshot", "texts")
+
+    def __init__(
+        self,
+        memory: Memory,
+        snapshot: Snapshot,
+        given: tuple[str | Query, ...],
+        texts: tuple[str, ...],
+        k: int,
+        corpus: Corpus,
+        settings: QuerySettings,
+    ) -> None:
+        self.memory = memory
+        self.snapshot = snapshot
+        self.given = given
+        """The queries as the caller gave them."""
+        self.texts = texts
+        self.k = k
+        self.corpus = corpus
+        """As in `PreparedQuery`, and so are the `settings`."""
+        self.settings = settings
+        self.namespace = corpus[0]
+
+    def queries(self) -> tuple[Query, ...]:
+        return tuple([as_query(query, position) for position, query in enumerate(self.given)])
+
+    def explainer(self) -> AlikeExplainer:
+        return AlikeExplainer(self, 0, len(self.given))
+
+
+class AlikeExplainer:
+    """Explains scores of the queries at [start, stop). A query is planned again for each explanation."""
+
+    def __init__(self, alike: Alike, start: int, stop: int) -> None:
+        self._alike, self._start, self._stop = alike, start, stop
+
+    def __call__(self, position: int, record_id: str) -> Explanation:
+        alike = self._alike
+        position = position_of(range(self._start, self._stop), position)
+        query = as_query(alike.given[self._start + position], position)
+        asked = PreparedQuery(query, alike.k, alike.corpus, alike.settings)
+        batch = make_batch(alike.memory, {alike.namespace: alike.snapshot}, [asked], alike.k, [0])
+        return explainer_of(batch, plan_batch(batch))(0, record_id).at(position)
+
+    def slice(self, start: int, stop: int) -> AlikeExplainer:
+        first = self._start
+        return AlikeExplainer(self._alike, first + start, first + stop)
+
+
+def read_alike(memory: Memory, queries: Sequence[AnyQuery], k: int, windows: Callable[[str], int]) -> Alike | None:
+    """The batch, if it is one of texts or `Query` objects that share all settings and search records that are there.
+
+    None for any other batch, and for arguments that `prepare` refuses. Raises `QueryError` for settings that `decide`
+    refuses. `windows` is as in `prepare`. The number of Python calls does not grow with the batch, unless each query
+    has a filter or scope object of its own, which are compared.
+    """
+    if (type(queries) is not list and type(queries) is not tuple) or type(k) is not int or k < 0:
+        return None
+    # A copy: the caller may change the list while the batch is answered.
+    given: tuple[Any, ...] = tuple(queries)
+    # The snapshots are taken before the analysis, as in `prepare`.
+    snapshots = memory.snapshots
+    kinds = {*map(type, given)}
+    corpus, settings, texts = _PLAIN_CORPUS, _PLAIN, given
+    if kinds != _TEXTS:
+        if not kinds or not kinds <= _EITHER:
+            return None
+        shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
+        if shared.count(shared[0]) != len(shared):
+            return None
+        terms, namespace, own_k, filter, scope, _, since, until, newest, half_life = shared[0]
+        if terms is not None:
+            return None
+        timed = newest is not None or half_life is not None
+        if timed and len({*map(_now, given)}) > 1:
+            return None
+        if timed or filter is not None or scope is not None or since is not None or until is not None:
+            k, corpus, settings = decide(memory, snapshots, given[0], k, windows)
+        else:
+            k, corpus = k if own_k is None else int(own_k), (namespace, EVERYTHING)
+        texts = tuple([query if type(query) is str else query.text for query in given])
+    if corpus[0] not in snapshots or len(given) * k > MAX_HITS:
+        return None
+    return Alike(memory, snapshots[corpus[0]], given, texts, k, corpus, settings)

@@ -1,0 +1,12 @@
+// The loops of score.hpp for any processor.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "score.hpp"
+
+namespace fanrank::search::generic {
+#include "score_loops.hpp"
+}

@@ -1,0 +1,69 @@
+"""What the monitor counts of an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.monitor.monitor import Monitor
+from fanrank.engine.records.hits import Hits
+
+
+def answered(spaces: list[str], counts: list[int]) -> Hits:
+    shape = (len(spaces), 100)
+    return Hits(
+        np.zeros(shape),
+        np.zeros(shape, dtype=np.int64),
+        np.array(counts, dtype=np.int32),
+        tuple(fr.Query(namespace=space) for space in spaces),
+        "numpy",
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+    )
+
+
+def label(count: int) -> str:
+    low = 1 << (count.bit_length() - 1) if count else 0
+    high = (1 << count.bit_length()) - 1
+    return str(count) if low == high or not count else f"{low}-{high}"
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 100)), max_size=6), max_size=5),
+    st.sampled_from([None, "the index is being built"]),
+)
+def test_each_namespace_counts_its_own_queries(batches: list[list[tuple[str, int]]], fallback: str | None) -> None:
+    monitor = Monitor()
+    for batch in batches:
+        monitor.count(answered([space for space, _ in batch], [count for _, count in batch]), 0.008, fallback)
+    for space in ("", "a", "b"):
+        mine = [[count for where, count in batch if where == space] for batch in batches]
+        report, queries = monitor.health(space), sum(map(len, mine))
+        assert report.query_count == sum(report.query.buckets.values()) == queries
+        assert report.batch_count == sum(report.batch.buckets.values()) == sum(map(bool, mine))
+        assert report.results == Counter(label(count) for counts in mine for count in counts)
+        assert report.backends == ({"numpy": queries} if queries else {})
+        assert report.fallback_count == ({fallback: queries} if queries and fallback else {})
+
+
+@pytest.mark.parametrize("queries", [1, 2, 20])
+def test_the_time_of_a_query_is_its_share_of_the_batch(queries: int) -> None:
+    monitor = Monitor()
+    monitor.count(answered([""] * queries, [1] * queries), 0.008)
+    report = monitor.health("")
+    assert report.batch.p50 == pytest.approx(0.008, rel=0.05)
+    assert report.query.p50 == pytest.approx(0.008 / queries, rel=0.05)
+
+
+def test_dropping_a_namespace_forgets_its_counts() -> None:
+    monitor = Monitor()
+    monitor.count(answered(["a", "a"], [1, 1]), 0.008)
+    monitor.drop("a")
+    assert monitor.health("a").query_count == 0
+    monitor.count(answered(["a"], [1]), 0.008)
+    assert monitor.health("a").query_count == 1
