@@ -26,10 +26,10 @@ else:
     compile_args += ["-g0"]
 
 link_args = [] if os.name == "nt" else ["-pthread"]
-if sys.platform == "linux":
+if sys.platform == "linux" and "FANRANK_LDFLAGS" not in os.environ:
     link_args += ["-Wl,-s"]
 
-# `tests/support/sanitize.py` adds its own.
+# tests/support/sanitize.sh adds its own.
 compile_args += os.environ.get("FANRANK_CXXFLAGS", "").split()
 link_args += os.environ.get("FANRANK_LDFLAGS", "").split()
 
