@@ -9,7 +9,7 @@ CUDA ?= 13
 DATASETS ?= ../shared/data
 NATIVE = setup.py $(wildcard native/*.cpp native/*.hpp)
 # What `make sanitize` runs on an extension built with sanitizers, and with which of them.
-CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/text/test_native_text.py tests/test_one_answer.py
+CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/text/test_native_text.py
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 

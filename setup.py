@@ -29,11 +29,11 @@ else:
     compile_args += ["-g0"]
 
 link_args = [] if os.name == "nt" else ["-pthread"]
-# A profiler names functions by these symbols, so `bench/instructions.py` keeps them.
-if sys.platform == "linux" and not os.environ.get("FANRANK_SYMBOLS"):
+# Whoever gives flags of their own wants names in reports and profiles.
+if sys.platform == "linux" and "FANRANK_LDFLAGS" not in os.environ:
     link_args += ["-Wl,-s"]
 
-# `tests/support/sanitize.py` adds its own.
+# tests/support/sanitize.sh adds its own.
 compile_args += os.environ.get("FANRANK_CXXFLAGS", "").split()
 link_args += os.environ.get("FANRANK_LDFLAGS", "").split()
 

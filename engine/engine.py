@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from .backends import choose as backends
 from .backends.choose import Backend
@@ -414,7 +413,11 @@ class Engine:
         not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
         """
         check_batch(records, "add")
-        shown = tqdm(records, "indexing", unit=" records") if shows_progress(progress) else records
+        shown = records
+        if shows_progress(progress):
+            from tqdm import tqdm  # as in opening.py
+
+            shown = tqdm(records, "indexing", unit=" records")
         if threads is not None:
             positive("threads", threads)
         encoded = self.searcher.models.encode(as_records(shown), vectors)

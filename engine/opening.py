@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from tqdm import tqdm
-
 from .errors import IndexFileError, ParameterError, StaleIndexError, StorageError
 from .storage.index_arrays import SavedIndex
 from .storage.index_files import IndexDirectory
@@ -135,7 +133,11 @@ class OpenIndex:
 
 def replay(memory: Memory, store: RecordStore, progress: bool) -> None:
     """Apply the changes that the store holds and the memory does not."""
-    bar = tqdm(desc="indexing", unit=" records") if shows_progress(progress) else None
+    bar = None
+    if shows_progress(progress):
+        from tqdm import tqdm  # a tenth of the import of fanrank, for who looks at a terminal
+
+        bar = tqdm(desc="indexing", unit=" records")
 
     def counted() -> Iterator[ChangeRun]:
         for run in store.changes_after(memory.sequence):

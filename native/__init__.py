@@ -6,18 +6,18 @@ nothing of Python, except for the ``*_binding.cpp`` files, `python.hpp` and `mod
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 
 compiled: ModuleType | None
 reason: str
 
 try:
-    from . import _compiled as compiled  # type: ignore[attr-defined, no-redef, unused-ignore]
-
+    compiled = importlib.import_module(f"{__name__}._compiled")
     reason = "compiled loops on the CPU"
 except ImportError as error:
     compiled = None
     reason = (
         f"the extension was not built ({error}); install a C++20 compiler, such as g++ 11 or clang 14, "
-        "and then fanrank once more from its source"
+        "then run: pip install --no-cache-dir --force-reinstall --no-deps fanrank"
     )

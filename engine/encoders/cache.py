@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from ..errors import CacheError, ParameterError, StorageError
 from .encoder import Encoder, Rows, check_rows
@@ -128,6 +127,8 @@ class CachedEncoder:
         with self._lock:
             self.hits += len(repaired) - len(new)
             self.misses += len(new)
+        from tqdm import tqdm  # as in opening.py
+
         show = progress and len(new) > CHUNK and sys.stderr.isatty()
         with tqdm(desc="encoding", total=len(new), unit=" texts", disable=not show) as bar:
             for start in range(0, len(new), CHUNK):

@@ -6,7 +6,6 @@ A model is an object of any class of sentence-transformers. Torch is imported wh
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -65,9 +64,11 @@ def _find_folder(name: str) -> tuple[Path, str] | None:
 
 
 def _find_distribution(name: str) -> tuple[Path, str] | None:
+    from importlib import metadata  # takes as long to import as a tenth of fanrank
+
     try:
-        distribution = importlib.metadata.distribution(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
+        distribution = metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
         return None
     files = [file for file in distribution.files or () if file.name == "modules.json"]
     if not files:

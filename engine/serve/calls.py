@@ -5,7 +5,6 @@ The coalescer (`engine/serve/coalesce.py`) holds its lock wherever the state of 
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import enum
 import math
@@ -16,7 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeadlineError, ParameterError
 from ..hybrid.strategy import Strategy
@@ -29,6 +28,9 @@ from ..route.policy import Answerer
 from ..search.batch import k_of
 from ..search.options import SearchOptions
 from ..signatures import BatchKeywords, read_keywords
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class CallState(enum.Enum):

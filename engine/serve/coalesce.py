@@ -22,7 +22,6 @@ launching, withdrawing, closing.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import math
 import os
@@ -33,7 +32,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from ..errors import DeadlineError, FanrankError, OverloadedError, ParameterError, QueryError, StorageError
 from ..records.hits import Hits
@@ -56,6 +55,9 @@ from .calls import (
     settle,
 )
 from .lane import Lane, as_sequence, closed_error, size_of
+
+if TYPE_CHECKING:
+    import asyncio
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -300,6 +302,8 @@ class Coalescer:
         until = deadline_of(deadline)
         if self._is_launching():
             return self._search_within(as_sequence(queries), k, threads, keywords)
+        import asyncio  # who calls from a coroutine has it
+
         loop = asyncio.get_running_loop()
         call = Awaited(
             *self._check(as_sequence(queries), k, threads, keywords), deadline=until, patient=wait, loop=loop

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import mmap
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +143,23 @@ def check_large(terms: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) ->
     ]
     assert_same(join_postings([Part.of(own) for own in parts]), found)
     return found
+
+
+def test_threads_sort_and_join_side_by_side(path: str) -> None:
+    """Enough tokens for the loops in C++ to run without the interpreter's lock."""
+    rng = np.random.default_rng(3)
+    lengths = np.full(600, 20)
+    terms = rng.integers(0, 300, 12_000).astype(np.int32)
+    together = threading.Barrier(4)
+
+    def work(_: int) -> Postings:
+        together.wait(30)
+        return check_large(terms, lengths)
+
+    with ThreadPoolExecutor(4) as pool:
+        first, *others = pool.map(work, range(4))
+    for other in others:
+        assert_same(other, first)
 
 
 def test_more_documents_than_two_bytes_number(path: str) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tqdm
 from conftest import ROOT
 
 import fanrank as fr
-from fanrank.engine import engine as engines
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage.index_arrays import SavedIndex
@@ -172,7 +172,7 @@ def test_a_killed_sibling_holds_no_lock_of_ours(tmp_path: Path, monkeypatch: pyt
     def made(*_: object, **__: object) -> None:
         raise AssertionError("a progress bar was made")
 
-    monkeypatch.setattr(engines, "tqdm", made)
+    monkeypatch.setattr(tqdm, "tqdm", made)
     for _ in range(2):
         with fr.Engine.open(tmp_path / "memory", backend="numpy") as opened:
             opened.update([fr.Record("a", "tea")], insert=True)

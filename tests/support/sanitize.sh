@@ -55,7 +55,8 @@ assert compiled.__file__.startswith(sys.argv[1]), compiled.__file__
 PYTHON
 
 status=0
-"${run[@]}" -m pytest -q -p no:cacheprovider -o pythonpath="$folder/src tests" "$@" || status=$?
+# What the sanitizers write to standard error is not captured: the undefined-behaviour one knows no other place.
+"${run[@]}" -m pytest -q --capture=sys -p no:cacheprovider -o pythonpath="$folder/src tests" "$@" || status=$?
 for report in "$folder"/report*; do
     [ -e "$report" ] || continue
     cat "$report"
