@@ -37,6 +37,7 @@ if sys.platform == "linux" and "FANRANK_LDFLAGS" not in os.environ:
 compile_args += os.environ.get("FANRANK_CXXFLAGS", "").split()
 link_args += os.environ.get("FANRANK_LDFLAGS", "").split()
 
+
 class Build(build_ext):
     """Compiles the sources side by side, and those alone that are newer than their object file: 12 s instead of 35 on
     two cores, and 5 for a change of one file.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from ..engine.index.bm25 import SCALE
 from ..engine.index.masks import EVERYTHING
 from ..engine.index.native import native_masks, native_snapshot
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
-from ..engine.plan.verbs import Output
+from ..engine.plan.verbs import COUNTED, Output, TextHits
 from ..engine.timing import Phases
 from .search import search_numpy
-
-NAME = "native"
-"""The backend's name."""
 
 # Documents of a tile: 128 KiB of scores, a part of the second-level cache.
 TILE = 1 << 15
@@ -33,10 +34,7 @@ DENSE_USES = 24
 # With fewer postings in all its lists, one thread answers a query: sharing it out costs some 10 us.
 SHARED_POSTINGS = 1 << 16
 
-COUNTED = "postings", "row entries", "lookups", "bytes"
-"""The counts of a search: postings read, entries of dense rows read, documents looked up in lists, and the bytes of
-postings and entries.
-"""
+_UNIT = 1.0 / SCALE
 
 
 def search_native(
@@ -83,8 +81,8 @@ def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phase
         requests.rows,
         requests.k,
         requests.setting,
-        tuple(native_setting(plan.snapshot, setting) for setting in requests.settings),
-        score_options(execution),
+        tuple(_setting(plan.snapshot, setting) for setting in requests.settings),
+        _options(execution),
         threads,
         scores,
         documents,
@@ -95,13 +93,46 @@ def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phase
         phases.count(name, number)
 
 
-def native_setting(snapshot: Snapshot, setting: QuerySettings) -> tuple[object, float, float, float, float]:
+def search_texts(
+    snapshot: Snapshot,
+    settings: QuerySettings,
+    analysed: Any,
+    texts: Sequence[str],
+    k: int,
+    *,
+    threads: int,
+    execution: str,
+) -> TextHits | None:
+    """As `SearchTexts`. None for signed methods, and where scores may leave int32."""
+    compiled = native_snapshot(snapshot)
+    if compiled is None:
+        return None
+    shape = len(texts), k
+    scores, documents = np.empty(shape), np.empty(shape, np.int64)
+    counts, source = np.empty(shape[0], np.int32), np.empty(shape[0], np.int64)
+    counted = compiled.search_texts(
+        analysed,
+        texts,
+        k,
+        _setting(snapshot, settings),
+        _options(execution),
+        threads,
+        _UNIT,
+        scores,
+        documents,
+        counts,
+        source,
+    )
+    return None if counted is None else TextHits(scores, documents, counts, source, counted[:4], counted[4:])
+
+
+def _setting(snapshot: Snapshot, setting: QuerySettings) -> tuple[object, float, float, float, float]:
     """What queries share beside their words, as `search_terms` takes it."""
     masks = None if setting.filter is EVERYTHING else native_masks(snapshot, setting.filter)
     return masks, setting.since, setting.until, setting.now, setting.rate
 
 
-def score_options(execution: str) -> tuple[int, ...]:
+def _options(execution: str) -> tuple[int, ...]:
     """The borders above as the compiled search takes them."""
     exhaustive = execution == "exhaustive"
     return TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS, exhaustive

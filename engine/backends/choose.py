@@ -16,7 +16,7 @@ import numpy as np
 from ... import native
 from ..errors import BackendUnavailableError, DeviceMemoryError
 from ..plan.plan import Plan
-from ..plan.verbs import Output, Search
+from ..plan.verbs import Output, Search, SearchTexts
 from ..settings import ENVIRONMENT_VARIABLE
 from ..timing import Phases
 from ..vectors.verbs import DenseVerbs
@@ -49,6 +49,8 @@ class Backend:
     name: str
     reason: str
     search: Search
+    texts: SearchTexts | None = None
+    """A search that takes texts; None where the backend has none."""
     device: DeviceSearch | None = None
     """The search function once more where it runs on a device, for what only a device offers."""
     cpu: Backend | None = None
@@ -224,9 +226,9 @@ def choose(
 
 def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
     if name == "native":
-        from ...cpu_fallback.native import search_native
+        from ...cpu_fallback.native import search_native, search_texts
 
-        return Backend(name, reason, search_native)
+        return Backend(name, reason, search_native, texts=search_texts)
     if name == "numpy":
         from ...cpu_fallback import search
 
@@ -234,4 +236,4 @@ def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
     from ...kernels.families import device_search
 
     device = device_search(name, max_device_bytes)
-    return Backend(name, reason, device, device, max_device_bytes=max_device_bytes)
+    return Backend(name, reason, device, device=device, max_device_bytes=max_device_bytes)

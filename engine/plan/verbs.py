@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats, Integers
+from ..index.snapshot import Snapshot
 from ..timing import Phases
 from .plan import Plan
+from .requests import QuerySettings
 
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
@@ -27,3 +30,42 @@ class Search(Protocol):
         execution: str = "auto",
         phases: Phases | None = None,
     ) -> Output: ...
+
+
+class TextHits(NamedTuple):
+    """The answer to a batch of texts; the first three as in `Hits`."""
+
+    scores: Floats  # [B, k]
+    documents: Integers  # [B, k]
+    counts: npt.NDArray[np.int32]  # [B]
+    source: Integers  # [B] for each text, the row that was searched for it: equal texts are answered once
+    counted: tuple[int, ...]  # what was read, in the order of `COUNTED`
+    nanoseconds: tuple[int, ...]  # of `TEXT_PHASES`
+
+
+COUNTED = "postings", "row entries", "lookups", "bytes"
+"""What a compiled search counts: postings read, entries of dense rows read, documents looked up in lists, and the bytes
+of postings and entries.
+"""
+
+TEXT_PHASES = "analyse", "plan", "score and select"
+
+
+class SearchTexts(Protocol):
+    """A search that takes texts, where a backend has one: from the texts to the hits of plain BM25 in one call.
+
+    `analysed` is the compiled analysis of the texts' vocabulary, or the texts' terms and offsets. All texts share the
+    settings and k. None where this search does not serve the snapshot or the texts: then nothing was answered.
+    """
+
+    def __call__(
+        self,
+        snapshot: Snapshot,
+        settings: QuerySettings,
+        analysed: Any,
+        texts: Sequence[str],
+        k: int,
+        *,
+        threads: int,
+        execution: str,
+    ) -> TextHits | None: ...

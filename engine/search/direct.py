@@ -9,22 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from ...cpu_fallback.native import COUNTED, NAME, native_setting, score_options
 from ..backends.choose import Backend
-from ..index.bm25 import SCALE
 from ..index.masks import EVERYTHING
-from ..index.native import native_snapshot
+from ..plan.verbs import COUNTED, TEXT_PHASES
 from ..records.hits import Hits
 from ..storage.memory import Memory
 from ..timing import Phases, annotate
 from .alike import read_alike
 from .batch import AnyQuery
 from .options import SearchOptions
-
-_UNIT = 1.0 / SCALE
-_PHASES = "analyse", "plan", "score and select"
 
 
 def answer(
@@ -39,43 +32,34 @@ def answer(
 
     `windows` is as in `prepare`. Whatever the general way refuses is left to it: None, and no error of its own.
     """
-    if backend.name != NAME:
+    if backend.texts is None:
         return None
     started = time.perf_counter() if options.timing else 0.0
     alike = read_alike(memory, queries, k, windows)
     if alike is None or alike.corpus[1] is not EVERYTHING:
         return None
-    snapshot = native_snapshot(alike.snapshot)
-    if snapshot is None:
-        return None
-    indexer, texts, width = memory.indexer, alike.texts, alike.k
-    analysed = indexer.native or indexer.encode_queries(texts)
-    shape = len(texts), width
-    scores, documents = np.empty(shape), np.empty(shape, np.int64)
-    counts, source = np.empty(len(texts), np.int32), np.empty(len(texts), np.int64)
+    indexer = memory.indexer
+    analysed = indexer.native or indexer.encode_queries(alike.texts)
     ready = time.perf_counter() if options.timing else 0.0
     with annotate("search"):
-        counted = snapshot.search_texts(
+        found = backend.texts(
+            alike.snapshot,
+            alike.settings,
             analysed,
-            texts,
-            width,
-            native_setting(alike.snapshot, alike.settings),
-            score_options(options.execution),
-            options.threads,
-            _UNIT,
-            scores,
-            documents,
-            counts,
-            source,
+            alike.texts,
+            alike.k,
+            threads=options.threads,
+            execution=options.execution,
         )
-    if counted is None:
+    if found is None:
         return None
+    scores, documents, counts, source, counted, nanoseconds = found
     resolver = alike.snapshot.record_ids
     if not options.timing:
-        return Hits.of(scores, documents, counts, alike, NAME, resolver, source=source)
+        return Hits.of(scores, documents, counts, alike, backend.name, resolver, source=source)
     milliseconds = {"prepare": (ready - started) * 1e3}
-    milliseconds |= zip(_PHASES, (nanoseconds * 1e-6 for nanoseconds in counted[len(COUNTED) :]), strict=True)
+    milliseconds |= zip(TEXT_PHASES, (spent * 1e-6 for spent in nanoseconds), strict=True)
     phases = Phases()
-    for name, number in zip(COUNTED, counted, strict=False):
+    for name, number in zip(COUNTED, counted, strict=True):
         phases.count(name, number)
-    return Hits.of(scores, documents, counts, alike, NAME, resolver, milliseconds, counted[0], source)
+    return Hits.of(scores, documents, counts, alike, backend.name, resolver, milliseconds, counted[0], source)
