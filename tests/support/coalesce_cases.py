@@ -126,7 +126,7 @@ class Gate:
         self.sizes: list[int] = []
         self.worked: list[int] = []
         self.began, self.go = threading.Semaphore(0), threading.Semaphore(0)
-        engine.backend = dataclasses.replace(self.inner, search=self._search)
+        engine.backend = dataclasses.replace(self.inner, search=self._search, texts=None)
 
     def _search(self, plans: Sequence[Any], batch: int, k: int, **how: Any) -> Any:
         self.sizes.append(batch)
