@@ -107,25 +107,31 @@ class Fanouts:
         if len(plan.rows) > QUERIES[-1] or not plan.reads_all or plan.wide.any() or plan.snapshot.long:
             return None
         k = int(plan.k[0]) if len(plan.k) else 0
-        total = int(plan.multiplicities.sum())
-        shape = (_padded(len(plan.rows), QUERIES), _padded(total, TERMS), _padded(k, WIDTHS))
-        if not k or not total or None in shape or (plan.k != k).any():
+        if (plan.k != k).any():
+            return None
+        owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
+        counts = np.bincount(owners, weights=plan.multiplicities, minlength=len(plan.rows)).astype(np.int64)
+        repeated = np.repeat(plan.terms[plan.slots], plan.multiplicities).astype(np.int64)
+        return self.begin_terms(plan.snapshot, repeated, np.concatenate([[0], np.cumsum(counts)]), k)
+
+    def begin_terms(self, snapshot: Snapshot, repeated: Integers, offsets: Integers, k: int) -> Download | None:
+        """As `begin`, for queries given by the ids of their terms, which repeat and may be unknown to the snapshot."""
+        count = len(offsets) - 1
+        shape = (_padded(count, QUERIES), _padded(len(repeated), TERMS), _padded(k, WIDTHS))
+        if not k or not len(repeated) or None in shape:
             return None
         queries, terms, width = (int(size or 0) for size in shape)
-        for gone in [kept for kept, (snapshot, _) in self._kept.items() if snapshot() is None]:
+        for gone in [kept for kept, (held, _) in self._kept.items() if held() is None]:
             del self._kept[gone]
         for turn in itertools.count():
-            key = (id(plan.snapshot), queries, terms, width, turn)
+            key = (id(snapshot), queries, terms, width, turn)
             kept = self._kept.get(key)
             # Another call's answer may still lie in its buffers.
             if kept is None or not kept[1].busy:
                 break
-        fanout = Fanout(plan.snapshot, queries, terms, width, self._search) if kept is None else kept[1]
-        self._kept[key] = weakref.ref(plan.snapshot), fanout
+        fanout = Fanout(snapshot, queries, terms, width, self._search) if kept is None else kept[1]
+        self._kept[key] = weakref.ref(snapshot), fanout
         self._kept.move_to_end(key)
         while len(self._kept) > MAX_GRAPHS:
             self._kept.popitem(last=False)
-        owners = np.repeat(np.arange(len(plan.rows)), np.diff(plan.offsets))
-        counts = np.bincount(owners, weights=plan.multiplicities, minlength=len(plan.rows)).astype(np.int64)
-        repeated = np.repeat(plan.terms[plan.slots], plan.multiplicities).astype(np.int64)
-        return fanout.begin(repeated, np.concatenate([[0], np.cumsum(counts)]), k)
+        return fanout.begin(repeated, offsets, k)

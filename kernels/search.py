@@ -11,16 +11,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..engine.arrays import Floats, Integers
 from ..engine.errors import DeviceMemoryError, ParameterError
+from ..engine.index.bm25 import INT32_MAX, SCALE
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
+from ..engine.plan.requests import QuerySettings
+from ..engine.plan.verbs import TextHits
 from ..engine.timing import Phases
 from .batch import Download, Share, chunks, halves, make_launch
 from .device import Residency
@@ -35,6 +41,9 @@ MAX_CANDIDATES = 1 << 26
 MAX_CUTS = 1 << 24
 
 STREAMS = 2
+
+EVERY_RECORD = QuerySettings()
+_UNIT = 1.0 / SCALE
 
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
@@ -123,6 +132,48 @@ class DeviceSearch:
                     clock.finish()
             downloads.write_answers()
         return out
+
+    def search_texts(
+        self,
+        snapshot: Snapshot,
+        settings: QuerySettings,
+        analysed: Any,
+        texts: Sequence[str],
+        k: int,
+        *,
+        threads: int,
+        execution: str,
+    ) -> TextHits | None:
+        """As `SearchTexts`, for fan-outs: few texts, which every record may answer and where no score fades."""
+        width = min(k, snapshot.size)
+        if execution != "auto" or settings != EVERY_RECORD or snapshot.bm25.query_tf == "unique" or not width:
+            return None
+        begun = time.perf_counter_ns()
+        terms, offsets = _terms_of(analysed, texts)
+        longest = int((offsets[1:] - offsets[:-1]).max(initial=0))
+        if snapshot.long or snapshot.highest_bound * longest >= INT32_MAX:
+            return None
+        ready = time.perf_counter_ns()
+        with self.lock, self._current():
+            clock = DevicePhases(None, self.residency.device)
+            self._make_ready([snapshot], clock)
+            with self._stream():
+                try:
+                    download = self._fanouts.begin_terms(snapshot, terms, offsets, width)
+                except (DeviceMemoryError, torch.OutOfMemoryError):
+                    download = None
+        if download is None:
+            return None
+        quanta, documents, counts = download.wait()
+        scores: Floats = np.multiply(quanta, _UNIT, dtype=np.float64)
+        scores[documents < 0] = -np.inf
+        if width < k:
+            scores = np.pad(scores, ((0, 0), (0, k - width)), constant_values=-np.inf)
+            documents = np.pad(documents, ((0, 0), (0, k - width)), constant_values=-1)
+        first: dict[str, int] = {}
+        source = np.array([first.setdefault(text, row) for row, text in enumerate(texts)], dtype=np.int64)
+        spent = ready - begun, 0, time.perf_counter_ns() - ready
+        return TextHits(scores, documents, counts, source, (), spent)
 
     def _begin(
         self,
@@ -213,6 +264,14 @@ class DeviceSearch:
         except torch.OutOfMemoryError as error:
             return str(error)
         return None
+
+
+def _terms_of(analysed: Any, texts: Sequence[str]) -> tuple[Integers, Integers]:
+    """(terms, offsets) of the texts, by the compiled analysis or as they are given."""
+    if isinstance(analysed, tuple):
+        return analysed[0].astype(np.int64), analysed[1]
+    terms, offsets = analysed.encode_queries(texts)
+    return np.frombuffer(terms, np.int32).astype(np.int64), np.frombuffer(offsets, np.int64)
 
 
 def _streams(device: torch.device) -> list[torch.cuda.Stream]:

@@ -218,7 +218,8 @@ def choose(
             chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes)
             if status.name in DEVICES and among is None:
                 cpu = choose(among=CPU)
-                return replace(chosen, cpu=cpu, crossover=Crossover((chosen.name, cpu.name)))
+                # The crossover weighs plans, so texts go the general way.
+                return replace(chosen, texts=None, cpu=cpu, crossover=Crossover((chosen.name, cpu.name)))
             return chosen
         passed_over.append(f"not {status.name}: {status.reason}" + (", only by name" if status.by_name else ""))
     raise BackendUnavailableError("no backend can serve: " + "; ".join(passed_over))
@@ -236,4 +237,4 @@ def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
     from ...kernels.families import device_search
 
     device = device_search(name, max_device_bytes)
-    return Backend(name, reason, device, device=device, max_device_bytes=max_device_bytes)
+    return Backend(name, reason, device, texts=device.search_texts, device=device, max_device_bytes=max_device_bytes)

@@ -60,6 +60,8 @@ def answer(
     milliseconds = {"prepare": (ready - started) * 1e3}
     milliseconds |= zip(TEXT_PHASES, (spent * 1e-6 for spent in nanoseconds), strict=True)
     phases = Phases()
-    for name, number in zip(COUNTED, counted, strict=True):
+    # A device counts nothing.
+    for name, number in zip(COUNTED, counted, strict=False):
         phases.count(name, number)
-    return Hits.of(scores, documents, counts, alike, backend.name, resolver, milliseconds, counted[0], source)
+    postings = phases.counts.get(COUNTED[0])
+    return Hits.of(scores, documents, counts, alike, backend.name, resolver, milliseconds, postings, source)
