@@ -86,7 +86,7 @@ _DEFAULTS: dict[str, object] = {
     "execution": AUTO,
     "timing": False,
 }
-_KEYWORDS = len(_DEFAULTS)
+_KEYWORDS = {*_DEFAULTS}
 _UNTIMED = PLAIN, SearchOptions()
 _TIMED = PLAIN, SearchOptions(timing=True)
 
@@ -102,7 +102,7 @@ def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer
         and rest["rerank_depth"] is DEPTH
         and rest["threads"] is DEFAULT_THREADS
         and rest["execution"] is AUTO
-        and len(rest) == _KEYWORDS
+        and {*rest} == _KEYWORDS
     ):
         if rest["timing"] is False:
             return _UNTIMED

@@ -41,11 +41,11 @@ class RecordIds:
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
         """The ids of these document numbers, same shape."""
-        numbers = documents.ravel()
         if self._compiled is not None:
             ids = np.empty(documents.shape, dtype=object)
-            self._compiled.fill(numbers, ids)
+            self._compiled.fill(documents if documents.flags.c_contiguous else documents.ravel(), ids)
             return ids
+        numbers = documents.ravel()
         if self._single is not None:
             names = self._list_single(numbers) if numbers.size <= LISTED else _take(self._single, numbers)
             return np.array(names, dtype=object).reshape(documents.shape)

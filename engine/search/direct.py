@@ -58,7 +58,7 @@ def answer(
     if not options.timing:
         return Hits.of(scores, documents, counts, alike, backend.name, resolver, source=source)
     milliseconds = {"prepare": (ready - started) * 1e3}
-    milliseconds |= zip(TEXT_PHASES, (spent * 1e-6 for spent in nanoseconds), strict=True)
+    milliseconds |= zip(TEXT_PHASES, [spent * 1e-6 for spent in nanoseconds], strict=True)
     phases = Phases()
     # A device counts nothing.
     for name, number in zip(COUNTED, counted, strict=False):
