@@ -26,7 +26,7 @@ import fanrank as fr
 from fanrank.engine.backends import choose as backends
 from fanrank.engine.index.columns import Ids, Strings
 from fanrank.engine.index.snapshot import Snapshot
-from fanrank.engine.text.vocabulary import Vocabulary
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
 from .gpu import corpora as gpu_corpora
 from .harness.cases import CORPORA, K1, B
@@ -97,7 +97,7 @@ def case_of(name: str) -> Case:
     problem = gpu_corpora.problem(name)
     words = [f"w{number}" for number in range(len(problem.document_frequencies))]
     memory = engine.index.memory
-    memory.indexer.vocabulary = Vocabulary(words)
+    memory.indexer = TermIndexer(memory.analyzer, Vocabulary(words))
     memory.snapshots = {"": _add_ids(problem.snapshot)}
     return Case(engine, [" ".join(words[term] for term in problem.query(n)) for n in range(problem.queries)])
 

@@ -37,7 +37,8 @@ GROUPS = 16
 # A shorter list has no skip table: it is searched.
 LEAST_POSTINGS = 64
 # A list with one in so many documents, or more, has a bit for each document, and counts of the bits before each word:
-# 2 bits a document, so up to 8 bytes a posting. On SGD ...
+# 2 bits a document, so up to 16 bytes a posting. With one in 8, 32 and 128 a query of SGD took 151, 123 and 111 us, and
+# the tables of 1,000 queries 3.9, 5.8 and 18.6 MB.
 WORD_SHARE = 64
 # Filters whose masks a snapshot keeps.
 MASKS = 16

@@ -154,10 +154,15 @@ def test_phases_cover_a_search(served: str, ask: str, monkeypatch: pytest.Monkey
     finally:
         sys.setprofile(None)
     assert hits.timing is not None
-    assert {"prepare", "analyse", "plan", "serve", "convert"} <= set(hits.timing)
+    # One compiled call serves texts: it says which share was what.
+    served_texts = served == "native" and ask in ("text", "filtered", "decayed")
+    last = {"score and select"} if served_texts else {"serve", "convert"}
+    assert {"prepare", "analyse", "plan", *last} <= set(hits.timing)
     assert all(spent >= 0 for spent in hits.timing.values())
-    covered = sum(hits.timing.values()) / 1e3
-    assert 0.95 * calls <= covered <= calls
+    if not served_texts:
+        # Compiled phases are timed by a clock of their own.
+        covered = sum(hits.timing.values()) / 1e3
+        assert 0.95 * calls <= covered <= calls
 
 
 # The bench
