@@ -29,10 +29,6 @@ else:
     compile_args += ["-g0"]
 
 link_args = [] if os.name == "nt" else ["-pthread"]
-# Whoever gives flags of their own wants names in reports and profiles.
-if sys.platform == "linux" and "FANRANK_LDFLAGS" not in os.environ:
-    link_args += ["-Wl,-s"]
-
 # tests/support/sanitize.sh adds its own.
 compile_args += os.environ.get("FANRANK_CXXFLAGS", "").split()
 link_args += os.environ.get("FANRANK_LDFLAGS", "").split()

@@ -16,8 +16,9 @@ thread_local std::vector<std::int32_t> number_of;
 // Forgets the numbers of these terms when it goes, also where memory ran out.
 struct Forget {
     const std::vector<std::int32_t>& terms;
+    std::vector<std::int32_t>& numbers;
     ~Forget() {
-        for (const std::int32_t term : terms) number_of[term] = -1;
+        for (const std::int32_t term : terms) numbers[term] = -1;
     }
 };
 
@@ -99,26 +100,28 @@ double Snapshot::bound(double idf) const {
 
 Plan Snapshot::plan(std::span<const std::int32_t> terms, std::span<const std::int64_t> offsets,
                     std::span<const std::int64_t> weights) const {
+    // One look-up of the thread's own vector, not one for each token.
+    std::vector<std::int32_t>& numbers = number_of;
     Plan plan;
     const std::int64_t queries = static_cast<std::int64_t>(offsets.size()) - 1;
     std::int32_t largest = -1;
     for (const std::int32_t term : terms) largest = std::max(largest, term);
-    if (number_of.size() < static_cast<std::size_t>(largest) + 1) {
-        number_of.resize(static_cast<std::size_t>(largest) + 1, -1);
+    if (numbers.size() < static_cast<std::size_t>(largest) + 1) {
+        numbers.resize(static_cast<std::size_t>(largest) + 1, -1);
     }
     std::vector<std::int32_t> distinct;
     distinct.reserve(terms.size());
-    const Forget forget{distinct};
+    const Forget forget{distinct, numbers};
     for (const std::int32_t term : terms) {
-        if (number_of[term] >= 0) continue;
-        number_of[term] = 0;
+        if (numbers[term] >= 0) continue;
+        numbers[term] = 0;
         distinct.push_back(term);
     }
     std::sort(distinct.begin(), distinct.end());
     for (const std::int32_t term : distinct) {
         const std::int64_t frequency = document_frequency(term);
         // A term that no live document holds matches nothing.
-        number_of[term] = frequency == 0 ? -1 : static_cast<std::int32_t>(plan.terms.size());
+        numbers[term] = frequency == 0 ? -1 : static_cast<std::int32_t>(plan.terms.size());
         if (frequency == 0) continue;
         plan.terms.push_back(term);
         plan.frequencies.push_back(frequency);
@@ -143,7 +146,7 @@ Plan Snapshot::plan(std::span<const std::int32_t> terms, std::span<const std::in
     for (std::int64_t query = 0; query < queries; ++query) {
         found.clear();
         for (std::int64_t token = offsets[query]; token < offsets[query + 1]; ++token) {
-            const std::int32_t number = number_of[terms[token]];
+            const std::int32_t number = numbers[terms[token]];
             if (number >= 0) found.push_back({number, weights.empty() ? 1 : weights[token]});
         }
         std::sort(found.begin(), found.end(), [&](const Occurrence& one, const Occurrence& other) {
