@@ -43,7 +43,7 @@ PHASES: Mapping[str, Sequence[str]] = {
     "analysis": ("fanrank::text::",),
     "plan": ("fanrank::search::Snapshot::", "fanrank::search::Segment::", "fanrank::search::Part::"),
     "select": ("fanrank::search::keep_best",),
-    "score": ("fanrank::search::", "std::_Function_handler<void (long), fanrank::search"),
+    "score": ("fanrank::search::",),
     "binding": ("fanrank::",),
 }
 """Phase -> what the names of its C++ functions begin with. The last holds the remaining functions of the extension."""

@@ -118,12 +118,8 @@ Pool& shared_pool() {
 
 }  // namespace
 
-void run_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& task) {
+void share_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& task) {
     const int helpers = static_cast<int>(std::min<std::int64_t>({threads, count, MAX_THREADS})) - 1;
-    if (helpers < 1) {
-        for (std::int64_t number = 0; number < count; ++number) task(number);
-        return;
-    }
     const auto job = std::make_shared<Job>();
     job->count = count;
     job->task = &task;
