@@ -49,8 +49,6 @@ class Backend:
     name: str
     reason: str
     search: Search
-    texts: SearchTexts | None = None
-    """A search that takes texts; None where the backend has none."""
     device: DeviceSearch | None = None
     """The search function once more where it runs on a device, for what only a device offers."""
     cpu: Backend | None = None
@@ -58,6 +56,8 @@ class Backend:
     crossover: Crossover | None = None
     """Measures which of the two answers a batch sooner; None where there is no `cpu`."""
     max_device_bytes: int | None = None
+    texts: SearchTexts | None = None
+    """A search that takes texts; None where the backend has none."""
 
     def dense(self) -> DenseVerbs:
         """What the backend does with vectors; its name is `dense().name`. It is made at the first call."""

@@ -14,7 +14,7 @@ from support import borders
 import fanrank as fr
 from fanrank import native
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.index.native import BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, RANKS
+from fanrank.engine.index.native import BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, RANKS, WORD_SHARE
 
 pytestmark = pytest.mark.skipif(native.compiled is None, reason=native.reason)
 
@@ -166,7 +166,7 @@ def test_few_postings_are_read() -> None:
 lists = st.lists(st.integers(0, 400), min_size=1, max_size=300, unique=True).map(sorted)
 
 
-def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int) -> Any:
+def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int, share: int = WORD_SHARE) -> Any:
     assert native.compiled is not None
     offsets = np.cumsum([0, *map(len, held)])
     return native.compiled.segment(
@@ -180,7 +180,7 @@ def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int) -
         -np.inf,
         False,
         False,
-        (*RANKS, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, 64, size, size),
+        (*RANKS, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, share, 64, size, size),
     )
 
 
@@ -199,9 +199,10 @@ def test_a_survey_finds_the_best_postings(held: list[list[int]], dtype: Any, see
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(lists, min_size=1, max_size=4))
-def test_skips_find_every_posting_and_no_other(held: list[list[int]]) -> None:
-    segment = make_segment(held, np.zeros(sum(map(len, held)), dtype=np.uint16), 401)
+@given(st.lists(lists, min_size=1, max_size=4), st.sampled_from([0, WORD_SHARE]))
+def test_skips_find_every_posting_and_no_other(held: list[list[int]], share: int) -> None:
+    # With a share of 0 no list is dense.
+    segment = make_segment(held, np.zeros(sum(map(len, held)), dtype=np.uint16), 401, share)
     for term, own in enumerate(held):
         places = {document: place for place, document in enumerate(own)}
         for document in range(401):
