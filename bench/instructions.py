@@ -7,8 +7,8 @@ does.
 
 Prints a table and exits with 1 where a count is above the recorded one by more than `LIMIT`, and by more than
 `ALLOCATOR`. A count that shrank is printed as well; record it with ``python -m bench.instructions --record``. Counts
-depend on the compiler, the C library, the processor's vector instructions, and the versions of Python and numpy. They are compared with those that
-were recorded under the same ones.
+depend on the compiler, the C library, the processor's vector instructions, and the versions of Python and numpy. They
+are compared with those that were recorded under the same ones.
 """
 
 from __future__ import annotations
