@@ -45,7 +45,7 @@ calls=1 1
 3 200
 fn=void fanrank::search::score<int>(fanrank::text::Terms)
 4 400
-cfn=fanrank::search::select_best(fanrank::search::Hits&)
+cfn=fanrank::search::keep_best(fanrank::search::Hits&)
 calls=1 2
 4 140
 
@@ -68,9 +68,9 @@ KEPT long analyse(long n) { return loop(n) + 1; }
 }
 namespace fanrank::search {
 namespace {
-KEPT long select(long n) { return loop(n) + 2; }
+KEPT long keep_best(long n) { return loop(n) + 2; }
 }
-KEPT long score(long n) { return loop(n) + select(n / 2); }
+KEPT long score(long n) { return loop(n) + keep_best(n / 2); }
 }
 namespace fanrank::python {
 KEPT long search(long n) {
@@ -145,7 +145,7 @@ def test_stretches_are_counted_by_function_and_repeat_exactly(tmp_path: Path) ->
 
 def test_growth_beyond_the_limit_is_told(tmp_path: Path) -> None:
     path, under = tmp_path / "deep" / "rows.jsonl", {"python": "3"}
-    before = {(1, "whole"): 1_000, (1, "plan"): 0, (5, "whole"): 5_000}
+    before = {(1, "whole"): 100_000, (1, "plan"): 0, (5, "whole"): 5_000}
     instructions.record(path, "native", under, before)
     instructions.record(path, "native", {"python": "4"}, {(1, "whole"): 7})
     instructions.record(path, "native", under, {**before, (5, "whole"): 6_000})
@@ -153,14 +153,15 @@ def test_growth_beyond_the_limit_is_told(tmp_path: Path) -> None:
     assert kept == {**before, (5, "whole"): 6_000}
     assert instructions.recorded(path, "native", {"python": "4"}) == {(1, "whole"): 7}
     assert instructions.recorded(path, "native", {"python": "5"}) == {}
-    assert instructions.changes(kept, {**kept, (1, "whole"): 1_020}) == ([], False)
-    assert instructions.changes(kept, {**kept, (1, "whole"): 1_021}) == (
-        ["1 queries, whole: 1,000 -> 1,021 +2.1% GREW"],
+    assert instructions.changes(kept, {**kept, (1, "whole"): 102_000}) == ([], False)
+    assert instructions.changes(kept, {**kept, (1, "whole"): 102_001}) == (
+        ["1 queries, whole: 100,000 -> 102,001 +2.0% GREW"],
         True,
     )
-    assert instructions.changes(kept, {**kept, (1, "plan"): 1})[1]
-    told, grew = instructions.changes(kept, {**kept, (1, "whole"): 900})
-    assert told == ["1 queries, whole: 1,000 -> 900 -10.0% shrank: record it"]
+    assert instructions.changes(kept, {**kept, (1, "plan"): instructions.ALLOCATOR + 1})[1]
+    assert instructions.changes(kept, {**kept, (1, "plan"): instructions.ALLOCATOR}) == ([], False)
+    told, grew = instructions.changes(kept, {**kept, (1, "whole"): 90_000})
+    assert told == ["1 queries, whole: 100,000 -> 90,000 -10.0% shrank: record it"]
     assert not grew
 
 
