@@ -97,7 +97,7 @@ def search_texts(
     snapshot: Snapshot,
     settings: QuerySettings,
     analysed: Any,
-    texts: Sequence[str],
+    texts: Sequence[str] | Sequence[tuple[str, ...]],
     k: int,
     *,
     threads: int,

@@ -138,7 +138,7 @@ class DeviceSearch:
         snapshot: Snapshot,
         settings: QuerySettings,
         analysed: Any,
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[tuple[str, ...]],
         k: int,
         *,
         threads: int,
@@ -170,7 +170,7 @@ class DeviceSearch:
         if width < k:
             scores = np.pad(scores, ((0, 0), (0, k - width)), constant_values=-np.inf)
             documents = np.pad(documents, ((0, 0), (0, k - width)), constant_values=-1)
-        first: dict[str, int] = {}
+        first: dict[object, int] = {}
         source = np.array([first.setdefault(text, row) for row, text in enumerate(texts)], dtype=np.int64)
         spent = ready - begun, 0, time.perf_counter_ns() - ready
         return TextHits(scores, documents, counts, source, (), spent)
@@ -266,7 +266,7 @@ class DeviceSearch:
         return None
 
 
-def _terms_of(analysed: Any, texts: Sequence[str]) -> tuple[Integers, Integers]:
+def _terms_of(analysed: Any, texts: Sequence[Any]) -> tuple[Integers, Integers]:
     """(terms, offsets) of the texts, by the compiled analysis or as they are given."""
     if isinstance(analysed, tuple):
         return analysed[0].astype(np.int64), analysed[1]

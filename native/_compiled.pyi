@@ -48,7 +48,7 @@ class Snapshot:
     def search_texts(
         self,
         analysis: Any,  # `Analysis`, or (terms, offsets)
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[tuple[str, ...]],
         k: int,
         setting: Setting,
         options: tuple[int, ...],

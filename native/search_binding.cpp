@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -260,7 +259,7 @@ private:
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The distinct texts of a batch, and the position among them of each text.
+// The distinct texts (or tuples of terms) of a batch, and the position among them of each text.
 Ref distinct_texts(PyObject* texts, std::span<std::int64_t> source, std::vector<std::int64_t>& rows) {
     const std::int64_t count = size_of(texts);
     Ref list = checked(PyList_New(0));
@@ -285,17 +284,22 @@ Ref distinct_texts(PyObject* texts, std::span<std::int64_t> source, std::vector<
 // The terms of a batch of texts; equal texts are analysed and answered once. `analysis` may also be the terms and offsets
 // of all texts, as `TermIndexer.encode_queries` gives them.
 Encoded analyse(PyObject* analysis, PyObject* texts, std::span<std::int64_t> source, std::vector<std::int64_t>& rows) {
-    if (PyTuple_Check(analysis) == 0) {
-        const Ref distinct = distinct_texts(texts, source, rows);
-        return encode_queries(analysis, distinct.get());
-    }
+    const Ref distinct = distinct_texts(texts, source, rows);
+    if (PyTuple_Check(analysis) == 0) return encode_queries(analysis, distinct.get());
     const Array<const std::int32_t> terms(item(analysis, 0), "terms");
     const Array<const std::int64_t> offsets(item(analysis, 1), "offsets");
     if (offsets.size() != source.size() + 1) throw std::invalid_argument("terms of other texts");
-    rows.resize(source.size());
-    std::iota(rows.begin(), rows.end(), 0);
-    std::copy(rows.begin(), rows.end(), source.begin());
-    return {{terms.span().begin(), terms.span().end()}, {offsets.span().begin(), offsets.span().end()}};
+    Encoded encoded;
+    encoded.offsets.push_back(0);
+    for (const std::int64_t row : rows) {
+        const std::int64_t start = offsets[row], end = offsets[row + 1];
+        if (start < 0 || end < start || static_cast<std::size_t>(end) > terms.size()) {
+            throw std::invalid_argument("offsets beyond the terms");
+        }
+        encoded.terms.insert(encoded.terms.end(), terms.data() + start, terms.data() + end);
+        encoded.offsets.push_back(static_cast<std::int64_t>(encoded.terms.size()));
+    }
+    return encoded;
 }
 
 // What a search says of its work: (postings, row entries, lookups, bytes, ns of analysis, of planning, of scoring).

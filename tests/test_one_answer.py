@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,17 +47,18 @@ def paths(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
     engine.index.memory.join()
     dense = engine.stats()["deleted"] == 0
 
-    def ask(asked: list[fr.Query], **options: object) -> list[list[tuple[int, int]]]:
+    def ask(asked: list[Any], **options: object) -> list[list[tuple[int, int]]]:
         return answer(engine.search(asked, k, **options), dense)  # type: ignore[arg-type]
 
     # All records have a time, so that these pass them all, and they are all of the future, so that none fades.
-    ways = {"": batch, ", newest first": [replace(q, since=-1e300) for q in batch]}
+    ways: dict[str, list[Any]] = {"": batch, ", newest first": [replace(q, since=-1e300) for q in batch]}
     if not engine.bm25.signed:
         ways[", unfaded"] = [replace(q, now=-1e9, half_life=1.0) for q in batch]
         ways[", in turns"] = [ways[("", ", newest first", ", unfaded")[n % 3]][n] for n in range(len(batch))]
     # Batches of texts with settings in common take a way of their own where loops are compiled.
     for way, asked in [*ways.items()][:3]:
         ways[f"{way}, as texts"] = [replace(q, text=" ".join(q.terms or ()), terms=None) for q in asked]
+    ways[", as lists"] = [list(q.terms or ()) for q in batch]
     for name in (status.name for status in backend.statuses() if status.usable and not status.by_name):
         engine.backend = backend.choose(name)
         for execution, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):

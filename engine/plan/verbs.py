@@ -54,8 +54,9 @@ TEXT_PHASES = "analyse", "plan", "score and select"
 class SearchTexts(Protocol):
     """A search that takes texts, where a backend has one: from the texts to the hits of plain BM25 in one call.
 
-    `analysed` is the compiled analysis of the texts' vocabulary, or the texts' terms and offsets. All texts share the
-    settings and k. None where this search does not serve the snapshot or the texts: then nothing was answered.
+    `analysed` is the compiled analysis of the texts' vocabulary, or the terms and offsets of all texts, which may
+    also be tuples of terms. All share the settings and k. None where this search does not serve the
+    snapshot or the texts: then nothing was answered.
     """
 
     def __call__(
@@ -63,7 +64,7 @@ class SearchTexts(Protocol):
         snapshot: Snapshot,
         settings: QuerySettings,
         analysed: Any,
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[tuple[str, ...]],
         k: int,
         *,
         threads: int,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ from .batch import MAX_HITS, SETTINGS, AnyQuery, Corpus, PreparedQuery, as_query
 from .explain import explainer_of, position_of
 from .lexical import plan_batch
 
-_TEXTS, _EITHER = {str}, {str, Query}
+_TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
 _PLAIN_CORPUS: Corpus = ("", EVERYTHING)
 
@@ -30,23 +31,26 @@ _now = attrgetter("now")
 class Alike:
     """The texts of a batch, the one snapshot that they search, and what was decided for all of them."""
 
-    __slots__ = ("corpus", "given", "k", "memory", "namespace", "settings", "snapshot", "texts")
+    __slots__ = ("corpus", "given", "k", "memory", "namespace", "settings", "snapshot", "termed", "texts")
 
     def __init__(
         self,
         memory: Memory,
         snapshot: Snapshot,
-        given: tuple[str | Query, ...],
-        texts: tuple[str, ...],
+        given: tuple[AnyQuery, ...],
+        texts: tuple[Any, ...],
         k: int,
         corpus: Corpus,
         settings: QuerySettings,
+        termed: bool = False,
     ) -> None:
         self.memory = memory
         self.snapshot = snapshot
         self.given = given
         """The queries as the caller gave them."""
         self.texts = texts
+        """If `termed`, the terms of each query in place of its text."""
+        self.termed = termed
         self.k = k
         self.corpus = corpus
         """As in `PreparedQuery`, and so are the `settings`."""
@@ -80,7 +84,8 @@ class AlikeExplainer:
 
 
 def read_alike(memory: Memory, queries: Sequence[AnyQuery], k: int, windows: Callable[[str], int]) -> Alike | None:
-    """The batch, if it is one of texts or `Query` objects that share all settings and search records that are there.
+    """The batch, if it is one of texts or `Query` objects that share all settings, or one of lists of terms, and
+    searches records that are there.
 
     None for any other batch, and for arguments that `prepare` refuses. Raises `QueryError` for settings that `decide`
     refuses. `windows` is as in `prepare`. The number of Python calls does not grow with the batch, unless each query
@@ -94,7 +99,12 @@ def read_alike(memory: Memory, queries: Sequence[AnyQuery], k: int, windows: Cal
     snapshots = memory.snapshots
     kinds = {*map(type, given)}
     corpus, settings, texts = _PLAIN_CORPUS, _PLAIN, given
-    if kinds != _TEXTS:
+    termed = bool(kinds) and kinds <= _LISTS
+    if termed:
+        given = texts = tuple(map(tuple, given))
+        if not {*map(type, chain.from_iterable(given))} <= _TEXTS:
+            return None
+    elif kinds != _TEXTS:
         if not kinds or not kinds <= _EITHER:
             return None
         shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
@@ -113,4 +123,4 @@ def read_alike(memory: Memory, queries: Sequence[AnyQuery], k: int, windows: Cal
         texts = tuple([query if type(query) is str else query.text for query in given])
     if corpus[0] not in snapshots or len(given) * k > MAX_HITS:
         return None
-    return Alike(memory, snapshots[corpus[0]], given, texts, k, corpus, settings)
+    return Alike(memory, snapshots[corpus[0]], given, texts, k, corpus, settings, termed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..backends.choose import Backend
 from ..index.masks import EVERYTHING
@@ -17,6 +18,7 @@ from ..storage.memory import Memory
 from ..timing import Phases, annotate
 from .alike import read_alike
 from .batch import AnyQuery
+from .lexical import number_terms
 from .options import SearchOptions
 
 
@@ -39,7 +41,10 @@ def answer(
     if alike is None or alike.corpus[1] is not EVERYTHING:
         return None
     indexer = memory.indexer
-    analysed = indexer.native or indexer.encode_queries(alike.texts)
+    if alike.termed:
+        analysed: Any = number_terms(alike.texts, indexer.vocabulary)
+    else:
+        analysed = indexer.native or indexer.encode_queries(alike.texts)
     ready = time.perf_counter() if options.timing else 0.0
     with annotate("search"):
         found = backend.texts(

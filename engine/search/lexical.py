@@ -130,7 +130,7 @@ def analyse_queries(memory: Memory, queries: Sequence[Query]) -> Words:
     if len(texts) == len(queries):
         return Words(*memory.indexer.encode_queries(texts), None)
     term_lists = [query.terms for query in queries if query.terms is not None]
-    given_terms, given_offsets = _number_terms(term_lists, memory.indexer.vocabulary)
+    given_terms, given_offsets = number_terms(term_lists, memory.indexer.vocabulary)
     if not texts:
         return Words(given_terms, given_offsets, None)
     # Some queries are texts and some are lists of terms: their terms are brought into the queries' order.
@@ -152,7 +152,7 @@ def _number_weights(memory: Memory, weights: Sequence[Mapping[str, float]]) -> W
     )
 
 
-def _number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
+def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
     """(the ids of the terms of all lists, one list after another; offsets [lists + 1]). Unknown terms are left out."""
     offsets = offsets_of([len(terms) for terms in lists])
     numbers = map(vocabulary.ids.get, chain.from_iterable(lists), repeat(UNKNOWN))

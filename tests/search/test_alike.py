@@ -153,7 +153,7 @@ def test_queries_with_different_settings_are_not_alike(one: dict[str, Any], othe
         fr.Query("tea"),
         {"tea": 1},
         iter(["tea"]),
-        [["tea"]],
+        [["tea", 5]],
         ["tea", ["jam"]],
         [fr.Query(terms=["tea"])],
         [fr.Query(terms=[])],
@@ -164,6 +164,16 @@ def test_queries_with_different_settings_are_not_alike(one: dict[str, Any], othe
 )
 def test_other_batches_go_the_general_way(batch: Any) -> None:
     assert read(batch) is None
+
+
+def test_lists_of_terms_are_kept_as_they_were() -> None:
+    batch = [["tea", "jam"], ("milk",), [], ["tea", "jam"]]
+    alike = read(batch)
+    assert alike is not None
+    assert alike.termed
+    batch[0].append("salt")  # type: ignore[union-attr]
+    assert alike.texts == (("tea", "jam"), ("milk",), (), ("tea", "jam"))
+    assert [query.terms for query in alike.queries()] == [*alike.texts]
 
 
 def test_an_iterator_is_not_used_up() -> None:
