@@ -1,4 +1,6 @@
-"""The search verb in C++ (`native/search.cpp`): the same answer as `search.py`, without the interpreter's lock."""
+"""The search verb in C++ (`native/search.cpp`): the same answer as `search.py`. Only short calls keep the
+interpreter's lock.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
 from ..engine.plan.verbs import COUNTED, Output, TextHits
 from ..engine.timing import Phases
-from .search import search_numpy
+from .search import MAX_THREADS, search_numpy
 
 # Documents of a tile: 128 KiB of scores, a part of the second-level cache.
 TILE = 1 << 15
@@ -83,7 +85,7 @@ def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phase
         requests.setting,
         tuple(_setting(plan.snapshot, setting) for setting in requests.settings),
         _options(execution),
-        threads,
+        min(threads, MAX_THREADS),
         scores,
         documents,
         counts,
@@ -116,7 +118,7 @@ def search_texts(
         k,
         _setting(snapshot, settings),
         _options(execution),
-        threads,
+        min(threads, MAX_THREADS),
         _UNIT,
         scores,
         documents,

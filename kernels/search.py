@@ -154,17 +154,18 @@ class DeviceSearch:
         if snapshot.long or snapshot.highest_bound * longest >= INT32_MAX:
             return None
         ready = time.perf_counter_ns()
-        with self.lock, self._current():
-            clock = DevicePhases(None, self.residency.device)
-            self._make_ready([snapshot], clock)
-            with self._stream():
-                try:
-                    download = self._fanouts.begin_terms(snapshot, terms, offsets, width)
-                except (DeviceMemoryError, torch.OutOfMemoryError):
-                    download = None
-        if download is None:
-            return None
-        quanta, documents, counts = download.wait()
+        # As in `__call__`: where bytes are bounded, the next call waits until this one has let go of its own.
+        with self.lock if self.residency.limit is not None else contextlib.nullcontext():
+            with self.lock, self._current():
+                self._make_ready([snapshot], DevicePhases(None, self.residency.device))
+                with self._stream():
+                    try:
+                        download = self._fanouts.begin_terms(snapshot, terms, offsets, width)
+                    except (DeviceMemoryError, torch.OutOfMemoryError):
+                        download = None
+            if download is None:
+                return None
+            quanta, documents, counts = download.wait()
         scores: Floats = np.multiply(quanta, _UNIT, dtype=np.float64)
         scores[documents < 0] = -np.inf
         if width < k:

@@ -12,7 +12,10 @@ constexpr int PART_BITS = 16;
 constexpr int FACTOR_BITS = 30;
 constexpr std::int64_t MAX_HALF_LIVES = 900;
 
-// How the scores of one query fade. `table` is `decay.TABLE`.
+// `decay.TABLE`, the factors of one half-life in ticks.
+const std::int32_t* decay_table();
+
+// How the scores of one query fade. `table` is `decay_table()`.
 struct Decay {
     double now = 0.0;
     double rate = 0.0;  // ticks a second; 0: scores do not fade

@@ -24,6 +24,10 @@ namespace fanrank::python {
 // A Python error is set already; `guarded` hands it on.
 struct PythonError : std::exception {};
 
+// Whether this thread ends while it waits for the interpreter's lock: before Python 3.14 a daemon thread that asks for the
+// lock when the interpreter shuts down is ended there, and its stack is unwound. Nothing of Python may be touched then.
+inline thread_local bool lock_is_lost = false;
+
 // An owned reference.
 class Ref {
 public:
@@ -36,7 +40,9 @@ public:
     }
     Ref(const Ref&) = delete;
     Ref& operator=(const Ref&) = delete;
-    ~Ref() { Py_XDECREF(object_); }
+    ~Ref() {
+        if (!lock_is_lost) Py_XDECREF(object_);
+    }
 
     static Ref borrow(PyObject* object) {
         Py_XINCREF(object);
@@ -60,8 +66,12 @@ inline Ref checked(PyObject* object) {
 class WithoutLock {
 public:
     explicit WithoutLock(bool release = true) : state_(release ? PyEval_SaveThread() : nullptr) {}
-    ~WithoutLock() {
-        if (state_ != nullptr) PyEval_RestoreThread(state_);
+    // Not noexcept: the end of the thread unwinds the stack from here.
+    ~WithoutLock() noexcept(false) {
+        if (state_ == nullptr) return;
+        lock_is_lost = true;
+        PyEval_RestoreThread(state_);
+        lock_is_lost = false;
     }
     WithoutLock(const WithoutLock&) = delete;
     WithoutLock& operator=(const WithoutLock&) = delete;
@@ -115,7 +125,7 @@ private:
         return kind == 'H' || kind == 'I' || kind == 'L' || kind == 'Q' || kind == 'N';
     }
     void close() {
-        if (filled_) PyBuffer_Release(&view_);
+        if (filled_ && !lock_is_lost) PyBuffer_Release(&view_);
         filled_ = false;
     }
 
@@ -167,7 +177,7 @@ private:
 
 // Runs the body of a binding and turns what it throws into a Python error.
 template <class Body>
-PyObject* guarded(Body&& body) noexcept {
+PyObject* guarded(Body&& body) {
     try {
         return body();
     } catch (const PythonError&) {

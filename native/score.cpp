@@ -41,8 +41,10 @@ void start(Best& best, Scratch& scratch, std::int64_t k, const ScoreOptions& opt
 void score(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Accepted& accepted,
            const Decay& decay, const ScoreOptions& options, Best& best, Scratch& scratch, Counted& counted) {
 #ifdef FANRANK_AVX2
-    static Score* const loops = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") ? avx2::score
-                                                                                                 : generic::score;
+    // All that score_avx2.cpp is compiled for.
+    static const bool has_avx2 =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+    static Score* const loops = has_avx2 ? avx2::score : generic::score;
 #else
     static Score* const loops = generic::score;
 #endif

@@ -72,7 +72,7 @@ struct Accepted {
     const double* times = nullptr;         // null: documents outside [since, until] lie outside [low, high)
     double since = 0.0, until = 0.0;
     std::int64_t low = 0, high = 0;  // only documents in [low, high)
-    std::int64_t blocked = 0;        // documents in [low, high) that do not pass, at most; and those outside
+    std::int64_t blocked = 0;        // at most so many documents of the segment cannot be hits, wherever they lie
 
     bool all() const { return filter == nullptr && alive == nullptr && times == nullptr; }
     bool operator()(std::int64_t document) const {

@@ -10,10 +10,10 @@
 #ifdef FANRANK_AVX2
 // No fused multiply-add: it would round once where every other path rounds twice.
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt,lzcnt"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,bmi2,popcnt"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,popcnt,lzcnt")
+#pragma GCC target("avx2,bmi2,popcnt")
 #endif
 
 namespace fanrank::search::avx2 {

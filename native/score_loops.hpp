@@ -194,7 +194,8 @@ private:
         return static_cast<std::int32_t>(std::clamp<std::int64_t>(sum, 1, largest));
     }
 
-    // Scores the tile's documents by the essential lists. Returns how many may be hits; they are in `scratch`.
+    // Scores the tile's documents by the essential lists. The scores are 0 before and after, so nothing in between may
+    // throw. Returns how many may be hits; they are in `scratch`.
     std::int64_t take(std::int64_t low, std::int64_t high) {
         std::int64_t postings = 0;
         bool dense = false;
@@ -393,6 +394,7 @@ private:
             // A candidate that comes later in this tile may be an older document, so it need only equal the k-th score.
             if (best.count == best.room) best.threshold = std::max(best.threshold, cut());
         }
+        // Also where a cut in between left as many as before: the threshold rose then.
         if (best.count < best.k || best.count == before) return;
         const std::int64_t last = cut();
         // Later tiles hold younger documents: they must beat the k-th score. Where scores fade they hold older ones,

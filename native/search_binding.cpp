@@ -22,8 +22,10 @@ PyTypeObject* segment_type = nullptr;
 PyTypeObject* snapshot_type = nullptr;
 PyTypeObject* masks_type = nullptr;
 
-// The text that a search of this many bytes analyses with the interpreter's lock held; releasing it costs a microsecond.
+// With at most so many postings to read, terms to plan and places to fill, a call keeps the interpreter's lock: it takes
+// less than 50 us, and taking the lock again may cost more where other threads wait for it.
 constexpr std::int64_t HELD_POSTINGS = 1 << 14;
+constexpr std::size_t HELD_TERMS = 1 << 11, HELD_PLACES = 1 << 15;
 
 // A segment with the arrays that it reads.
 struct HeldSegment {
@@ -201,19 +203,6 @@ PyObject* make_snapshot(PyObject*, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
-// `decay.TABLE`: no exact value is closer to a rounding boundary than the error of `exp2`.
-const std::int32_t* decay_table() {
-    static const std::vector<std::int32_t> table = [] {
-        std::vector<std::int32_t> made(1 << PART_BITS);
-        for (std::size_t tick = 0; tick < made.size(); ++tick) {
-            made[tick] = static_cast<std::int32_t>(std::nearbyint(
-                std::ldexp(std::exp2(-static_cast<double>(tick) / static_cast<double>(made.size())), FACTOR_BITS)));
-        }
-        return made;
-    }();
-    return table.data();
-}
-
 // (masks, since, until, now, rate); masks is None where every record passes.
 Setting setting_of(PyObject* given, std::size_t parts) {
     Setting setting;
@@ -339,7 +328,11 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
         std::vector<std::int64_t> rows;
         const Encoded encoded = analyse(arguments[0], texts, source.span(), rows);
         const std::int64_t analysed = clock.lap();
-        const Plan plan = snapshot.plan(encoded.terms, encoded.offsets, {});
+        const bool is_long = encoded.terms.size() > HELD_TERMS || places > HELD_PLACES;
+        const Plan plan = [&] {
+            const WithoutLock released(is_long);
+            return snapshot.plan(encoded.terms, encoded.offsets, {});
+        }();
         const std::int64_t planned = clock.lap();
         if (plan.large) return Py_NewRef(Py_None);
         Request request;
@@ -357,7 +350,7 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
                       .counts = counts.data()};
         Counted counted;
         {
-            const WithoutLock released(is_long_work(plan));
+            const WithoutLock released(is_long || is_long_work(plan));
             std::fill(scores.data(), scores.data() + places, -std::numeric_limits<double>::infinity());
             std::fill(documents.data(), documents.data() + places, -1);
             counted = search::search(snapshot, plan, request, answer);

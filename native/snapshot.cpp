@@ -30,25 +30,32 @@ Part::Part(Segment& of, std::int64_t first_document, std::span<const double> sat
     // idf * saturated * SCALE.
     for (std::size_t number = 0; number < quanta.size(); ++number) {
         quanta[number] = saturated[number] * SCALE;
-        highest = std::max(highest, quanta[number]);
     }
     reference = segment.reference(saturated, least, largest);
 }
 
 const std::int32_t* Part::dense_row(std::int64_t position, double idf, std::int64_t uses, std::int64_t wanted) {
     if (segment.length(position) < segment.options.dense_least) return nullptr;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& one) { return one.position == position; });
-    if (row == rows_.end()) row = rows_.insert(rows_.end(), Row{position, 0, nullptr});
-    row->uses += uses;
-    if (row->values == nullptr && row->uses >= wanted) {
-        row->values.reset(new std::int32_t[segment.arrays.size]());
-        const auto& arrays = segment.arrays;
-        for (std::int64_t p = arrays.offsets[position]; p < arrays.offsets[position + 1]; ++p) {
-            const double value = idf * quanta[arrays.wide_classes.empty() ? arrays.classes[p] : arrays.wide_classes[p]];
-            row->values[arrays.documents[p]] = std::max(static_cast<std::int32_t>(std::lrint(value)), 1);
-        }
+    const auto find = [&] {
+        return std::find_if(rows_.begin(), rows_.end(), [&](const Row& row) { return row.position == position; });
+    };
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        auto row = find();
+        if (row == rows_.end()) row = rows_.insert(rows_.end(), Row{position, 0, nullptr});
+        row->uses += uses;
+        if (row->values != nullptr || row->uses < wanted) return row->values.get();
     }
+    // Filled without the lock, which a fork would leave held in the child.
+    const auto& arrays = segment.arrays;
+    std::unique_ptr<std::int32_t[]> values(new std::int32_t[arrays.size]());
+    for (std::int64_t p = arrays.offsets[position]; p < arrays.offsets[position + 1]; ++p) {
+        const double value = idf * quanta[arrays.wide_classes.empty() ? arrays.classes[p] : arrays.wide_classes[p]];
+        values[arrays.documents[p]] = std::max(static_cast<std::int32_t>(std::lrint(value)), 1);
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto row = find();
+    if (row->values == nullptr) row->values = std::move(values);
     return row->values.get();
 }
 

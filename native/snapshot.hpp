@@ -29,7 +29,6 @@ public:
     std::span<const std::int64_t> deleted_frequencies;  // how many deleted documents have each
     std::shared_ptr<Reference> reference;
     double least = 1.0, largest = 1.0;  // factors between the contributions of this moment and the reference
-    double highest = 0.0;               // the largest of `quanta`
 
     // Counts `uses` more uses of the list at this position; returns its dense row if it has one, else null. A dense row
     // holds one contribution for each document. It is filled once a list was used `wanted` times.
@@ -71,9 +70,9 @@ struct Plan {
     std::vector<std::int64_t> offsets;  // [queries + 1] into slots
     std::vector<Slot> slots;            // of each query, longest list first
     std::vector<double> highest;        // [queries] no document's contributions add up to more quanta
-    // Whether a sum of contributions may leave int32: then the search of this file's loops does not serve.
+    // Whether a sum of contributions may leave int32: then `search` must not be called.
     bool large = false;
-    // A weight of one term that adds up beyond 2**31 - 1; 0: there is none.
+    // The largest sum of one term's weights in a query that exceeds int32; 0: none does.
     std::int64_t overflow = 0;
 };
 

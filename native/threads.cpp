@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -68,9 +69,11 @@ public:
     void offer(const std::shared_ptr<Job>& job, int helpers) {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
-            while (started_ < helpers) {
-                std::thread([this] { serve(); }).detach();
-                ++started_;
+            try {
+                for (; started_ < helpers; ++started_) std::thread([this] { serve(); }).detach();
+            } catch (const std::system_error&) {
+                // The system gives no more threads: fewer help.
+                helpers = started_;
             }
             for (int number = 0; number < helpers; ++number) waiting_.push_back(job);
         }
@@ -123,7 +126,13 @@ void share_tasks(std::int64_t count, int threads, const std::function<void(std::
     const auto job = std::make_shared<Job>();
     job->count = count;
     job->task = &task;
-    shared_pool().offer(job, helpers);
+    try {
+        shared_pool().offer(job, helpers);
+    } catch (...) {
+        // Memory ran out half-way: no thread may begin, as the task goes with this call.
+        job->close();
+        throw;
+    }
     job->run();
     job->close();
     if (job->error) std::rethrow_exception(job->error);

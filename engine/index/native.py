@@ -85,9 +85,11 @@ def native_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
 
     None where that search does not serve: without the extension, and where contributions are signed or leave int32.
     """
-    if _NAME not in snapshot.derived:
-        snapshot.derived.setdefault(_NAME, _make_snapshot(snapshot))
-    known: _compiled.Snapshot | None = snapshot.derived[_NAME]
+    # Read once: before `derived` is kept, two threads may each be given a dictionary.
+    derived = snapshot.derived
+    if _NAME not in derived:
+        derived.setdefault(_NAME, _make_snapshot(snapshot))
+    known: _compiled.Snapshot | None = derived[_NAME]
     return known
 
 

@@ -44,7 +44,7 @@ def answer(
     if alike.termed:
         analysed: Any = number_terms(alike.texts, indexer.vocabulary)
     else:
-        analysed = indexer.native or indexer.encode_queries(alike.texts)
+        analysed = indexer.encode_queries(alike.texts) if indexer.native is None else indexer.native
     ready = time.perf_counter() if options.timing else 0.0
     with annotate("search"):
         found = backend.texts(

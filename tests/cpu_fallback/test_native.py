@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -231,3 +234,24 @@ def test_threads_may_meet_a_list_first_together() -> None:
         for hits in found:
             np.testing.assert_array_equal(hits.documents, expected[0])
             np.testing.assert_array_equal(hits.scores, expected[1])
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer speaks on its own where a process ends")
+def test_a_process_ends_while_a_thread_searches() -> None:
+    # A daemon thread that asks for the interpreter's lock while the interpreter shuts down must not abort the process.
+    program = """
+import threading, fanrank as fr
+engine = fr.Engine.from_records(fr.Record(str(n), f"tea w{n % 50} w{n % 7}") for n in range(20_000))
+began = threading.Event()
+
+def search():
+    while True:
+        began.set()
+        engine.search([f"tea w{n % 50}" for n in range(2_000)], 50, execution="exhaustive")
+
+threading.Thread(target=search, daemon=True).start()
+began.wait()
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant(
         "two threads fill the dense rows of a segment",
         "snapshot.cpp",
-        "const std::lock_guard<std::mutex> lock(mutex_);\n    auto row",
+        "const std::lock_guard<std::mutex> lock(mutex_);\n        auto row",
         "auto row",
         f"{NATIVE}::test_threads_may_meet_a_list_first_together",
         thread_sanitizer=True,
