@@ -58,7 +58,8 @@ def paths(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
     # Batches of texts with settings in common take a way of their own where loops are compiled.
     for way, asked in [*ways.items()][:3]:
         ways[f"{way}, as texts"] = [replace(q, text=" ".join(q.terms or ()), terms=None) for q in asked]
-    ways[", as lists"] = [list(q.terms or ()) for q in batch]
+    if all(q == fr.Query(terms=q.terms) for q in batch):
+        ways[", as lists"] = [list(q.terms or ()) for q in batch]
     for name in (status.name for status in backend.statuses() if status.usable and not status.by_name):
         engine.backend = backend.choose(name)
         for execution, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):
