@@ -17,7 +17,7 @@ from support import borders
 import fanrank as fr
 from fanrank import native
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.index.native import BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, RANKS, WORD_SHARE
+from fanrank.engine.index.native import BLOCK_POSTINGS, GROUPS, RANKS, WORD_SHARE
 
 pytestmark = pytest.mark.skipif(native.compiled is None, reason=native.reason)
 
@@ -183,7 +183,7 @@ def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int, s
         -np.inf,
         False,
         False,
-        (*RANKS, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, share, 64, size, size),
+        (*RANKS, BLOCK_POSTINGS, GROUPS, 2, share, 64, size, size),
     )
 
 
