@@ -126,12 +126,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def groups(plan: Plan, threads: int) -> list[tuple[Plan, Integers]]:
-    """The plan's queries over all time that can have hits, narrow and wide apart, in groups."""
-    members = plan.answerable[~plan.newest_first[plan.answerable]]
-    return [(plan, members[group]) for group in split_rows(plan.large[members], threads)]
-
-
 def split_rows(wide: Flags, threads: int) -> list[Integers]:
     """The positions in `wide` in groups, those where it is false and those where it is true apart."""
     chosen = []

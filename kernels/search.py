@@ -13,7 +13,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,14 +155,12 @@ class DeviceSearch:
             return None
         ready = time.perf_counter_ns()
         # As in `__call__`: where bytes are bounded, the next call waits until this one has let go of its own.
+        clock = DevicePhases(None, self.residency.device)
         with self.lock if self.residency.limit is not None else contextlib.nullcontext():
             with self.lock, self._current():
-                self._make_ready([snapshot], DevicePhases(None, self.residency.device))
+                self._make_ready([snapshot], clock)
                 with self._stream():
-                    try:
-                        download = self._fanouts.begin_terms(snapshot, terms, offsets, width)
-                    except (DeviceMemoryError, torch.OutOfMemoryError):
-                        download = None
+                    download = self._small(lambda: self._fanouts.begin_terms(snapshot, terms, offsets, width), clock)
             if download is None:
                 return None
             quanta, documents, counts = download.wait()
@@ -185,7 +183,7 @@ class DeviceSearch:
     ) -> None:
         """Launch everything on the current stream; `downloads` is where the answers will be found."""
         if len(plans) == 1 and execution == "auto":
-            small = self._small(plans[0], clock)
+            small = self._small(lambda: self._fanouts.begin(plans[0]), clock)
             if small is not None:
                 downloads.add(plans[0].rows, small)
                 return
@@ -231,11 +229,11 @@ class DeviceSearch:
             f"from the CPU, or free memory ({error})"
         )
 
-    def _small(self, plan: Plan, clock: DevicePhases) -> Download | None:
+    def _small(self, begin: Callable[[], Download | None], clock: DevicePhases) -> Download | None:
         """The fan-out's path, begun, if the batch is one and its padded shape has room."""
         try:
             with clock("fan-out"):
-                return self._fanouts.begin(plan)
+                return begin()
         except (DeviceMemoryError, torch.OutOfMemoryError):
             return None
 

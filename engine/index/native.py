@@ -23,7 +23,7 @@ import numpy as np
 
 from ...native import compiled
 from .masks import CompiledFilter
-from .segment import DENSE_BYTES, DENSE_POSTINGS, DENSE_SHARE, TIME_BLOCK, Segment
+from .segment import TIME_BLOCK, Segment
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -54,13 +54,9 @@ def native_segment(segment: Segment) -> _compiled.Segment:
 
 def _make_segment(segment: Segment) -> _compiled.Segment:
     assert compiled is not None
-    # A row takes 4 bytes a document; the longest lists come first.
-    least = max(segment.size // DENSE_SHARE, DENSE_POSTINGS)
-    lengths = np.diff(segment.offsets)
-    lengths = np.sort(lengths[lengths >= least])
-    rows = DENSE_BYTES // max(segment.size * 4, 1)
-    if len(lengths) > rows:
-        least = int(lengths[-rows]) if rows else segment.postings + 1
+    # The shortest list that may have a dense row.
+    lengths = np.diff(segment.offsets)[segment.dense_row >= 0]
+    least = int(lengths.min(initial=segment.postings + 1))
     # The compiled search reads four ranks; no list reaches the last ones where there are fewer.
     ranks = (*RANKS, *(1 << 62 for _ in range(4 - len(RANKS))))
     earliest, latest = segment.span or (np.inf, -np.inf)

@@ -128,11 +128,6 @@ class Plan:
         return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
 
     @cached_property
-    def newest(self) -> Integers:
-        """The positions in `answerable` of queries that are scored from the newest document to the oldest."""
-        return self.answerable[self.newest_first[self.answerable]]
-
-    @cached_property
     def wide(self) -> npt.NDArray[np.bool_]:
         """[queries] whether scores need int64. The bits of decayed scores always do."""
         return self.large | (self.rates > 0)
