@@ -601,7 +601,7 @@ class Engine:
         """
         query = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else ColumnComparison("type", "==", type)
-        memory = self.index.ready()
+        memory = self.index.ready().state
         accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
         return timeline.events(memory, namespace, float(since), float(until), accepted)
 
@@ -612,7 +612,7 @@ class Engine:
         ``unique``. Raises `QueryError`.
         """
         batch = as_queries(queries, "encode")
-        return encode_batch(self.index.ready(), batch)
+        return encode_batch(self.index.ready().state, batch)
 
     def search_tensors(
         self,

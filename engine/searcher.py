@@ -77,7 +77,7 @@ class Searcher:
     def answer(self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions) -> Hits:
         """The hits of a batch; the monitor does not count them. Raises as `Engine.search`."""
         index = self.index
-        memory = index.memory if index.filler is None else index.ready()
+        memory = (index.memory if index.filler is None else index.ready()).state
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
@@ -96,7 +96,7 @@ class Searcher:
     def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
         """As `Engine.candidates`."""
         batch = prepare(
-            self.index.ready(), as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged
+            self.index.ready().state, as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged
         )
         return hybrid.collect_evidence(batch, self.backend, self._sources(), strategy, options)
 

@@ -8,7 +8,7 @@ both wait for the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class Bulk:
     fields: Sequence[str]
     indexer: TermIndexer
     schema: Schema
-    values: dict[str, Vocabulary]
+    values: Mapping[str, Vocabulary]
     weight_terms: Vocabulary
     entity_terms: Vocabulary
     limit: int

@@ -22,7 +22,7 @@ from ..text.vocabulary import Vocabulary
 ABSENT = -1
 """The code in a category column of a document that has no value there."""
 
-NUMBERS = ("time", "importance")
+NUMBERS = ("time", "importance", "expires")
 """The built-in metadata columns that hold numbers."""
 
 KINDS = ("category", "number")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..records.entities import Category
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
 from .conversation import ConversationGraph, PageRank, graph_of
 from .entity_graph import TYPE_PRIOR, EntityGraph, entity_graph_of
@@ -41,7 +41,7 @@ class Graphs:
         self._lock = threading.Lock()
 
     def entities(
-        self, memory: Memory, snapshot: Snapshot, type_prior: Mapping[str, float] | None = None
+        self, memory: MemoryState, snapshot: Snapshot, type_prior: Mapping[str, float] | None = None
     ) -> EntityGraph:
         """The entity graph of a namespace's live records; `type_prior` is that of `strategy.Graph`."""
         with self._lock:
@@ -57,7 +57,7 @@ class Graphs:
 
     def conversation(
         self,
-        memory: Memory,
+        memory: MemoryState,
         snapshot: Snapshot,
         passing: Sequence[npt.NDArray[np.bool_]],
         key: Hashable,
@@ -75,11 +75,11 @@ class Graphs:
             lambda: graph_of(snapshot, strings, analyzer, passing, ranking),
         )
 
-    def stats(self, memory: Memory, snapshot: Snapshot) -> Stats:
+    def stats(self, memory: MemoryState, snapshot: Snapshot) -> Stats:
         """Counts over a namespace's live records."""
         return self._keep(self._made, snapshot, "stats", lambda: self._stats(memory, snapshot))
 
-    def _stats(self, memory: Memory, snapshot: Snapshot) -> Stats:
+    def _stats(self, memory: MemoryState, snapshot: Snapshot) -> Stats:
         types: Counter[str] = Counter()
         vectors = False
         names = memory.values["type"].strings

@@ -82,6 +82,17 @@ class Query:
     text. `last_session_end` (seconds) is the start of the interval that expressions such as "last time" name.
     `timezone` is the IANA name of the zone that defines days and weeks in time expressions (``"Europe/Berlin"``; None:
     UTC).
+
+    `namespaces` searches several namespaces as if their records stood in one: N, lengths and document frequencies are
+    those of the union. Of documents with equal scores, those of the namespace whose name sorts first come first, older
+    ones first within a namespace. `under` searches all namespaces at a path and below: ``"users/ana"`` stands for
+    ``users/ana`` and every ``users/ana/...``. A query has one of `namespace`, `namespaces` and `under`.
+
+    `strategy` answers this query instead of the strategy of the batch: anything that `Engine.search` takes as its
+    strategy. `offset` skips the first hits of the answer. `min_score` leaves out hits that score less. `distinct` keeps
+    the best hit alone of those that agree in a column, or in their texts with ``"text"``; records without a value in
+    the column are all kept. `newest` asks for the newest records that pass the filter, scope and time range, without
+    ranking: newest first, of equal times the last written first, records without a time last. Its scores are the times.
     """
 
     text: str = ""
@@ -105,6 +116,13 @@ class Query:
     hints: Sequence[str] | None = None
     last_session_end: float | None = None
     timezone: str | None = None
+    namespaces: Sequence[str] | None = None
+    under: str | None = None
+    strategy: Any = None
+    offset: int = 0
+    min_score: float | None = None
+    distinct: str | None = None
+    newest: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -143,10 +161,39 @@ class Query:
             raise QueryError(f"a query's 'windows' must be 1 or more, or 'auto', not {self.windows!r}")
         if self.scope is not None and not isinstance(self.scope, SearchScope):
             raise QueryError(f"a query's scope must be a SearchScope, not {type(self.scope).__name__}")
+        self._check_answer()
         if self.statistics not in ("namespace", "filtered"):
             raise QueryError(f"a query's statistics must be 'namespace' or 'filtered', not {self.statistics!r}")
         object.__setattr__(self, "filter", parse_filter(self.filter))
         self._check_evidence()
+
+    def _check_answer(self) -> None:
+        """Check which namespaces are searched, and what is kept of the hits."""
+        if self.namespaces is not None:
+            names = self.namespaces
+            if (
+                not isinstance(names, Sequence)
+                or isinstance(names, (str, bytes))
+                or not names
+                or not all(isinstance(name, str) for name in names)
+            ):
+                raise QueryError(f"a query's 'namespaces' must be a sequence of names, not {shorten(names)}")
+            object.__setattr__(self, "namespaces", tuple(sorted({*names})))
+        if self.under is not None and (not isinstance(self.under, str) or not self.under.strip("/")):
+            raise QueryError(f"a query's 'under' must be a path of namespaces such as 'users/ana', not {self.under!r}")
+        if bool(self.namespace) + (self.namespaces is not None) + (self.under is not None) > 1:
+            raise QueryError("a query has one of 'namespace', 'namespaces' and 'under'")
+        check_k(self.offset, "a query's 'offset'")
+        if self.min_score is not None and (
+            isinstance(self.min_score, bool)
+            or not isinstance(self.min_score, (int, float, np.integer, np.floating))
+            or not is_finite(self.min_score)
+        ):
+            raise QueryError(f"a query's 'min_score' must be a finite number, not {shorten(self.min_score)}")
+        if self.distinct is not None and (not isinstance(self.distinct, str) or not self.distinct):
+            raise QueryError(f"a query's 'distinct' must be 'text' or the name of a column, not {self.distinct!r}")
+        if not isinstance(self.newest, bool):
+            raise QueryError(f"a query's 'newest' must be true or false, not {self.newest!r}")
 
     def _check_evidence(self) -> None:
         for name, value in (("model", self.model), ("type", self.type)):
@@ -201,10 +248,10 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
 
 
-def check_k(k: object) -> int:
-    """`k` as an int. Raises `QueryError` if it is not an integer or is negative."""
+def check_k(k: object, name: str = "k") -> int:
+    """`k` as an int. Raises `QueryError`, which calls it `name`, if it is not an integer or is negative."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise QueryError(f"k must be an integer, not {k!r}")
+        raise QueryError(f"{name} must be an integer, not {k!r}")
     if k < 0:
-        raise QueryError(f"k must be 0 or more, not {k}")
+        raise QueryError(f"{name} must be 0 or more, not {k}")
     return int(k)

@@ -37,7 +37,11 @@ class Record:
     `entities` are the entities that the record mentions: ``{name in the text: entity id}`` or a list of ids. They are
     stored as a dictionary. `relations` are the edges between entities that the record states: `Relation` objects, or
     mappings of their fields. They are stored as a tuple. Both are indexed as terms, in an index separate from that of
-    the text (`engine/records/entities.py`). Raises `RecordError` for a value of the wrong type or out of range.
+    the text (`engine/records/entities.py`).
+
+    `payload` is a JSON object of the caller's own, which is kept and given back, and never indexed. From the moment
+    `expires` (seconds since 1970-01-01 UTC) on, the record counts in no answer and in no statistics; it is deleted
+    later. Raises `RecordError` for a value of the wrong type or out of range.
     """
 
     id: str
@@ -58,6 +62,8 @@ class Record:
     weights: Mapping[str, float] | None = None
     entities: Mapping[str, str] | Sequence[str] | None = None
     relations: Sequence[Relation | Mapping[str, Any]] | None = None
+    payload: Mapping[str, Any] | None = None
+    expires: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -80,6 +86,12 @@ class Record:
             self._check_number("importance", self.importance, "a number in [0, 1]")
             if not 0.0 <= self.importance <= 1.0:
                 raise RecordError(f"'importance' must lie in [0, 1], not {self.importance!r}", record_id=self.id)
+        if self.expires is not None:
+            self._check_number("expires", self.expires, "seconds since 1970-01-01 UTC")
+            if not -MAX_TIME <= self.expires <= MAX_TIME:
+                raise RecordError(f"'expires' must lie within {MAX_TIME:g} seconds of 1970", record_id=self.id)
+        if self.payload is not None and not isinstance(self.payload, Mapping):
+            raise RecordError(f"'payload' must be a JSON object, not {type(self.payload).__name__}", record_id=self.id)
         for name in ("fields", "extra"):
             if not isinstance(getattr(self, name), Mapping):
                 raise RecordError(f"{name!r} must be a mapping", record_id=self.id)
@@ -183,8 +195,9 @@ class Record:
         for name in ("id", "text"):
             if name not in values:
                 raise RecordError(f"{name!r} is missing", record_id=known_id)
-        if isinstance(values.get("time"), str):
-            values["time"] = parse_time(values["time"], known_id)
+        for name in ("time", "expires"):
+            if isinstance(values.get(name), str):
+                values[name] = parse_time(values[name], known_id)
         for name in ("fields", "extra"):
             if values.get(name) is None:
                 values.pop(name, None)

@@ -12,7 +12,7 @@ from ..index.snapshot import Snapshot
 from ..plan.requests import QuerySettings
 from ..records.explanation import Explanation
 from ..records.query import Query
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 from .batch import MAX_HITS, SETTINGS, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
 from .explain import explainer_of, position_of
 from .lexical import plan_batch
@@ -21,9 +21,13 @@ _TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
 _PLAIN_CORPUS: Corpus = ("", EVERYTHING)
 
-_read = attrgetter("terms", *SETTINGS)
+BEYOND = ("namespaces", "under", "strategy", "offset", "min_score", "distinct", "newest")
+"""The fields by which a query asks for more than this way serves."""
+
+_read = attrgetter("terms", *SETTINGS, *BEYOND)
 _OF_TEXT = _read(Query())
 """What `_read` gives for a plain text."""
+_WITHIN = [*_OF_TEXT[-len(BEYOND) :]]
 
 _now = attrgetter("now")
 
@@ -35,7 +39,7 @@ class Alike:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: MemoryState,
         snapshot: Snapshot,
         given: tuple[AnyQuery, ...],
         texts: tuple[Any, ...],
@@ -83,7 +87,7 @@ class AlikeExplainer:
         return AlikeExplainer(self._alike, first + start, first + stop)
 
 
-def read_alike(memory: Memory, queries: Sequence[AnyQuery], k: int, windows: Callable[[str], int]) -> Alike | None:
+def read_alike(memory: MemoryState, queries: Sequence[AnyQuery], k: int, windows: Callable[[str], int]) -> Alike | None:
     """The batch, if it is one of texts or `Query` objects that share all settings, or one of lists of terms, and
     searches records that are there.
 
@@ -110,8 +114,8 @@ def read_alike(memory: Memory, queries: Sequence[AnyQuery], k: int, windows: Cal
         shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
         if shared.count(shared[0]) != len(shared):
             return None
-        terms, namespace, own_k, filter, scope, _, since, until, newest, half_life = shared[0]
-        if terms is not None:
+        terms, namespace, own_k, filter, scope, _, since, until, newest, half_life, *beyond = shared[0]
+        if terms is not None or beyond != _WITHIN:
             return None
         timed = newest is not None or half_life is not None
         if timed and len({*map(_now, given)}) > 1:

@@ -19,7 +19,7 @@ from ..index.snapshot import Snapshot, window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.query import Query, check_k
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 
 # The most places for hits in one batch: 2 GiB for each array of the answer.
 MAX_HITS = 1 << 28
@@ -55,7 +55,7 @@ class PreparedQuery(NamedTuple):
 class Batch:
     """Prepared queries, the snapshots that they search, and the rows of the answer that must be searched."""
 
-    memory: Memory
+    memory: MemoryState
     snapshots: Mapping[str, Snapshot]
     """The snapshots that the queries search, by namespace."""
     queries: tuple[Query, ...]
@@ -131,7 +131,7 @@ class IdResolver:
 
 
 def prepare(
-    memory: Memory, queries: tuple[Query, ...], k: int, windows: Callable[[str], int], *, aged: bool = False
+    memory: MemoryState, queries: tuple[Query, ...], k: int, windows: Callable[[str], int], *, aged: bool = False
 ) -> Batch:
     """Decide all that does not depend on terms or vectors. Raises `QueryError`.
 
@@ -190,7 +190,11 @@ def _evidence(query: Query, aged: bool) -> tuple[object, ...]:
 
 
 def make_batch(
-    memory: Memory, snapshots: Mapping[str, Snapshot], asked: Sequence[PreparedQuery], width: int, source: Sequence[int]
+    memory: MemoryState,
+    snapshots: Mapping[str, Snapshot],
+    asked: Sequence[PreparedQuery],
+    width: int,
+    source: Sequence[int],
 ) -> Batch:
     """A batch of prepared queries; the other arguments are as the fields of `Batch`. Raises `QueryError`."""
     check_places(len(asked), width)
@@ -219,7 +223,7 @@ Decided = tuple[int, Corpus, QuerySettings]
 
 
 def decide(
-    memory: Memory,
+    memory: MemoryState,
     snapshots: Mapping[str, Snapshot],
     query: Query,
     k: int,
@@ -247,7 +251,7 @@ def decide(
     return k_of(query, k), corpus, QuerySettings(EVERYTHING if apart else accepted, since, until, now, rate)
 
 
-def _compile(memory: Memory, snapshots: Mapping[str, Snapshot], query: Query) -> CompiledFilter:
+def _compile(memory: MemoryState, snapshots: Mapping[str, Snapshot], query: Query) -> CompiledFilter:
     """The query's filter and scope in codes. A snapshot keeps what was compiled for the filter objects of its callers.
 
     Not beyond the snapshot: a write may bring a category value that the filter names and no record had before.

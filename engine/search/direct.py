@@ -14,7 +14,7 @@ from ..backends.choose import Backend
 from ..index.masks import EVERYTHING
 from ..plan.verbs import COUNTED, TEXT_PHASES
 from ..records.hits import Hits
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 from ..timing import Phases, annotate
 from .alike import read_alike
 from .batch import AnyQuery
@@ -23,7 +23,7 @@ from .options import SearchOptions
 
 
 def answer(
-    memory: Memory,
+    memory: MemoryState,
     queries: Sequence[AnyQuery],
     k: int,
     windows: Callable[[str], int],

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.snapshot import Place, Snapshot
 from ..plan.plan import document_range
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 
 
 def events(
-    memory: Memory, namespace: str, since: float, until: float, accepted: CompiledFilter
+    memory: MemoryState, namespace: str, since: float, until: float, accepted: CompiledFilter
 ) -> list[tuple[str, float]]:
     """As `Engine.events`."""
     snapshot = memory.snapshot(namespace)

@@ -14,7 +14,7 @@ from ..index.snapshot import Place, Snapshot
 from ..plan.plan import Plan, SegmentPlan, decayed_total, segment_plan
 from ..plan.requests import Request, Requests
 from ..records.explanation import Explanation, TermContribution
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 from .batch import Batch, Corpus, PreparedQuery
 
 
@@ -91,7 +91,7 @@ def _contributions(
 class Explainer:
     """Explains a record's BM25 score for a query of a batch. It holds only what it needs of the batch."""
 
-    memory: Memory
+    memory: MemoryState
     snapshots: Mapping[str, Snapshot]
     asked: Sequence[PreparedQuery] | Mapping[int, PreparedQuery]
     """By row that was searched."""
@@ -147,7 +147,7 @@ def number_of(batch: Batch, position: int, record_id: str) -> int:
 
 
 def _explain(
-    memory: Memory,
+    memory: MemoryState,
     snapshots: Mapping[str, Snapshot],
     plan: Plan,
     row: int,

@@ -20,7 +20,7 @@ from ..plan.plan import Plan, plan_of
 from ..plan.requests import QuerySettings, Requests
 from ..records.hits import Hits
 from ..records.query import Query
-from ..storage.memory import Memory
+from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
 from ..timing import Phases
 from .batch import Batch, Corpus
@@ -124,7 +124,7 @@ class Words(NamedTuple):
         return Words(self.terms[start:stop], self.offsets[first : last + 1] - start, weights)
 
 
-def analyse_queries(memory: Memory, queries: Sequence[Query]) -> Words:
+def analyse_queries(memory: MemoryState, queries: Sequence[Query]) -> Words:
     """The terms of these queries, as `analyse` gives them for each."""
     texts = [query.text for query in queries if query.terms is None]
     if len(texts) == len(queries):
@@ -142,7 +142,7 @@ def analyse_queries(memory: Memory, queries: Sequence[Query]) -> Words:
     return Words(np.concatenate([terms, given_terms])[ranges(starts, lengths)], offsets_of(lengths), None)
 
 
-def _number_weights(memory: Memory, weights: Sequence[Mapping[str, float]]) -> Words:
+def _number_weights(memory: MemoryState, weights: Sequence[Mapping[str, float]]) -> Words:
     """The learned terms of queries with these weights. Raises as `query_terms`."""
     numbered = [query_terms(query_weights, memory.weight_terms) for query_weights in weights]
     return Words(
@@ -232,14 +232,14 @@ def _corpus(snapshots: Mapping[str, Snapshot], corpus: Corpus) -> tuple[Snapshot
     return snapshots[namespace].filtered(accepted)
 
 
-def analyse(memory: Memory, query: Query) -> list[int]:
+def analyse(memory: MemoryState, query: Query) -> list[int]:
     """The vocabulary ids of a query's terms. Repeated terms stay, unknown terms are left out."""
     if query.terms is not None:
         return memory.indexer.encode_terms(query.terms)
     return memory.indexer.encode_query(query.text)
 
 
-def encode_batch(memory: Memory, queries: Sequence[Query]) -> tuple[Integers, Integers]:
+def encode_batch(memory: MemoryState, queries: Sequence[Query]) -> tuple[Integers, Integers]:
     """As `Engine.encode`."""
     snapshots = memory.snapshots  # before the analysis, as in a search
     lists = []

@@ -79,7 +79,7 @@ def search_stream(
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
-            batch = prepare(searcher.index.ready(), checked, k, searcher.monitor.windows)
+            batch = prepare(searcher.index.ready().state, checked, k, searcher.monitor.windows)
         except FanrankError as error:
             searcher.count_failure(queries, error)
             raise

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -43,7 +43,8 @@ from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
 from .record_store import Change, ChangeRun, RecordStore
 from .row_codec import EncodedRecord, encode
-from .writes import Counters, MemoryState, Sizes, Write, chunks_of, group_by_namespace, let_others_run
+from .state import MemoryState
+from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
 
 logger = logging.getLogger("fanrank")
 
@@ -72,14 +73,9 @@ class Memory:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.indexer = TermIndexer(self.analyzer, Vocabulary())
-        self.values = {name: Vocabulary() for name in self.schema.categories}
-        self.weight_terms = Vocabulary()
-        """The terms of learned weights."""
-        self.entity_terms = Vocabulary()
-        """The terms of the records' entities and relations (`engine/records/entities.py`)."""
         self.checkpointed = 0
-        self._state = MemoryState({}, 0, 0)
+        self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
+        """What searches read. Each publication replaces it."""
         self._saved_version = 0
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
@@ -92,9 +88,24 @@ class Memory:
         self._closed = False
 
     @property
+    def indexer(self) -> TermIndexer:
+        return self.state.indexer
+
+    @property
+    def values(self) -> Mapping[str, Vocabulary]:
+        return self.state.values
+
+    @property
+    def weight_terms(self) -> Vocabulary:
+        return self.state.weight_terms
+
+    @property
+    def entity_terms(self) -> Vocabulary:
+        return self.state.entity_terms
+
+    @property
     def snapshots(self) -> Mapping[str, Snapshot]:
-        """The snapshot of each namespace. Every write replaces the mapping; none changes it in place."""
-        return self._state.snapshots
+        return self.state.snapshots
 
     @snapshots.setter
     def snapshots(self, snapshots: Mapping[str, Snapshot]) -> None:
@@ -102,25 +113,30 @@ class Memory:
 
     @property
     def sequence(self) -> int:
-        """The last change of the store that the snapshots hold."""
-        return self._state.sequence
+        return self.state.sequence
 
     def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
         """Publish these snapshots. One assignment does it, so an interrupt cannot leave half of them."""
-        version = self._state.version + 1
-        self._state = MemoryState(snapshots, self._state.sequence if sequence is None else sequence, version)
+        state = self.state
+        sequence = state.sequence if sequence is None else sequence
+        self.state = replace(state, snapshots=snapshots, sequence=sequence, version=state.version + 1)
 
     def restore(self, saved: SavedIndex) -> None:
         """Take over an index from files."""
-        self.indexer = TermIndexer(self.analyzer, Vocabulary(saved.terms))
-        self.values = {name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories}
-        self.weight_terms = Vocabulary(saved.weight_terms)
-        self.entity_terms = Vocabulary(saved.entity_terms)
-        self._become(dict(saved.namespaces), saved.sequence)
-        self.checkpointed, self._saved_version = saved.sequence, self._state.version
+        self.state = replace(
+            self.state,
+            indexer=TermIndexer(self.analyzer, Vocabulary(saved.terms)),
+            values={name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories},
+            weight_terms=Vocabulary(saved.weight_terms),
+            entity_terms=Vocabulary(saved.entity_terms),
+            snapshots=dict(saved.namespaces),
+            sequence=saved.sequence,
+            version=self.state.version + 1,
+        )
+        self.checkpointed, self._saved_version = saved.sequence, self.state.version
 
     def snapshot(self, namespace: str) -> Snapshot:
-        return self.snapshots.get(namespace) or Snapshot((), self.bm25)
+        return self.state.snapshot(namespace)
 
     def write(
         self,
@@ -474,7 +490,7 @@ class Memory:
         if self.directory is None or self.store is None:
             return
         with self._saving:
-            version = self._state.version
+            version = self.state.version
             if self._closed or version == self._saved_version:
                 return
             saved = self.saved()

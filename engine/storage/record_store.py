@@ -29,7 +29,6 @@ from . import failpoints
 from .lock import LOCK, let_go, make_folder, take_lock
 from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
 from .sqlite import (
-    VERSION,
     damaged,
     is_blank,
     last_sequence,
@@ -267,17 +266,17 @@ class RecordStore:
             logged = [value for sequence, i in enumerate(ids, last + 1) for value in (sequence, number, i)]
             writer.execute(_LOG + ",".join(["(?,?,?)"] * size), logged)
             start, last = start + size, last + size
-        start, entities = 0, False
+        start, version = 0, 0
         for size in _pieces(len(change.added)):
             rows: list[int | str | bytes | None] = []
             for sequence, record in enumerate(change.added[start : start + size], last + 1):
                 rows += (sequence, number, record.id, record.checksum, record.data, record.vectors)
-                entities |= record.entities
+                version = max(version, record.version)
             writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
             start, last = start + size, last + size
-        if entities and self._version < VERSION:
-            writer.execute(f"PRAGMA user_version={VERSION}")  # part of the same transaction
-            self._version = VERSION
+        if version > self._version:
+            writer.execute(f"PRAGMA user_version={version}")  # part of the same transaction
+            self._version = version
         self._next = last
 
     def prune(self, sequence: int) -> None:

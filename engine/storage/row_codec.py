@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Mapping
 from json.encoder import encode_basestring
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,12 @@ JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":
 
 # The name in a record's JSON of how many rows its embedding has.
 _ROWS = "rows"
+
+PLAIN_VERSION, ENTITIES_VERSION, PAYLOAD_VERSION = 2, 3, 4
+"""Formats of a store: since the second, records have vectors; since the third, entities and relations; since the
+fourth, payloads and times of expiry. A store takes the format of the newest record that it ever held, so that versions
+of fanrank that do not know the others can open it."""
+VERSION = PAYLOAD_VERSION
 _HALF = np.dtype("<f2")
 _CRC = struct.Struct("<I")
 
@@ -38,15 +45,15 @@ class EncodedRecord(NamedTuple):
     """CRC-32 over namespace, id and `data`."""
     data: str
     vectors: bytes | None = None
-    entities: bool = False
-    """Whether `data` has entities or relations, which the first formats did not know."""
+    version: int = PLAIN_VERSION
+    """The first format of a store that can hold the row."""
 
 
 def encode(record: Record) -> EncodedRecord:
     """The record as it is stored. `decode` gives an equal record back.
 
     Its time and importance come back as float64, its embedding with the same bits. Raises `RecordError` for text that
-    is not Unicode, and for an `extra` that JSON would refuse or alter.
+    is not Unicode, and for an `extra` or a `payload` that JSON would refuse or alter.
     """
     parts = [f'{{"text":{encode_basestring(record.text)}']
     for name in CATEGORIES:
@@ -60,7 +67,11 @@ def encode(record: Record) -> EncodedRecord:
     if record.fields:
         parts.append(f',"fields":{JSON.encode(dict(record.fields))}')
     if record.extra:
-        parts.append(f',"extra":{_encode_extra(record)}')
+        parts.append(f',"extra":{_encode_object(record, "extra", record.extra)}')
+    if record.payload is not None:
+        parts.append(f',"payload":{_encode_object(record, "payload", record.payload)}')
+    if record.expires is not None:
+        parts.append(f',"expires":{float(record.expires)!r}')
     if record.passages is not None:
         parts.append(f',"passages":{JSON.encode(record.passages)}')
     if record.weights is not None:
@@ -76,26 +87,34 @@ def encode(record: Record) -> EncodedRecord:
     try:
         checksum = _checksum(record.namespace, record.id, data.encode())
         vectors = None if record.embedding is None else _encode_rows(record.embedding, checksum)
-        entities = record.entities is not None or record.relations is not None
-        return EncodedRecord(record.id, checksum, data, vectors, entities)
+        return EncodedRecord(record.id, checksum, data, vectors, _version_of(record))
     except UnicodeEncodeError:
         raise RecordError(
-            "'text', 'passages', 'fields' or 'extra' holds a lone surrogate, which no file can store; "
+            "'text', 'passages', 'fields', 'extra' or 'payload' holds a lone surrogate, which no file can store; "
             "repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
             record_id=record.id,
         ) from None
 
 
-def _encode_extra(record: Record) -> str:
-    extra = dict(record.extra)
+def _version_of(record: Record) -> int:
+    if record.payload is not None or record.expires is not None:
+        return PAYLOAD_VERSION
+    if record.entities is not None or record.relations is not None:
+        return ENTITIES_VERSION
+    return PLAIN_VERSION
+
+
+def _encode_object(record: Record, name: str, value: Mapping[str, Any]) -> str:
+    held = dict(value)
     try:
-        encoded = JSON.encode(extra)
-        same = json.loads(encoded) == extra
+        encoded = JSON.encode(held)
+        same = json.loads(encoded) == held
     except (TypeError, ValueError, RecursionError) as error:
-        raise RecordError(f"'extra' cannot be stored as JSON: {error}", record_id=record.id) from None
+        raise RecordError(f"{name!r} cannot be stored as JSON: {error}", record_id=record.id) from None
     if not same:
         raise RecordError(
-            "'extra' cannot be stored as JSON: it would come back changed; use strings as keys, and lists, not tuples",
+            f"{name!r} cannot be stored as JSON: it would come back changed; use strings as keys, and lists, not "
+            "tuples",
             record_id=record.id,
         )
     return encoded

@@ -10,17 +10,9 @@ from pathlib import Path
 
 from ..errors import DamagedStoreError, FanrankError, ForeignIndexError, NewerFormatError, StorageError
 from .lock import LOCK
-from .row_codec import RECORDS
+from .row_codec import PLAIN_VERSION, RECORDS, VERSION
 
 APPLICATION = 0x66616E72  # "fanr"
-
-
-VERSION = 3
-
-
-# The version of a store until one of its records has entities. Versions of fanrank that do not know entities can then
-# open the store.
-PLAIN_VERSION = 2
 
 
 # Seconds that a statement waits for short locks of another process (a recovery, a last close). It never waits for a

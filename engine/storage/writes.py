@@ -1,4 +1,4 @@
-"""The requests, states, sizes and counters of a `Memory` (memory.py), and how its batches are cut into chunks."""
+"""The requests, sizes and counters of a `Memory` (memory.py), and how its batches are cut into chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import islice, repeat
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..index.snapshot import Snapshot
 from ..records.record import Record
 
 # Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
@@ -40,15 +39,6 @@ class Write:
     """The number of records added; of records removed if none was added."""
     done: bool = False
     error: BaseException | None = None
-
-
-class MemoryState(NamedTuple):
-    """The published state, which searches and checkpoints read."""
-
-    snapshots: Mapping[str, Snapshot]
-    sequence: int
-    version: int
-    """The number of publications so far."""
 
 
 class Sizes(NamedTuple):

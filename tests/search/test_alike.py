@@ -47,7 +47,7 @@ def make_engine() -> fr.Engine:
 
 
 ENGINE = make_engine()
-MEMORY = ENGINE.index.memory
+MEMORY = ENGINE.index.memory.state
 
 texts = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4).map(" ".join)
 settings_of_a_query = st.fixed_dictionaries(

@@ -65,7 +65,7 @@ queries = st.one_of(
 
 def prepared(batch: list[Any], aged: bool = False) -> Batch:
     asked = as_queries(batch, "search")
-    return prepare(ENGINE.index.memory, asked, 4, ENGINE.monitor.windows, aged=aged)
+    return prepare(ENGINE.index.memory.state, asked, 4, ENGINE.monitor.windows, aged=aged)
 
 
 @settings(deadline=None, max_examples=150)
@@ -102,8 +102,8 @@ def test_an_answer_is_the_same_in_a_batch_as_alone(batch: list[Any]) -> None:
 @given(st.lists(queries, max_size=12))
 def test_words_of_a_batch_are_those_of_each(batch: list[Any]) -> None:
     asked = as_queries(batch, "search")
-    words = searching.analyse_queries(ENGINE.index.memory, asked)
-    each = [searching.analyse(ENGINE.index.memory, query) for query in asked]
+    words = searching.analyse_queries(ENGINE.index.memory.state, asked)
+    each = [searching.analyse(ENGINE.index.memory.state, query) for query in asked]
     assert [words.terms[a:b].tolist() for a, b in zip(words.offsets, words.offsets[1:], strict=False)] == each
     for first in range(len(batch) + 1):
         part = words.slice(first, len(batch))

@@ -27,8 +27,7 @@ from fanrank.engine.records.record import Record
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage.record_store import Change, RecordStore
-from fanrank.engine.storage.row_codec import RECORDS, encode
-from fanrank.engine.storage.sqlite import PLAIN_VERSION, VERSION
+from fanrank.engine.storage.row_codec import ENTITIES_VERSION, PLAIN_VERSION, RECORDS, encode
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
@@ -331,7 +330,7 @@ def test_only_a_store_with_entities_is_of_their_version(parts: dict[str, Any], t
     with RecordStore.open(tmp_path) as made:
         assert user_version(tmp_path) == 2
         put(made, Record("b", "b"), Record("c", "c", **parts))
-        assert user_version(tmp_path) == VERSION == 3
+        assert user_version(tmp_path) == ENTITIES_VERSION == 3
         put(made, Record("d", "d"))
         with RecordStore.open(tmp_path, read_only=True) as reader:
             assert reader.fetch("", ["c", "d"]) == [Record("c", "c", **parts), Record("d", "d")]
