@@ -21,33 +21,32 @@ import numpy.typing as npt
 
 from .backends import choose as backends
 from .backends.choose import Backend
+from .carrying import Carrying
 from .encoders.embed import Given
 from .encoders.encoder import Encoder
 from .encoders.models import positive
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, RecordError, StorageError
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
-from .index.masks import compile_filter
 from .index.snapshot import WEEK
 from .monitor.health import DriftReport, HealthReport
 from .monitor.monitor import Monitor, checked_namespace
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
 from .opening import OpenIndex, shows_progress
+from .reading import Reading
 from .records.explanation import Explanation, FusedExplanation
-from .records.filters import ColumnComparison, Filter, all_of
 from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
-from .records.query import DEFAULT_K, Query
+from .records.query import DEFAULT_K
 from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.policy import Policy
-from .search import events as timeline
-from .search.batch import AnyQuery, as_queries, combine_filters
+from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
 from .search.options import SearchOptions
 from .searcher import Searcher
@@ -73,7 +72,7 @@ AnyRecord = Record | Mapping[str, Any]
 
 
 # Sources: A030 to A032, B004.
-class Engine:
+class Engine(Reading, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
@@ -454,29 +453,6 @@ class Engine:
         self.index.ready().drop(checked_namespace(namespace))
         self.monitor.drop(namespace)
 
-    # Sources: C008.
-    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
-        """The live records with these ids, in the order of the ids; None for an id that is not there.
-
-        The records are whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts.
-        Raises `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an engine
-        opened with ``read_only`` cannot tell the latter.
-        """
-        return self.searcher.fetch(ids, namespace)
-
-    # Sources: C041.
-    def verify(self) -> dict[str, int]:
-        """Compare the index with the stored records, id by id. Writes wait meanwhile.
-
-        Returns counts: ``records`` in the store, those of them that are ``missing`` in the index, and ``extra``
-        documents of the index without a record. If one of the last two is not 0, open the directory anew. Raises
-        `StorageError` for an engine in memory.
-        """
-        memory = self.index.ready()
-        if memory.store is None:
-            raise StorageError("an engine in memory keeps no records to compare with; use Engine.open(path)")
-        return memory.verify()
-
     def search(
         self,
         queries: Sequence[AnyQuery],
@@ -583,27 +559,6 @@ class Engine:
         """
         options = SearchOptions(threads=threads, execution=execution)
         return self.searcher.candidates(queries, Strategy.of(strategy), options)
-
-    # Sources: B034, B035.
-    def events(
-        self,
-        since: float,
-        until: float,
-        *,
-        type: str | None = "Event",
-        filter: Filter | Mapping[str, Any] | None = None,
-        namespace: str = "",
-    ) -> list[tuple[str, float]]:
-        """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
-
-        Nothing is ranked. The newest come first; among equal times the last written comes first. `filter` is as in
-        `Query`. Raises `QueryError`.
-        """
-        query = Query(since=since, until=until, filter=filter, namespace=namespace)
-        of_type = None if type is None else ColumnComparison("type", "==", type)
-        memory = self.index.ready().state
-        accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
-        return timeline.events(memory, namespace, float(since), float(until), accepted)
 
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].

@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
-    ("engine.namespace",),
+    ("engine.namespace", "engine.reading", "engine.carrying"),
     ("engine.serve",),
     ("engine.searcher",),
     ("engine.opening",),
