@@ -73,6 +73,8 @@ def copy(
         raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
     _check_free(target)
     known = {name: value for name, value in (store.config or {}).items() if name not in ("store", *PINNED)}
+    if "method" in options:
+        del known["delta"]  # each method has a default of its own
     change = _Change.of(models, options, str(store.path.parent))
     partial = target.with_name(f".{target.name}.partial")
     try:

@@ -58,7 +58,9 @@ def name_of(file: AnyFile) -> str:
     if is_path(file):
         return _path(file).name
     name = getattr(file, "name", None)
-    return os.path.basename(name) if isinstance(name, str) else "file"
+    if name == "<stdin>" or not isinstance(name, str):
+        return "standard input" if name == "<stdin>" else "file"
+    return os.path.basename(name)
 
 
 @contextmanager
