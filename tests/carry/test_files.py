@@ -89,6 +89,16 @@ def test_a_namespace_and_a_filter_choose(tmp_path: Path, name: str) -> None:
         assert held(two) == encoded(wanted)
 
 
+def test_a_tenant_exports_its_own_records(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one, engine_at(tmp_path / "two") as two:
+        one.add(plain(100))
+        tenant = one.namespace("users/ana")
+        assert tenant.export(tmp_path / "own.jsonl") == len(tenant) > 10
+        two.import_records(tmp_path / "own.jsonl")
+        assert held(two) == {"users/ana": held(one)["users/ana"]}
+        assert one.namespace("nobody").export(tmp_path / "none.jsonl") == 0
+
+
 def test_an_export_shows_one_moment_while_writes_go_on(tmp_path: Path) -> None:
     """The file holds what was there when the export began, although each record that is written lets a write in."""
     with engine_at(tmp_path / "one") as one:
