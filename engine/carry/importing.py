@@ -77,7 +77,7 @@ class Import:
                     self._check_model(carried)
             except FanrankError as error:
                 self._write(list(batch.values()))
-                raise self._said(error) from None
+                raise self._reported(error) from None
             if carried is None:
                 break
             key = carried.record.namespace, carried.record.id
@@ -108,9 +108,9 @@ class Import:
         except RecordError as error:
             place = _place(batch, error)
             if place is None:
-                raise self._said(error) from None
+                raise self._reported(error) from None
             self._write(batch[:place])
-            raise self._said(error.at(batch[place].where)) from None
+            raise self._reported(error.at(batch[place].where)) from None
         count = sum(map(len, replaced.values()))
         held = (len(batch) if refused is None else refused) - len(wanted)
         self.done += Imported(len(wanted) - count, count, held)
@@ -118,7 +118,7 @@ class Import:
         if refused is not None:
             carried = batch[refused]
             instead = "give upsert=True to replace it"
-            raise self._said(
+            raise self._reported(
                 DuplicateIdError(
                     f"a record with this id is there, {'and says something else' if self.resume else 'as it is'}; "
                     f"{instead}",
@@ -157,7 +157,7 @@ class Import:
             live |= {(namespace, name): record for name, record in zip(there, held, strict=True)}
         return live
 
-    def _said(self, error: FanrankError) -> FanrankError:
+    def _reported(self, error: FanrankError) -> FanrankError:
         """The error, which also says what was imported before it."""
         if not isinstance(error, RecordError):
             return error
