@@ -92,8 +92,7 @@ class Carrying:
         `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
-        memory, searcher = self.index.ready(), self.searcher
-        importing = Import(memory, searcher.models, searcher.fetch, upsert=upsert, resume=resume)
+        importing = Import(self.index.ready(), self.searcher.models, upsert=upsert, resume=resume)
         return importing.run(counted(read(file, format), "importing", None, progress))
 
     def copy_to(self, path: str | os.PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> int:

@@ -7,7 +7,8 @@ content, is passed over. So the second run writes what the first one did not, in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..encoders.pins import Models
@@ -25,8 +26,6 @@ from .tables import read_table
 BATCH_RECORDS = 1 << 13
 BATCH_CHARACTERS = 1 << 22
 
-Fetch = Callable[[Sequence[str], str], list[Record | None]]
-"""The live records with these ids in a namespace."""
 Key = tuple[str, str]
 """Namespace and id of a record."""
 
@@ -58,8 +57,8 @@ def read(file: AnyFile, format: str | None) -> Iterator[Carried]:
 class Import:
     """One import into an engine. `done` counts what is durable."""
 
-    def __init__(self, memory: Memory, models: Models, fetch: Fetch, *, upsert: bool, resume: bool) -> None:
-        self.memory, self.models, self.fetch = memory, models, fetch
+    def __init__(self, memory: Memory, models: Models, *, upsert: bool, resume: bool) -> None:
+        self.memory, self.models = memory, models
         self.upsert = upsert
         # An engine in memory cannot tell what its records said, and was never killed.
         self.resume = resume and memory.store is not None
@@ -129,33 +128,44 @@ class Import:
 
     def _decide(self, batch: Sequence[Carried]) -> tuple[list[Carried], dict[str, list[str]], int | None]:
         """(the records to write, the ids that they replace by namespace, the place of the first refused record)."""
-        live = self._live(batch)
+        held, expired = self._held(batch)
         wanted: list[Carried] = []
         replaced: dict[str, list[str]] = {}
         for place, carried in enumerate(batch):
             record = carried.record
             key = record.namespace, record.id
-            if key in live:
-                before = live[key]
+            if key in held:
+                before = held[key]
                 if before is not None and _same(record, before):
                     continue
-                if not self.upsert:
-                    return wanted, replaced, place
-                replaced.setdefault(record.namespace, []).append(record.id)
+                # The id of a record that has expired is free again.
+                if key not in expired:
+                    if not self.upsert:
+                        return wanted, replaced, place
+                    replaced.setdefault(record.namespace, []).append(record.id)
             wanted.append(carried)
         return wanted, replaced, None
 
-    def _live(self, batch: Sequence[Carried]) -> dict[Key, Record | None]:
-        """The live records with the ids of the batch; None for each where nothing is compared."""
+    def _held(self, batch: Sequence[Carried]) -> tuple[dict[Key, Record | None], set[Key]]:
+        """(the records with the ids of the batch, those of them that have expired); None where nothing is compared."""
         ids: dict[str, list[str]] = {}
         for carried in batch:
             ids.setdefault(carried.record.namespace, []).append(carried.record.id)
-        live: dict[Key, Record | None] = {}
+        held: dict[Key, Record | None] = {}
+        expired: set[Key] = set()
         for namespace, names in ids.items():
-            there = list(self.memory.snapshot(namespace).find_all(names))
-            held: Sequence[Record | None] = self.fetch(there, namespace) if self.resume else [None] * len(there)
-            live |= {(namespace, name): record for name, record in zip(there, held, strict=True)}
-        return live
+            snapshot = self.memory.snapshot(namespace)
+            there = list(snapshot.find_all(names))
+            found: Sequence[Record | None] = self._read(there, namespace) if self.resume else [None] * len(there)
+            for name, record in zip(there, found, strict=True):
+                if record is not None or not self.resume:  # another thread may have deleted it meanwhile
+                    held[namespace, name] = record
+            expired |= {(namespace, name) for name in snapshot.expired(time.time(), names)}
+        return held, expired
+
+    def _read(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
+        assert self.memory.store is not None
+        return self.memory.store.fetch(namespace, ids)
 
     def _reported(self, error: FanrankError) -> FanrankError:
         """The error, which also says what was imported before it."""

@@ -111,6 +111,13 @@ def test_an_id_that_says_something_else_is_refused_or_replaced(tmp_path: Path) -
         assert [row.id for row in held(one)[""]] == ["r0", "r2", "a", "r1", "b"]
 
 
+def test_the_id_of_an_expired_record_is_free(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add([{"id": "a", "text": "old", "expires": 1.0}, {"id": "b", "text": "old"}])
+        assert one.import_records(lines({"id": "a", "text": "new"})) == Imported(added=1)
+        assert texts(one, ["a", "b"]) == ["new", "old"]
+
+
 def test_without_resume_nothing_is_compared(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one") as one:
         one.add(rows(2))
