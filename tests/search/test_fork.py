@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# In a process of its own, as pytest may have threads. The child of a fork has a minute, and ends with 0 if it finds what
-# its parent finds.
+# In a process of its own, as pytest may have threads. A child ends with 0 if it finds what its parent finds.
 PROGRAM = """
 import os, signal, sys, threading
 import fanrank as fr
