@@ -190,12 +190,16 @@ def _same(record: Record, held: Record) -> bool:
         or record.embedding.tobytes() != held.embedding.tobytes()
     ):
         return False
-    return _content(record, record.weights is not None) == _content(held, record.weights is not None)
+    rows, held_rows = encode(record).data, encode(held).data
+    if rows == held_rows:
+        return True
+    weights = record.weights is not None
+    return _content(rows, weights) == _content(held_rows, weights)
 
 
-def _content(record: Record, weights: bool) -> str:
-    """All that the record says but its embedding, as one string."""
-    data = json.loads(encode(record).data)
+def _content(row: str, weights: bool) -> str:
+    """All that a stored row says but the number of its vectors, with its keys in one order."""
+    data = json.loads(row)
     data.pop("rows", None)
     if not weights:
         data.pop("weights", None)
