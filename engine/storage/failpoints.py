@@ -29,8 +29,13 @@ POINTS: tuple[str, ...] = (
     "checkpoint.replaced",
     "checkpoint.pruned",
     "checkpoint.swept",
+    "fold.begin",
+    "fold.done",
+    "close.begin",
+    "close.folded",
 )
-"""All failpoints: those of a write, of a merge and of a checkpoint, each in the order in which they are reached."""
+"""All failpoints: those of a write, of a merge, of a checkpoint, of folding the log in and of a close, each in the order
+in which they are reached."""
 
 
 class _Armed:

@@ -37,11 +37,11 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine.opening import INDEX
 from fanrank.engine.records.entities import Relation, Said, parse_term
-from fanrank.engine.storage import failpoints, sqlite
+from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage import record_store as store
+from fanrank.engine.storage.index_files import INDEX
 
 from . import borders
 
@@ -292,8 +292,7 @@ class Child:
 
     def _live(self) -> None:
         life = self.life
-        pragmas = (*(one for one in sqlite._PRAGMAS if "auto" not in one), f"wal_autocheckpoint={life.pages}")
-        borders.shrink(pytest.MonkeyPatch(), _PRAGMAS=pragmas)  # For good: the process ends by `os._exit`.
+        borders.shrink(pytest.MonkeyPatch(), FOLD_FRAMES=life.pages)  # For good: the process ends by `os._exit`.
         if life.point is not None:
             failpoints.arm(life.point, life.count, self._disk_is_full if life.full else None)
         self.say("opening")
@@ -739,7 +738,7 @@ def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
     logging.disable(logging.WARNING)  # What fails here shall.
     tally = Tally()
     started = time.monotonic()
-    borders.value("_PRAGMAS")  # Looked up once, here: each life is a fork that would do it again.
+    borders.value("FOLD_FRAMES")  # Looked up once, here: each life is a fork that would do it again.
     with borders.shrunken(SMALL):
         for number in numbers:
             play(seed, number, tally, folder)
