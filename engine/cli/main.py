@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..errors import FanrankError
+from .backup import backup, restore
 from .check import check
 from .demo import demo
 from .doctor import doctor
@@ -37,7 +38,7 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    commands=[demo, index, add, delete, stats, search, evaluate_command, tune, check, doctor],
+    commands=[demo, index, add, delete, stats, backup, restore, search, evaluate_command, tune, check, doctor],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="fanrank")

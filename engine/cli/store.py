@@ -13,7 +13,15 @@ from ..errors import DuplicateIdError, ForeignIndexError, RecordError
 from ..records.jsonl import read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
-from .options import EngineParameters, Models, engine_options, json_option, model_options, open_engine
+from .options import (
+    EngineParameters,
+    Models,
+    accept_loss_option,
+    engine_options,
+    json_option,
+    model_options,
+    open_engine,
+)
 from .output import print_result
 
 
@@ -49,6 +57,7 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 @click.argument("path", type=click.Path())
 @click.argument("records", type=click.Path())
 @click.option("--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@accept_loss_option
 @engine_options
 @model_options
 @json_option
@@ -59,6 +68,7 @@ def add(
     path: str,
     records: str,
     replace: bool,
+    accept_loss: bool,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
@@ -69,7 +79,7 @@ def add(
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
-    with Engine.open(path, progress=True, **models.load(), **given) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
         try:
             if replace:
                 count = engine.update(read_records(records), insert=True)
@@ -86,12 +96,13 @@ def add(
 @click.argument("ids", nargs=-1, required=True)
 @click.option("--namespace", default="", help="Namespace of the records. Default: the unnamed one.")
 @click.option("--missing-ok", is_flag=True, help="Ignore ids that are not there instead of failing.")
+@accept_loss_option
 @json_option
-def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as_json: bool) -> None:
+def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, accept_loss: bool, as_json: bool) -> None:
     """Delete the records with these IDS from the engine's directory PATH: all of them, or none after an error."""
     if not os.path.exists(os.path.join(path, RECORDS)):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with Engine.open(path, progress=True) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss) as engine:
         count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
         result = {"path": path, "removed": count, **engine.stats()}
     print_result(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
@@ -100,10 +111,14 @@ def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as
 @click.command()
 @click.argument("path", type=click.Path())
 @click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
+@accept_loss_option
 @json_option
-def stats(path: str, verify: bool, as_json: bool) -> None:
-    """Show sizes and state of the index or engine's directory PATH."""
-    with open_engine(path) as engine:
+def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
+    """Show sizes and state of the index or engine's directory PATH.
+
+    With --accept-loss the directory is opened for writing, and from then on every command opens it again.
+    """
+    with Engine.open(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):

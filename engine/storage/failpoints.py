@@ -33,8 +33,12 @@ POINTS: tuple[str, ...] = (
     "fold.done",
     "close.begin",
     "close.folded",
+    "backup.begin",
+    "backup.pages",
+    "backup.copied",
+    "backup.renamed",
 )
-"""All failpoints: those of a write, of a merge, of a checkpoint, of folding the log in and of a close, each in the order
+"""All failpoints: those of a write, a merge, a checkpoint, a fold of the log, a close and a backup, each in the order
 in which they are reached."""
 
 

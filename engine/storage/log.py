@@ -124,8 +124,8 @@ def _read(handle: BinaryIO) -> LogEnd:
     return LogEnd((salts[0], salts[1]), whole, commits, page)
 
 
-# A step of SQLite's checksum takes two words x0 and x1: s0 += x0 + s1, then s1 += x1 + s0. It is linear modulo 2**32. So
-# what a frame adds does not depend on what came before it, and numpy finds it for many frames at once.
+# A step of SQLite's checksum takes two words x0 and x1: s0 += x0 + s1, then s1 += x1 + s0. It is linear modulo 2**32.
+# So what a frame adds does not depend on what came before it, and numpy finds it for many frames at once.
 @cache
 def _powers(steps: int) -> tuple[Words, Words]:
     """(the matrices [steps, 2, 2] by which the words of each step reach the sums; the one [2, 2] of all steps)."""

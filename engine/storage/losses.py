@@ -56,15 +56,16 @@ class Loss:
             text += f". {self.returned:,} records that were deleted are back"
         return DamagedStoreError(
             f"{text}. Nothing was changed. Put back the database with its log ({log_of(self.path).name}), or restore "
-            "a backup; to go on without these changes, open with accept_loss=True (--accept-loss)"
+            "a backup; to go on without these changes, open with accept_loss=True (fanrank stats "
+            f"{self.path.parent} --accept-loss)"
         )
 
 
 def find_loss(path: Path, *, read_only: bool) -> Loss | None:
     """What the records in the database `path` lack, or None. Reads alone, and leaves the files as they are.
 
-    A writer calls it before it opens the database, under its lock. A reader may meet a writer at work, so it looks again
-    before it believes what it sees.
+    A writer calls it before it opens the database, under its lock. A reader may meet a writer at work, so it looks
+    again before it believes what it sees.
     """
     for look in range(LOOKS if read_only else 1):
         if look:

@@ -257,7 +257,7 @@ class RecordStore:
                 )
 
     def learned(self) -> dict[str, dict[str, Any]]:
-        """What `keep_learned` kept, by namespace. What was altered is left out, with a warning: it can be learned again."""
+        """What `keep_learned` kept, by namespace. What was altered is left out with a warning, and learned again."""
         with self._reads() as reader:
             rows = reader.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", LEARNED_KEYS).fetchall()
         found = {name_of(key).removeprefix(LEARNED): without_checksum(value) for key, value in rows}

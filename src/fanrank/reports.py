@@ -1,11 +1,13 @@
-"""An engine's reports on its work: explanations of scores, health, drift and recency."""
+"""An engine's reports on its work: explanations of scores, health, drift, recency and backups."""
 
 from . import _public
 from .engine.monitor.health import DriftReport, HealthReport
 from .engine.monitor.recency import Recency
 from .engine.records.explanation import ChannelShare, Explanation, FusedExplanation, TermContribution
+from .engine.storage.backup import BackupReport
 
 __all__ = [
+    "BackupReport",
     "ChannelShare",
     "DriftReport",
     "Explanation",
