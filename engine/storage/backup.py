@@ -21,10 +21,10 @@ from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import INDEX, IndexDirectory
 from .log import NoteWriter
-from .losses import find_loss
+from .losses import check_loss, check_pages
 from .record_store import RecordStore
 from .row_codec import RECORDS
-from .sqlite import IN_USE, damaged, last_sequence, named, open_reader, version_of
+from .sqlite import IN_USE, last_sequence, named, open_reader, version_of
 
 # Pages that are copied between two reports of progress: 4 MB.
 PAGES = 1000
@@ -89,13 +89,10 @@ def check_backup(path: Path, progress: Progress | None = None) -> BackupReport:
     if not records.is_file():
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
     with named(records):
-        if (loss := find_loss(records, read_only=True)) is not None:
-            raise loss.error()
+        check_loss(records, read_only=True, accept=False)
         with closing(open_reader(records)) as reader:
             reader.execute("BEGIN")
-            (fault,) = reader.execute("PRAGMA integrity_check(1)").fetchone()
-            if fault != b"ok":
-                raise damaged(records, f"damaged ({str(fault, errors='replace')})")
+            check_pages(reader, records)
             version = version_of(reader)
             (total,) = reader.execute("SELECT count(*) FROM records").fetchone()
     with RecordStore.open(path, read_only=True) as store:

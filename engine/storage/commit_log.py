@@ -66,8 +66,11 @@ class CommitLog:
         """A transaction may have been committed without `commit`."""
         self._note.lose_track()
 
-    def fold(self, writer: sqlite3.Connection, sequence: int) -> None:
-        """Copy the log into the database, as far as no reader needs the older state. Waits for none."""
+    def fold(self, writer: sqlite3.Connection, sequence: int) -> bool:
+        """Copy the log into the database, as far as no reader needs the older state. Waits for none.
+
+        Returns whether all of it is there now.
+        """
         self._write(self._note.write_folding, sequence, True)
         reach("fold.begin")
         try:
@@ -75,10 +78,12 @@ class CommitLog:
         except sqlite3.Error as error:
             # All that is acknowledged stands in the log. The next fold does what this one could not.
             logger.warning("%s: its log cannot be folded in: %s", self._path, error)
-            return
+            return False
         reach("fold.done")
         self._write(self._note.write_folding, sequence, False)
-        self._folded = self._folded or (not busy and frames == folded)
+        whole = not busy and frames == folded
+        self._folded = self._folded or whole
+        return whole
 
     def close(self, writer: sqlite3.Connection, sequence: int) -> None:
         """Fold the log in and remove it, and say that it is not in use. Where a reader prevents it, all stays as it is.
@@ -90,17 +95,15 @@ class CommitLog:
         if self._marked or writer.execute("SELECT 1 FROM meta WHERE key = ?", (IN_USE,)).fetchone():
             writer.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
             self._write(self._note.write, sequence)
-        note = read_note(self._path)
-        if note is not None and note.salts != NO_LOG:
-            self._write(self._note.write_folding, sequence, True)
         reach("close.begin")
+        if not self.fold(writer, sequence):
+            return
+        # Nothing is left to fold in. So a kill in here leaves either the log or a database that has all of it.
         busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         reach("close.folded")
-        if note is not None and note.salts != NO_LOG:
-            if busy:
-                self._write(self._note.write_folding, sequence, False)
-            else:
-                self._write(self._note.write_closed, sequence)
+        note = read_note(self._path)
+        if not busy and note is not None and note.salts != NO_LOG:
+            self._write(self._note.write_closed, sequence)
 
     def release(self) -> None:
         """Close the note. `close` need not have succeeded."""

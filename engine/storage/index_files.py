@@ -255,7 +255,7 @@ class IndexDirectory:
                 for number, name in enumerate(names)
             },
             sequence=manifest["sequence"],
-            settings=manifest["settings"],
+            settings=manifest.get("settings", {}),  # the first version 2 had none
             weight_terms=strings.get("weight_terms", []),
             entity_terms=strings.get("entity_terms", []),
         )

@@ -189,9 +189,11 @@ class NoteWriter:
         self._put(Note(sequence, self._end.salts, self._end.frames), sync=new)
 
     def write_folding(self, sequence: int, folding: bool) -> None:
-        """Note that the log is being folded in, or no longer."""
+        """Note that the log is being folded in, or no longer. Says nothing where there is no log."""
         if self._end is None:
             self._end = read_log(self._path)
+        if not self._end.frames:
+            return
         self._put(Note(sequence, self._end.salts, self._end.frames, folding), sync=folding)
 
     def write_closed(self, sequence: int) -> None:

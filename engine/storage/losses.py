@@ -17,7 +17,7 @@ from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
 from .log import NO_LOG, LogEnd, Note, log_of, read_log, read_note
 from .row_codec import name_of
-from .sqlite import IN_USE, is_blank, last_sequence, open_reader, value_of
+from .sqlite import IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
 
 # The most ids that a message shows.
 SHOWN_IDS = 10
@@ -59,6 +59,28 @@ class Loss:
             "a backup; to go on without these changes, open with accept_loss=True (fanrank stats "
             f"{self.path.parent} --accept-loss)"
         )
+
+
+def check_loss(path: Path, *, read_only: bool, accept: bool) -> Loss | None:
+    """As `find_loss`, but raises `DamagedStoreError` for a loss unless `accept`.
+
+    A loss cannot be accepted where the pages that are left do not fit together, as after another log was put in place.
+    """
+    loss = find_loss(path, read_only=read_only)
+    if loss is None:
+        return None
+    if not accept:
+        raise loss.error()
+    with closing(open_reader(path)) as reader:
+        check_pages(reader, path)
+    return loss
+
+
+def check_pages(reader: sqlite3.Connection, path: Path) -> None:
+    """Raise `DamagedStoreError` unless SQLite finds its file whole."""
+    (fault,) = reader.execute("PRAGMA integrity_check(1)").fetchone()
+    if fault != b"ok":
+        raise damaged(path, f"damaged ({name_of(fault)})")
 
 
 def find_loss(path: Path, *, read_only: bool) -> Loss | None:

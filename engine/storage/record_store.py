@@ -32,7 +32,7 @@ from . import failpoints
 from .commit_log import CommitLog
 from .lock import LOCK, let_go, make_folder, take_lock
 from .log import log_of
-from .losses import Loss, find_loss
+from .losses import Loss, check_loss
 from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of, with_checksum, without_checksum
 from .sqlite import (
     damaged,
@@ -136,9 +136,7 @@ class RecordStore:
                     raise ForeignIndexError(f"{root}: no fanrank records here (it has no {RECORDS})")
                 reader = open_reader(path)
                 try:
-                    loss = find_loss(path, read_only=True)
-                    if loss is not None and not accept_loss:
-                        raise loss.error()
+                    loss = check_loss(path, read_only=True, accept=accept_loss)
                     if is_blank(reader, path):
                         raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
                     store = cls(path, reader, None, None)
@@ -151,9 +149,7 @@ class RecordStore:
             lock = take_lock(root / LOCK)
             writer = None
             try:
-                loss = find_loss(path, read_only=False)
-                if loss is not None and not accept_loss:
-                    raise loss.error()
+                loss = check_loss(path, read_only=False, accept=accept_loss)
                 writer = open_writer(path)
                 store = cls(path, open_reader(path), writer, lock)
                 store._log.repair(writer, store._last)
