@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import ROOT
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.cli.main import main
@@ -75,7 +76,7 @@ def test_a_backup_is_the_memory_at_one_moment(tmp_path: Path) -> None:
 
 def test_backups_beside_writes_hold_whole_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is written between any two pages that are copied."""
-    monkeypatch.setattr(backup, "PAGES", 1)
+    borders.shrink(monkeypatch, PAGES=1)
     with made(tmp_path / "memory", 300) as engine:
         number = 1000
         copied = 0

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from support import borders
 
 import fanrank as fr
-from fanrank.engine.storage import commit_log, failpoints, losses
+from fanrank.engine.storage import failpoints, losses
 from fanrank.engine.storage.index_files import INDEX, IndexDirectory
 from fanrank.engine.storage.log import NO_LOG, Note, NoteWriter, log_of, note_of, read_log, read_note
 from fanrank.engine.storage.row_codec import RECORDS
@@ -224,7 +225,7 @@ def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> N
 
 def test_a_reader_beside_a_writer_sees_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer's note and index may be newer than what the reader read before."""
-    monkeypatch.setattr(commit_log, "FOLD_FRAMES", 3)
+    borders.shrink(monkeypatch, FOLD_FRAMES=3)
     path = tmp_path / "memory"
     with opened(path) as engine:
         engine.add(records(0, 5))
@@ -272,7 +273,7 @@ def test_a_kill_while_the_log_is_folded_in_loses_nothing(crashed: Path, point: s
 
 
 def test_the_note_follows_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_log, "FOLD_FRAMES", 12)
+    borders.shrink(monkeypatch, FOLD_FRAMES=12)
     path = tmp_path / "memory"
     salts = set()
     with opened(path) as engine:

@@ -46,6 +46,7 @@ BORDERS: dict[str, Border] = {
     "REPLAY_CHUNK": Border("engine.storage.record_store", "Rows of a replay held at a time."),
     "FETCH_CHUNK": Border("engine.storage.record_store", "Ids of one look-up."),
     "MAX_ROWS": Border("engine.storage.record_store", "Rows of one statement."),
+    "PAGES": Border("engine.storage.backup", "Pages of a backup that are copied at a time."),
     "FOLD_FRAMES": Border("engine.storage.commit_log", "Pages of the log after which it is folded in."),
     "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
     # Postings and what is derived from them.
