@@ -15,13 +15,13 @@ nothing.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import ParameterError
+from ..locks import make_short_lock
 
 EPSILON = 0.05
 MAX_WINDOWS = 4
@@ -68,7 +68,7 @@ class Recency:
         self._hits: dict[int | None, float] = {}
         self._observed = 0
         self._kept = 0  # hits observed when `take_changes` last gave something
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def observe(self, ranks: Iterable[int], windows: int | None = None) -> None:
         """Learn from used hits. `ranks` are the age ranks of their windows, counted over windows that are not empty.

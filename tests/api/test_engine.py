@@ -359,7 +359,7 @@ def test_a_newer_index_is_built_again(saved: Path, tmp_path: Path) -> None:
 
 
 def test_an_older_copy_of_the_records(tmp_path: Path) -> None:
-    """The index is ahead of them. Accepted, it is built again, and is out of the way when the numbers have caught up."""
+    """The index is ahead of them. Once that is accepted it is built again, and no number of a lost change returns."""
     path = tmp_path / "engine"
     with filled(path):
         pass
