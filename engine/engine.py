@@ -120,7 +120,9 @@ class Engine(Reading, Carrying):
             raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
         self.window = float(window)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
-        self.index = OpenIndex(partial(Memory, self.bm25, self.analyzer, self.schema, self.window))
+        self.index = OpenIndex(
+            partial(Memory, self.bm25, self.analyzer, self.schema, self.window, keep=self.monitor.keep)
+        )
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
 
@@ -151,6 +153,7 @@ class Engine(Reading, Carrying):
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
+        accept_loss: bool = False,
         wait: bool = True,
         progress: bool = False,
         backend: str | None = None,
@@ -164,6 +167,10 @@ class Engine(Reading, Carrying):
 
         One process may write. Any number may open the directory with ``read_only`` and call `refresh`.
 
+        Where acknowledged changes are missing (a lost or cut write-ahead log, an older copy of the database),
+        `DamagedStoreError` says how many and which records, and all files stay as they are. With ``accept_loss`` the
+        engine goes on without these changes, builds the index anew and logs a warning.
+
         `options` are the constructor's. They are kept when the directory is made; later they may be left out, and must
         not differ. Of the encoder only its `pin` is kept. Without the encoder all works but what must be encoded. A
         directory that was made without an encoder and has records takes none later, as its records have no vectors.
@@ -175,7 +182,7 @@ class Engine(Reading, Carrying):
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
         """
-        store = RecordStore.open(path, read_only=read_only)
+        store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
             if config is None and read_only:
@@ -201,6 +208,7 @@ class Engine(Reading, Carrying):
                         store.set_config(fresh, replace=True)
                 else:
                     engine.searcher.models.adopt(config, str(path))
+            engine.monitor.restore(store)
             engine.index.attach(store, Path(path), config["store"])
             if wait:
                 engine.index.fill(progress)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ..errors import FanrankError
+from .backup import backup, restore
 from .carry import columns_command, copy_command, export_command, import_command
 from .check import check
 from .demo import demo
@@ -45,6 +46,8 @@ class _Group(click.Group):
         add,
         delete,
         stats,
+        backup,
+        restore,
         search,
         export_command,
         import_command,

@@ -28,6 +28,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+accept_loss_option = click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on where acknowledged changes are missing, as after the loss of the database's log.",
+)
 backend_option = click.option(
     "--backend",
     type=click.Choice(backends.BACKENDS),

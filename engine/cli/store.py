@@ -14,7 +14,15 @@ from ..errors import DuplicateIdError, ForeignIndexError, RecordError
 from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
-from .options import EngineParameters, Models, engine_options, json_option, model_options, open_engine
+from .options import (
+    EngineParameters,
+    Models,
+    accept_loss_option,
+    engine_options,
+    json_option,
+    model_options,
+    open_engine,
+)
 from .output import print_result
 
 STANDARD = "-"
@@ -53,6 +61,7 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 @click.argument("path", type=click.Path())
 @click.argument("records", type=click.Path(allow_dash=True))
 @click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@accept_loss_option
 @engine_options
 @model_options
 @json_option
@@ -63,6 +72,7 @@ def add(
     path: str,
     records: str,
     replace: bool,
+    accept_loss: bool,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
@@ -73,7 +83,7 @@ def add(
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
-    with Engine.open(path, progress=True, **models.load(), **given) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
         try:
             read = _read(records)
             count = engine.update(read, insert=True) if replace else engine.add(read, progress=True)
@@ -90,12 +100,13 @@ def add(
 @click.argument("ids", nargs=-1, required=True)
 @click.option("--namespace", default="", help="Namespace of the records. Default: the unnamed one.")
 @click.option("--missing-ok", is_flag=True, help="Ignore ids that are not there instead of failing.")
+@accept_loss_option
 @json_option
-def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as_json: bool) -> None:
+def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, accept_loss: bool, as_json: bool) -> None:
     """Delete the records with these IDS from the engine's directory PATH: all of them, or none after an error."""
     if not os.path.exists(os.path.join(path, RECORDS)):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with Engine.open(path, progress=True) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss) as engine:
         count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
         result = {"path": path, "removed": count, **engine.stats()}
     print_result(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
@@ -104,10 +115,14 @@ def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as
 @click.command()
 @click.argument("path", type=click.Path())
 @click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
+@accept_loss_option
 @json_option
-def stats(path: str, verify: bool, as_json: bool) -> None:
-    """Show sizes and state of the index or engine's directory PATH."""
-    with open_engine(path) as engine:
+def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
+    """Show sizes and state of the index or engine's directory PATH.
+
+    With --accept-loss the directory is opened for writing, and from then on every command opens it again.
+    """
+    with Engine.open(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):

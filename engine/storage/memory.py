@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -74,6 +74,8 @@ class Memory:
     store: RecordStore | None = None
     directory: IndexDirectory | None = None
     counters: Counters = field(default_factory=Counters)
+    keep: Callable[[RecordStore], None] | None = None
+    """Called at each checkpoint: keeps in the store what the engine learned beside the records."""
 
     def __post_init__(self) -> None:
         self.checkpointed = 0
@@ -254,6 +256,7 @@ class Memory:
         self.counters.commits += bool(prepared)
         reach("write.published")
         for request in prepared:
+            self.counters.add(request.merged)
             request.done = True
         if interrupt is not None:
             raise interrupt
@@ -316,7 +319,9 @@ class Memory:
             states[namespace] = before.extended(segments)
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
-            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
+            compacted = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
+            request.merged.count(after, compacted)
+            states[namespace] = compacted
         request.count = analysed or count
         if self.store is None:
             return states, []
@@ -561,6 +566,8 @@ class Memory:
             return
         with self._saving:
             version = self.state.version
+            if self.keep is not None and not self._closed and not self.store.read_only:
+                self.keep(self.store)
             if self._closed or version == self._saved_version:
                 return
             saved = self.saved()

@@ -54,7 +54,8 @@ BORDERS: dict[str, Border] = {
     "READ_RECORDS": Border("engine.carry.tables", "Records of a table that are read at a time."),
     "FETCH_CHUNK": Border("engine.storage.record_store", "Ids of one look-up."),
     "MAX_ROWS": Border("engine.storage.record_store", "Rows of one statement."),
-    "_PRAGMAS": Border("engine.storage.sqlite", "Settings of a connection that writes."),
+    "PAGES": Border("engine.storage.backup", "Pages of a backup that are copied at a time."),
+    "FOLD_FRAMES": Border("engine.storage.commit_log", "Pages of the log after which it is folded in."),
     "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
     # Postings and what is derived from them.
     "MERGE_BLOCK": Border("engine.index.postings", "Postings that numpy moves at a time in a merge."),
