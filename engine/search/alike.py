@@ -16,6 +16,7 @@ from ..storage.state import MemoryState
 from .batch import MAX_HITS, SETTINGS, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
 from .explain import explainer_of, position_of
 from .lexical import plan_batch
+from .notes import Notes
 
 _TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
@@ -63,6 +64,9 @@ class Alike:
 
     def queries(self) -> tuple[Query, ...]:
         return tuple([as_query(query, position) for position, query in enumerate(self.given)])
+
+    def annotate(self, query: Query) -> str | None:
+        return Notes(self.memory.indexer, {self.namespace: self.snapshot})(query)
 
     def explainer(self) -> AlikeExplainer:
         return AlikeExplainer(self, 0, len(self.given))

@@ -21,15 +21,17 @@ from ..storage.memory import Memory
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyQuery, as_queries, combine_filters, k_of
+from .options import SearchOptions
 
 BACKEND = "keyword-scan"
+PLAIN = SearchOptions()
 
 
-def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
+def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOptions = PLAIN) -> Hits:
     """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
 
     Filters, scopes and time ranges hold; decay, windows and statistics are ignored. There is no index to number the
-    documents, so they are numbered from 0 through the whole answer.
+    documents, so they are numbered from 0 through the whole answer. Of the options, `texts` and `payload` count.
     """
     assert memory.store is not None
     batch = as_queries(queries, "search")
@@ -39,9 +41,11 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     scores, documents = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
     counts = np.zeros(len(batch), dtype=np.int32)
     ids: list[str] = []
+    records: list[Record] = []
     for row, query in enumerate(batch):
         words = keywords(query.text) if query.terms is None else list(query.terms)
-        matches = memory.store.keyword_scan(query.namespace, words, wanted[row], partial(_accepts, memory, query))
+        accepts = partial(_accepts, memory, query, records)
+        matches = memory.store.keyword_scan(query.namespace, words, wanted[row], accepts)
         counts[row] = len(matches)
         for place, (record_id, matched) in enumerate(matches):
             scores[row, place], documents[row, place] = matched, len(ids)
@@ -50,7 +54,11 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     def explain(position: int, record_id: str) -> Explanation:
         raise UnknownIdError("there is no index yet to explain a score with")
 
-    return Hits(scores, documents, counts, batch, BACKEND, _Ids(ids), explain)
+    hits = Hits(scores, documents, counts, batch, BACKEND, _Ids(ids), explain)
+    if not (options.texts or options.payload):
+        return hits
+    arranged = np.array([*records, None], dtype=object)[documents]
+    return hits.with_records(arranged, texts=options.texts, payload=options.payload)
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,13 @@ class _Ids:
         return self
 
 
-def _accepts(memory: Memory, query: Query, record: Record) -> bool:
+def _accepts(memory: Memory, query: Query, accepted: list[Record], record: Record) -> bool:
+    """Whether the record passes the query's filter, scope and time range; if so, it enters `accepted`."""
     since = None if query.since is None else ColumnComparison("time", ">=", query.since)
     until = None if query.until is None else ColumnComparison("time", "<=", query.until)
     values = {name: Vocabulary() for name in memory.schema.categories}
     columns = Columns.of([record], memory.schema, values)
-    return bool(compile_filter(all_of(since, until, combine_filters(query)), memory.schema, values).mask(columns)[0])
+    mask = compile_filter(all_of(since, until, combine_filters(query)), memory.schema, values).mask(columns)
+    if mask[0]:
+        accepted.append(record)
+    return bool(mask[0])

@@ -25,6 +25,7 @@ from ..text.vocabulary import Vocabulary
 from ..timing import Phases
 from .batch import Batch, Corpus
 from .explain import explainer_of
+from .notes import Notes
 from .options import SearchOptions
 
 UNKNOWN = -1
@@ -204,6 +205,7 @@ def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phase
             phases.milliseconds if options.timing else None,
             phases.counts.get("postings") if options.timing else None,
             source=batch.source,
+            annotator=Notes(batch.memory.indexer, batch.snapshots),
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..index.bm25 import BM25
 from ..index.columns import Schema
 from ..index.snapshot import Snapshot
+from ..records.copies import own_copy
+from ..records.record import Record
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
 
@@ -46,3 +48,12 @@ class MemoryState:
 
     def snapshot(self, namespace: str) -> Snapshot:
         return self.snapshots.get(namespace) or Snapshot((), self.bm25)
+
+    def records_of(self, namespace: str, ids: Sequence[str], *, vectors: bool = True) -> list[Record | None]:
+        """The live records with these ids, in their order; None for an id that is not there.
+
+        For an engine in memory that keeps its records. The caller may change what is returned.
+        """
+        found = self.snapshot(namespace).records_of(ids)
+        records = [found.get(record_id) for record_id in ids]
+        return [None if record is None else own_copy(record, vectors=vectors) for record in records]

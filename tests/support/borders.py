@@ -44,7 +44,7 @@ BORDERS: dict[str, Border] = {
     "PAUSE": Border("engine.storage.memory", "Seconds before the background tries again after a failure."),
     "MAX_PARTS": Border("engine.storage.index_files", "With more parts the smaller half is written as one."),
     "REPLAY_CHUNK": Border("engine.storage.record_store", "Rows of a replay held at a time."),
-    "FETCH_CHUNK": Border("engine.storage.record_store", "Ids of one look-up."),
+    "FETCH_CHUNK": Border("engine.storage.sqlite", "Ids of one look-up."),
     "MAX_ROWS": Border("engine.storage.record_store", "Rows of one statement."),
     "_PRAGMAS": Border("engine.storage.sqlite", "Settings of a connection that writes."),
     "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
