@@ -132,9 +132,14 @@ class Searcher:
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
+        clock = time.time()
+        records = self._read(namespace, list(ids))
+        return [None if record is None or record.expired(clock) else record for record in records]
+
+    def _read(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
+        """As `fetch`, with the records that have expired: a query may have an earlier clock."""
         memory = self.index.memory
         memory.check_texts()
-        ids = list(ids)
         if memory.store is None:
             return memory.state.records_of(namespace, ids)
         records = memory.store.fetch(namespace, ids)
@@ -145,7 +150,7 @@ class Searcher:
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
         memory = self.index.ready()
-        snapshots = memory.snapshots.values()
+        snapshots = memory.state.present(time.time()).values()
         segments = [segment for snapshot in snapshots for segment in snapshot.segments]
         postings = sum(segment.postings for segment in segments)
         size = sum(segment.index_bytes for segment in segments)
@@ -173,7 +178,7 @@ class Searcher:
     def _sources(self, state: MemoryState) -> Sources:
         """What a search of this state reads beside the index. Kept records are those of the state itself."""
         models, memory = self.models, self.index.memory
-        records = self._records if memory.store is not None else state.records_of if memory.keeps else None
+        records = self._read if memory.store is not None else state.records_of if memory.keeps else None
         return Sources(
             models.encoder,
             models.pin,
@@ -182,9 +187,6 @@ class Searcher:
             None if records is None or self._anchors is None else partial(_first_sentences, self._anchors, records),
             self._graphs,
         )
-
-    def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
-        return self.fetch(ids, namespace)
 
 
 def _first_sentences(

@@ -36,8 +36,8 @@ class Resolver(Protocol):
 Explain = Callable[[int, str], "Explanation | FusedExplanation"]
 """Explains the score of a record for the query at a position of the batch."""
 
-Annotator = Callable[[Query], "str | None"]
-"""Says why a query has no hits."""
+Annotator = Callable[[int, Query], "str | None"]
+"""Says why the query at a position of the batch has no hits."""
 
 Value = TypeVar("Value")
 
@@ -57,8 +57,8 @@ class Origin(Protocol):
 
     def explainer(self) -> Explain: ...
 
-    def annotate(self, query: Query, /) -> str | None:
-        """Says why the query has no hits."""
+    def annotate(self, position: int, query: Query, /) -> str | None:
+        """Says why the query at a position of the batch has no hits."""
         ...
 
 
@@ -164,7 +164,20 @@ class Hits:
     def namespace(self) -> str | None:
         """The namespace that all queries search; None where they search several, or there are none."""
         spaces = {query.namespace for query in self.queries}
-        return spaces.pop() if len(spaces) == 1 else None
+        several = any(query.namespaces is not None or query.under is not None for query in self.queries)
+        return spaces.pop() if len(spaces) == 1 and not several else None
+
+    @once
+    def namespaces(self) -> npt.NDArray[np.object_]:
+        """[B, k] the namespace (str) of each hit, or None; resolved at the first access."""
+        # A resolver that serves a single namespace has no such method.
+        resolve = getattr(self.resolver, "namespaces", None)
+        if resolve is None:
+            single = np.full(self.documents.shape, None, dtype=object)
+            single[self.documents >= 0] = self.namespace
+            return single
+        names: npt.NDArray[np.object_] = resolve(self.documents)
+        return names
 
     @property
     def distinct(self) -> int | None:
@@ -200,7 +213,7 @@ class Hits:
             reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
             decisions=None if self.decisions is None else self.decisions[rows],
             source=None if self.source is None else self.source[rows],
-            annotator=self.annotator if slice_annotator is None else slice_annotator(queries),
+            annotator=self.annotator if slice_annotator is None else slice_annotator(start, stop),
             records=None if self.records is None else self.records[rows, :width].copy(),
             texts=self.texts,
             payload=self.payload,
@@ -221,13 +234,16 @@ class Hits:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Hits:
         # What resolves, explains and annotates reads snapshots, which never change, so the copy shares it.
-        arrays = ("scores", "documents", "counts", "reranked", "timing", "records", "ids")
+        arrays = ("scores", "documents", "counts", "reranked", "timing", "records", "ids", "namespaces")
         return self._copy({name: copy.deepcopy(getattr(self, name), memo) for name in arrays})
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels: snapshots stay behind, so all that they are read for is worked out first."""
-        state = {name: getattr(self, name) for name in (*self.__dataclass_fields__, "namespace", "ids", "notes")}
-        resolver = TravelledIds(self.documents, self.ids)
+        state = {
+            name: getattr(self, name)
+            for name in (*self.__dataclass_fields__, "namespace", "namespaces", "ids", "notes")
+        }
+        resolver = TravelledIds(self.documents, self.ids, self.namespaces)
         return {**state, "resolver": resolver, "explainer": _explain_nothing, "annotator": None}
 
     @once
@@ -256,7 +272,7 @@ class Hits:
     def _namespaces(self, query: int) -> Iterable[str]:
         """The namespace of each hit of a query."""
         namespace = self.namespace
-        return repeat(self.queries[query].namespace if namespace is None else namespace)
+        return self.namespaces[query].tolist() if namespace is None else repeat(namespace)
 
     def to_dicts(self) -> list[list[dict[str, Any]]]:
         """For each query the list of its hits as dictionaries, best first.
@@ -280,7 +296,8 @@ class Hits:
         if annotator is None:
             return (None,) * len(self)
         return tuple(
-            None if count else annotator(query) for count, query in zip(self.counts, self.queries, strict=True)
+            None if count else annotator(position, query)
+            for position, (count, query) in enumerate(zip(self.counts, self.queries, strict=True))
         )
 
     def __repr__(self) -> str:
@@ -392,16 +409,23 @@ class TravelledIds:
 
     documents: npt.NDArray[np.int64]  # [B, k]
     ids: npt.NDArray[np.object_]  # [B, k]
+    spaces: npt.NDArray[np.object_]  # [B, k] namespaces
 
     def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        ids = np.full(documents.shape, None, dtype=object)
-        for row, (own, names) in enumerate(zip(self.documents.tolist(), self.ids.tolist(), strict=True)):
-            known = dict(zip(own, names, strict=True))
-            ids[row] = [known.get(document) for document in documents[row].tolist()]
-        return ids
+        return self._look_up(self.ids, documents)
+
+    def namespaces(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return self._look_up(self.spaces, documents)
 
     def slice(self, start: int, stop: int) -> TravelledIds:
-        return TravelledIds(self.documents[start:stop], self.ids[start:stop])
+        return TravelledIds(self.documents[start:stop], self.ids[start:stop], self.spaces[start:stop])
+
+    def _look_up(self, values: npt.NDArray[np.object_], documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        found = np.full(documents.shape, None, dtype=object)
+        for row, (own, row_values) in enumerate(zip(self.documents.tolist(), values.tolist(), strict=True)):
+            known = dict(zip(own, row_values, strict=True))
+            found[row] = [known.get(document) for document in documents[row].tolist()]
+        return found
 
 
 def _explain_nothing(query: int, document: str) -> NoReturn:

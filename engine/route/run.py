@@ -146,7 +146,7 @@ class _Answers:
             reranked=None if self.reranked is None else self.reranked[source],
             decisions=tuple(self.decisions[row] for row in batch.source),
             source=batch.source,
-            annotator=Notes(batch.memory.indexer, batch.snapshots),
+            annotator=Notes(batch.memory.indexer, batch.asked),
         )
 
 

@@ -80,7 +80,8 @@ def search_stream(
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
-            batch = prepare(searcher.index.ready().state, checked, k, searcher.monitor.windows)
+            state = searcher.index.ready().state
+            batch = prepare(state, checked, k, searcher.monitor.windows)
         except FanrankError as error:
             searcher.count_failure(queries, error)
             raise
@@ -88,16 +89,16 @@ def search_stream(
         backend = searcher.backend
         serving = InTurn.of(backend, turns[backend.device is not None]) if ahead else backend
 
-        def search(state: MemoryState) -> Hits:
+        def search(current: MemoryState) -> Hits:
             searched = batch
-            if state is not batch.memory:  # a record of a hit was changed since the batch was read
-                searched = prepare(state, checked, k, searcher.monitor.windows)
+            if current is not state:  # a record of a hit was changed since the batch was read
+                searched = prepare(current, checked, k, searcher.monitor.windows)
             return lexical.answer_lexical(searched, serving, each)
 
         def answer() -> Hits:
             if options.texts or options.payload:
-                return searcher.bring_records(search, each, batch.memory)
-            return search(batch.memory)
+                return searcher.bring_records(search, each, state)
+            return search(state)
 
         def finish() -> Hits:
             begun = time.perf_counter()

@@ -139,7 +139,7 @@ def test_short_lines_say_what_a_thing_is() -> None:
     shown = repr(engine.search(["tea", "jam", "salt", "bread"], texts=True)).splitlines()
     assert shown[0] == f"Hits(4 queries, 3 hits, backend {engine.backend.name!r})"
     assert shown[1].startswith("  0 'tea': b 0.")
-    assert shown[3] == "  2 'salt': no record of the namespace holds a word of the query"
+    assert shown[3] == "  2 'salt': no record holds a word of the query"
     assert shown[4:] == ["  ..."]
     assert repr(fr.Record("a", "x" * 200, namespace="n")) == f"Record('a', '{'x' * 78}…, namespace='n')"
     assert repr(fr.Record("a", "tea")) == "Record('a', 'tea')"

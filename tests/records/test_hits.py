@@ -41,9 +41,9 @@ class Origin:
         self.made.append("explainer")
         return lambda position, record_id: (position, record_id)  # type: ignore[return-value]
 
-    def annotate(self, query: fr.Query) -> str | None:
+    def annotate(self, position: int, query: fr.Query) -> str | None:
         self.made.append("note")
-        return f"nothing for {query.text}"
+        return f"nothing for {query.text} at {position}"
 
 
 def answer(origin: Origin, **rest: Any) -> Hits:
