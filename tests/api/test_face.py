@@ -28,8 +28,8 @@ THEMES = {
     "errors": (
         "BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError MissingExtraError "
-        "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError RecencyWarning "
-        "RecordError StorageError StoreLockedError UnknownIdError"
+        "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError "
+        "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset Tuned Verdict check_policy "
