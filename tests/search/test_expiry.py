@@ -207,7 +207,7 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(operations=operations)
 def test_any_history_is_that_of_what_is_left(operations: list[tuple[str, str, int]]) -> None:
     clock = 0.0
