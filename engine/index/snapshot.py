@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..records.record import Record
 from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of
 from .contributions import Contributions
@@ -248,15 +247,6 @@ class Snapshot:
                 if tombstones is None or not tombstones.deleted[position]:
                     places[ids[index]] = Place(number, position)
         return places
-
-    def records_of(self, ids: Sequence[str]) -> dict[str, Record]:
-        """The live records with these ids, by id, in an engine in memory that keeps them."""
-        found: dict[str, Record] = {}
-        for record_id, place in self.find_all(ids).items():
-            records = self.segments[place.segment].records
-            if records is not None:
-                found[record_id] = records[place.position]
-        return found
 
     @cached_property
     def record_ids(self) -> RecordIds:

@@ -23,20 +23,26 @@ def own_copy(record: Record, *, vectors: bool = True) -> Record:
     if not (record.extra or record.payload or record.fields) and (vectors or record.embedding is None):
         return record
     copied = object.__new__(type(record))  # as `Record.with_rows`: all fields are checked already
+    values = copied.__dict__
+    values.update(record.__dict__)
     try:
-        inner = {name: _copy(getattr(record, name)) for name in ("fields", "extra", "payload")}
+        for name in ("fields", "extra", "payload"):
+            if values[name]:
+                values[name] = _copy(values[name])
     except RecursionError:
         raise RecordError("'extra' or 'payload' is nested too deeply", record_id=record.id) from None
-    copied.__dict__.update(record.__dict__, **inner)
     if not vectors:
-        copied.__dict__["embedding"] = None
+        values["embedding"] = None
     return copied
 
 
 def _copy(value: Any) -> Any:
     """A copy of a JSON value. What is no JSON, such as an object of a class, is taken as it is."""
-    if isinstance(value, Mapping):
-        return {name: _copy(inner) for name, inner in value.items()}
+    if isinstance(value, (dict, Mapping)):
+        return {name: inner if type(inner) in _PLAIN else _copy(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_copy(inner) for inner in value]
+        return [inner if type(inner) in _PLAIN else _copy(inner) for inner in value]
     return value
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import NotBroughtError
@@ -87,3 +87,17 @@ def metadata_of(record: Record) -> dict[str, Any]:
     """What a record holds beside its text, its time and its payload: the columns that are set, and `Record.extra`."""
     columns = {name: getattr(record, name) for name in (*CATEGORIES, "importance")}
     return {**record.extra, **{name: value for name, value in columns.items() if value is not None}}
+
+
+def make_hits(pairs: Iterable[tuple[str, float]], namespaces: Iterable[str]) -> list[Hit]:
+    """The hits of a query, best first, each in its namespace."""
+    hits = [*map(Hit, pairs)]
+    for rank, (hit, namespace) in enumerate(zip(hits, namespaces, strict=False), 1):
+        hit.rank, hit.namespace = rank, namespace
+    return hits
+
+
+def add_records(hits: Sequence[Hit], records: Iterable[Record], *, texts: bool, payload: bool) -> None:
+    """Give each hit its record, of which it shows what was brought."""
+    for hit, record in zip(hits, records, strict=False):
+        hit._record, hit._texts, hit._payload = record, texts, payload

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..arrays import Integers
 from ..errors import MissingExtraError, QueryError
 from .checks import shorten
-from .hit import Hit
+from .hit import Hit, add_records, make_hits
 from .query import Query
 
 if TYPE_CHECKING:
@@ -258,12 +258,10 @@ class Hits:
     def __getitem__(self, query: int) -> list[Hit]:
         """The hits of one query, best first. Each equals the pair ``(id, score)`` and unpacks as one."""
         count = int(self.counts[query])
-        hits = [*map(Hit, zip(self.ids[query, :count].tolist(), self.scores[query, :count].tolist(), strict=True))]
-        for rank, (hit, namespace) in enumerate(zip(hits, self._namespaces(query), strict=False), 1):
-            hit.rank, hit.namespace = rank, namespace
+        pairs = zip(self.ids[query, :count].tolist(), self.scores[query, :count].tolist(), strict=True)
+        hits = make_hits(pairs, self._namespaces(query))
         if self.records is not None:
-            for hit, record in zip(hits, self.records[query], strict=False):
-                hit._record, hit._texts, hit._payload = record, self.texts, self.payload
+            add_records(hits, self.records[query], texts=self.texts, payload=self.payload)
         return hits
 
     def __iter__(self) -> Iterator[list[Hit]]:

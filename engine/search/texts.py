@@ -9,12 +9,14 @@ it was at that moment, so the next search is the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StorageError
+from ..index.kept import records_at
+from ..records.copies import own_copy
 from ..records.hits import Hits
 from ..records.record import Record
 from ..storage.memory import Memory
@@ -29,6 +31,7 @@ READER_TRIES = 20
 """Searches of an engine that only reads. It cannot hold off a writer of another process."""
 
 Records = npt.NDArray[np.object_]
+Key = tuple[str, str]
 
 
 def search_with_records(
@@ -101,37 +104,47 @@ def _with(hits: Hits, records: Records, options: SearchOptions) -> Hits:
 
 def _kept(state: MemoryState, hits: Hits) -> Records:
     """The records of the hits, from the state that was searched."""
-    records: dict[tuple[str, str], Record | None] = {}
-    for namespace, ids in _ids_of(hits).items():
+    if hits.namespace is not None:
+        # The documents of one namespace have one numbering. A record of several hits is handed out once.
+        numbers, places = np.unique(hits.documents[hits.documents >= 0], return_inverse=True)
+        own = [own_copy(one, vectors=False) for one in records_at(state.snapshot(hits.namespace), numbers)]
+        return _arrange(hits, [own[place] for place in places.tolist()])
+    keys = _keys_of(hits)
+    records: dict[Key, Record | None] = {}
+    for namespace, ids in _ids_of(keys).items():
         found = state.records_of(namespace, ids, vectors=False)
         records |= zip(((namespace, record_id) for record_id in ids), found, strict=True)
-    return _arrange(hits, records)
+    return _arrange(hits, [records[key] for key in keys])
 
 
 def _stored(store: RecordStore, state: MemoryState, hits: Hits, moment: StoreMoment | None = None) -> Records | None:
     """The records of the hits, from the store; None where the store has another record than the state, or none."""
-    records: dict[tuple[str, str], Record | None] = {}
-    for namespace, ids in _ids_of(hits).items():
+    keys = _keys_of(hits)
+    records: dict[Key, Record] = {}
+    for namespace, ids in _ids_of(keys).items():
         found = store.texts(namespace, ids, moment)
         if len(found) < len(ids) or any(sequence > state.sequence for sequence, _ in found.values()):
             return None
         records |= {(namespace, record_id): record for record_id, (_, record) in found.items()}
-    return _arrange(hits, records)
+    return _arrange(hits, [records[key] for key in keys])
 
 
-def _ids_of(hits: Hits) -> dict[str, list[str]]:
-    """The distinct ids of all hits, by namespace."""
-    ids: dict[str, dict[str, None]] = {}
-    for row in range(len(hits)):
-        for hit in hits[row]:
-            ids.setdefault(hit.namespace, {})[hit.id] = None
-    return {namespace: [*own] for namespace, own in ids.items()}
+def _keys_of(hits: Hits) -> list[Key]:
+    """The namespace and the id of each hit, row after row."""
+    present = hits.documents >= 0
+    return list(zip(hits.namespaces[present].tolist(), hits.ids[present].tolist(), strict=True))
 
 
-def _arrange(hits: Hits, records: dict[tuple[str, str], Record | None]) -> Records:
+def _ids_of(keys: list[Key]) -> dict[str, list[str]]:
+    """The distinct ids of each namespace."""
+    ids: dict[str, list[str]] = {}
+    for namespace, record_id in dict.fromkeys(keys):
+        ids.setdefault(namespace, []).append(record_id)
+    return ids
+
+
+def _arrange(hits: Hits, records: Sequence[Record | None]) -> Records:
     """The records in the places of their hits [B, k]."""
     arranged = np.full(hits.documents.shape, None, dtype=object)
-    for row in range(len(hits)):
-        for place, hit in enumerate(hits[row]):
-            arranged[row, place] = records[hit.namespace, hit.id]
+    arranged[hits.documents >= 0] = records
     return arranged

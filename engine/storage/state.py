@@ -8,6 +8,7 @@ from functools import cached_property
 
 from ..index.bm25 import BM25
 from ..index.columns import Schema
+from ..index.kept import records_of
 from ..index.snapshot import Snapshot
 from ..index.union import Union
 from ..records.copies import own_copy
@@ -63,7 +64,7 @@ class MemoryState:
 
         For an engine in memory that keeps its records. The caller may change what is returned.
         """
-        found = self.snapshot(namespace).records_of(ids)
+        found = records_of(self.snapshot(namespace), ids)
         records = [found.get(record_id) for record_id in ids]
         return [None if record is None else own_copy(record, vectors=vectors) for record in records]
 
