@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
 import sqlite3
 import threading
@@ -428,3 +429,29 @@ def test_a_directory_that_holds_such_fields_still_opens(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path) as engine:
         assert engine.search(["tea"], texts=True)[0][0].record == old
         assert engine.search(["unicorn"])[0] == []
+
+
+def test_several_namespaces_bring_the_texts_of_each(engine: fr.Engine) -> None:
+    spaces = ["users/ana", "users/ana/work", "users/ben"]
+    engine.add([fr.Record(str(n), f"tea {n} of {space}", space) for space in spaces for n in range(4)])
+    engine.delete(["2"], namespace=spaces[0])
+    batch = [
+        fr.Query("tea", namespaces=spaces),
+        fr.Query("tea 3", under="users/ana"),
+        fr.Query("tea", namespace="users/ben"),
+    ]
+    for how in ({}, {"strategy": fr.Cascade(escalate="bm25", tau=1.0)}):
+        hits = engine.search(batch, 20, texts=True, **how)  # type: ignore[arg-type]
+        assert hits.counts.tolist() == [11, 7, 4]
+        for row in (*hits, *pickle.loads(pickle.dumps(hits))):
+            assert all(hit.text == f"tea {hit.id} of {hit.namespace}" for hit in row)
+            assert all(hit.record.namespace == hit.namespace for hit in row)
+        assert {hit.namespace for hit in hits[1]} == {*spaces[:2]}
+        assert hits.slice(1, 2, 20, (batch[1],)).to_dicts() == hits.to_dicts()[1:2]
+
+
+def test_an_earlier_clock_still_shows_what_has_expired_since(engine: fr.Engine) -> None:
+    engine.add([fr.Record("a", "tea", expires=1e11), fr.Record("b", "tea jam")])
+    early, late = engine.search([fr.Query("tea", now=5.0), fr.Query("tea", now=2e11)], texts=True)
+    assert {(hit.id, hit.text) for hit in early} == {("a", "tea"), ("b", "tea jam")}
+    assert [(hit.id, hit.text) for hit in late] == [("b", "tea jam")]
