@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,7 @@ from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
 from .records.hits import Hits
+from .records.query import Query
 from .records.record import Record
 from .route import run as routing
 from .route.policy import Answerer
@@ -103,10 +105,10 @@ class Searcher:
             aged = not plain and answerer.aged
             batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=aged)
         if not isinstance(answerer, Strategy):
-            return routing.answer(batch, self.backend, self._sources(memory), answerer, options)
+            return routing.answer(batch, self.backend, self._sources(memory, batch.queries), answerer, options)
         if plain and options.reranker is None:
             return lexical.answer_lexical(batch, self.backend, options, phases)
-        return hybrid.answer(batch, self.backend, self._sources(memory), answerer, options)
+        return hybrid.answer(batch, self.backend, self._sources(memory, batch.queries), answerer, options)
 
     def _answer_with_records(
         self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions
@@ -128,7 +130,7 @@ class Searcher:
         """As `Engine.candidates`."""
         memory = self.index.ready().state
         batch = prepare(memory, as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged)
-        return hybrid.collect_evidence(batch, self.backend, self._sources(memory), strategy, options)
+        return hybrid.collect_evidence(batch, self.backend, self._sources(memory, batch.queries), strategy, options)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
@@ -175,10 +177,17 @@ class Searcher:
         """Count a batch of queries that failed with this error."""
         self.monitor.count_failure(queries, error, self.backend.name)
 
-    def _sources(self, state: MemoryState) -> Sources:
+    def _sources(self, state: MemoryState, queries: Sequence[Query]) -> Sources:
         """What a search of this state reads beside the index. Kept records are those of the state itself."""
         models, memory = self.models, self.index.memory
-        records = self._read if memory.store is not None else state.records_of if memory.keeps else None
+        records: FetchRecords | None = None
+        if memory.store is not None:
+            records = self._read
+        elif memory.keeps:
+            # An answer keeps its sources, so they must hold no other tenant's records.
+            names = {name for query in queries for name in _names_of(state, query)}
+            kept = {name: snapshot for name, snapshot in state.snapshots.items() if name in names}
+            records = replace(state, snapshots=kept, unions={}).records_of
         return Sources(
             models.encoder,
             models.pin,
@@ -187,6 +196,13 @@ class Searcher:
             None if records is None or self._anchors is None else partial(_first_sentences, self._anchors, records),
             self._graphs,
         )
+
+
+def _names_of(state: MemoryState, query: Query) -> Sequence[str]:
+    """The namespaces that a query searches."""
+    if query.under is not None:
+        return state.names_under(query.under)
+    return (query.namespace,) if query.namespaces is None else query.namespaces
 
 
 def _first_sentences(
