@@ -88,6 +88,9 @@ class Engine(Reading, Carrying):
     `pin`, which is kept with the records. Vectors of another model are refused. ``term_encoder`` (such as
     `SparseSentenceEncoder`) makes learned term weights for records and queries that bring none.
 
+    ``keep_texts`` says whether an engine in memory keeps its records, for `fetch`, hits with texts, rerankers and
+    feedback on sentences. It keeps the records themselves, not copies of their texts. A directory keeps them always.
+
     ``backend`` forces a backend by name.
 
     Any thread may write and search at any time. A search sees whole batches only, and never waits for a writer.
@@ -110,6 +113,7 @@ class Engine(Reading, Carrying):
         recency_rate: float = RATE,
         encoder: str | os.PathLike[str] | Encoder | None = None,
         term_encoder: TermEncoder | None = None,
+        keep_texts: bool = True,
         backend: str | None = None,
     ) -> None:
         self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
@@ -120,9 +124,10 @@ class Engine(Reading, Carrying):
             raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
         self.window = float(window)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
-        self.index = OpenIndex(
-            partial(Memory, self.bm25, self.analyzer, self.schema, self.window, keep=self.monitor.keep)
-        )
+        if not isinstance(keep_texts, bool):
+            raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
+        own = self.bm25, self.analyzer, self.schema, self.window
+        self.index = OpenIndex(partial(Memory, *own, keep=self.monitor.keep, keep_texts=keep_texts))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
 
@@ -182,6 +187,8 @@ class Engine(Reading, Carrying):
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
         """
+        if options.get("keep_texts") is False:
+            raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
@@ -270,6 +277,12 @@ class Engine(Reading, Carrying):
         return self.searcher.models.term_pin
 
     @property
+    def keeps_texts(self) -> bool:
+        """Whether the engine has the records' texts: on disk, or in memory."""
+        memory = self.index.memory
+        return memory.store is not None or memory.keeps
+
+    @property
     def opened(self) -> str | None:
         """How `open` got the index: ``loaded``, or ``built`` and why. None for an engine in memory."""
         return self.index.opened
@@ -324,6 +337,14 @@ class Engine(Reading, Carrying):
         """
         _check_name(self.analyzer)
         index_files.save(path, replace(self.index.ready().saved(), settings=self._settings()))
+
+    def __repr__(self) -> str:
+        memory = self.index.memory
+        sizes = [snapshot.size for snapshot in memory.snapshots.values() if snapshot.size]
+        where = "in memory" if memory.store is None else repr(str(memory.store.path.parent))
+        building = ", opening" if self.index.building else ""
+        name, backend = type(self).__name__, self.backend.name
+        return f"{name}({sum(sizes):,} records, {len(sizes):,} namespaces, backend {backend!r}, {where}{building})"
 
     def __len__(self) -> int:
         """The number of live records, over all namespaces."""
@@ -425,7 +446,8 @@ class Engine(Reading, Carrying):
 
         `progress` shows a bar if standard error is a terminal.
 
-        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector,
+        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
+        field in `Record.fields` that the engine does not search (``Engine(fields=...)``),
         `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
         not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
         """
@@ -437,7 +459,7 @@ class Engine(Reading, Carrying):
             shown = tqdm(records, "indexing", unit=" records")
         if threads is not None:
             positive("threads", threads)
-        encoded = self.searcher.models.encode(as_records(shown), vectors)
+        encoded = self.searcher.models.encode(as_records(shown, self.bm25.fields), vectors)
         return self.index.ready().write(added=encoded, threads=threads)
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
@@ -447,7 +469,7 @@ class Engine(Reading, Carrying):
         `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
         """
         check_batch(records, "update")
-        batch = list(self.searcher.models.encode(as_records(records), vectors))
+        batch = list(self.searcher.models.encode(as_records(records, self.bm25.fields), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
@@ -482,6 +504,8 @@ class Engine(Reading, Carrying):
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
     ) -> Hits:
         """Answer a batch of B queries in one call.
 
@@ -496,11 +520,16 @@ class Engine(Reading, Carrying):
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
 
+        `texts` brings the records of the hits: their texts, times and metadata (`Hits.records`, `Hit.text`). `payload`
+        brings `Record.payload`. A hit's record is the one that was scored: where a write changes it before it is read,
+        the batch is searched again. An engine that was opened with ``read_only`` is refreshed for that.
+
         While the index is still being built after `open` with ``wait`` false, a scan for keywords answers, whatever the
         strategy.
 
-        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
-        `MissingExtraError` where a strategy needs a package that is not installed.
+        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, `StorageError`
+        for texts that the engine does not keep, and `MissingExtraError` where a strategy needs a package that is not
+        installed.
         """
         return self.searcher.search(
             queries,
@@ -512,6 +541,8 @@ class Engine(Reading, Carrying):
                 "threads": threads,
                 "execution": execution,
                 "timing": timing,
+                "texts": texts,
+                "payload": payload,
             },
         )
 
@@ -547,6 +578,8 @@ class Engine(Reading, Carrying):
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
     ) -> Iterator[Hits]:
         """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
 
@@ -561,9 +594,12 @@ class Engine(Reading, Carrying):
         An error of a batch, or of `batches` itself, is raised when its turn comes. It ends the iterator, and nothing is
         read after it. `ParameterError` and `QueryError` for the arguments are raised at once; else raises as `search`.
 
+        `texts` and `payload` are as in `search`. Where a write has changed the record of a hit, the batch is answered
+        as of a later moment.
+
         Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
-        options = SearchOptions(threads=threads, execution=execution, timing=timing)
+        options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 
     def candidates(

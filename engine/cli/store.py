@@ -40,7 +40,7 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 
     The index keeps no texts. For a memory that keeps them and can grow, use `fanrank add`.
     """
-    engine = Engine(**models.load(), **parameters.keywords())
+    engine = Engine(**models.load(), **parameters.keywords(), keep_texts=False)
     started = time.perf_counter()
     try:
         engine.add(read_records(records), progress=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,16 +56,34 @@ def check_batch(records: object, verb: str) -> None:
         raise RecordError(f"{verb} takes a batch: pass a list of records")
 
 
-def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
-    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`."""
+def as_records(
+    records: Iterable[Record | Mapping[str, Any]], searched: Collection[str] | None = None
+) -> Iterator[Record]:
+    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`.
+
+    With `searched`, the text fields of an engine, a record that has another field is refused.
+    """
     for number, record in enumerate(records, 1):
-        if isinstance(record, Record):
-            yield record
-            continue
         try:
-            yield Record.from_dict(record)
+            checked = record if isinstance(record, Record) else Record.from_dict(record)
+            if checked.fields and searched is not None:
+                _check_fields(checked, searched)
         except RecordError as error:
             raise error.at(f"record {number}") from None
+        yield checked
+
+
+def _check_fields(record: Record, searched: Collection[str]) -> None:
+    for name in record.fields:
+        if name == "text":
+            raise RecordError("field 'text' is the record's own text; give it another name", record_id=record.id)
+        if name not in searched:
+            weights = ", ".join(f"{field!r}: 1.0" for field in (*searched, name))
+            raise RecordError(
+                f"no search would find the field {name!r}: make the engine with fields={{{weights}}}, or keep the "
+                "value in 'payload' or 'extra'",
+                record_id=record.id,
+            )
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:

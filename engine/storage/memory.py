@@ -19,8 +19,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
@@ -46,6 +46,7 @@ from .other_columns import with_columns
 from .record_store import Change, ChangeRun, RecordStore
 from .record_stream import stream_records
 from .row_codec import EncodedRecord, encode
+from .sqlite import StoreMoment
 from .state import MemoryState
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
 
@@ -76,6 +77,10 @@ class Memory:
     counters: Counters = field(default_factory=Counters)
     keep: Callable[[RecordStore], None] | None = None
     """Called at each checkpoint: keeps in the store what the engine learned beside the records."""
+    keep_texts: bool = True
+    """Whether a memory without a store keeps its records beside the segments."""
+    textless: str = "the engine was made with keep_texts=False; leave it out, or use Engine.open(path)"
+    """Why there are no texts, where there are none."""
 
     def __post_init__(self) -> None:
         self.checkpointed = 0
@@ -91,6 +96,16 @@ class Memory:
         self._dirty: set[str] = set()
         self._not_before = 0.0
         self._closed = False
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the segments hold the records. Where there is a store, it holds them."""
+        return self.keep_texts and self.store is None
+
+    def check_texts(self) -> None:
+        """Raise `StorageError` where there are no texts to read."""
+        if self.store is None and not self.keep_texts:
+            raise StorageError(f"there are no texts: {self.textless}")
 
     @property
     def indexer(self) -> TermIndexer:
@@ -139,6 +154,8 @@ class Memory:
             version=self.state.version + 1,
         )
         self.checkpointed, self._saved_version = saved.sequence, self.state.version
+        self.keep_texts = False
+        self.textless = "a saved index holds none; keep the records in a directory, with Engine.open(path)"
 
     def snapshot(self, namespace: str) -> Snapshot:
         return self.state.snapshot(namespace)
@@ -351,6 +368,7 @@ class Memory:
             hashes,
             self.weight_terms,
             self.entity_terms,
+            keep=self.keeps,
         )
 
     def _start_bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:
@@ -366,6 +384,7 @@ class Memory:
             MAX_SEGMENT_DOCUMENTS,
             self.window,
             threads,
+            self.keeps,
         )
 
     def _sizes(self) -> Sizes:
@@ -595,6 +614,16 @@ class Memory:
         # snapshots must hold the same ids.
         with self._writing:
             self.store.check_found(namespace, list(self.snapshot(namespace).find_all(ids)))
+
+    @contextmanager
+    def pinned(self) -> Iterator[tuple[MemoryState, StoreMoment]]:
+        """The published state, and the store as it was at that very moment. Writers wait only until it is opened."""
+        assert self.store is not None
+        with ExitStack() as held:
+            with self._writing:
+                self._catch_up()
+                moment, state = held.enter_context(self.store.moment()), self.state
+            yield state, moment
 
     def join(self) -> None:
         """Wait for the background thread to finish its work."""

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from .log import log_of
 from .losses import Loss, check_loss
 from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of, with_checksum, without_checksum
 from .sqlite import (
+    NUMBER,
+    StoreMoment,
     damaged,
     is_blank,
     last_sequence,
@@ -42,6 +44,7 @@ from .sqlite import (
     open_reader,
     open_writer,
     pruned_sequence,
+    rows_of,
     storable,
     vectors_in,
     version_of,
@@ -51,8 +54,6 @@ logger = logging.getLogger("fanrank")
 
 # Rows of a replay that are in memory at a time.
 REPLAY_CHUNK = 10_000
-# Ids of one look-up.
-FETCH_CHUNK = 500
 # Rows of one statement. Every statement releases Python's lock. Beside one busy Python thread it gets the lock back
 # after up to 5 ms: 100 records by executemany then take up to 430 ms, and 33 ms at most as VALUES of many rows.
 MAX_ROWS = 128
@@ -63,7 +64,10 @@ _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
 # The rows of `meta` that hold what was learned of a namespace; its name follows.
 LEARNED = "learned/"
 LEARNED_KEYS = LEARNED, "learned0"
-_NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
+
+
+Texts = dict[str, tuple[int, Record]]
+"""By id, the sequence of a record's write, and the record without its embedding."""
 
 
 @dataclass(frozen=True)
@@ -416,7 +420,7 @@ class RecordStore:
         """The number of live records in a namespace."""
         with self._reads() as reader:
             count: int = reader.execute(
-                f"SELECT count(*) FROM records WHERE namespace = {_NUMBER}", (storable(namespace),)
+                f"SELECT count(*) FROM records WHERE namespace = {NUMBER}", (storable(namespace),)
             ).fetchone()[0]
         return count
 
@@ -427,19 +431,30 @@ class RecordStore:
         An id that the namespace does not hold gets None.
         """
         ids = list(ids)
-        records: dict[str, Record] = {}
         with self._reads() as reader:
-            vectors = vectors_in(reader)
-            for start in range(0, len(ids), FETCH_CHUNK):
-                chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
-                marks = ",".join("?" * len(chunk))
-                rows = reader.execute(
-                    f"SELECT id, checksum, data, {vectors} FROM records"
-                    f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
-                    (storable(namespace), *chunk),
-                ).fetchall()
-                records.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
+            rows = rows_of(reader, f"id, checksum, data, {vectors_in(reader)}", namespace, ids)
+        records = {record.id: record for record in (decode_row(namespace, *row) for row in rows)}
         return [records.get(record_id) for record_id in ids]
+
+    def texts(self, namespace: str, ids: Sequence[str], moment: StoreMoment | None = None) -> Texts:
+        """The live records with these ids by id, without embeddings, each with the sequence of its write.
+
+        `moment` reads them as they were then.
+        """
+        with nullcontext(moment) if moment is not None else self._reads() as reader, named(self.path):
+            rows = rows_of(reader, "sequence, id, checksum, data", namespace, ids)
+        records = [(sequence, decode_data(namespace, *row)[0]) for sequence, *row in rows]
+        return {record.id: (sequence, record) for sequence, record in records}
+
+    @contextmanager
+    def moment(self) -> Iterator[StoreMoment]:
+        """The store as it is now, for `texts`. Other reads and writes do not wait for it."""
+        with ExitStack() as held:
+            with named(self.path):
+                reader = held.enter_context(closing(self._open_snapshot()))
+                reader.execute("BEGIN")
+                last_sequence(reader)  # the transaction begins with its first read
+            yield reader
 
     def check_found(self, namespace: str, ids: Sequence[str]) -> None:
         """Raise `DamagedStoreError` unless `fetch` finds all these ids. Only for ids that are certainly live."""
@@ -467,7 +482,7 @@ class RecordStore:
             # The inner query reads the id index alone. Sorting whole rows instead would take the namespace's memory.
             rows = reader.execute(
                 "SELECT id, checksum, data FROM records WHERE sequence IN"
-                f" (SELECT sequence FROM records WHERE namespace = {_NUMBER}) ORDER BY sequence DESC",
+                f" (SELECT sequence FROM records WHERE namespace = {NUMBER}) ORDER BY sequence DESC",
                 (storable(namespace),),
             )
             for record_id, checksum, data in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,15 @@ from .log import log_of
 from .row_codec import PLAIN_VERSION, RECORDS, VERSION
 
 APPLICATION = 0x66616E72  # "fanr"
+
+# Ids of one look-up.
+FETCH_CHUNK = 500
+
+NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
+"""The SQL for the number of a namespace."""
+
+StoreMoment = sqlite3.Connection
+"""A transaction that reads a store as it was at one moment."""
 
 
 # Seconds that a statement waits for short locks of another process (a recovery, a last close). It never waits for a
@@ -85,6 +94,19 @@ def storable(text: str) -> str | None:
     except UnicodeEncodeError:
         return None
     return text
+
+
+def rows_of(reader: sqlite3.Connection, columns: str, namespace: str, ids: Sequence[str]) -> list[Any]:
+    """These columns of the records with these ids, in any order."""
+    rows: list[Any] = []
+    for start in range(0, len(ids), FETCH_CHUNK):
+        chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
+        marks = ",".join("?" * len(chunk))
+        rows += reader.execute(
+            f"SELECT {columns} FROM records WHERE namespace = {NUMBER} AND id IN ({marks})",
+            (storable(namespace), *chunk),
+        ).fetchall()
+    return rows
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

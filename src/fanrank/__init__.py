@@ -37,6 +37,7 @@ from .engine.hybrid.strategy import Strategy
 from .engine.index.bm25 import BM25
 from .engine.records.entities import Relation
 from .engine.records.filters import col
+from .engine.records.hit import Hit
 from .engine.records.hits import Hits
 from .engine.records.jsonl import read_records
 from .engine.records.query import Query, SearchScope
@@ -66,6 +67,7 @@ __all__ = [
     "Coalescer",
     "Engine",
     "FanrankError",
+    "Hit",
     "Hits",
     "OwnVectors",
     "Query",

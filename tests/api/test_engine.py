@@ -591,7 +591,7 @@ def test_a_saved_index_opens_in_memory(tmp_path: Path) -> None:
         engine.save(tmp_path / "saved")
         loaded = fr.Engine.load(tmp_path / "saved")
         assert answers(loaded) == stated()
-        with pytest.raises(fr.errors.StorageError, match="in memory"):
+        with pytest.raises(fr.errors.StorageError, match="a saved index holds none"):
             loaded.fetch(["r1"])
         assert loaded.add(records(1, 99)) == 1
         assert len(loaded) == len(engine) + 1

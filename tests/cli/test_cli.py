@@ -123,7 +123,9 @@ def test_search(index: Path) -> None:
         {
             "id": str(number),
             "text": text,
-            "hits": [{"rank": rank, "id": name, "score": score} for rank, (name, score) in enumerate(row, 1)],
+            "hits": [
+                {"id": name, "score": score, "rank": rank, "namespace": ""} for rank, (name, score) in enumerate(row, 1)
+            ],
         }
         for number, (text, row) in enumerate(zip(["fix for error 4711", "tea"], expected, strict=True))
     ]

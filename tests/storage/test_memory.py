@@ -231,11 +231,21 @@ class Memories(RuleBasedStateMachine):
             self.engine.close()
         self.engine = self.open()
 
-    @precondition(lambda self: self.durable)
+    @precondition(lambda self: self.engine.keeps_texts)
     @rule(namespace=spaces, ids=st.lists(names, max_size=5))
     def fetch(self, namespace: str, ids: list[str]) -> None:
         own = self.kept.get(namespace, {})
         assert self.engine.fetch(ids, namespace=namespace) == [own.get(name) for name in ids]
+
+    @precondition(lambda self: self.engine.keeps_texts)
+    @rule()
+    def bring_texts(self) -> None:
+        batch = [fr.Query(terms=WORDS, namespace=name) for name in NAMESPACES]
+        hits = self.engine.search(batch, 20, texts=True)
+        assert list(hits) == list(self.engine.search(batch, 20))
+        for row in hits:
+            for hit in row:
+                assert hit.record == self.kept[hit.namespace][hit.id]
 
     @rule(name=st.sampled_from(history.backends()))
     def serve_from(self, name: str) -> None:

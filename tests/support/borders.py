@@ -52,7 +52,7 @@ BORDERS: dict[str, Border] = {
     "GROUP_RECORDS": Border("engine.carry.tables", "Records after which a row group of a table ends."),
     "GROUP_NUMBERS": Border("engine.carry.tables", "Numbers of embeddings after which a row group of a table ends."),
     "READ_RECORDS": Border("engine.carry.tables", "Records of a table that are read at a time."),
-    "FETCH_CHUNK": Border("engine.storage.record_store", "Ids of one look-up."),
+    "FETCH_CHUNK": Border("engine.storage.sqlite", "Ids of one look-up."),
     "MAX_ROWS": Border("engine.storage.record_store", "Rows of one statement."),
     "PAGES": Border("engine.storage.backup", "Pages of a backup that are copied at a time."),
     "FOLD_FRAMES": Border("engine.storage.commit_log", "Pages of the log after which it is folded in."),
