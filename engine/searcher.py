@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .backends.choose import Backend
 from .encoders.pins import Models
-from .errors import FanrankError, StorageError
+from .errors import FanrankError, QueryError, StorageError
 from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
@@ -30,14 +30,20 @@ from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
 from .records.hits import Hits
+from .records.query import Query
 from .records.record import Record
 from .route import run as routing
+from .route.by_namespace import AnyAnswerer, ByNamespace
+from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
 from .search.batch import AnyQuery, as_queries, prepare
 from .search.keyword_scan import scan
+from .search.newest import answer_newest
 from .search.options import SearchOptions
+from .search.shaping import RecordsOf, is_shaped, set_defaults
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
+from .storage.state import MemoryState
 from .timing import Phases
 
 
@@ -74,30 +80,72 @@ class Searcher:
         self.monitor.count(hits, time.perf_counter() - started, reason)
         return hits
 
-    def answer(self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions) -> Hits:
+    def answer(self, queries: Sequence[AnyQuery], k: int, answerer: AnyAnswerer, options: SearchOptions) -> Hits:
         """The hits of a batch; the monitor does not count them. Raises as `Engine.search`."""
         index = self.index
         memory = (index.memory if index.filler is None else index.ready()).state
+        if options.offset or options.min_score is not None or options.distinct is not None:
+            asked = as_queries(queries, "search")
+            queries = set_defaults(asked, options.offset, options.min_score, options.distinct)
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
             if hits is not None:
                 return hits
-        phases = Phases(options.timing)
+        checked = as_queries(queries, "search")
+        if needs_parts(checked, answerer):
+            return self._answer_parts(memory, checked, k, answerer, options)
+        assert not isinstance(answerer, ByNamespace)
+        return self._answer_all(memory, checked, k, answerer, options)
+
+    def _answer_parts(
+        self, memory: MemoryState, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
+    ) -> Hits:
+        """The hits of a batch whose queries may have different strategies."""
+        parts = divide(queries, answerer)
+        if len(parts) == 1:
+            return self._answer_all(memory, queries, k, parts[0].answerer, options)
+        answers = []
+        for part in parts:
+            asked = tuple([queries[row] for row in part.rows])
+            try:
+                answers.append(self._answer_all(memory, asked, k, part.answerer, options))
+            except FanrankError as error:
+                renumber(error, part)
+                raise
+        return join(queries, parts, answers)
+
+    def _answer_all(
+        self,
+        memory: MemoryState,
+        queries: tuple[Query, ...],
+        k: int,
+        answerer: Answerer | None,
+        options: SearchOptions,
+    ) -> Hits:
+        """The hits of queries that one strategy or policy answers; None: the newest records."""
+        plain = isinstance(answerer, Strategy) and answerer.plain
+        phases, windows, sources = Phases(options.timing), self.monitor.windows, self._sources()
         with phases("prepare"):
-            aged = not plain and answerer.aged
-            batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=aged)
+            batch = prepare(memory, queries, k, windows, aged=not plain and answerer is not None and answerer.aged)
+        if answerer is None:
+            return answer_newest(batch, sources.records, timing=options.timing)
         if not isinstance(answerer, Strategy):
-            return routing.answer(batch, self.backend, self._sources(), answerer, options)
+            return routing.answer(batch, self.backend, sources, answerer, options)
         if plain and options.reranker is None:
-            return lexical.answer_lexical(batch, self.backend, options, phases)
-        return hybrid.answer(batch, self.backend, self._sources(), answerer, options)
+            return lexical.answer_lexical(batch, self.backend, options, phases, sources.records)
+        return hybrid.answer(batch, self.backend, sources, answerer, options)
 
     def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
         """As `Engine.candidates`."""
-        batch = prepare(
-            self.index.ready().state, as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged
-        )
+        checked = as_queries(queries, "candidates")
+        for position, query in enumerate(checked):
+            if query.strategy is not None or query.newest or is_shaped(query):
+                raise QueryError(
+                    f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
+                    "the query's strategy, newest, offset, min_score and distinct, or use search"
+                )
+        batch = prepare(self.index.ready().state, checked, 1, self.monitor.windows, aged=strategy.aged)
         return hybrid.collect_evidence(batch, self.backend, self._sources(), strategy, options)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
@@ -145,10 +193,15 @@ class Searcher:
             models.encoder,
             models.pin,
             models.term_encoder,
-            self._records if stored else None,
+            self.records,
             self._first_sentences if stored and models.encoder is not None else None,
             self._graphs,
         )
+
+    @property
+    def records(self) -> RecordsOf | None:
+        """Fetches records of a namespace by id; None for an engine that keeps no records."""
+        return None if self.index.memory.store is None else self._records
 
     def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
         return self.fetch(ids, namespace)

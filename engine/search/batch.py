@@ -171,7 +171,7 @@ def _settings_key(query: Query) -> object:
     return (settings, query.now) if timed else settings
 
 
-_words = attrgetter("text", "model", "type")
+_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct")
 
 
 _read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "scope")

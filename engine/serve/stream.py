@@ -23,7 +23,7 @@ from ..errors import FanrankError, ParameterError, QueryError
 from ..plan.plan import Plan
 from ..plan.verbs import Output
 from ..records.hits import Hits
-from ..records.query import check_k
+from ..records.query import Query, check_k
 from ..search import lexical
 from ..search.batch import AnyQuery, as_queries, prepare
 from ..search.keyword_scan import scan
@@ -79,6 +79,7 @@ def search_stream(
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
+            _check_plain(checked)
             batch = prepare(searcher.index.ready().state, checked, k, searcher.monitor.windows)
         except FanrankError as error:
             searcher.count_failure(queries, error)
@@ -90,7 +91,7 @@ def search_stream(
         def finish() -> Hits:
             begun = time.perf_counter()
             try:
-                hits = lexical.answer_lexical(batch, serving, each)
+                hits = lexical.answer_lexical(batch, serving, each, records=searcher.records)
             except FanrankError as error:
                 searcher.count_failure(queries, error)
                 raise
@@ -100,6 +101,14 @@ def search_stream(
         return finish
 
     return run_in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
+
+
+def _check_plain(queries: Sequence[Query]) -> None:
+    """Raise `QueryError` for a query that BM25 does not answer."""
+    for position, query in enumerate(queries):
+        if query.strategy is not None or query.newest:
+            what = "has a strategy of its own" if query.strategy is not None else "asks for the newest records"
+            raise QueryError(f"query {position} {what}, and search_stream answers by bm25 alone; use search")
 
 
 def run_in_order(

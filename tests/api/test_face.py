@@ -38,7 +38,7 @@ THEMES = {
         "tune validate"
     ),
     "reports": "ChannelShare DriftReport Explanation FusedExplanation HealthReport Recency TermContribution",
-    "routing": "CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
+    "routing": "ByNamespace CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
     "scopes": "Filter Namespace When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense Feedback Fused "
