@@ -102,14 +102,14 @@ class Searcher:
         self, memory: MemoryState, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
     ) -> Hits:
         """The hits of a batch whose queries may have different strategies."""
-        parts = divide(queries, answerer)
+        parts, clock = divide(queries, answerer), time.time()
         if len(parts) == 1:
             return self._answer_all(memory, queries, k, parts[0].answerer, options)
         answers = []
         for part in parts:
             asked = tuple([queries[row] for row in part.rows])
             try:
-                answers.append(self._answer_all(memory, asked, k, part.answerer, options))
+                answers.append(self._answer_all(memory, asked, k, part.answerer, options, clock))
             except FanrankError as error:
                 renumber(error, part)
                 raise
@@ -122,12 +122,14 @@ class Searcher:
         k: int,
         answerer: Answerer | None,
         options: SearchOptions,
+        clock: float | None = None,
     ) -> Hits:
-        """The hits of queries that one strategy or policy answers; None: the newest records."""
+        """The hits of queries that one strategy or policy answers; None: the newest records. `clock` as `prepare`."""
         plain = isinstance(answerer, Strategy) and answerer.plain
+        aged = not plain and answerer is not None and answerer.aged
         phases, windows, sources = Phases(options.timing), self.monitor.windows, self._sources()
         with phases("prepare"):
-            batch = prepare(memory, queries, k, windows, aged=not plain and answerer is not None and answerer.aged)
+            batch = prepare(memory, queries, k, windows, aged=aged, clock=clock)
         if answerer is None:
             return answer_newest(batch, sources.records, timing=options.timing)
         if not isinstance(answerer, Strategy):
@@ -150,6 +152,12 @@ class Searcher:
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
+        clock = time.time()
+        records = self.read(ids, namespace)
+        return [None if record is None or record.expired(clock) else record for record in records]
+
+    def read(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
+        """As `fetch`, expired records included: a query of an earlier time may find them."""
         memory = self.index.memory
         if memory.store is None:
             raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
@@ -157,8 +165,7 @@ class Searcher:
         records = memory.store.fetch(namespace, ids)
         if None in records:
             memory.check_gone(namespace, [i for i, record in zip(ids, records, strict=True) if record is None])
-        clock = time.time()
-        return [None if record is None or record.expired(clock) else record for record in records]
+        return records
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
@@ -205,7 +212,7 @@ class Searcher:
         return None if self.index.memory.store is None else self._records
 
     def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
-        return self.fetch(ids, namespace)
+        return self.read(ids, namespace)
 
     def _first_sentences(self, namespace: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
         assert self._anchors is not None

@@ -48,6 +48,9 @@ class QueryOptions:
     until: str | None
     windows: str | None
     statistics: str
+    offset: int
+    min_score: float | None
+    distinct: str | None
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments for `Query` beside its text. Raises `ParameterError` for a value that cannot be read."""
@@ -60,6 +63,9 @@ class QueryOptions:
             "until": parse_moment(self.until),
             "windows": parse_windows(self.windows),
             "statistics": self.statistics,
+            "offset": self.offset,
+            "min_score": self.min_score,
+            "distinct": self.distinct,
         }
 
 
@@ -96,6 +102,13 @@ query_options = bundle(
         default="namespace",
         show_default=True,
         help="Records over which BM25 counts: the whole namespace, or those that pass the filter.",
+    ),
+    click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the best hits."),
+    click.option("--min-score", type=float, help="Leave out hits that score less."),
+    click.option(
+        "--distinct",
+        metavar="COLUMN",
+        help="Keep the best hit alone of those that agree in this column, or in their texts with 'text'.",
     ),
 )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -103,14 +103,17 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
             plain = Decision("newest" if part.answerer is None else part.answerer.name)
             for row, decision in zip(part.rows, hits.decisions or [plain] * len(rows), strict=True):
                 decisions[row] = decision
-    resolvers = tuple((np.array(part.rows), hits.resolver) for part, hits in zip(parts, answers, strict=True))
+    resolvers = tuple(
+        PartIds(np.array(part.rows, dtype=np.int64), hits.resolver, hits.namespace)
+        for part, hits in zip(parts, answers, strict=True)
+    )
     return Hits(
         scores,
         documents,
         counts,
         queries,
         ", ".join(dict.fromkeys(name for hits in answers for name in hits.backend.split(", "))),
-        PartResolver(resolvers, size),
+        PartResolver(resolvers),
         PartExplainer(place, tuple(hits.explainer for hits in answers)),
         _add_times(answers),
         sum(hits.postings or 0 for hits in answers) if all(hits.postings is not None for hits in answers) else None,
@@ -120,27 +123,50 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
     )
 
 
+class PartIds(NamedTuple):
+    """What names the documents of one part."""
+
+    rows: Integers
+    """The rows of the part, ascending."""
+    resolver: Resolver
+    namespace: str | None
+    """The namespace that all its queries search; None where they search several."""
+
+
 @dataclass(frozen=True, eq=False)
 class PartResolver:
     """Turns document numbers [B, n] into record ids: each row by the resolver of its part."""
 
-    parts: tuple[tuple[Integers, Resolver], ...]
-    """The rows of each part, ascending, and its resolver."""
-    size: int
+    parts: tuple[PartIds, ...]
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(documents.shape, None, dtype=object)
-        for rows, resolver in self.parts:
-            ids[rows] = resolver(documents[rows])
+        for part in self.parts:
+            ids[part.rows] = part.resolver(documents[part.rows])
         return ids
+
+    def namespaces(self, documents: Integers) -> npt.NDArray[np.object_]:
+        """The namespace of each document, same shape; None for -1."""
+        names = np.full(documents.shape, None, dtype=object)
+        for part in self.parts:
+            numbers = documents[part.rows]
+            # A resolver that serves a single namespace has no such method.
+            resolve = getattr(part.resolver, "namespaces", None)
+            if resolve is None:
+                single = np.array([part.namespace, None], dtype=object)
+                names[part.rows] = single[(numbers < 0).astype(np.int64)]
+            else:
+                names[part.rows] = resolve(numbers)
+        return names
 
     def slice(self, start: int, stop: int) -> PartResolver:
         parts = []
-        for rows, resolver in self.parts:
-            first, last = np.searchsorted(rows, [start, stop]).tolist()
+        for part in self.parts:
+            first, last = np.searchsorted(part.rows, [start, stop]).tolist()
             if last > first:
-                parts.append((rows[first:last] - start, resolver.slice(first, last)))
-        return PartResolver(tuple(parts), stop - start)
+                rows = part.rows[first:last] - start
+                parts.append(part._replace(rows=rows, resolver=part.resolver.slice(first, last)))
+        return PartResolver(tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from ..errors import QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
+from ..index.union import Union
 from ..plan.plan import document_range
 from ..records.explanation import Explanation
 from ..records.hits import Hits
@@ -23,7 +24,7 @@ from .batch import Batch
 from .events import mask_of
 from .explain import position_of
 from .lexical import expand_duplicates
-from .shaping import Pages, Ranked, RecordsOf, snapshot_of
+from .shaping import Pages, Ranked, RecordsOf
 
 BACKEND = "newest"
 """Names what answered, in `Hits.backend`."""
@@ -75,7 +76,7 @@ def answer_newest(batch: Batch, records: RecordsOf | None, *, timing: bool = Fal
 def _find(batch: Batch, row: int, count: int, known: dict[object, Ranked]) -> Ranked:
     """The `count` newest documents that a row accepts. `known` keeps what equal rows of the batch found."""
     asked = batch.asked[row]
-    snapshot, settings = snapshot_of(batch, row), asked.settings
+    snapshot, settings = asked.snapshot, asked.settings
     key = snapshot, asked.accepted, settings.since, settings.until, count
     if key not in known:
         documents, times = newest_documents(snapshot, asked.accepted, settings.since, settings.until, count)
@@ -89,7 +90,8 @@ def newest_documents(
     """(documents, times) of the `count` newest live documents that pass the filter with ``since <= time <= until``.
 
     The newest come first, of equal times the last written; documents without a time (NaN) come last, the last written
-    first. They are left out where the range has an end.
+    first. They are left out where the range has an end. Of several namespaces, at equal times those of the first by
+    name come first.
     """
     documents, times = np.zeros(0, dtype=np.int64), np.zeros(0)
     _, latest = snapshot.spans
@@ -102,16 +104,25 @@ def newest_documents(
         positions, moments = _newest_in(snapshot, number, accepted, since, until, count)
         documents = np.concatenate([documents, snapshot.firsts[number] + positions])
         times = np.concatenate([times, moments])
-        order = np.lexsort((-documents, -times))[:count]
+        order = np.lexsort((-documents, _member_of(snapshot, documents), -times))[:count]
         documents, times = documents[order], times[order]
     if len(documents) == count or since > -math.inf or until < math.inf:
         return documents, times
-    for number in reversed(range(len(snapshot.segments))):
+    numbers = np.arange(len(snapshot.segments))
+    members = _member_of(snapshot, np.array(snapshot.firsts, dtype=np.int64))
+    for number in np.lexsort((-numbers, members)).tolist():
         positions = _untimed_in(snapshot, number, accepted)[: count - len(documents)]
         documents = np.concatenate([documents, snapshot.firsts[number] + positions])
         if len(documents) == count:
             break
     return documents, np.concatenate([times, np.full(len(documents) - len(times), np.nan)])
+
+
+def _member_of(snapshot: Snapshot, documents: Integers) -> Integers:
+    """The number of the namespace of each document, in the order of the names; 0 where there is one namespace."""
+    if not isinstance(snapshot, Union):
+        return np.zeros(len(documents), dtype=np.int64)
+    return np.searchsorted(np.array(snapshot.firsts_of), documents, side="right").astype(np.int64)
 
 
 def _newest_in(

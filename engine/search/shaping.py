@@ -27,7 +27,7 @@ from ..index.snapshot import Snapshot
 from ..records.query import Query
 from ..records.record import Record
 from ..storage.state import MemoryState
-from .batch import Batch, PreparedQuery
+from .batch import Batch, PreparedQuery, namespaces_of
 
 RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
 """Fetches records of a namespace by id."""
@@ -167,7 +167,7 @@ class Pages:
 
     def _size(self, row: int) -> int:
         """How many records the row searches: no list is longer."""
-        return snapshot_of(self.batch, row).size
+        return self.batch.asked[row].snapshot.size
 
     def _number_values(self, lists: Mapping[int, Ranked]) -> dict[int, Integers]:
         """For each row with `distinct`, a number for the value of each document, `ABSENT` where it has none."""
@@ -201,13 +201,9 @@ class Pages:
 
     def _names(self, row: int, documents: Integers) -> list[tuple[str, str]]:
         """The namespace and the id of each document of a row."""
-        namespace = self.batch.queries[row].namespace
-        return [(namespace, record_id) for record_id in snapshot_of(self.batch, row).ids_of(documents).tolist()]
-
-
-def snapshot_of(batch: Batch, row: int) -> Snapshot:
-    """The records that a row searches."""
-    return batch.snapshots[batch.queries[row].namespace]
+        asked = self.batch.asked[row]
+        namespaces = namespaces_of(asked.snapshot, asked.query.namespace, documents)
+        return list(zip(namespaces.tolist(), asked.snapshot.ids_of(documents).tolist(), strict=True))
 
 
 def _check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
@@ -222,7 +218,7 @@ def _check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf
 
 
 def _number_column(batch: Batch, row: int, name: str, documents: Integers) -> Integers:
-    snapshot = snapshot_of(batch, row)
+    snapshot = batch.asked[row].snapshot
     if name in batch.memory.schema.categories:
         return _codes_of(snapshot, name, documents)
     values = snapshot.numbers_of(name, documents)

@@ -346,8 +346,8 @@ def test_distinct_reads_each_text_once_and_searches_deeper_only_where_it_must(
     texts = ["a1 b2"] * 200 + [f"a1 w{n} filler words" for n in range(20)] + [f"c3 u{n}" for n in range(30)]
     engine.add(fr.Record(str(n), text) for n, text in enumerate(texts))
     read: list[str] = []
-    fetch = engine.searcher.fetch
-    monkeypatch.setattr(engine.searcher, "fetch", lambda ids, namespace: read.extend(ids) or fetch(ids, namespace))
+    fetch = engine.searcher.read
+    monkeypatch.setattr(engine.searcher, "read", lambda ids, namespace: read.extend(ids) or fetch(ids, namespace))
     launches: list[int] = []
     serve = backend.Backend.serve
 
@@ -657,3 +657,77 @@ def test_the_device_gives_the_same_pages() -> None:
         full = numbered(engine.search([rich_query("a1 b2")], MANY, strategy=strategy))[0]
         hits = engine.search([rich_query("a1 b2", **shape) for shape in shapes_of], 4, strategy=strategy)
         assert numbered(hits) == [keep(full, shape, 4, values) for shape in shapes_of]
+
+
+def test_several_namespaces_are_paged_collapsed_and_read_from_the_newest(tmp_path: Path) -> None:
+    engine = fr.Engine.open(tmp_path / "memory", analyzer="minimal")
+    for space in ("b", "a"):
+        for start in range(0, 20, 5):
+            engine.add(
+                fr.Record(
+                    f"{n}",
+                    f"a1 w{n % 3}",
+                    namespace=space,
+                    time=None if n % 5 == 0 else float(n // 4),
+                    session=f"{n % 2}" if space == "a" else "0",
+                )
+                for n in range(start, start + 5)
+            )
+    spaces: dict[str, Any] = {"namespaces": ["a", "b"]}
+
+    def named(asked: list[fr.Query], k: int) -> list[list[tuple[str, str, float]]]:
+        hits = engine.search(asked, k)
+        return [
+            [
+                (hits.namespaces[row, place], hits.ids[row, place], float(hits.scores[row, place]))
+                for place in range(int(hits.counts[row]))
+            ]
+            for row in range(len(hits))
+        ]
+
+    (full,) = named([fr.Query("a1 w1", **spaces)], MANY)
+    seen: set[str] = set()
+    texts = [hit for hit in full if (text := f"w{int(hit[1]) % 3}") not in seen and not seen.add(text)]  # type: ignore[func-returns-value]
+    timed = [(space, n) for space in "ab" for n in range(20) if n % 5]
+    newest = sorted(timed, key=lambda pair: (-(pair[1] // 4), pair[0], -pair[1]))
+    untimed = [(space, n) for space in "ab" for n in reversed(range(0, 20, 5))]
+    expected = [(space, f"{n}", float(n // 4)) for space, n in newest] + [(space, f"{n}", 0.0) for space, n in untimed]
+    for _ in range(2):
+        rows = named(
+            [
+                fr.Query("a1 w1", offset=3, **spaces),
+                fr.Query("a1 w1", distinct="text", **spaces),
+                fr.Query(newest=True, **spaces),
+                fr.Query(newest=True, offset=30, **spaces),
+                fr.Query("a1", namespace="b", strategy="rrf") if engine.encoder else fr.Query("a1", namespace="b"),
+            ],
+            7,
+        )
+        assert rows[:2] == [full[3:10], texts[:7]]
+        assert rows[2:4] == [expected[:7], expected[30:37]]
+        assert {space for space, _, _ in rows[4]} == {"b"}
+        engine.index.memory.flush()
+    engine.close()
+
+
+def test_what_has_expired_is_neither_newest_nor_a_better_twin(tmp_path: Path) -> None:
+    engine = fr.Engine.open(tmp_path / "memory", analyzer="minimal")
+    engine.add(
+        [
+            fr.Record("old", "a1 b2", time=1.0),
+            fr.Record("gone", "a1 b2", time=2.0, expires=10.0),
+            fr.Record("other", "a1 c3", time=0.0, expires=20.0),
+        ]
+    )
+    for now, names in ((5.0, ["gone", "old", "other"]), (15.0, ["old", "other"]), (25.0, ["old"])):
+        hits = engine.search(
+            [
+                fr.Query(newest=True, now=now),
+                fr.Query("b2 a1", now=now, distinct="text"),
+                fr.Query("a1", now=now, offset=1),
+            ]
+        )
+        assert [name for name, _ in hits[0]] == names
+        assert [name for name, _ in hits[1]] == (["old", "other"] if now < 20 else ["old"])
+        assert hits.counts[2] == len(names) - 1
+    engine.close()
