@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.storage.row_codec import PAYLOAD_VERSION
-from support import borders
 
-WORDS = "tea key car sun sea".split()
+WORDS = ["tea", "key", "car", "sun", "sea"]
 MOMENTS = (10.0, 20.0, 30.0)
 LATER = 4e9  # 2096
 
@@ -135,7 +135,9 @@ def test_an_id_is_free_once_its_record_has_expired(
             assert again.verify() == {"records": 1, "missing": 0, "extra": 0}
 
 
-def test_a_sweep_deletes_what_has_expired_and_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_deletes_what_has_expired_and_changes_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = 0.0
     monkeypatch.setattr(time, "time", lambda: clock)
     records = made(5)
@@ -205,7 +207,7 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(operations=operations)
 def test_any_history_is_that_of_what_is_left(operations: list[tuple[str, str, int]]) -> None:
     clock = 0.0
