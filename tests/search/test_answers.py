@@ -262,10 +262,15 @@ SOFT = fr.Router(
 )
 
 
-@pytest.mark.parametrize("name", [*EVERY, "cascade", "router", "soft"])
+@pytest.mark.parametrize("name", [*EVERY, "cascade", "sure", "router", "soft"])
 def test_every_strategy_and_policy_keeps_the_same_of_its_ranking(name: str, tmp_path: Path) -> None:
     engine, values = rich_engine(tmp_path / "memory", 3)
-    policies: dict[str, Any] = {"router": ROUTER, "soft": SOFT, "cascade": fr.Cascade(tau=0.2, escalate="rrf")}
+    policies: dict[str, Any] = {
+        "router": ROUTER,
+        "soft": SOFT,
+        "cascade": fr.Cascade(tau=0.2, escalate="rrf"),
+        "sure": fr.Cascade(tau=0.0, escalate="rrf"),
+    }
     strategy = policies.get(name, name)
     kinds = [None, "fact", "other"]
     shapes_of = [
@@ -731,3 +736,33 @@ def test_what_has_expired_is_neither_newest_nor_a_better_twin(tmp_path: Path) ->
         assert [name for name, _ in hits[1]] == (["old", "other"] if now < 20 else ["old"])
         assert hits.counts[2] == len(names) - 1
     engine.close()
+
+
+def test_a_hit_with_the_least_score_stays() -> None:
+    engine, _ = rich_engine(None, 8)
+    for strategy in ("bm25", "rrf", "sparse"):
+        (ranking,) = engine.search([rich_query("a1 b2")], MANY, strategy=strategy)
+        for _, score in ranking[:: max(len(ranking) // 4, 1)]:
+            (kept,) = engine.search([rich_query("a1 b2", min_score=score)], MANY, strategy=strategy)
+            assert kept == [hit for hit in ranking if hit[1] >= score]
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "dense", "sparse"])
+def test_a_row_is_searched_until_its_page_is_full(strategy: str) -> None:
+    engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(2))
+    sessions = ["s"] * 150 + ["t"] * 40 + ["u", None, "v", "w"]
+    engine.add(
+        fr.Record(str(n), "a1 " * (200 - n), session=session, embedding=[[1000 - n, n]], weights={"a1": 1.5 - n / 200})
+        for n, session in enumerate(sessions)
+    )
+    asked = fr.Query("a1", vector=[1.0, 0.0], weights={"a1": 1.0}, distinct="session")
+    chosen = replace(STRATEGIES[strategy], depth=1)
+    (ranking,) = engine.search([replace(asked, distinct=None)], MANY, strategy=chosen)
+    values = {"session": sessions}
+    for k in (2, 3, 6, 9):
+        hits = engine.search([asked, "a1" if strategy == "bm25" else asked], k, strategy=chosen)
+        expected = keep([(int(name), score) for name, score in ranking], {"distinct": "session"}, k, values)
+        assert numbered(hits)[0] == expected
+        assert len(expected) == min(k, 6)
+        found, score = hits[0][-1]
+        assert hits.explain(0, found).score == score
