@@ -46,6 +46,7 @@ from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K
 from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
+from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
@@ -498,7 +499,10 @@ class Engine(Reading, Carrying):
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy = "bm25",
+        strategy: AnyStrategy | Policy | ByNamespace = "bm25",
+        offset: int = 0,
+        min_score: float | None = None,
+        distinct: str | None = None,
         reranker: CheckedReranker | None = None,
         rerank_depth: int = DEPTH,
         threads: int = 1,
@@ -514,8 +518,17 @@ class Engine(Reading, Carrying):
 
         `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
         It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
-        (`Hits.decisions` holds what was decided). `reranker` reorders the first `rerank_depth` hits of each query by
-        their texts.
+        (`Hits.decisions` holds what was decided). A mapping from namespaces gives each tenant its own strategy or
+        policy, as in ``{"tenant-a": "recall", "": "bm25"}``; that of ``""``, else ``bm25``, is for all others
+        (`fanrank.routing.ByNamespace` names another default). `Query.strategy` goes before all of these. Queries with
+        one strategy are one launch, and all of the batch reads one state of the memory.
+
+        `offset`, `min_score` and `distinct` are for queries that set none of their own (`Query` says what they mean).
+        Hits below `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row
+        b holds the hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's,
+        after its fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends
+        with its candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders
+        the first `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
 
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
@@ -543,6 +556,9 @@ class Engine(Reading, Carrying):
                 "timing": timing,
                 "texts": texts,
                 "payload": payload,
+                "offset": offset,
+                "min_score": min_score,
+                "distinct": distinct,
             },
         )
 
@@ -677,12 +693,12 @@ class Engine(Reading, Carrying):
         return self.monitor.drift(self.index.ready(), namespace)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """How the record with id `document` scores for the query.
 
         The explanation is term by term, or channel by channel under a strategy other than ``bm25``. Raises
-        `UnknownIdError`, and as `search`.
+        `UnknownIdError`, `QueryError` for a query for the newest records, which are not scored, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
 

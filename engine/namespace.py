@@ -25,6 +25,7 @@ from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
 from .records.record import Record
+from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries, as_query, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
@@ -64,7 +65,7 @@ class Verbs(Protocol):
     ) -> Evidence: ...
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace
     ) -> Explanation | FusedExplanation: ...
 
     def events(
@@ -162,7 +163,7 @@ class Namespace:
         return self._engine.candidates(checked, strategy, **keywords)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         return self._engine.explain(self._own_query(query, 0), document, strategy=strategy)
 

@@ -41,7 +41,7 @@ THEMES = {
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
         " TermContribution"
     ),
-    "routing": "CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
+    "routing": "ByNamespace CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
     "scopes": "Filter Namespace When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense Feedback Fused "
