@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
@@ -41,6 +42,7 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
+from .pending import Decide, Pending
 from .record_store import Change, ChangeRun, RecordStore
 from .row_codec import EncodedRecord, encode
 from .state import MemoryState
@@ -74,6 +76,8 @@ class Memory:
 
     def __post_init__(self) -> None:
         self.checkpointed = 0
+        self.owner = secrets.token_hex(8)
+        """Whose numbers of writes are meant, where there is no store to say."""
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
@@ -145,11 +149,13 @@ class Memory:
         added: Iterable[Record] = (),
         missing_ok: bool = False,
         threads: int | None = None,
+        decide: Decide | None = None,
     ) -> int:
         """Apply one batch, all or nothing. Returns once the batch is durable and searches see it.
 
         A batch of more than one chunk is analysed by `threads` threads. None means all cores that the process may run
-        on.
+        on. With `decide` the batch is what it returns. It is called when no other write is under way, by the thread
+        that holds the write lock, and sees all batches before this one.
         """
         threads = cores() if threads is None else threads
         if self._reading == threading.get_ident():
@@ -158,7 +164,7 @@ class Memory:
         first = list(chunks_of(source, 1))
         second = list(islice(source, 1))
         if not second:
-            request = Write(removed or {}, iter(first), missing_ok, threads)
+            request = Write(removed or {}, iter(first), missing_ok, threads, decide=decide)
             self._queue.append(request)
             try:
                 with self._writing:
@@ -217,6 +223,8 @@ class Memory:
         for request in requests:
             before = self._sizes()
             try:
+                if request.decide is not None:
+                    self._decide(request, request.decide, Pending(self.state, working, batches, self._fetch))
                 states, changes = self._prepare(request, working)
             except Exception as error:
                 self._forget(before)
@@ -256,6 +264,20 @@ class Memory:
         """Apply changes that the store holds and the snapshots lack: an interrupt came between commit and publish."""
         if self.store is not None and not self.store.read_only and self.store.sequence != self.sequence:
             self._replay(self.store.changes_after(self.sequence), self.store.sequence)
+
+    def _decide(self, request: Write, decide: Decide, pending: Pending) -> None:
+        """Make the request what its callback says."""
+        request.removed, records = decide(pending)
+        source = iter(records)
+        first = list(chunks_of(source, 1))
+        second = list(islice(source, 1))
+        request.bulk = bool(second)
+        request.added = chain(iter(first), chunks_of(chain(iter(second), source)))
+
+    def _fetch(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
+        if self.store is None:
+            raise StorageError("an engine in memory keeps no records to change; update them, or use Engine.open(path)")
+        return self.store.fetch(namespace, ids)
 
     def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
         """The snapshots after the batch, and the batch as changes for the store (empty where there is no store)."""
@@ -468,6 +490,16 @@ class Memory:
         size = 0 if merged is None else merged.size
         self.counters.merged_documents += size
         self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
+
+    @contextmanager
+    def paused(self) -> Iterator[MemoryState]:
+        """Hold writes off. Meanwhile the store holds the records of the state, and no others."""
+        if self._reading == threading.get_ident():  # this thread holds the lock, and reads a batch
+            yield self.state
+            return
+        with self._writing:
+            self._catch_up()
+            yield self.state
 
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""

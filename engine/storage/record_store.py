@@ -368,20 +368,36 @@ class RecordStore:
 
         An id that the namespace does not hold gets None.
         """
+        return [None if row is None else row[1] for row in self.rows(namespace, ids)]
+
+    def rows(self, namespace: str, ids: Iterable[str]) -> list[tuple[int, Record] | None]:
+        """As `fetch`, each record with the sequence of its last write."""
         ids = list(ids)
-        records: dict[str, Record] = {}
+        found: dict[str, tuple[int, Record]] = {}
         with self._reads() as reader:
-            vectors = vectors_in(reader)
-            for start in range(0, len(ids), FETCH_CHUNK):
-                chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
-                marks = ",".join("?" * len(chunk))
-                rows = reader.execute(
-                    f"SELECT id, checksum, data, {vectors} FROM records"
-                    f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
-                    (storable(namespace), *chunk),
-                ).fetchall()
-                records.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
-        return [records.get(record_id) for record_id in ids]
+            for row in self._select(reader, f"checksum, data, {vectors_in(reader)}", namespace, ids):
+                record = decode_row(namespace, *row[1:])
+                found[record.id] = row[0], record
+        return [found.get(record_id) for record_id in ids]
+
+    def sequences(self, namespace: str, ids: Sequence[str]) -> list[int | None]:
+        """The sequence of each record's last write; None for an id that the namespace does not hold."""
+        with self._reads() as reader:
+            known = {name_of(row[1]): row[0] for row in self._select(reader, "NULL", namespace, ids)}
+        return [known.get(record_id) for record_id in ids]
+
+    @staticmethod
+    def _select(
+        reader: sqlite3.Connection, columns: str, namespace: str, ids: Sequence[str]
+    ) -> Iterator[tuple[Any, ...]]:
+        """(sequence, id, these columns) of each record with one of these ids."""
+        for start in range(0, len(ids), FETCH_CHUNK):
+            chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
+            marks = ",".join("?" * len(chunk))
+            yield from reader.execute(
+                f"SELECT sequence, id, {columns} FROM records WHERE namespace = {_NUMBER} AND id IN ({marks})",
+                (storable(namespace), *chunk),
+            ).fetchall()
 
     def check_found(self, namespace: str, ids: Sequence[str]) -> None:
         """Raise `DamagedStoreError` unless `fetch` finds all these ids. Only for ids that are certainly live."""
