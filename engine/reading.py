@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .errors import ParameterError, RecordError, StorageError
 from .index.masks import compile_filter
-from .index.snapshot import Snapshot
 from .listing import matching
 from .listing.listing import Listing, Wanted
 from .listing.matching import compiled, searched, snapshots_of
@@ -32,17 +32,21 @@ class Reading:
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """The live records with these ids, in the order of the ids; None for an id that is not there.
 
-        The records are whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts.
-        Raises `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an engine
-        opened with ``read_only`` cannot tell the latter.
+        The records are whole, embeddings included; one that has expired is not there. Raises `StorageError` for an
+        engine in memory, which keeps no texts. Raises `DamagedStoreError` for a record that was altered, or that is
+        gone although nobody deleted it; an engine opened with ``read_only`` cannot tell the latter.
         """
-        return self.searcher.fetch(ids, namespace)
+        records, clock = self.searcher.fetch(ids, namespace), time.time()
+        return [
+            None if record is None or (record.expires is not None and record.expires <= clock) else record
+            for record in records
+        ]
 
     def get(self, id: str, *, namespace: str = "") -> Record | None:
         """The live record with this id, whole, or None. Raises as `fetch`, and `RecordError` for anything but an id."""
         if not isinstance(id, str):
             raise RecordError(f"an id must be a string, not {id!r}")
-        return None if self._live(namespace).find(id) is None else self.fetch([id], namespace=namespace)[0]
+        return self.fetch([id], namespace=namespace)[0]
 
     def records(
         self,
@@ -105,9 +109,6 @@ class Reading:
         state, parsed = self.index.ready().state, parse_filter(filter)
         snapshots = snapshots_of(state, _checked_scope(namespace))
         return matching.distinct(state, snapshots, column, compiled(state, parsed))
-
-    def _live(self, namespace: str) -> Snapshot:
-        return searched(self.index.ready().state.snapshot(checked_namespace(namespace)))
 
     # Sources: C041.
     def verify(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The command line: the group of all commands, and how errors are shown.
 
-A command stands in the file that is named after it; `index`, `add`, `delete` and `stats` are in engine/cli/store.py.
+A command stands in the file that is named after it; `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
+`list` and `count` in engine/cli/list.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .check import check
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
+from .list import count_command, list_command
 from .search import search
 from .store import add, delete, index, stats
 from .tune import tune
@@ -37,7 +39,20 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    commands=[demo, index, add, delete, stats, search, evaluate_command, tune, check, doctor],
+    commands=[
+        demo,
+        index,
+        add,
+        delete,
+        list_command,
+        count_command,
+        stats,
+        search,
+        evaluate_command,
+        tune,
+        check,
+        doctor,
+    ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="fanrank")

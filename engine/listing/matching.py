@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,8 +21,11 @@ Value = str | float | None
 
 
 def searched(snapshot: Snapshot) -> Snapshot:
-    """The records that count at this moment. Every verb that reads or changes records without ranking asks here."""
-    return snapshot
+    """The records that count at this moment: those that have not expired.
+
+    Every verb that reads or changes records without ranking asks here.
+    """
+    return snapshot.at(time.time())
 
 
 def snapshots_of(state: MemoryState, namespace: str | None) -> dict[str, Snapshot]:

@@ -49,6 +49,7 @@ BORDERS: dict[str, Border] = {
     "MAX_ROWS": Border("engine.storage.record_store", "Rows of one statement."),
     "_PRAGMAS": Border("engine.storage.sqlite", "Settings of a connection that writes."),
     "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
+    "WRITERS": Border("engine.writing", "Threads that write for those who await."),
     # Listings.
     "PAGE": Border("engine.listing.listing", "Records of a listing read at a time."),
     "WRITER_ATTEMPTS": Border("engine.listing.listing", "Readings of a page beside writes before these are held off."),

@@ -134,7 +134,7 @@ def step(rng: random.Random, engine: fr.Engine, model: Model) -> str:
         assert engine.update_where(filter or {}, namespace=scope, role="agent") == len(chosen)
         if scope is None:
             # Namespace by namespace, in the order in which the memory first held them.
-            spaces_held = [space for space in engine.index.ready().snapshots]
+            spaces_held = list(engine.index.ready().snapshots)
             chosen.sort(key=lambda record: spaces_held.index(record.namespace))
         for record in chosen:
             model.write(replace(record, role="agent"))
@@ -152,4 +152,3 @@ def step(rng: random.Random, engine: fr.Engine, model: Model) -> str:
 def patched(record: fr.Record, project: str | None, **fields: Any) -> fr.Record:
     extra = {name: value for name, value in record.extra.items() if name != "project"}
     return replace(record, extra=extra if project is None else {**extra, "project": project}, **fields)
-
