@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,11 +35,7 @@ class Reading:
         engine in memory, which keeps no texts. Raises `DamagedStoreError` for a record that was altered, or that is
         gone although nobody deleted it; an engine opened with ``read_only`` cannot tell the latter.
         """
-        records, clock = self.searcher.fetch(ids, namespace), time.time()
-        return [
-            None if record is None or (record.expires is not None and record.expires <= clock) else record
-            for record in records
-        ]
+        return self.searcher.fetch(ids, namespace)
 
     def get(self, id: str, *, namespace: str = "") -> Record | None:
         """The live record with this id, whole, or None. Raises as `fetch`, and `RecordError` for anything but an id."""

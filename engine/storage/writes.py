@@ -38,6 +38,8 @@ class Write:
     """Whether there is more than one chunk."""
     decide: Decide | None = None
     """Says what is removed and added once the batches before this one are prepared."""
+    expired: bool = False
+    """Whether all records that have expired are removed."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
     done: bool = False
