@@ -16,6 +16,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..arrays import Integers
 from ..errors import DamagedStoreError, StorageError
 from ..index.columns import ABSENT, Columns
@@ -165,7 +167,11 @@ def _same(snapshots: Mapping[str, Snapshot], others: Mapping[str, Snapshot]) -> 
 def _arrivals(
     memory: Memory, state: MemoryState, namespace: str, snapshot: Snapshot, documents: Integers
 ) -> Sequence[int]:
-    """As `orders.Arrivals`."""
+    """As `orders.Numbers`."""
+    if snapshot.arrivals is not None:
+        segments = np.searchsorted(snapshot.firsts, documents, "right") - 1
+        positions = documents - np.array(snapshot.firsts)[segments]
+        return [snapshot.arrivals.of(n, p) for n, p in zip(segments.tolist(), positions.tolist(), strict=True)]
     assert memory.store is not None
     ids = snapshot.ids_of(documents).tolist()
     sequences = memory.store.sequences(namespace, ids)

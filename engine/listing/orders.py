@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     position: int
 
 
-Arrivals = Callable[[str, Snapshot, Integers], Sequence[int]]
+Numbers = Callable[[str, Snapshot, Integers], Sequence[int]]
 """The numbers of the last writes of documents of a namespace's snapshot; they grow with the document numbers."""
 
 
@@ -62,7 +62,7 @@ def entries(
     accepted: CompiledFilter,
     after: Key | None,
     reverse: bool,
-    arrivals: Arrivals,
+    arrivals: Numbers,
 ) -> Iterator[Entry]:
     """The records that pass, in their order, from behind the key `after` (None: from the start)."""
     part = 0 if after is None else int(after[0])
@@ -171,7 +171,7 @@ def _written(
     accepted: CompiledFilter,
     after: Key | None,
     reverse: bool,
-    arrivals: Arrivals,
+    arrivals: Numbers,
 ) -> Iterator[Entry]:
     """The entries of a namespace in the order of their last write."""
     parts = [np.zeros(0, dtype=np.int64)]

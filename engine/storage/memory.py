@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StorageError, UnknownIdError
+from ..index.arrivals import Arrivals
 from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
@@ -82,6 +83,7 @@ class Memory:
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
+        self._written = 0  # the number of the next document's write, where there is no store
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
@@ -134,11 +136,18 @@ class Memory:
             values={name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories},
             weight_terms=Vocabulary(saved.weight_terms),
             entity_terms=Vocabulary(saved.entity_terms),
-            snapshots=dict(saved.namespaces),
+            snapshots={name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()},
             sequence=saved.sequence,
             version=self.state.version + 1,
         )
         self.checkpointed, self._saved_version = saved.sequence, self.state.version
+
+    def _numbered(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with numbers for its documents, where no store has them."""
+        first = self._number(snapshot.segments)
+        if first is None:
+            return snapshot
+        return replace(snapshot, arrivals=Arrivals().extended([segment.size for segment in snapshot.segments], first))
 
     def snapshot(self, namespace: str) -> Snapshot:
         return self.state.snapshot(namespace)
@@ -333,9 +342,12 @@ class Memory:
             del chunk, group
         for namespace, build in builds.items():
             new[namespace] = build.finish()
-        for namespace, segments in new.items():
-            before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
-            states[namespace] = before.extended(segments)
+        for namespace in new:
+            states.setdefault(namespace, working.get(namespace) or self.snapshot(namespace))
+        for namespace, before in states.items():
+            # In this order the store numbers what is written.
+            if segments := new.get(namespace):
+                states[namespace] = before.extended(segments, first=self._number(segments))
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
             states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
@@ -357,6 +369,14 @@ class Memory:
             removed.setdefault(namespace, []).extend(expired)
             states[namespace] = before.without(list(expired.values()))
         return len(expired)
+
+    def _number(self, segments: Sequence[Segment]) -> int | None:
+        """The number of the first document's write; None where the store numbers them."""
+        if self.store is not None:
+            return None
+        first = self._written
+        self._written += sum(segment.size for segment in segments)
+        return first
 
     def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
         return build_segment(

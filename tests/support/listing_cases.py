@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ FILTERS: list[tuple[dict[str, Any] | None, Callable[[fr.Record], bool]]] = [
         lambda record: record.extra.get("project") in ("x", "y") or record.extra.get("priority", 9) < 2,
     ),
 ]
+VERBS = ("upsert", "upsert", "add", "update", "delete", "patch", "update_where", "delete_where", "flush")
 COLUMNS = {"project": "category", "priority": "number"}
 
 
@@ -92,11 +93,11 @@ def name_of(rng: random.Random) -> str:
     return rng.choice(["r", "é", "ab", "\U0001f375", "z\0"]) + str(rng.randrange(12))
 
 
-def step(rng: random.Random, engine: fr.Engine, model: Model) -> str:
+def step(rng: random.Random, engine: fr.Engine, model: Model, verbs: Sequence[str] = VERBS) -> str:
     """One random write, to the engine and to the model; returns its verb."""
     namespace = rng.choice(NAMESPACES)
     live = model.ids(namespace)
-    verb = rng.choice(["upsert", "upsert", "add", "update", "delete", "patch", "update_where", "delete_where", "flush"])
+    verb = rng.choice(verbs)
     filter, passes = rng.choice(FILTERS[1:])
     some = rng.sample(live, min(len(live), rng.randrange(1, 5)))
     if verb in ("upsert", "add"):
