@@ -28,6 +28,7 @@ from .merge import Merge, closes
 from .record_ids import RecordIds
 from .segment import Segment, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
+from .windows import window_start
 
 # A segment of this many documents is closed. It is large enough that overhead for each segment does not matter, and
 # small enough that merging one takes less than a second.
@@ -496,17 +497,3 @@ class Snapshot:
                 assert following is not None
                 snapshot = following
         return snapshot
-
-
-def window_start(number: float, window: float) -> float:
-    """The earliest time in window `number`: ``number * window``, corrected for the rounding of this product and of
-    ``time / window``.
-    """
-    time = number * window
-    for _ in range(4):
-        earlier = math.nextafter(time, -math.inf)
-        if math.floor(time / window) < number:
-            time = math.nextafter(time, math.inf)
-        elif math.floor(earlier / window) >= number:
-            time = earlier
-    return time

@@ -74,9 +74,9 @@ class Listing(Iterator[Record]):
         self._wanted = wanted
         self._left = limit
         memory = source.ready()
-        owner = owner_of(memory) if wanted.order == "written" else ""
-        self._course = Course(wanted.order, wanted.reverse, wanted.namespace, owner)
-        self._key = None if after is None else decode(after, self._course)
+        self._course = Course(wanted.order, wanted.reverse, wanted.namespace)
+        self._secret = secret_of(memory)
+        self._key = None if after is None else decode(after, self._course, self._secret)
         self._page: deque[tuple[Key, Record]] = deque()
         self._more = True
         # Of the last page: the snapshots and the entries behind it, which hold as long as nobody writes.
@@ -112,7 +112,7 @@ class Listing(Iterator[Record]):
         """As `cursor`, at the end too: there records that are written later may follow. None before the first record
         of a listing that was begun without ``after``.
         """
-        return None if self._key is None else encode(self._course, self._key)
+        return None if self._key is None else encode(self._course, self._key, self._secret)
 
     def _fill(self) -> None:
         """Read the next page."""
@@ -154,10 +154,10 @@ class Listing(Iterator[Record]):
         self._snapshots, self._entries = snapshots, chain(following, entries_left)
 
 
-def owner_of(memory: Memory) -> str:
-    """Whose numbers of writes a cursor holds."""
+def secret_of(memory: Memory) -> str:
+    """What cursors of a memory are sealed with. That of a directory stays as long as its records do."""
     config = None if memory.store is None else memory.store.config
-    return memory.owner if config is None else str(config["store"])
+    return memory.secret if config is None else str(config["store"])
 
 
 def _same(snapshots: Mapping[str, Snapshot], others: Mapping[str, Snapshot]) -> bool:

@@ -78,8 +78,8 @@ class Memory:
 
     def __post_init__(self) -> None:
         self.checkpointed = 0
-        self.owner = secrets.token_hex(8)
-        """Whose numbers of writes are meant, where there is no store to say."""
+        self.secret = secrets.token_hex(8)
+        """What cursors of listings are sealed with, where there is no store."""
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0

@@ -152,6 +152,28 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
     fresh.close()
 
 
+def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory", encoder=fr.OwnVectors(2)) as engine:
+        for number, fields in enumerate(({"text": "milk"}, {"passages": ["one"]}, {"passages": None, "text": "tea"})):
+            name = str(number)
+            engine.add([fr.Record(name, "tea", passages=["a", "b"] if number else None, embedding=[[1, 0], [0, 1]])])
+            engine.patch(name, role="user")
+            record = engine.get(name)
+            assert record is not None
+            assert record.embedding is not None
+            engine.patch(name, fields)
+            record = engine.get(name)
+            assert record is not None
+            assert record.embedding is None
+        engine.patch("1", passages=["x", "y"], embedding=[[0, 1], [1, 0]])
+        record = engine.get("1")
+        assert record is not None
+        assert record.embedding.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+        with pytest.raises(fr.errors.RecordError, match="row for each of 2 passages"):
+            engine.patch("1", embedding=[1, 0])
+        assert list(engine.ids()) == ["0", "2", "1"]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -231,9 +231,14 @@ def test_a_cursor_of_another_listing_is_refused(engine: fr.Engine, tmp_path: Pat
     next(written)
     with fr.Engine.open(tmp_path / "other") as other:
         other.add([fr.Record("0", "tea")])
-        assert [record.id for record in other.records(order="id", after=cursor.cursor)] == []
-        with pytest.raises(fr.errors.ParameterError, match="of another memory"):
-            other.records(after=written.cursor)
+        for order, of_another in (("id", cursor), ("written", written)):
+            with pytest.raises(fr.errors.ParameterError, match="is no cursor of this memory"):
+                other.records(order=order, after=of_another.cursor)
+    assert cursor.cursor is not None
+    for place in range(len(cursor.cursor)):
+        other_letter = "A" if cursor.cursor[place] != "A" else "B"
+        with pytest.raises(fr.errors.ParameterError, match="is no cursor"):
+            engine.records(order="id", after=cursor.cursor[:place] + other_letter + cursor.cursor[place + 1 :])
     with fr.Engine.open(tmp_path / "memory", read_only=True) as again:
         assert [record.id for record in again.records(after=written.cursor)] == ["1", "2"]
 
@@ -311,5 +316,18 @@ def test_a_place_among_writes_outlives_its_record_in_memory() -> None:
     assert [record.id for record in engine.records(after=page.cursor, texts=False)] == []
     engine.add([fr.Record("1", "tea")])
     assert [record.id for record in engine.records(after=page.cursor, texts=False)] == ["1"]
-    with pytest.raises(fr.errors.ParameterError, match="of another memory"):
+    with pytest.raises(fr.errors.ParameterError, match="is no cursor of this memory"):
         fr.Engine().records(after=page.cursor, texts=False)
+
+
+def test_a_later_page_of_a_stream_shows_a_later_moment(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, PAGE=2)
+    for order in ORDERS:
+        for texts in (True, False):
+            engine.drop("")
+            engine.add([fr.Record(str(number), "tea", time=float(number)) for number in range(6)])
+            stream = engine.records(order=order, texts=texts)
+            read = [next(stream).id, next(stream).id]
+            engine.delete(["3"])
+            engine.add([fr.Record("7", "tea", time=7.0)])
+            assert read + [record.id for record in stream] == [*"012457"]
