@@ -69,8 +69,8 @@ class Reading:
         tenth of the time: id, namespace, the built-in columns, and the declared ones in ``extra``; texts are empty.
 
         A directory that was opened with ``read_only`` catches up with its writer where a page needs it, as `refresh`
-        does. Raises `QueryError`, `ParameterError` for an `after` that is no cursor of such a listing, and `StorageError`
-        for an engine that keeps no records.
+        does. Raises `QueryError`, `ParameterError` for an `after` that is no cursor of such listings, and
+        `StorageError` for an engine that keeps no records.
         """
         if order not in ORDERS:
             raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
