@@ -152,4 +152,4 @@ def test_lines_are_cut_to_a_terminal(memory: Path) -> None:
     os.close(main)
     assert done.returncode == 0
     assert [len(line) for line in shown] == [56, 47, 60]
-    assert shown[2] == f"{'c':20}  1970-01-01 00:00:00  rain rain rain ra…"
+    assert shown[2] == f"{'c':20}  1970-01-01 00:00:00  rain rain rain r…"
