@@ -65,8 +65,8 @@ class Reading:
         number of records. So pages neither repeat nor skip a record that lives through all of them and keeps its place,
         whatever is written in between. An update or a patch gives a record a new place in the order ``written``.
 
-        With `texts` the records are whole, as by `fetch`. Otherwise they are made from the index alone, which takes a
-        tenth of the time: id, namespace, the built-in columns, and the declared ones in ``extra``; texts are empty.
+        With `texts` the records are whole, as by `fetch`. Otherwise they are made from the index alone, in about
+        half the time: id, namespace, the built-in columns, and the declared ones in ``extra``; texts are empty.
 
         A directory that was opened with ``read_only`` catches up with its writer where a page needs it, as `refresh`
         does. Raises `QueryError`, `ParameterError` for an `after` that is no cursor of such listings, and

@@ -1,7 +1,7 @@
 """The command line: the group of all commands, and how errors are shown.
 
-A command stands in the file that is named after it; `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
-`list` and `count` in engine/cli/list.py.
+A command stands in the file that is named after it. `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
+`list` and `count` in engine/cli/list.py, `export`, `import`, `copy` and `columns` in engine/cli/carry.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ..errors import FanrankError
+from .carry import columns_command, copy_command, export_command, import_command
 from .check import check
 from .demo import demo
 from .doctor import doctor
@@ -48,6 +49,10 @@ class _Group(click.Group):
         count_command,
         stats,
         search,
+        export_command,
+        import_command,
+        copy_command,
+        columns_command,
         evaluate_command,
         tune,
         check,

@@ -44,8 +44,10 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
+from .other_columns import with_columns
 from .pending import Decide, Pending
 from .record_store import Change, ChangeRun, RecordStore
+from .record_stream import stream_records
 from .row_codec import EncodedRecord, encode
 from .state import MemoryState
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
@@ -579,6 +581,33 @@ class Memory:
                 weight_terms=list(self.weight_terms.strings),
                 entity_terms=list(self.entity_terms.strings),
             )
+
+    def change_columns(self, schema: Schema) -> None:
+        """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
+
+        Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
+        next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
+        wrong type, and `StorageError`; nothing is changed then.
+        """
+        with self._saving, self._writing:
+            if self._closed or self.store is None:
+                raise StorageError("the engine is closed" if self._closed else "an engine in memory keeps no records")
+            self._catch_up()
+            changed = with_columns(self.state, schema, stream_records(self.store, vectors=False))
+            reach("columns.made")
+            try:
+                self.store.change_columns(schema.declared())
+                reach("columns.committed")
+            finally:
+                # An interrupt may come just after the commit. What is durable must be published.
+                if (self.store.config or {}).get("columns") == schema.declared():
+                    self.schema = schema
+                    self.state = replace(changed, version=changed.version + 1)
+            reach("columns.published")
+            if self.directory is not None:
+                # Its strings are of the old columns.
+                self.directory.clear()
+        self.checkpoint()
 
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""

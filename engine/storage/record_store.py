@@ -12,18 +12,13 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import (
-    ForeignIndexError,
-    ParameterError,
-    StaleIndexError,
-    StorageError,
-)
+from ..errors import ForeignIndexError, ParameterError, StaleIndexError, StorageError
 from ..records.record import Record
 from . import failpoints
 from .lock import LOCK, let_go, make_folder, take_lock
@@ -207,13 +202,7 @@ class RecordStore:
 
         Raises `ParameterError` if parameters are stored already, or if JSON would alter them.
         """
-        try:
-            value = JSON.encode(config)
-            same = json.loads(value) == config
-        except (TypeError, ValueError) as error:
-            raise ParameterError(f"the engine's parameters cannot be stored as JSON: {error}") from None
-        if not same:
-            raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
+        value = _config_json(config)
         with self._transaction() as writer:
             if replace and self._last == 0:
                 writer.execute("DELETE FROM meta WHERE key IN ('config', 'checksum')")
@@ -221,6 +210,13 @@ class RecordStore:
                 raise ParameterError(f"{self.path}: its parameters are set when it is made; make another directory")
             rows = "config", value, "checksum", zlib.crc32(value.encode())
             writer.execute("INSERT INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
+
+    def change_columns(self, columns: Mapping[str, str]) -> None:
+        """Store that the records have these declared columns from now on. An index of others is then of no use."""
+        value = _config_json({**(self.config or {}), "columns": dict(columns)})
+        with self._transaction() as writer:
+            rows = "config", value, "checksum", zlib.crc32(value.encode())
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
 
     def write(self, batches: Sequence[Sequence[Change]]) -> int:
         """Apply the batches in order, all or nothing. Returns the sequence of the last change, once it is durable.
@@ -373,12 +369,10 @@ class RecordStore:
     def rows(self, namespace: str, ids: Iterable[str]) -> list[tuple[int, Record] | None]:
         """As `fetch`, each record with the sequence of its last write."""
         ids = list(ids)
-        found: dict[str, tuple[int, Record]] = {}
         with self._reads() as reader:
-            for row in self._select(reader, f"checksum, data, {vectors_in(reader)}", namespace, ids):
-                record = decode_row(namespace, *row[1:])
-                found[record.id] = row[0], record
-        return [found.get(record_id) for record_id in ids]
+            rows = list(self._select(reader, f"checksum, data, {vectors_in(reader)}", namespace, ids))
+        records = {name_of(row[1]): (row[0], decode_row(namespace, *row[1:])) for row in rows}
+        return [records.get(record_id) for record_id in ids]
 
     def sequences(self, namespace: str, ids: Sequence[str]) -> list[int | None]:
         """The sequence of each record's last write; None for an id that the namespace does not hold."""
@@ -491,3 +485,15 @@ def _pieces(count: int) -> Iterator[int]:
         size = min(MAX_ROWS, 1 << (count.bit_length() - 1))
         yield size
         count -= size
+
+
+def _config_json(config: Mapping[str, Any]) -> str:
+    """The parameters as JSON. Raises `ParameterError` if JSON would alter them."""
+    try:
+        value = JSON.encode(config)
+        same = json.loads(value) == config
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"the engine's parameters cannot be stored as JSON: {error}") from None
+    if not same:
+        raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
+    return value
