@@ -25,26 +25,23 @@ from .backends.choose import Backend
 from .carrying import Carrying
 from .encoders.embed import Given
 from .encoders.encoder import Encoder
-from .encoders.models import positive
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, RecordError
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
 from .index.snapshot import WEEK
 from .monitor.health import DriftReport, HealthReport
-from .monitor.monitor import Monitor, checked_namespace
+from .monitor.monitor import Monitor
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
-from .opening import OpenIndex, shows_progress
+from .opening import OpenIndex
 from .reading import Reading
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
-from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K
-from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
@@ -59,6 +56,7 @@ from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
+from .writing import AnyRecord, Writing
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -70,11 +68,9 @@ if TYPE_CHECKING:
 
     from .backends.choose import TensorHits
 
-AnyRecord = Record | Mapping[str, Any]
-
 
 # Sources: A030 to A032, B004.
-class Engine(Reading, Carrying):
+class Engine(Reading, Writing, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
@@ -369,6 +365,7 @@ class Engine(Reading, Carrying):
         if (coalescer := self.__dict__.get("_coalescer")) is not None:
             coalescer.close()
         self.index.close()
+        self._end_writers()
 
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
@@ -424,75 +421,6 @@ class Engine(Reading, Carrying):
         `checkpointed` and `store_bytes`.
         """
         return self.searcher.stats()
-
-    def add(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        progress: bool = False,
-        threads: int | None = None,
-    ) -> int:
-        """Add records, or mappings that `Record.from_dict` reads.
-
-        Returns how many were added, once they are durable and searches find them.
-
-        Of a batch of more than 16,384 records, or of some eight million characters, the remainder is read and encoded
-        while other writers wait. Such a batch may be analysed by up to `threads` threads (None: as many as the process
-        has cores). The number of threads changes nothing in the index.
-
-        `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
-        order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
-        passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
-
-        `progress` shows a bar if standard error is a terminal.
-
-        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
-        field in `Record.fields` that the engine does not search (``Engine(fields=...)``),
-        `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
-        not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
-        """
-        check_batch(records, "add")
-        shown = records
-        if shows_progress(progress):
-            from tqdm import tqdm  # as in opening.py
-
-            shown = tqdm(records, "indexing", unit=" records")
-        if threads is not None:
-            positive("threads", threads)
-        encoded = self.searcher.models.encode(as_records(shown, self.bm25.fields), vectors)
-        return self.index.ready().write(added=encoded, threads=threads)
-
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
-
-        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. All or nothing. Raises as
-        `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
-        """
-        check_batch(records, "update")
-        batch = list(self.searcher.models.encode(as_records(records, self.bm25.fields), vectors))
-        removed: dict[str, list[str]] = {}
-        for record in batch:
-            removed.setdefault(record.namespace, []).append(record.id)
-        return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
-
-    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """Delete live records by id; returns how many, once the deletion is durable.
-
-        All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
-        """
-        if isinstance(ids, (str, Record)) or not isinstance(ids, Iterable):
-            raise RecordError("delete takes a batch: pass a list of ids")
-        batch = list(ids)
-        wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
-        if wrong is not None:
-            raise RecordError(f"an id must be a string, not {wrong!r}")
-        return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
-
-    def drop(self, namespace: str) -> None:
-        """Delete a namespace with all its records and the counts of its searches."""
-        self.index.ready().drop(checked_namespace(namespace))
-        self.monitor.drop(namespace)
 
     def search(
         self,

@@ -11,11 +11,13 @@ from typing import Any, Protocol
 
 from .carry.files import AnyFile
 from .encoders.embed import Given
+from .encoders.patch import RecordFields
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
 from .index.snapshot import Snapshot
+from .listing.listing import Listing
 from .monitor.health import DriftReport, HealthReport
 from .monitor.recency import Recency
 from .opening import OpenIndex
@@ -36,6 +38,7 @@ else:
     from typing_extensions import Unpack
 
 AnyRecord = Record | Mapping[str, Any]
+AnyFilter = Filter | Mapping[str, Any]
 
 
 class Verbs(Protocol):
@@ -48,11 +51,62 @@ class Verbs(Protocol):
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
 
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None,
+        *,
+        namespace: str,
+        missing_ok: bool,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
+
+    def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None,
+        *,
+        namespace: str,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
+
     def delete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
+
+    def delete_where(self, filter: AnyFilter, *, namespace: str) -> int: ...
+
+    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given, threads: int | None) -> int: ...
+
+    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
+
+    async def adelete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
 
     def drop(self, namespace: str) -> None: ...
 
     def fetch(self, ids: Sequence[str], *, namespace: str) -> list[Record | None]: ...
+
+    def get(self, id: str, *, namespace: str) -> Record | None: ...
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None,
+        namespace: str,
+        order: str,
+        reverse: bool,
+        after: str | None,
+        limit: int | None,
+        texts: bool,
+    ) -> Listing: ...
+
+    def count(self, filter: AnyFilter | None, *, namespace: str) -> int: ...
+
+    def ids(self, filter: AnyFilter | None, *, namespace: str) -> Iterator[str]: ...
+
+    def distinct(self, column: str, filter: AnyFilter | None, *, namespace: str) -> dict[str | float | None, int]: ...
 
     def search(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
 
@@ -130,14 +184,73 @@ class Namespace:
     def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
         return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
 
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
+        return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors)
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        return self._engine.patch(ids, changes, namespace=self.name, missing_ok=missing_ok, **fields)
+
+    def update_where(
+        self, filter: AnyFilter, changes: Mapping[str, Any] | None = None, **fields: Unpack[RecordFields]
+    ) -> int:
+        return self._engine.update_where(filter, changes, namespace=self.name, **fields)
+
     def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
         return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
+
+    def delete_where(self, filter: AnyFilter) -> int:
+        return self._engine.delete_where(filter, namespace=self.name)
+
+    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, threads: int | None = None) -> int:
+        return await self._engine.aadd(self._own_records(records, "add"), vectors=vectors, threads=threads)
+
+    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
+        return await self._engine.aupdate(self._own_records(records, "update"), insert=insert, vectors=vectors)
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
+        return await self._engine.aupsert(self._own_records(records, "upsert"), vectors=vectors)
+
+    async def adelete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
+        return await self._engine.adelete(ids, namespace=self.name, missing_ok=missing_ok)
 
     def drop(self) -> None:
         self._engine.drop(self.name)
 
     def fetch(self, ids: Sequence[str]) -> list[Record | None]:
         return self._engine.fetch(ids, namespace=self.name)
+
+    def get(self, id: str) -> Record | None:
+        return self._engine.get(id, namespace=self.name)
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None = None,
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+        texts: bool = True,
+    ) -> Listing:
+        return self._engine.records(
+            filter=filter, namespace=self.name, order=order, reverse=reverse, after=after, limit=limit, texts=texts
+        )
+
+    def count(self, filter: AnyFilter | None = None) -> int:
+        return self._engine.count(filter, namespace=self.name)
+
+    def ids(self, filter: AnyFilter | None = None) -> Iterator[str]:
+        return self._engine.ids(filter, namespace=self.name)
+
+    def distinct(self, column: str, filter: AnyFilter | None = None) -> dict[str | float | None, int]:
+        return self._engine.distinct(column, filter, namespace=self.name)
 
     def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
         """As `Engine.search`, with its keywords."""

@@ -16,8 +16,9 @@ from ..arrays import Integers
 from ..errors import QueryError
 from ..index.decay import rate_of
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
-from ..index.snapshot import Snapshot, window_start
+from ..index.snapshot import Snapshot
 from ..index.union import Union
+from ..index.windows import window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.query import Query, check_k

@@ -20,7 +20,7 @@ from fanrank.engine.cli import main as cli
 from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
-    *("demo", "index", "add", "delete", "stats", "search", "export", "import", "copy", "columns"),
+    *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
     *("eval", "tune", "check", "doctor"),
 }
 

@@ -46,6 +46,7 @@ BORDERS: dict[str, Border] = {
     "MAX_SEGMENTS": Border("engine.storage.memory", "With more segments a writer merges them all."),
     "CHECKPOINT_CHANGES": Border("engine.storage.memory", "Changes after which the index files are written."),
     "PAUSE": Border("engine.storage.memory", "Seconds before the background tries again after a failure."),
+    "PENDING_CHUNK": Border("engine.storage.pending", "Records that a change by filter reads at a time."),
     "MAX_PARTS": Border("engine.storage.index_files", "With more parts the smaller half is written as one."),
     "REPLAY_CHUNK": Border("engine.storage.record_store", "Rows of a replay held at a time."),
     "STREAM_ROWS": Border("engine.storage.record_stream", "Rows of a stream of all records held at a time."),
@@ -61,6 +62,13 @@ BORDERS: dict[str, Border] = {
     "PAGES": Border("engine.storage.backup", "Pages of a backup that are copied at a time."),
     "FOLD_FRAMES": Border("engine.storage.commit_log", "Pages of the log after which it is folded in."),
     "_MIGRATION": Border("engine.storage.sqlite", "Statements that bring an older store up to date."),
+    "WRITERS": Border("engine.writing", "Threads that write for those who await."),
+    # Listings.
+    "PAGE": Border("engine.listing.listing", "Records of a listing read at a time."),
+    "WRITER_ATTEMPTS": Border("engine.listing.listing", "Readings of a page beside writes before these are held off."),
+    "LEAST_ENTRIES": Border("engine.listing.orders", "Positions of a segment read first."),
+    "MOST_ENTRIES": Border("engine.listing.orders", "Positions of a segment read at a time at most."),
+    "PADDED_BYTES": Border("engine.listing.orders", "More bytes of ids are sorted as strings."),
     # Postings and what is derived from them.
     "MERGE_BLOCK": Border("engine.index.postings", "Postings that numpy moves at a time in a merge."),
     "COMPILED_BLOCK": Border("engine.index.postings", "Postings that the extension moves at a time in a merge."),
