@@ -33,15 +33,17 @@ from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
 from .index.snapshot import WEEK
+from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
 from .monitor.monitor import Monitor, checked_namespace
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
 from .opening import OpenIndex, shows_progress
 from .reading import Reading
+from .records.checks import checked_span
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
-from .records.jsonl import as_records, check_batch
+from .records.jsonl import as_records, check_batch, expiring
 from .records.query import DEFAULT_K
 from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
@@ -79,8 +81,9 @@ class Engine(Reading, Carrying):
     and ``fields`` are the BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the
     built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from `Record.extra`.
 
-    ``window`` is the length of a time window in seconds. ``epsilon``, ``max_windows`` and ``recency_rate`` set the k*
-    rule, which chooses how many of the newest windows a query with ``windows="auto"`` searches.
+    ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
+    ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
+    ``windows="auto"`` searches.
 
     ``encoder`` makes the vectors by which queries and records are compared. It is a model's name or path, or an
     `Encoder`; `OwnVectors` is for vectors that the caller brings. Its name, version and dimension are the engine's
@@ -103,7 +106,7 @@ class Engine(Reading, Carrying):
         query_tf: str = "count",
         fields: Mapping[str, float] | None = None,
         columns: Mapping[str, str] | None = None,
-        window: float = WEEK,
+        window: Span = WEEK,
         epsilon: float = EPSILON,
         max_windows: int | None = MAX_WINDOWS,
         recency_rate: float = RATE,
@@ -115,9 +118,7 @@ class Engine(Reading, Carrying):
         self.analyzer = get_analyzer(analyzer)
         self.schema = Schema.of(columns)
         serving = backends.choose(backend)
-        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1e-3 <= window <= 1e12:
-            raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
-        self.window = float(window)
+        self.window = checked_span("window", window, 1e-3, 1e12)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
         self.index = OpenIndex(partial(Memory, self.bm25, self.analyzer, self.schema, self.window))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
@@ -392,6 +393,7 @@ class Engine(Reading, Carrying):
         vectors: Given = None,
         progress: bool = False,
         threads: int | None = None,
+        ttl: Span | None = None,
     ) -> int:
         """Add records, or mappings that `Record.from_dict` reads.
 
@@ -404,6 +406,9 @@ class Engine(Reading, Carrying):
         `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
         order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
         passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
+
+        With `ttl` (seconds, a `timedelta`, or text such as ``"7d"``), records that say no `expires` themselves expire
+        that long after the call.
 
         `progress` shows a bar if standard error is a terminal.
 
@@ -419,17 +424,25 @@ class Engine(Reading, Carrying):
             shown = tqdm(records, "indexing", unit=" records")
         if threads is not None:
             positive("threads", threads)
-        encoded = self.searcher.models.encode(as_records(shown), vectors)
+        encoded = self.searcher.models.encode(expiring(as_records(shown), ttl), vectors)
         return self.index.ready().write(added=encoded, threads=threads)
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
         """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
 
-        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. All or nothing. Raises as
-        `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
+        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. `ttl` is as in `add`. All
+        or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert``
+        such a record is added.
         """
         check_batch(records, "update")
-        batch = list(self.searcher.models.encode(as_records(records), vectors))
+        batch = list(self.searcher.models.encode(expiring(as_records(records), ttl), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
@@ -603,7 +616,7 @@ class Engine(Reading, Carrying):
 
     # Sources: A032.
     def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
+        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
     ) -> None:
         """Report which hits were used, so that the k* rule learns how recent useful records are.
 

@@ -13,6 +13,7 @@ from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
+from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
 from .monitor.recency import Recency
 from .opening import OpenIndex
@@ -40,9 +41,11 @@ class Verbs(Protocol):
     @property
     def index(self) -> OpenIndex: ...
 
-    def add(self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None) -> int: ...
+    def add(
+        self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None, ttl: Span | None
+    ) -> int: ...
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
 
     def delete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
 
@@ -65,10 +68,16 @@ class Verbs(Protocol):
     ) -> Explanation | FusedExplanation: ...
 
     def events(
-        self, since: float, until: float, *, type: str | None, filter: Filter | Mapping[str, Any] | None, namespace: str
+        self,
+        since: Moment,
+        until: Moment,
+        *,
+        type: str | None,
+        filter: Filter | Mapping[str, Any] | None,
+        namespace: str,
     ) -> list[tuple[str, float]]: ...
 
-    def observe(self, ids: Iterable[str], *, namespace: str, now: float | None, windows: int | None) -> None: ...
+    def observe(self, ids: Iterable[str], *, namespace: str, now: Moment | None, windows: int | None) -> None: ...
 
     def recency(self, namespace: str) -> Recency: ...
 
@@ -105,12 +114,20 @@ class Namespace:
         vectors: Given = None,
         progress: bool = False,
         threads: int | None = None,
+        ttl: Span | None = None,
     ) -> int:
         checked = self._own_records(records, "add")
-        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads)
+        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
 
     def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
         return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
@@ -151,15 +168,15 @@ class Namespace:
 
     def events(
         self,
-        since: float,
-        until: float,
+        since: Moment,
+        until: Moment,
         *,
         type: str | None = "Event",
         filter: Filter | Mapping[str, Any] | None = None,
     ) -> list[tuple[str, float]]:
         return self._engine.events(since, until, type=type, filter=filter, namespace=self.name)
 
-    def observe(self, ids: Iterable[str], *, now: float | None = None, windows: int | None = None) -> None:
+    def observe(self, ids: Iterable[str], *, now: Moment | None = None, windows: int | None = None) -> None:
         self._engine.observe(ids, namespace=self.name, now=now, windows=windows)
 
     def health(self) -> HealthReport:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .errors import StorageError
+from .errors import QueryError, StorageError
 from .index.masks import compile_filter
+from .moments import Moment
 from .opening import OpenIndex
 from .records.filters import ColumnComparison, Filter, all_of
 from .records.query import Query
@@ -48,8 +49,8 @@ class Reading:
     # Sources: B034, B035.
     def events(
         self,
-        since: float,
-        until: float,
+        since: Moment,
+        until: Moment,
         *,
         type: str | None = "Event",
         filter: Filter | Mapping[str, Any] | None = None,
@@ -57,11 +58,13 @@ class Reading:
     ) -> list[tuple[str, float]]:
         """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
 
-        Nothing is ranked. The newest come first; among equal times the last written comes first. `filter` is as in
-        `Query`. Raises `QueryError`.
+        Nothing is ranked. The newest come first; among equal times the last written comes first. `since`, `until` and
+        `filter` are as in `Query`. Raises `QueryError`.
         """
         query = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else ColumnComparison("type", "==", type)
+        if query.since is None or query.until is None:
+            raise QueryError("events takes the first and the last moment, 'since' and 'until'")
         memory = self.index.ready().state
         accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
-        return timeline.events(memory, namespace, float(since), float(until), accepted)
+        return timeline.events(memory, namespace, query.since, query.until, accepted)

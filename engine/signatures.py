@@ -9,6 +9,7 @@ from typing import TypedDict
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
 from .hybrid.strategy import BM25, PLAIN, AnyStrategy
+from .moments import Span
 from .plan.options import AUTO
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.policy import Answerer, Policy, strategy_of
@@ -27,7 +28,7 @@ class EngineOptions(TypedDict, total=False):
     query_tf: str
     fields: Mapping[str, float] | None
     columns: Mapping[str, str] | None
-    window: float
+    window: Span
     epsilon: float
     max_windows: int | None
     recency_rate: float

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import RecordError, StorageError
+from ..moments import MAX_TIME, Span
+from .checks import checked_span
 from .record import Record
 
 T = TypeVar("T")
@@ -61,6 +64,14 @@ def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record
             yield Record.from_dict(record)
         except RecordError as error:
             raise error.at(f"record {number}") from None
+
+
+def expiring(records: Iterable[Record], ttl: Span | None) -> Iterator[Record]:
+    """The records; those that do not say when they expire do so `ttl` after now. Raises `ParameterError`."""
+    if ttl is None:
+        return iter(records)
+    expires = min(time.time() + checked_span("ttl", ttl, 0.0, MAX_TIME), MAX_TIME)
+    return (record if record.expires is not None else record.with_expiry(expires) for record in records)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
