@@ -128,6 +128,12 @@ class Segment:
         return self.columns.times
 
     @cached_property
+    def expiries(self) -> npt.NDArray[np.float64]:
+        """The distinct times of expiry of the documents, ascending."""
+        expires = self.columns.numbers.get("expires")
+        return np.zeros(0) if expires is None else np.unique(expires[~np.isnan(expires)])
+
+    @cached_property
     def span(self) -> tuple[float, float] | None:
         """The earliest and the latest time, or None if no record has one."""
         if self.times is None or not len(self.times):

@@ -33,8 +33,9 @@ from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
 from ..index.columns import Schema
+from ..index.merge import Merge
 from ..index.segment import Segment
-from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
+from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Snapshot
 from ..records.record import Record
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
