@@ -27,7 +27,7 @@ from .encoders.encoder import Encoder
 from .encoders.models import positive
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, RecordError
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
@@ -43,7 +43,7 @@ from .reading import Reading
 from .records.checks import checked_span
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
-from .records.jsonl import as_records, check_batch, expiring
+from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.query import DEFAULT_K
 from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
@@ -54,7 +54,7 @@ from .search.options import SearchOptions
 from .searcher import Searcher
 from .serve import stream
 from .serve.coalesce import Coalescer
-from .signatures import EngineOptions, LaunchKeywords
+from .signatures import EngineOptions, LaunchKeywords, check_engine_options
 from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
@@ -140,6 +140,7 @@ class Engine(Reading, Carrying):
         `vectors`, `progress` and `threads` are as in `add`; `backend` and `options` are the constructor's. Raises as
         the constructor and `add`.
         """
+        check_engine_options(options, "Engine.from_records")
         engine = cls(backend=backend, **options)
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
@@ -175,6 +176,7 @@ class Engine(Reading, Carrying):
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
         """
+        check_engine_options(options, "Engine.open")
         store = RecordStore.open(path, read_only=read_only)
         try:
             config = store.config
@@ -453,12 +455,7 @@ class Engine(Reading, Carrying):
 
         All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
         """
-        if isinstance(ids, (str, Record)) or not isinstance(ids, Iterable):
-            raise RecordError("delete takes a batch: pass a list of ids")
-        batch = list(ids)
-        wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
-        if wrong is not None:
-            raise RecordError(f"an id must be a string, not {wrong!r}")
+        batch = checked_ids(ids, "delete")
         return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
 
     def drop(self, namespace: str) -> None:

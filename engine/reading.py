@@ -27,9 +27,9 @@ class Reading:
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """The live records with these ids, in the order of the ids; None for an id that is not there.
 
-        The records are whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts.
-        Raises `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an engine
-        opened with ``read_only`` cannot tell the latter.
+        The records are whole, embeddings included. Raises `RecordError` for anything but a batch of ids, and
+        `StorageError` for an engine in memory, which keeps no texts. Raises `DamagedStoreError` for a record that was
+        altered, or that is gone although nobody deleted it; an engine opened with ``read_only`` cannot tell the latter.
         """
         return self.searcher.fetch(ids, namespace)
 

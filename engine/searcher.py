@@ -30,6 +30,7 @@ from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
 from .records.hits import Hits
+from .records.jsonl import checked_ids
 from .records.record import Record
 from .route import run as routing
 from .route.policy import Answerer
@@ -105,7 +106,7 @@ class Searcher:
         memory = self.index.memory
         if memory.store is None:
             raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
-        ids = list(ids)
+        ids = checked_ids(ids, "fetch")
         records = memory.store.fetch(namespace, ids)
         if None in records:
             memory.check_gone(namespace, [i for i, record in zip(ids, records, strict=True) if record is None])

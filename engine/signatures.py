@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from .encoders.encoder import Encoder
@@ -74,9 +74,22 @@ class CandidateKeywords(TypedDict, total=False):
 
 def check_keywords(keywords: BatchKeywords, verb: str) -> None:
     """Raise `TypeError` for a keyword that a shared launch does not take."""
-    for name in keywords:
-        if name not in BatchKeywords.__annotations__:
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+    _check_names(keywords, BatchKeywords.__annotations__, LaunchKeywords.__annotations__, verb)
+
+
+def check_engine_options(options: EngineOptions, verb: str) -> None:
+    """Raise `TypeError` for a keyword that `Engine` does not take."""
+    _check_names(options, EngineOptions.__annotations__, EngineOptions.__annotations__, verb)
+
+
+def _check_names(given: Iterable[str], known: Iterable[str], shown: Iterable[str], verb: str) -> None:
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches  # only a mistake needs it
+
+            close = get_close_matches(name, shown, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
 
 
 _DEFAULTS: dict[str, object] = {

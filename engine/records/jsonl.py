@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..errors import RecordError, StorageError
 from ..moments import MAX_TIME, Span
-from .checks import checked_span
+from .checks import checked_span, shorten
 from .record import Record
 
 T = TypeVar("T")
@@ -52,6 +52,17 @@ def check_batch(records: object, verb: str) -> None:
     """Raises `RecordError` for a value that is not a batch of records, for example a single record."""
     if isinstance(records, (Record, Mapping, str)) or not isinstance(records, Iterable):
         raise RecordError(f"{verb} takes a batch: pass a list of records")
+
+
+def checked_ids(ids: object, verb: str) -> list[str]:
+    """A batch of ids as a list. Raises `RecordError` for a single id, and for an id that is no string."""
+    if isinstance(ids, (str, bytes, Record, Mapping)) or not isinstance(ids, Iterable):
+        raise RecordError(f"{verb} takes a batch: pass a list of ids")
+    batch = list(ids)
+    for record_id in batch:
+        if not isinstance(record_id, str):
+            raise RecordError(f"an id must be a string, not {shorten(record_id)}")
+    return batch
 
 
 def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
