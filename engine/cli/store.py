@@ -9,7 +9,7 @@ import time
 import click
 
 from ..engine import Engine
-from ..errors import DuplicateIdError, ForeignIndexError, RecordError
+from ..errors import DuplicateIdError, ForeignIndexError, RecordError, StorageError
 from ..records.jsonl import read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
@@ -104,6 +104,11 @@ def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as
 def stats(path: str, verify: bool, as_json: bool) -> None:
     """Show sizes and state of the index or engine's directory PATH."""
     with open_engine(path) as engine:
+        if verify and engine.opened is None:
+            raise StorageError(
+                f"{path}: is a saved index, which keeps no records to compare with; its files have just been compared "
+                "with their checksums, so leave --verify out"
+            )
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):

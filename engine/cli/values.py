@@ -12,6 +12,8 @@ from ..evaluate.dataset import read_json
 from ..index.columns import NUMBERS
 from ..moments import to_seconds, to_span
 from ..records.filters import ORDERINGS, ColumnComparison, Filter, all_of, parse_filter
+from ..storage.index_files import MANIFEST
+from ..storage.row_codec import RECORDS
 
 
 def parse_filters(filters: tuple[str, ...]) -> Filter | None:
@@ -83,6 +85,15 @@ def detect_kind(path: str) -> str:
     `ParameterError` for anything else.
     """
     if os.path.isdir(path):
+        if os.path.exists(os.path.join(path, RECORDS)):
+            raise ParameterError(
+                f"{path}: is an engine's directory; this command takes records (JSON lines) or a dataset. "
+                f"`fanrank stats {path} --verify` compares an index with its records"
+            )
+        if os.path.exists(os.path.join(path, MANIFEST)):
+            raise ParameterError(
+                f"{path}: is a saved index, which keeps no texts; give the records that it was made from (JSON lines)"
+            )
         return "beir"
     if path.endswith(".jsonl"):
         return "records"
