@@ -23,7 +23,7 @@ from .columns import hashes_of
 from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
-from .merge import Merge
+from .merge import Merge, closes
 from .record_ids import RecordIds
 from .segment import Segment, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
@@ -31,9 +31,6 @@ from .tombstones import NOTHING_DELETED, Tombstones
 # A segment of this many documents is closed. It is large enough that overhead for each segment does not matter, and
 # small enough that merging one takes less than a second.
 MAX_SEGMENT_DOCUMENTS = 1 << 20
-# From this many documents on, a segment also closes when the next record lies in another time window. With a smaller
-# number a search of all windows would have to visit too many segments.
-WINDOW_DOCUMENTS = 1 << 16
 # A namespace of this many documents keeps its document frequencies in one array over the vocabulary.
 COUNTED_DOCUMENTS = 1 << 12
 # A segment is rewritten without its deleted documents once they are this share of it.
@@ -380,6 +377,23 @@ class Snapshot:
                 masks[number] = gone
         return masks
 
+    def expired(self, clock: float, ids: Sequence[str] | None = None) -> dict[str, Place]:
+        """The live documents that have expired by `clock`, by record id; of `ids` alone where they are given."""
+        present = self.at(clock)
+        if present is self:
+            return {}
+        if ids is not None:
+            remaining = present.find_all(ids)
+            return {record_id: place for record_id, place in self.find_all(ids).items() if record_id not in remaining}
+        found = {}
+        for number, segment in enumerate(self.segments):
+            alive, remains = self.alive(number), present.alive(number)
+            if remains is None:
+                continue
+            for position in np.flatnonzero(~remains if alive is None else alive & ~remains).tolist():
+                found[segment.ids[position]] = Place(number, position)
+        return found
+
     @cached_property
     def _at(self) -> dict[tuple[int, ...], Snapshot]:
         return {}
@@ -476,14 +490,3 @@ def window_start(number: float, window: float) -> float:
         elif math.floor(earlier / window) >= number:
             time = earlier
     return time
-
-
-def closes(older: tuple[float, float] | None, newer: tuple[float, float] | None, window: float, size: int) -> bool:
-    """Whether two neighbours, given by their earliest and latest times, stay separate segments.
-
-    They do if the older one has at least `WINDOW_DOCUMENTS` documents (it has `size`) and the newer one begins in
-    another time window than the older one ends in.
-    """
-    if size < WINDOW_DOCUMENTS or older is None or newer is None:
-        return False
-    return math.floor(older[1] / window) != math.floor(newer[0] / window)

@@ -122,6 +122,10 @@ class Record:
         record.__dict__.update(self.__dict__, expires=expires)
         return record
 
+    def expired(self, clock: float) -> bool:
+        """Whether the record has expired by `clock` (seconds since 1970-01-01 UTC)."""
+        return self.expires is not None and self.expires <= clock
+
     def with_rows(self, rows: Halves) -> Record:
         """A copy of the record with this embedding. `rows` come from `unit_rows` and are not rounded again.
 

@@ -88,7 +88,7 @@ def _names_of(memory: Memory, query: Query) -> Sequence[str]:
 
 
 def _accepts(memory: Memory, query: Query, now: float, record: Record) -> bool:
-    if record.expires is not None and record.expires <= now:
+    if record.expired(now):
         return False
     since = None if query.since is None else ColumnComparison("time", ">=", query.since)
     until = None if query.until is None else ColumnComparison("time", "<=", query.until)

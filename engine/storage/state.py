@@ -70,6 +70,12 @@ class MemoryState:
         """Whether any record has a time of expiry."""
         return any(snapshot.expiring for snapshot in self.snapshots.values())
 
+    def present(self, clock: float) -> Mapping[str, Snapshot]:
+        """The snapshot of each namespace, without the records that have expired by `clock`."""
+        if not self.expiring:
+            return self.snapshots
+        return {name: snapshot.at(clock) for name, snapshot in self.snapshots.items()}
+
     def names_under(self, path: str) -> tuple[str, ...]:
         """As the function of this name, over all namespaces."""
         return names_under(self.snapshots, path)
