@@ -20,12 +20,12 @@ from .engine.errors import (
     ParameterError,
     PolicyFileError,
     QueryError,
+    RecencyWarning,
     RecordError,
     StorageError,
     StoreLockedError,
     UnknownIdError,
 )
-from .engine.fuse.agent_rrf import RecencyWarning
 
 __all__ = [
     "BackendUnavailableError",

@@ -127,7 +127,7 @@ def test_every_class_and_function_names_the_module_that_users_import_it_from() -
 def test_every_error_that_reaches_a_caller_is_public() -> None:
     errors = {name for name, value in inspect.getmembers(all_errors, inspect.isclass) if issubclass(value, Exception)}
     # The engine answers this one itself: it reads the directory again.
-    assert errors - {"StaleIndexError"} == {*THEMES["errors"].split(), "FanrankError"} - {"RecencyWarning"}
+    assert errors - {"StaleIndexError"} == {*THEMES["errors"].split(), "FanrankError"}
 
 
 def test_public_classes_and_functions_are_pickled_by_their_public_path() -> None:
