@@ -53,8 +53,6 @@ from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
 from .search.options import SearchOptions
 from .searcher import Searcher
-from .serve import stream
-from .serve.coalesce import Coalescer
 from .signatures import EngineOptions, LaunchKeywords, check_engine_options
 from .storage import index_files
 from .storage.memory import Memory
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
     import torch
 
     from .backends.choose import TensorHits
+    from .serve.coalesce import Coalescer
 
 AnyRecord = Record | Mapping[str, Any]
 
@@ -522,6 +521,8 @@ class Engine(Reading, Carrying):
         """The coalescer behind `asearch` and `submit`: it answers the batches of many callers in one launch."""
         coalescer: Coalescer | None = self.__dict__.get("_coalescer")
         if coalescer is None:
+            from .serve.coalesce import Coalescer  # as in `search_stream`
+
             # `setdefault` keeps the first, where two threads make one at the same time.
             coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
             if self._closed:
@@ -565,6 +566,8 @@ class Engine(Reading, Carrying):
 
         Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
+        from .serve import stream  # five modules that a plain search does not need
+
         options = SearchOptions(threads=threads, execution=execution, timing=timing)
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from .storage.index_arrays import SavedIndex
 from .storage.index_files import IndexDirectory
 from .storage.memory import Memory
 from .storage.record_store import ChangeRun, RecordStore
+
+logger = logging.getLogger("fanrank")
 
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
@@ -79,6 +82,9 @@ class OpenIndex:
             # A stale manifest must not look valid once the counter has caught up with it.
             written.clear()
         self.memory = fresh
+        records = sum(snapshot.size for snapshot in fresh.snapshots.values())
+        how = "loaded" if self.opened == "loaded" else "built"
+        logger.info("opened %s: %d records, index %s", directory.root.parent, records, how)
         fresh.wake()
 
     def fill_behind(self) -> None:
