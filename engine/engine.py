@@ -90,6 +90,9 @@ class Engine(Reading, Carrying):
     `pin`, which is kept with the records. Vectors of another model are refused. ``term_encoder`` (such as
     `SparseSentenceEncoder`) makes learned term weights for records and queries that bring none.
 
+    ``keep_texts`` says whether an engine in memory keeps its records, for `fetch`, hits with texts, rerankers and
+    feedback on sentences. It keeps the records themselves, not copies of their texts. A directory keeps them always.
+
     ``backend`` forces a backend by name.
 
     Any thread may write and search at any time. A search sees whole batches only, and never waits for a writer.
@@ -112,6 +115,7 @@ class Engine(Reading, Carrying):
         recency_rate: float = RATE,
         encoder: str | os.PathLike[str] | Encoder | None = None,
         term_encoder: TermEncoder | None = None,
+        keep_texts: bool = True,
         backend: str | None = None,
     ) -> None:
         self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
@@ -120,7 +124,10 @@ class Engine(Reading, Carrying):
         serving = backends.choose(backend)
         self.window = checked_span("window", window, 1e-3, 1e12)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
-        self.index = OpenIndex(partial(Memory, self.bm25, self.analyzer, self.schema, self.window))
+        if not isinstance(keep_texts, bool):
+            raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
+        own = self.bm25, self.analyzer, self.schema, self.window
+        self.index = OpenIndex(partial(Memory, *own, keep=self.monitor.keep, keep_texts=keep_texts))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
 
@@ -152,6 +159,7 @@ class Engine(Reading, Carrying):
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
+        accept_loss: bool = False,
         wait: bool = True,
         progress: bool = False,
         backend: str | None = None,
@@ -165,6 +173,10 @@ class Engine(Reading, Carrying):
 
         One process may write. Any number may open the directory with ``read_only`` and call `refresh`.
 
+        Where acknowledged changes are missing (a lost or cut write-ahead log, an older copy of the database),
+        `DamagedStoreError` says how many and which records, and all files stay as they are. With ``accept_loss`` the
+        engine goes on without these changes, builds the index anew and logs a warning.
+
         `options` are the constructor's. They are kept when the directory is made; later they may be left out, and must
         not differ. Of the encoder only its `pin` is kept. Without the encoder all works but what must be encoded. A
         directory that was made without an encoder and has records takes none later, as its records have no vectors.
@@ -177,7 +189,9 @@ class Engine(Reading, Carrying):
         `StorageError`.
         """
         check_engine_options(options, "Engine.open")
-        store = RecordStore.open(path, read_only=read_only)
+        if options.get("keep_texts") is False:
+            raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
+        store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
             if config is None and read_only:
@@ -193,7 +207,7 @@ class Engine(Reading, Carrying):
                     if known.get(name, value) != value:
                         raise ParameterError(
                             f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
-                            "another directory"
+                            "another directory (copy_to, add_column)"
                         )
                 if store.sequence == 0 and not read_only:
                     # Nothing was encoded yet, so whoever first opens it with an encoder may choose the encoder.
@@ -203,6 +217,7 @@ class Engine(Reading, Carrying):
                         store.set_config(fresh, replace=True)
                 else:
                     engine.searcher.models.adopt(config, str(path))
+            engine.monitor.restore(store)
             engine.index.attach(store, Path(path), config["store"])
             if wait:
                 engine.index.fill(progress)
@@ -264,6 +279,12 @@ class Engine(Reading, Carrying):
         return self.searcher.models.term_pin
 
     @property
+    def keeps_texts(self) -> bool:
+        """Whether the engine has the records' texts: on disk, or in memory."""
+        memory = self.index.memory
+        return memory.store is not None or memory.keeps
+
+    @property
     def opened(self) -> str | None:
         """How `open` got the index: ``loaded``, or ``built`` and why. None for an engine in memory."""
         return self.index.opened
@@ -318,6 +339,14 @@ class Engine(Reading, Carrying):
         """
         _check_name(self.analyzer)
         index_files.save(path, replace(self.index.ready().saved(), settings=self._settings()))
+
+    def __repr__(self) -> str:
+        memory = self.index.memory
+        sizes = [snapshot.size for snapshot in memory.snapshots.values() if snapshot.size]
+        where = "in memory" if memory.store is None else repr(str(memory.store.path.parent))
+        building = ", opening" if self.index.building else ""
+        name, backend = type(self).__name__, self.backend.name
+        return f"{name}({sum(sizes):,} records, {len(sizes):,} namespaces, backend {backend!r}, {where}{building})"
 
     def __len__(self) -> int:
         """The number of live records, over all namespaces."""
@@ -423,7 +452,8 @@ class Engine(Reading, Carrying):
 
         `progress` shows a bar if standard error is a terminal.
 
-        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector,
+        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
+        field in `Record.fields` that the engine does not search (``Engine(fields=...)``),
         `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
         not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
         """
@@ -435,7 +465,7 @@ class Engine(Reading, Carrying):
             shown = tqdm(records, "indexing", unit=" records")
         if threads is not None:
             positive("threads", threads)
-        encoded = self.searcher.models.encode(expiring(as_records(shown), ttl), vectors)
+        encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
         return self.index.ready().write(added=encoded, threads=threads)
 
     def update(
@@ -453,7 +483,7 @@ class Engine(Reading, Carrying):
         such a record is added.
         """
         check_batch(records, "update")
-        batch = list(self.searcher.models.encode(expiring(as_records(records), ttl), vectors))
+        batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
@@ -483,6 +513,8 @@ class Engine(Reading, Carrying):
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
     ) -> Hits:
         """Answer a batch of B queries in one call.
 
@@ -497,11 +529,16 @@ class Engine(Reading, Carrying):
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
 
+        `texts` brings the records of the hits: their texts, times and metadata (`Hits.records`, `Hit.text`). `payload`
+        brings `Record.payload`. A hit's record is the one that was scored: where a write changes it before it is read,
+        the batch is searched again. An engine that was opened with ``read_only`` is refreshed for that.
+
         While the index is still being built after `open` with ``wait`` false, a scan for keywords answers, whatever the
         strategy.
 
-        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
-        `MissingExtraError` where a strategy needs a package that is not installed.
+        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, `StorageError`
+        for texts that the engine does not keep, and `MissingExtraError` where a strategy needs a package that is not
+        installed.
         """
         return self.searcher.search(
             queries,
@@ -513,6 +550,8 @@ class Engine(Reading, Carrying):
                 "threads": threads,
                 "execution": execution,
                 "timing": timing,
+                "texts": texts,
+                "payload": payload,
             },
         )
 
@@ -550,6 +589,8 @@ class Engine(Reading, Carrying):
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
     ) -> Iterator[Hits]:
         """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
 
@@ -564,11 +605,14 @@ class Engine(Reading, Carrying):
         An error of a batch, or of `batches` itself, is raised when its turn comes. It ends the iterator, and nothing is
         read after it. `ParameterError` and `QueryError` for the arguments are raised at once; else raises as `search`.
 
+        `texts` and `payload` are as in `search`. Where a write has changed the record of a hit, the batch is answered
+        as of a later moment.
+
         Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
         from .serve import stream  # five modules that a plain search does not need
 
-        options = SearchOptions(threads=threads, execution=execution, timing=timing)
+        options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 
     def candidates(

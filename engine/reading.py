@@ -28,8 +28,9 @@ class Reading:
         """The live records with these ids, in the order of the ids; None for an id that is not there.
 
         The records are whole, embeddings included. Raises `RecordError` for anything but a batch of ids, and
-        `StorageError` for an engine in memory, which keeps no texts. Raises `DamagedStoreError` for a record that was
-        altered, or that is gone although nobody deleted it; an engine opened with ``read_only`` cannot tell the latter.
+        `StorageError` for an engine that keeps no texts: one made with ``keep_texts=False``, or loaded from a saved
+        index. Raises `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an
+        engine opened with ``read_only`` cannot tell the latter.
         """
         return self.searcher.fetch(ids, namespace)
 

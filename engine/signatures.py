@@ -34,6 +34,7 @@ class EngineOptions(TypedDict, total=False):
     recency_rate: float
     encoder: str | os.PathLike[str] | Encoder | None
     term_encoder: TermEncoder | None
+    keep_texts: bool
 
 
 class BatchKeywords(TypedDict, total=False):
@@ -43,6 +44,8 @@ class BatchKeywords(TypedDict, total=False):
     reranker: CheckedReranker | None
     rerank_depth: int
     execution: str
+    texts: bool
+    payload: bool
 
 
 class ThreadedKeywords(BatchKeywords, total=False):
@@ -99,6 +102,8 @@ _DEFAULTS: dict[str, object] = {
     "threads": DEFAULT_THREADS,
     "execution": AUTO,
     "timing": False,
+    "texts": False,
+    "payload": False,
 }
 _KEYWORDS = {*_DEFAULTS}
 _UNTIMED = PLAIN, SearchOptions()
@@ -116,6 +121,8 @@ def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer
         and rest["rerank_depth"] is DEPTH
         and rest["threads"] is DEFAULT_THREADS
         and rest["execution"] is AUTO
+        and rest["texts"] is False
+        and rest["payload"] is False
         and {*rest} == _KEYWORDS
     ):
         if rest["timing"] is False:

@@ -14,6 +14,7 @@ from ..errors import StorageError
 from ..index.columns import NUMBERS
 from ..plan.options import EXECUTIONS
 from ..records.decision import Decision
+from ..records.hit import Hit
 from ..records.hits import Hits
 from ..records.jsonl import read_json_lines
 from ..records.query import Query
@@ -31,7 +32,7 @@ from .options import (
     parse_strategy,
     threads_option,
 )
-from .output import print_json, print_text
+from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
 from .values import parse_duration, parse_filters, parse_moment, parse_windows
 
 
@@ -154,6 +155,9 @@ def search(
 
     INDEX is what `fanrank index` wrote, or the directory of `fanrank add`. Options such as --filter and --now hold for
     the QUERY arguments; queries of a --queries file bring their own.
+
+    Each line shows a hit's rank, score, id, namespace, time and text. On a terminal it is cut to the width. What
+    `fanrank index` wrote holds no texts.
     """
     keywords = query_options.keywords()
     batch = [Query(text, **keywords) for text in query]
@@ -172,7 +176,9 @@ def search(
     )
     engine = open_engine(index, backend=backend, **needed.load())
     started = time.perf_counter()
-    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution)
+    # A run holds ids and scores alone.
+    texts = engine.keeps_texts and trec is None
+    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution, texts=texts, payload=texts)
     elapsed = time.perf_counter() - started
     if trec is not None:
         _write_trec(hits, trec)
@@ -191,13 +197,29 @@ def search(
             }
         )
         return
-    for asked_query, row, decision, explanation in zip(batch, hits, decisions, explanations, strict=True):
+    width = terminal_width()
+    for asked_query, row, note, decision, explanation in zip(
+        batch, hits, hits.notes, decisions, explanations, strict=True
+    ):
         print_text(f"? {asked_query.text}" + (f"  ({_describe(decision)})" if decision else ""))
-        for rank, (name, score) in enumerate(row, 1):
-            click.echo(f"{rank:4}  {score:9.4f}  {name}")
+        for hit in row:
+            print_text(cut_to(_line_of(hit, texts), width))
+        if not row:
+            print_text(f"      no hits: {note}" if note else "      no hits")
         if explanation:
             print_text(str(explanation))
     click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+
+
+def _line_of(hit: Hit, texts: bool) -> str:
+    """Rank, score, id, namespace, time and text; what the hit does not have is left out."""
+    parts = [f"{hit.rank:4}", f"{hit.score:9.4f}", hit.id]
+    if hit.namespace:
+        parts.append(hit.namespace)
+    if texts:
+        parts += [shown_time(hit.record.time)] if hit.record.time is not None else []
+        parts.append(hit.text)
+    return one_line("  ".join(parts))
 
 
 def _write_trec(hits: Hits, path: str) -> None:
@@ -219,12 +241,13 @@ def _json_rows(
         {
             "id": name,
             "text": query.text,
-            "hits": [{"rank": rank, "id": record, "score": score} for rank, (record, score) in enumerate(row, 1)],
+            "hits": row,
+            **({"note": note} if note else {}),
             **({"decision": decision.to_dict()} if decision else {}),
             **({"explain": explanation.to_dict()} if explanation else {}),
         }
-        for name, query, row, decision, explanation in zip(
-            hits.query_ids(), batch, hits, decisions, explanations, strict=True
+        for name, query, row, note, decision, explanation in zip(
+            hits.query_ids(), batch, hits.to_dicts(), hits.notes, decisions, explanations, strict=True
         )
     ]
 

@@ -26,6 +26,7 @@ from ..records.decision import Decision
 from ..records.hits import Hits
 from ..search.batch import Batch
 from ..search.lexical import expand_duplicates
+from ..search.notes import Notes
 from ..search.options import SearchOptions
 from .evidence import Evidence, EvidenceCollector
 from .explain import explain_hits
@@ -62,6 +63,7 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         batch.resolver(),
         partial(explain_hits, collector, candidates, fused),
         source=batch.source,
+        annotator=Notes(batch.memory.indexer, batch.asked),
     )
     if options.reranker is not None:
         with collector.phases("rerank"):

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DuplicateIdError
+from ..records.copies import kept_records
 from ..records.record import Record
 from ..text.vocabulary import TermIndexer, Vocabulary
 from ..vectors.vectors import Vectors
@@ -23,7 +24,7 @@ from .build import entities_of, learned_of, texts_of, vectors_of
 from .columns import Columns, Ids, Schema, Strings, hashes_of
 from .merge import closes
 from .postings import Part, Postings, join_postings, sort_tokens
-from .segment import NESTED, Segment, join_vectors
+from .segment import NESTED, Segment, join_records, join_vectors
 from .snapshot import Snapshot
 
 Hashes = npt.NDArray[np.uint64]
@@ -38,6 +39,7 @@ class Chunk:
     columns: Columns
     vectors: Vectors | None
     nested: dict[str, Segment]
+    records: Sequence[Record] | None = None
     part: Part | None = None
 
     @property
@@ -67,6 +69,8 @@ class Bulk:
     """The largest number of documents in a segment. A chunk is not split, so a larger chunk is one segment."""
     window: float
     threads: int
+    keep: bool = False
+    """Whether the segments hold the records too."""
     _segments: list[Segment] = field(default_factory=list)
     _open: list[Chunk] = field(default_factory=list)
     _size: int = 0
@@ -90,7 +94,8 @@ class Bulk:
                 entities_of(records, self.entity_terms, id_column, columns),
             )
             nested = {name: inner for name, inner in zip(NESTED, segments, strict=True) if inner is not None}
-        chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested)
+        kept = kept_records(records) if self.keep else None
+        chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested, kept)
         self._take(chunk, [texts_of(records, name) for name in self.fields])
 
     def finish(self) -> list[Segment]:
@@ -160,7 +165,10 @@ class Bulk:
             if any(name in chunk.nested for chunk in chunks)
         }
         vectors = join_vectors([chunk.vectors for chunk in chunks], [chunk.size for chunk in chunks])
-        self._segments.append(Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, **nested))
+        records = join_records([chunk.records for chunk in chunks])
+        self._segments.append(
+            Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, records=records, **nested)
+        )
 
 
 def _find_in(ascending: Hashes, values: Hashes) -> npt.NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,23 +29,28 @@ def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> 
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
     with handle:
-        for number, line in enumerate(handle, 1):
-            if not line.strip():
-                continue
-            where = f"{path.name}:{number}"
-            try:
-                data = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError as error:
-                raise RecordError(f"not UTF-8 at byte {error.start}", where=where) from None
-            except ValueError as error:
-                raise RecordError(f"not JSON: {error}", where=where) from None
-            except RecursionError:
-                raise RecordError("not usable JSON: nested too deeply", where=where) from None
-            try:
-                parsed = parse(data)
-            except RecordError as error:
-                raise error.at(where) from None
-            yield where, parsed
+        yield from parse_lines(handle, path.name, parse)
+
+
+def parse_lines(lines: Iterable[bytes], name: str, parse: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """As `read_json_lines`, for lines that come from anywhere; `name` is what positions call their source."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        try:
+            data = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise RecordError(f"not UTF-8 at byte {error.start}", where=where) from None
+        except ValueError as error:
+            raise RecordError(f"not JSON: {error}", where=where) from None
+        except RecursionError:
+            raise RecordError("not usable JSON: nested too deeply", where=where) from None
+        try:
+            parsed = parse(data)
+        except RecordError as error:
+            raise error.at(where) from None
+        yield where, parsed
 
 
 def check_batch(records: object, verb: str) -> None:
@@ -65,16 +70,34 @@ def checked_ids(ids: object, verb: str) -> list[str]:
     return batch
 
 
-def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
-    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`."""
+def as_records(
+    records: Iterable[Record | Mapping[str, Any]], searched: Collection[str] | None = None
+) -> Iterator[Record]:
+    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`.
+
+    With `searched`, the text fields of an engine, a record that has another field is refused.
+    """
     for number, record in enumerate(records, 1):
-        if isinstance(record, Record):
-            yield record
-            continue
         try:
-            yield Record.from_dict(record)
+            checked = record if isinstance(record, Record) else Record.from_dict(record)
+            if checked.fields and searched is not None:
+                _check_fields(checked, searched)
         except RecordError as error:
             raise error.at(f"record {number}") from None
+        yield checked
+
+
+def _check_fields(record: Record, searched: Collection[str]) -> None:
+    for name in record.fields:
+        if name == "text":
+            raise RecordError("field 'text' is the record's own text; give it another name", record_id=record.id)
+        if name not in searched:
+            weights = ", ".join(f"{field!r}: 1.0" for field in (*searched, name))
+            raise RecordError(
+                f"no search would find the field {name!r}: make the engine with fields={{{weights}}}, or keep the "
+                "value in 'payload' or 'extra'",
+                record_id=record.id,
+            )
 
 
 def expiring(records: Iterable[Record], ttl: Span | None) -> Iterator[Record]:

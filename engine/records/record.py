@@ -21,7 +21,7 @@ CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 """The built-in metadata columns that hold strings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One memory: text with the metadata that an agent framework has at hand.
 
@@ -121,6 +121,10 @@ class Record:
         record = object.__new__(type(self))  # as in `with_rows`
         record.__dict__.update(self.__dict__, expires=expires)
         return record
+
+    def __repr__(self) -> str:
+        namespace = f", namespace={self.namespace!r}" if self.namespace else ""
+        return f"{type(self).__name__}({self.id!r}, {shorten(self.text)}{namespace})"
 
     def expired(self, clock: float) -> bool:
         """Whether the record has expired by `clock` (seconds since 1970-01-01 UTC)."""

@@ -33,6 +33,7 @@ from ..records.query import Query
 from ..search import lexical
 from ..search.batch import Batch, PreparedQuery
 from ..search.explain import position_of
+from ..search.notes import Notes
 from ..search.options import SearchOptions
 from .cascade import Cascade
 from .classifier import Classifier
@@ -145,6 +146,7 @@ class _Answers:
             reranked=None if self.reranked is None else self.reranked[source],
             decisions=tuple(self.decisions[row] for row in batch.source),
             source=batch.source,
+            annotator=Notes(batch.memory.indexer, batch.asked),
         )
 
 

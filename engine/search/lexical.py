@@ -26,6 +26,7 @@ from ..text.vocabulary import Vocabulary
 from ..timing import Phases
 from .batch import Batch, Corpus, searched_snapshot
 from .explain import explainer_of
+from .notes import Notes
 from .options import SearchOptions
 
 UNKNOWN = -1
@@ -205,6 +206,7 @@ def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phase
             phases.milliseconds if options.timing else None,
             phases.counts.get("postings") if options.timing else None,
             source=batch.source,
+            annotator=Notes(batch.memory.indexer, batch.asked),
         )
 
 

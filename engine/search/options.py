@@ -28,6 +28,10 @@ class SearchOptions:
     reranker: CheckedReranker | None = None
     """What reorders the first `rerank_depth` hits of each query by their texts."""
     rerank_depth: int = DEPTH
+    texts: bool = False
+    """Whether the hits bring their texts, times and metadata."""
+    payload: bool = False
+    """Whether the hits bring their payloads."""
 
     def __post_init__(self) -> None:
         # The default is tested first, without a call: this runs for every search.

@@ -66,6 +66,8 @@ class LaunchOptions:
         mine, theirs = self.search, other.search
         if (mine.rerank_depth, mine.threads, mine.execution) != (theirs.rerank_depth, theirs.threads, theirs.execution):
             return False
+        if (mine.texts, mine.payload) != (theirs.texts, theirs.payload):
+            return False
         if self.any_threads != other.any_threads or mine.reranker is not theirs.reranker:
             return False
         if self.answerer is other.answerer:
@@ -86,6 +88,8 @@ class LaunchOptions:
             "reranker": options.reranker,
             "rerank_depth": options.rerank_depth,
             "execution": options.execution,
+            "texts": options.texts,
+            "payload": options.payload,
         }
 
     @cached_property

@@ -29,6 +29,7 @@ from ..search.batch import AnyQuery, as_queries, prepare
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
 from ..searcher import Searcher
+from ..storage.state import MemoryState
 from ..timing import Phases
 
 MAX_AHEAD = 64
@@ -75,11 +76,12 @@ def search_stream(
         started = time.perf_counter()
         try:
             if searcher.index.building:
-                hits = scan(searcher.index.memory, queries, k)
+                hits = scan(searcher.index.memory, queries, k, options)
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
-            batch = prepare(searcher.index.ready().state, checked, k, searcher.monitor.windows)
+            state = searcher.index.ready().state
+            batch = prepare(state, checked, k, searcher.monitor.windows)
         except FanrankError as error:
             searcher.count_failure(queries, error)
             raise
@@ -87,10 +89,21 @@ def search_stream(
         backend = searcher.backend
         serving = InTurn.of(backend, turns[backend.device is not None]) if ahead else backend
 
+        def search(current: MemoryState) -> Hits:
+            searched = batch
+            if current is not state:  # a record of a hit was changed since the batch was read
+                searched = prepare(current, checked, k, searcher.monitor.windows)
+            return lexical.answer_lexical(searched, serving, each)
+
+        def answer() -> Hits:
+            if options.texts or options.payload:
+                return searcher.bring_records(search, each, state)
+            return search(state)
+
         def finish() -> Hits:
             begun = time.perf_counter()
             try:
-                hits = lexical.answer_lexical(batch, serving, each)
+                hits = answer()
             except FanrankError as error:
                 searcher.count_failure(queries, error)
                 raise

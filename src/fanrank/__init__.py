@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .engine.index.bm25 import BM25
     from .engine.records.entities import Relation
     from .engine.records.filters import col
+    from .engine.records.hit import Hit
     from .engine.records.hits import Hits
     from .engine.records.jsonl import read_records
     from .engine.records.query import Query, SearchScope
@@ -57,6 +58,7 @@ __all__ = [
     "Coalescer",
     "Engine",
     "FanrankError",
+    "Hit",
     "Hits",
     "OwnVectors",
     "Query",
@@ -77,6 +79,7 @@ _HOMES = {
     "Coalescer": "engine.serve.coalesce",
     "Engine": "engine.engine",
     "FanrankError": "engine.errors",
+    "Hit": "engine.records.hit",
     "Hits": "engine.records.hits",
     "OwnVectors": "engine.encoders.encoder",
     "Query": "engine.records.query",

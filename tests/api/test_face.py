@@ -20,7 +20,7 @@ import fanrank as fr
 from fanrank.engine import errors as all_errors
 
 FACE = (
-    "BM25 Cascade Coalescer Engine FanrankError Hits OwnVectors Query Record Relation Router SearchScope "
+    "BM25 Cascade Coalescer Engine FanrankError Hit Hits OwnVectors Query Record Relation Router SearchScope "
     "SentenceEncoder Strategy col parse_when read_records"
 )
 THEMES = {
@@ -28,8 +28,8 @@ THEMES = {
     "errors": (
         "BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError MissingExtraError "
-        "ModelMismatchError NewerFormatError OverloadedError ParameterError PolicyFileError QueryError RecencyWarning "
-        "RecordError StorageError StoreLockedError UnknownIdError"
+        "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError "
+        "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset Tuned Verdict check_policy "
@@ -37,7 +37,10 @@ THEMES = {
         "load_longmemeval means paired_bootstrap per_query rank render run study study_conversations study_strategies "
         "tune validate"
     ),
-    "reports": "ChannelShare DriftReport Explanation FusedExplanation HealthReport Recency TermContribution",
+    "reports": (
+        "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
+        " TermContribution"
+    ),
     "routing": "CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
     "scopes": "Filter Namespace When parse_filter",
     "strategies": (

@@ -19,7 +19,10 @@ from fanrank.engine.cli import demo, doctor
 from fanrank.engine.cli import main as cli
 from fanrank.engine.plan.options import EXECUTIONS
 
-COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "tune", "check", "doctor"}
+COMMANDS = {
+    *("demo", "index", "add", "delete", "stats", "search", "export", "import", "copy", "columns"),
+    *("eval", "tune", "check", "doctor"),
+}
 
 
 RECORDS = [
@@ -120,7 +123,9 @@ def test_search(index: Path) -> None:
         {
             "id": str(number),
             "text": text,
-            "hits": [{"rank": rank, "id": name, "score": score} for rank, (name, score) in enumerate(row, 1)],
+            "hits": [
+                {"id": name, "score": score, "rank": rank, "namespace": ""} for rank, (name, score) in enumerate(row, 1)
+            ],
         }
         for number, (text, row) in enumerate(zip(["fix for error 4711", "tea"], expected, strict=True))
     ]
