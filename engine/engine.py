@@ -33,12 +33,14 @@ from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
 from .index.snapshot import WEEK
+from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
 from .monitor.monitor import Monitor
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
 from .opening import OpenIndex
 from .reading import Reading
+from .records.checks import checked_span
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
 from .records.query import DEFAULT_K
@@ -49,9 +51,7 @@ from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
 from .search.options import SearchOptions
 from .searcher import Searcher
-from .serve import stream
-from .serve.coalesce import Coalescer
-from .signatures import EngineOptions, LaunchKeywords
+from .signatures import EngineOptions, LaunchKeywords, check_engine_options
 from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     import torch
 
     from .backends.choose import TensorHits
+    from .serve.coalesce import Coalescer
 
 
 # Sources: A030 to A032, B004.
@@ -77,8 +78,9 @@ class Engine(Reading, Writing, Carrying):
     and ``fields`` are the BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the
     built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from `Record.extra`.
 
-    ``window`` is the length of a time window in seconds. ``epsilon``, ``max_windows`` and ``recency_rate`` set the k*
-    rule, which chooses how many of the newest windows a query with ``windows="auto"`` searches.
+    ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
+    ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
+    ``windows="auto"`` searches.
 
     ``encoder`` makes the vectors by which queries and records are compared. It is a model's name or path, or an
     `Encoder`; `OwnVectors` is for vectors that the caller brings. Its name, version and dimension are the engine's
@@ -104,7 +106,7 @@ class Engine(Reading, Writing, Carrying):
         query_tf: str = "count",
         fields: Mapping[str, float] | None = None,
         columns: Mapping[str, str] | None = None,
-        window: float = WEEK,
+        window: Span = WEEK,
         epsilon: float = EPSILON,
         max_windows: int | None = MAX_WINDOWS,
         recency_rate: float = RATE,
@@ -117,9 +119,7 @@ class Engine(Reading, Writing, Carrying):
         self.analyzer = get_analyzer(analyzer)
         self.schema = Schema.of(columns)
         serving = backends.choose(backend)
-        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1e-3 <= window <= 1e12:
-            raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
-        self.window = float(window)
+        self.window = checked_span("window", window, 1e-3, 1e12)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
         if not isinstance(keep_texts, bool):
             raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
@@ -144,6 +144,7 @@ class Engine(Reading, Writing, Carrying):
         `vectors`, `progress` and `threads` are as in `add`; `backend` and `options` are the constructor's. Raises as
         the constructor and `add`.
         """
+        check_engine_options(options, "Engine.from_records")
         engine = cls(backend=backend, **options)
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
@@ -184,6 +185,7 @@ class Engine(Reading, Writing, Carrying):
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
         """
+        check_engine_options(options, "Engine.open")
         if options.get("keep_texts") is False:
             raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
@@ -495,6 +497,8 @@ class Engine(Reading, Writing, Carrying):
         """The coalescer behind `asearch` and `submit`: it answers the batches of many callers in one launch."""
         coalescer: Coalescer | None = self.__dict__.get("_coalescer")
         if coalescer is None:
+            from .serve.coalesce import Coalescer  # as in `search_stream`
+
             # `setdefault` keeps the first, where two threads make one at the same time.
             coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
             if self._closed:
@@ -543,6 +547,8 @@ class Engine(Reading, Writing, Carrying):
 
         Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
+        from .serve import stream  # five modules that a plain search does not need
+
         options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 
@@ -601,7 +607,7 @@ class Engine(Reading, Writing, Carrying):
 
     # Sources: A032.
     def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
+        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
     ) -> None:
         """Report which hits were used, so that the k* rule learns how recent useful records are.
 

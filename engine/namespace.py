@@ -18,6 +18,7 @@ from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
 from .index.snapshot import Snapshot
 from .listing.listing import Listing
+from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
 from .monitor.recency import Recency
 from .opening import OpenIndex
@@ -47,9 +48,11 @@ class Verbs(Protocol):
     @property
     def index(self) -> OpenIndex: ...
 
-    def add(self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None) -> int: ...
+    def add(
+        self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None, ttl: Span | None
+    ) -> int: ...
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
 
     def upsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
 
@@ -123,7 +126,13 @@ class Verbs(Protocol):
     ) -> Explanation | FusedExplanation: ...
 
     def events(
-        self, since: float, until: float, *, type: str | None, filter: Filter | Mapping[str, Any] | None, namespace: str
+        self,
+        since: Moment,
+        until: Moment,
+        *,
+        type: str | None,
+        filter: Filter | Mapping[str, Any] | None,
+        namespace: str,
     ) -> list[tuple[str, float]]: ...
 
     def export(
@@ -137,7 +146,7 @@ class Verbs(Protocol):
         progress: bool,
     ) -> int: ...
 
-    def observe(self, ids: Iterable[str], *, namespace: str, now: float | None, windows: int | None) -> None: ...
+    def observe(self, ids: Iterable[str], *, namespace: str, now: Moment | None, windows: int | None) -> None: ...
 
     def recency(self, namespace: str) -> Recency: ...
 
@@ -177,12 +186,20 @@ class Namespace:
         vectors: Given = None,
         progress: bool = False,
         threads: int | None = None,
+        ttl: Span | None = None,
     ) -> int:
         checked = self._own_records(records, "add")
-        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads)
+        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
 
     def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
         return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors)
@@ -282,8 +299,8 @@ class Namespace:
 
     def events(
         self,
-        since: float,
-        until: float,
+        since: Moment,
+        until: Moment,
         *,
         type: str | None = "Event",
         filter: Filter | Mapping[str, Any] | None = None,
@@ -303,7 +320,7 @@ class Namespace:
             file, format=format, namespace=self.name, filter=filter, vectors=vectors, progress=progress
         )
 
-    def observe(self, ids: Iterable[str], *, now: float | None = None, windows: int | None = None) -> None:
+    def observe(self, ids: Iterable[str], *, now: Moment | None = None, windows: int | None = None) -> None:
         self._engine.observe(ids, namespace=self.name, now=now, windows=windows)
 
     def health(self) -> HealthReport:

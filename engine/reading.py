@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .errors import ParameterError, RecordError, StorageError
+from .errors import ParameterError, QueryError, RecordError, StorageError
 from .index.masks import compile_filter
 from .listing import matching
 from .listing.listing import Listing, Wanted
 from .listing.matching import compiled, searched, snapshots_of
 from .listing.orders import ORDERS
+from .moments import Moment
 from .monitor.monitor import checked_namespace
 from .opening import OpenIndex
 from .records.filters import ColumnComparison, Filter, all_of, parse_filter
@@ -31,10 +32,10 @@ class Reading:
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """The live records with these ids, in the order of the ids; None for an id that is not there.
 
-        The records are whole, embeddings included; one that has expired is not there. Raises `StorageError` for an
-        engine that keeps no texts: one made with ``keep_texts=False``, or loaded from a saved index. Raises
-        `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an engine opened
-        with ``read_only`` cannot tell the latter.
+        The records are whole, embeddings included; one that has expired is not there. Raises `RecordError` for anything
+        but a batch of ids, and `StorageError` for an engine that keeps no texts: one made with ``keep_texts=False``, or
+        loaded from a saved index. Raises `DamagedStoreError` for a record that was altered, or that is gone although
+        nobody deleted it; an engine opened with ``read_only`` cannot tell the latter.
         """
         return self.searcher.fetch(ids, namespace)
 
@@ -122,8 +123,8 @@ class Reading:
     # Sources: B034, B035.
     def events(
         self,
-        since: float,
-        until: float,
+        since: Moment,
+        until: Moment,
         *,
         type: str | None = "Event",
         filter: Filter | Mapping[str, Any] | None = None,
@@ -131,14 +132,16 @@ class Reading:
     ) -> list[tuple[str, float]]:
         """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
 
-        Nothing is ranked. The newest come first; among equal times the last written comes first. `filter` is as in
-        `Query`. Raises `QueryError`.
+        Nothing is ranked. The newest come first; among equal times the last written comes first. `since`, `until` and
+        `filter` are as in `Query`. Raises `QueryError`.
         """
         query = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else ColumnComparison("type", "==", type)
+        if query.since is None or query.until is None:
+            raise QueryError("events takes the first and the last moment, 'since' and 'until'")
         memory = self.index.ready().state
         accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
-        return timeline.events(memory, namespace, float(since), float(until), accepted)
+        return timeline.events(memory, namespace, query.since, query.until, accepted)
 
 
 def _checked_scope(namespace: str | None) -> str | None:

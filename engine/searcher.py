@@ -32,6 +32,7 @@ from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
 from .records.hits import Hits
+from .records.jsonl import checked_ids
 from .records.query import Query
 from .records.record import Record
 from .route import run as routing
@@ -185,7 +186,7 @@ class Searcher:
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
         clock = time.time()
-        records = self._read(namespace, list(ids))
+        records = self._read(namespace, checked_ids(ids, "fetch"))
         return [None if record is None or record.expired(clock) else record for record in records]
 
     def _read(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
 from .hybrid.strategy import BM25, PLAIN, AnyStrategy
+from .moments import Span
 from .plan.options import AUTO
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.by_namespace import AnyAnswerer, ByNamespace, answerer_of
@@ -28,7 +29,7 @@ class EngineOptions(TypedDict, total=False):
     query_tf: str
     fields: Mapping[str, float] | None
     columns: Mapping[str, str] | None
-    window: float
+    window: Span
     epsilon: float
     max_windows: int | None
     recency_rate: float
@@ -80,9 +81,22 @@ class CandidateKeywords(TypedDict, total=False):
 
 def check_keywords(keywords: BatchKeywords, verb: str) -> None:
     """Raise `TypeError` for a keyword that a shared launch does not take."""
-    for name in keywords:
-        if name not in BatchKeywords.__annotations__:
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+    _check_names(keywords, BatchKeywords.__annotations__, LaunchKeywords.__annotations__, verb)
+
+
+def check_engine_options(options: EngineOptions, verb: str) -> None:
+    """Raise `TypeError` for a keyword that `Engine` does not take."""
+    _check_names(options, EngineOptions.__annotations__, EngineOptions.__annotations__, verb)
+
+
+def _check_names(given: Iterable[str], known: Iterable[str], shown: Iterable[str], verb: str) -> None:
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches  # only a mistake needs it
+
+            close = get_close_matches(name, shown, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
 
 
 _DEFAULTS: dict[str, object] = {

@@ -13,13 +13,14 @@ from typing import Any
 from .encoders.embed import Given
 from .encoders.models import positive
 from .encoders.patch import Patch, RecordFields
-from .errors import ParameterError, RecordError, StorageError, UnknownIdError
+from .errors import ParameterError, StorageError, UnknownIdError
 from .index.bm25 import BM25
 from .listing.matching import ids_in, searched
+from .moments import Span
 from .monitor.monitor import Monitor, checked_namespace
 from .opening import OpenIndex, shows_progress
 from .records.filters import Filter, parse_filter
-from .records.jsonl import as_records, check_batch
+from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.record import Record
 from .searcher import Searcher
 from .storage.pending import Decision, Pending
@@ -51,6 +52,7 @@ class Writing:
         vectors: Given = None,
         progress: bool = False,
         threads: int | None = None,
+        ttl: Span | None = None,
     ) -> int:
         """Add records, or mappings that `Record.from_dict` reads.
 
@@ -63,6 +65,9 @@ class Writing:
         `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
         order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
         passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
+
+        With `ttl` (seconds, a `timedelta`, or text such as ``"7d"``), records that say no `expires` themselves expire
+        that long after the call.
 
         `progress` shows a bar if standard error is a terminal.
 
@@ -79,25 +84,33 @@ class Writing:
             shown = tqdm(records, "indexing", unit=" records")
         if threads is not None:
             positive("threads", threads)
-        encoded = self.searcher.models.encode(as_records(shown, self.bm25.fields), vectors)
+        encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
         return self.index.ready().write(added=encoded, threads=threads)
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
         """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
 
-        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. All or nothing. Raises as
-        `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
+        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. `ttl` is as in `add`. All
+        or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert``
+        such a record is added.
         """
         check_batch(records, "update")
-        batch = list(self.searcher.models.encode(as_records(records, self.bm25.fields), vectors))
+        batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
         return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
 
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """Add records, and replace those that are live: `update` with ``insert``. Returns how many they are."""
-        return self.update(records, insert=True, vectors=vectors)
+        return self.update(records, insert=True, vectors=vectors, ttl=ttl)
 
     def patch(
         self,
@@ -122,7 +135,7 @@ class Writing:
         no field, `RecordError` for a value that no record may have, `EncoderError`, and `StorageError` for an engine
         that keeps no records.
         """
-        batch = list(dict.fromkeys([ids] if isinstance(ids, str) else _checked_ids(ids, "patch")))
+        batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
         name, patch = checked_namespace(namespace), self._patch(changes, fields)
 
         def decide(pending: Pending) -> Decision:
@@ -159,7 +172,7 @@ class Writing:
 
         All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
         """
-        batch = _checked_ids(ids, "delete")
+        batch = checked_ids(ids, "delete")
         return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
 
     def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
@@ -177,21 +190,35 @@ class Writing:
         self.index.ready().drop(checked_namespace(namespace))
         self.monitor.drop(namespace)
 
-    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, threads: int | None = None) -> int:
+    async def aadd(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        threads: int | None = None,
+        ttl: Span | None = None,
+    ) -> int:
         """As `add`, awaited. A thread of the engine's own writes; `records` are read there.
 
         A call that is cancelled before its thread began writes nothing. One that had begun goes on: its batch is
         written whole, or fails whole, though nobody waits for it. `get` or `fetch` then tell which.
         """
-        return await self._write_awaited(partial(self.add, records, vectors=vectors, threads=threads))
+        return await self._write_awaited(partial(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
 
-    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
+    async def aupdate(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
         """As `update`, awaited; cancelled as `aadd`."""
-        return await self._write_awaited(partial(self.update, records, insert=insert, vectors=vectors))
+        return await self._write_awaited(partial(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
 
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """As `upsert`, awaited; cancelled as `aadd`."""
-        return await self._write_awaited(partial(self.upsert, records, vectors=vectors))
+        return await self._write_awaited(partial(self.upsert, records, vectors=vectors, ttl=ttl))
 
     async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `delete`, awaited; cancelled as `aadd`."""
@@ -216,17 +243,6 @@ class Writing:
     def _patch(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
         declared = tuple(self.index.ready().schema.declared())
         return Patch.of(changes, fields, declared, self.searcher.models)
-
-
-def _checked_ids(ids: object, verb: str) -> list[str]:
-    """The ids of a batch. Raises `RecordError` for anything else."""
-    if isinstance(ids, (str, Record)) or not isinstance(ids, Iterable):
-        raise RecordError(f"{verb} takes a batch: pass a list of ids")
-    batch = list(ids)
-    wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
-    if wrong is not None:
-        raise RecordError(f"an id must be a string, not {wrong!r}")
-    return batch
 
 
 def _checked_scope(namespace: str | None) -> str | None:

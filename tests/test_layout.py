@@ -39,7 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.records",),
     ("engine.text", "engine.vectors"),
     ("engine.metrics",),
-    ("engine.timing", "engine.arrays", "engine.settings", "engine.locks", "engine.errors"),
+    ("engine.timing", "engine.moments", "engine.arrays", "engine.settings", "engine.locks", "engine.errors"),
     ("native",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from ..engine import Engine
-from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError
+from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError, StorageError
 from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
@@ -150,6 +150,11 @@ def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
     With --accept-loss the directory is opened for writing, and from then on every command opens it again.
     """
     with Engine.open(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
+        if verify and engine.opened is None:
+            raise StorageError(
+                f"{path}: is a saved index, which keeps no records to compare with; its files have just been compared "
+                "with their checksums, so leave --verify out"
+            )
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):

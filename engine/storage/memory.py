@@ -226,6 +226,8 @@ class Memory:
                     self._reading = None
         if request.error is not None:
             raise request.error
+        # Counts alone: a log must show no tenant what another one stores.
+        logger.debug("batch written: %d records, change %d", request.count, self.sequence)
         self.wake()
         return request.count
 
@@ -574,7 +576,9 @@ class Memory:
         self.counters.error = None
         size = 0 if merged is None else merged.size
         self.counters.merged_documents += size
-        self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
+        left_out = sum(segment.size for segment in merge.segments) - size
+        self.counters.compacted_documents += left_out
+        logger.debug("%d segments merged: %d records, %d deleted ones left out", len(merge.segments), size, left_out)
 
     @contextmanager
     def paused(self) -> Iterator[MemoryState]:
@@ -651,6 +655,8 @@ class Memory:
             reach("checkpoint.pruned")
             self.counters.checkpoints += 1
             self.counters.error = None
+            records = sum(snapshot.size for snapshot in saved.namespaces.values())
+            logger.info("checkpoint: %d records, up to change %d", records, saved.sequence)
 
     def flush(self) -> None:
         """Delete what has expired, do all due merges and checkpoint. Raises `StorageError` where the files fail."""
