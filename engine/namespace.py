@@ -25,6 +25,7 @@ from .records.record import Record
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries, as_query, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
+from .storage.sizes import sizes_in
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -171,12 +172,16 @@ class Namespace:
     def stats(self) -> dict[str, Any]:
         """Sizes of this namespace's part of the index, and its k* rule."""
         snapshot = self._engine.index.ready().snapshot(self.name)
+        sizes = sizes_in([snapshot])
+        cached = {"cache_bytes": sizes.pop("cache_bytes")}
         return {
             "documents": snapshot.size,
             "deleted": snapshot.numbers - snapshot.size,
             "segments": len(snapshot.segments),
             "postings": sum(segment.postings for segment in snapshot.segments),
-            "index_bytes": sum(segment.index_bytes for segment in snapshot.segments),
+            "index_bytes": sum(sizes.values()),
+            **sizes,
+            **cached,
             **evidence_stats(snapshot.segments),
             "recency": self._engine.recency(self.name).to_dict(),
         }

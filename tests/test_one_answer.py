@@ -27,6 +27,7 @@ from support.answers import (
     records,
     terms,
 )
+from support.history import dead_entries
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -69,12 +70,17 @@ def paths(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[st
     yield "other neighbours", ask(batch[::-1])[::-1]
     shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
     yield "other term order", ask(shuffled)
-    snapshots = engine.index.memory.snapshots
+    state = engine.index.memory.state
     engine.index.memory.flush()
     yield "merged", ask(batch)
-    engine.index.memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    engine.index.memory.state = replace(
+        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
+    )
     yield "in few segments", ask(batch)
-    engine.index.memory.snapshots = snapshots
+    engine.index.memory.renumber(all_dead=True)
+    assert not dead_entries(engine)
+    yield "renumbered", ask(batch)
+    engine.index.memory.state = state
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -187,12 +193,17 @@ def strategy_paths(
         yield f"{name}, 3 threads", ask(batch, threads=3)
         yield f"{name}, one by one", [row for q in batch for row in ask([q])]
     yield "other neighbours", ask(batch[::-1])[::-1]
-    snapshots = engine.index.memory.snapshots
+    state = engine.index.memory.state
     engine.index.memory.flush()
     yield "merged", ask(batch)
-    engine.index.memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    engine.index.memory.state = replace(
+        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
+    )
     yield "in few segments", ask(batch)
-    engine.index.memory.snapshots = snapshots
+    engine.index.memory.renumber(all_dead=True)
+    assert not dead_entries(engine)
+    yield "renumbered", ask(batch)
+    engine.index.memory.state = state
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -45,6 +45,13 @@ class Tombstones:
     def count(self) -> int:
         return int(self.deleted.sum())
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the flags, terms and counts, those of nested segments included."""
+        own = self.deleted.nbytes + self.terms.nbytes + self.frequencies.nbytes
+        own += self.alive.nbytes if "alive" in vars(self) else 0
+        return own + sum(nested.bytes for nested in self._nested.values())
+
     @cached_property
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:
         """What `Snapshot.windows` returned for the segment, kept by the length of a window."""

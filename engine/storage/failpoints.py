@@ -23,6 +23,8 @@ POINTS: tuple[str, ...] = (
     "merge.begin",
     "merge.built",
     "merge.published",
+    "renumber.begin",
+    "renumber.published",
     "checkpoint.begin",
     "checkpoint.part",
     "checkpoint.manifest",
@@ -30,7 +32,8 @@ POINTS: tuple[str, ...] = (
     "checkpoint.pruned",
     "checkpoint.swept",
 )
-"""All failpoints: those of a write, of a merge and of a checkpoint, each in the order in which they are reached."""
+"""All failpoints: those of a write, a merge, a renumbering and a checkpoint, each in the order in which they are
+reached."""
 
 
 class _Armed:

@@ -42,6 +42,7 @@ from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
 from .record_store import Change, ChangeRun, RecordStore
+from .renumber import DeadEntries, Left, Renumbering
 from .row_codec import EncodedRecord, encode
 from .state import MemoryState
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
@@ -77,6 +78,9 @@ class Memory:
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
+        self._dead = DeadEntries()
+        self._renumbering = threading.Lock()
+        self._dropped = False
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
@@ -132,7 +136,9 @@ class Memory:
             snapshots=dict(saved.namespaces),
             sequence=saved.sequence,
             version=self.state.version + 1,
+            numbering=saved.numbering,
         )
+        self._dead = DeadEntries(self.state)
         self.checkpointed, self._saved_version = saved.sequence, self.state.version
 
     def snapshot(self, namespace: str) -> Snapshot:
@@ -243,6 +249,8 @@ class Memory:
                 return
             sequence, interrupt = self.store.sequence, error
         self._become({**self.snapshots, **working}, sequence)
+        for request in prepared:
+            self._count_left(request.left)
         self._dirty |= working.keys()
         self.counters.batches += len(prepared)
         self.counters.commits += bool(prepared)
@@ -300,7 +308,8 @@ class Memory:
             states[namespace] = before.extended(segments)
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
-            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
+            limit = MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS
+            states[namespace] = after.compacted(limit, self.window, request.left.merge)
         request.count = analysed or count
         if self.store is None:
             return states, []
@@ -359,7 +368,11 @@ class Memory:
             if namespace not in self.snapshots:
                 return
             sequence = None if self.store is None else self.store.drop(namespace)
+            left = Left()
+            left.drop(self.snapshots[namespace])
             self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
+            self._count_left(left)
+            self._dropped = True
         self.wake()
 
     def replay(self, runs: Iterable[ChangeRun], last: int) -> None:
@@ -372,26 +385,37 @@ class Memory:
             self._replay(runs, last)
 
     def _replay(self, runs: Iterable[ChangeRun], last: int) -> None:
-        snapshots = dict(self.snapshots)
+        snapshots, left = dict(self.snapshots), Left()
         for run in runs:
             self._dirty.add(run.namespace)
             empty = Snapshot((), self.bm25)
+            if run.dropped and run.namespace in snapshots:
+                left.drop(snapshots[run.namespace])
+                self._dropped = True
             snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
             snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
             if run.added:
                 snapshot = snapshot.extended([self.build(run.added)])
-            snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window)
+            snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window, left.merge)
             if run.dropped and not run.added:
                 del snapshots[run.namespace]
             last = run.last
         if last > self.sequence:
             self._become(snapshots, last)
+            self._count_left(left)
+
+    def _count_left(self, left: Left) -> None:
+        """Count what a publication merged and took out of the index."""
+        self.counters.merges += left.merges
+        self.counters.merged_documents += left.merged_documents
+        self.counters.compacted_documents += left.compacted_documents
+        self._dead.leave(left)
 
     def wake(self) -> None:
         """Start the background thread if there is work for it and it is not running."""
         if self._closed or time.monotonic() < self._not_before:
             return
-        if not (self._mergeable() or self._checkpoint_due()):
+        if not self._work_due():
             return
         with self._starting:
             if self._worker is None:
@@ -418,6 +442,9 @@ class Memory:
                 return True
         return False
 
+    def _work_due(self) -> bool:
+        return self._mergeable() or self._dead.worth_counting(self.state) or self._checkpoint_due()
+
     def _checkpoint_due(self) -> bool:
         return self.directory is not None and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
 
@@ -426,6 +453,8 @@ class Memory:
             try:
                 while self._merge_one() and not self._closed:
                     pass
+                if self._dead.worth_counting(self.state) and not self._closed:
+                    self.renumber()
                 if self._checkpoint_due() and not self._closed:
                     self.checkpoint()
             except Exception as error:
@@ -434,7 +463,7 @@ class Memory:
                     self._worker = None
                 return
             with self._starting:
-                if self._closed or not (self._mergeable() or self._checkpoint_due()):
+                if self._closed or not self._work_due():
                     self._worker = None
                     return
 
@@ -462,12 +491,35 @@ class Memory:
         following = current and current.replaced(merge, merged)
         if not following:
             return  # a write has merged these segments meanwhile, or the namespace is gone
+        left = Left()
+        left.merge(merge, merged)
         self._become({**self.snapshots, namespace: following})
-        self.counters.merges += 1
+        self._count_left(left)
         self.counters.error = None
-        size = 0 if merged is None else merged.size
-        self.counters.merged_documents += size
-        self.counters.compacted_documents += sum(segment.size for segment in merge.segments) - size
+
+    def renumber(self, *, all_dead: bool = False) -> bool:
+        """Take the dead entries out of the vocabularies that are due, or with `all_dead` out of all of them.
+
+        Returns whether there were any. Writers wait only while what they wrote meanwhile is added.
+        """
+        with self._renumbering:
+            self._dead.begin()
+            state = self.state
+            live = self._dead.count(state, all_dead=all_dead)
+            if not live:
+                return False
+            reach("renumber.begin")
+            prepared = Renumbering.of(state, live)
+            with self._writing:
+                following = prepared.finish(self.state)
+                if following is None:
+                    return False
+                self.state = following
+            self._dead.renumbered(live)
+            self.counters.renumberings += 1
+            self.counters.error = None
+            reach("renumber.published")
+            return True
 
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""
@@ -483,6 +535,7 @@ class Memory:
                 sequence=self.sequence,
                 weight_terms=list(self.weight_terms.strings),
                 entity_terms=list(self.entity_terms.strings),
+                numbering=self.state.numbering,
             )
 
     def checkpoint(self) -> None:
@@ -503,10 +556,16 @@ class Memory:
             self.counters.error = None
 
     def flush(self) -> None:
-        """Do all merges that are due and checkpoint. Raises `StorageError` where the files fail."""
+        """Do all merges that are due and checkpoint. Raises `StorageError` where the files fail.
+
+        After a drop all dead entries leave the vocabularies, however few they are.
+        """
         self.join()
         while self._merge_one():
             pass
+        dropped, self._dropped = self._dropped, False
+        if dropped or self._dead.worth_counting(self.state):
+            self.renumber(all_dead=dropped)
         self.checkpoint()
 
     def check_gone(self, namespace: str, ids: Sequence[str]) -> None:
@@ -558,6 +617,7 @@ class Memory:
             "merges": self.counters.merges,
             "merged_documents": self.counters.merged_documents,
             "compacted_documents": self.counters.compacted_documents,
+            "renumberings": self.counters.renumberings,
             "merging": self._worker is not None,
             "background_error": self.counters.error,
         }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
 from ..index.bm25 import BM25
 from ..index.columns import Schema
 from ..index.snapshot import Snapshot
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
+
+new_numbering = count().__next__
+"""The number of a new numbering."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,8 @@ class MemoryState:
     """The last change of the store that the snapshots hold."""
     version: int = 0
     """The number of publications so far."""
+    numbering: int = field(default_factory=new_numbering)
+    """Which numbering of terms and column values this is. No two of a process have the same."""
 
     @classmethod
     def empty(cls, bm25: BM25, analyzer: Analyzer, schema: Schema, window: float) -> MemoryState:

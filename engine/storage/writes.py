@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import NamedTuple
 
 from ..records.record import Record
+from .renumber import Left
 
 # Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
 # memory beside the index: 50,000 records of SGD alone took as much memory as its whole index.
@@ -37,6 +38,8 @@ class Write:
     """Whether there is more than one chunk."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
+    left: Left = field(default_factory=Left)
+    """What the batch merged and took out of the index."""
     done: bool = False
     error: BaseException | None = None
 
@@ -58,6 +61,7 @@ class Counters:
     merged_documents: int = 0
     compacted_documents: int = 0
     """Deleted documents that merges left out."""
+    renumberings: int = 0
     checkpoints: int = 0
     commits: int = 0
     batches: int = 0
