@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -318,7 +319,7 @@ class Engine(Reading, Carrying):
 
     def __len__(self) -> int:
         """The number of live records, over all namespaces."""
-        return sum(snapshot.size for snapshot in self.index.ready().snapshots.values())
+        return sum(snapshot.size for snapshot in self.index.ready().state.present(time.time()).values())
 
     def __enter__(self) -> Engine:
         return self
@@ -343,6 +344,14 @@ class Engine(Reading, Carrying):
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
         self.index.ready().flush()
 
+    def sweep(self) -> int:
+        """Delete the records that have expired by now; returns how many. Raises `StorageError`.
+
+        They count in no answer since they expired. Writes, `flush` and the background thread sweep too, so a program
+        need not call this.
+        """
+        return self.index.ready().sweep()
+
     def refresh(self) -> None:
         """Catch up with the writer of a directory opened with ``read_only``."""
         self.index.refresh()
@@ -350,7 +359,8 @@ class Engine(Reading, Carrying):
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records."""
-        return tuple(name for name, snapshot in self.index.ready().snapshots.items() if snapshot.size)
+        present = self.index.ready().state.present(time.time())
+        return tuple(name for name, snapshot in present.items() if snapshot.size)
 
     def namespace(self, name: str) -> Namespace:
         """A handle on one namespace. It sees no record of any other namespace."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -13,6 +14,7 @@ from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
+from .index.snapshot import Snapshot
 from .monitor.health import DriftReport, HealthReport
 from .monitor.recency import Recency
 from .opening import OpenIndex
@@ -97,7 +99,10 @@ class Namespace:
 
     def __len__(self) -> int:
         """The number of live records."""
-        return self._engine.index.ready().snapshot(self.name).size
+        return self._snapshot().size
+
+    def _snapshot(self) -> Snapshot:
+        return self._engine.index.ready().snapshot(self.name).at(time.time())
 
     def add(
         self,
@@ -171,7 +176,7 @@ class Namespace:
 
     def stats(self) -> dict[str, Any]:
         """Sizes of this namespace's part of the index, and its k* rule."""
-        snapshot = self._engine.index.ready().snapshot(self.name)
+        snapshot = self._snapshot()
         sizes = sizes_in([snapshot])
         cached = {"cache_bytes": sizes.pop("cache_bytes")}
         return {
@@ -200,6 +205,9 @@ class Namespace:
 
     def _own_query(self, query: AnyQuery, position: int) -> Query:
         checked = as_query(query, position)
-        if checked.namespace not in ("", self.name):
-            raise QueryError(f"query {position} names another namespace than the one it is asked of")
+        if checked.namespace not in ("", self.name) or checked.namespaces is not None or checked.under is not None:
+            raise QueryError(
+                f"query {position} names another namespace than the one it is asked of; several namespaces are asked "
+                "of the engine"
+            )
         return checked if checked.namespace == self.name else replace(checked, namespace=self.name)

@@ -110,13 +110,14 @@ class Searcher:
         records = memory.store.fetch(namespace, ids)
         if None in records:
             memory.check_gone(namespace, [i for i, record in zip(ids, records, strict=True) if record is None])
-        return records
+        clock = time.time()
+        return [None if record is None or record.expired(clock) else record for record in records]
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
         memory = self.index.ready()
         state = memory.state
-        snapshots = state.snapshots.values()
+        snapshots = state.present(time.time()).values()
         segments = [segment for snapshot in snapshots for segment in snapshot.segments]
         postings = sum(segment.postings for segment in segments)
         sizes = sizes_of(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,10 +44,15 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink_all(monkeypatch)
 
 
-def paths(engine: fr.Engine, batch: list[fr.Query], k: int) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
-    """Every way of asking that must not change the answer."""
+def paths(
+    engine: fr.Engine, batch: list[fr.Query], k: int, *, gaps: bool = False
+) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
+    """Every way of asking that must not change the answer.
+
+    With `gaps`, documents are not numbered as their records are, though none is deleted.
+    """
     engine.index.memory.join()
-    dense = engine.stats()["deleted"] == 0
+    dense = engine.stats()["deleted"] == 0 and not gaps
 
     def ask(asked: list[Any], **options: object) -> list[list[tuple[int, int]]]:
         return answer(engine.search(asked, k, **options), dense)  # type: ignore[arg-type]
@@ -246,6 +252,69 @@ def test_namespaces_are_apart_in_one_batch(
         assert found[row] == [(own[d][0], quanta) for d, quanta in expected]
         if history is None:
             assert hits.documents[row, : len(expected)].tolist() == [d for d, _ in expected]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, st.sampled_from(["x", "x/a", "xy", "z"])), max_size=40),
+    queries,
+    st.integers(0, 45),
+    histories,
+    parameters(),
+)
+def test_several_namespaces_are_as_one(
+    documents: list[tuple[list[str], str]],
+    batch: list[list[str]],
+    k: int,
+    history: int | None,
+    options: dict[str, object],
+) -> None:
+    plain_records = records([t for t, _ in documents])
+    engine = made(
+        [replace(r, namespace=s) for r, (_, s) in zip(plain_records, documents, strict=True)], history, **options
+    )
+    for where, names in (
+        ({"namespaces": ["z", "x/a", "nobody"]}, ["x/a", "z"]),
+        ({"under": "x"}, ["x", "x/a"]),
+        ({"under": "w"}, []),
+    ):
+        # One namespace after another, in the order of their names.
+        own = [n for name in names for n, (_, space) in enumerate(documents) if space == name]
+        plain = oracle([documents[n][0] for n in own], **options)
+        expected = [[(own[d], quanta) for d, quanta in plain.search(q, k)] for q in batch]
+        for path, got in paths(engine, [fr.Query(terms=tuple(q), **where) for q in batch], k, gaps=True):
+            assert got == expected, (where, path)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, st.sampled_from([None, -2e9, -1e9, 1e9])), max_size=40),
+    queries,
+    st.integers(0, 45),
+    histories,
+    parameters(),
+)
+def test_what_has_expired_counts_nowhere(
+    documents: list[tuple[list[str], float | None]],
+    batch: list[list[str]],
+    k: int,
+    history: int | None,
+    options: dict[str, object],
+) -> None:
+    asked = [fr.Query(terms=tuple(q), now=-1e9) for q in batch]
+    own = [n for n, (_, expires) in enumerate(documents) if expires is None or expires > -1e9]
+    plain = oracle([documents[n][0] for n in own], **options)
+    expected = [[(own[d], quanta) for d, quanta in plain.search(q, k)] for q in batch]
+    with pytest.MonkeyPatch.context() as patch:
+        # Nothing has expired by the clock of the machine, so nothing is swept: the queries' clock alone counts.
+        patch.setattr(time, "time", lambda: -3e9)
+        wanted = [
+            replace(r, expires=expires)
+            for r, (_, expires) in zip(records([t for t, _ in documents]), documents, strict=True)
+        ]
+        engine = made(wanted, history, **options)
+        for path, got in paths(engine, asked, k, gaps=True):
+            assert got == expected, path
 
 
 field_document = st.tuples(document, document)

@@ -18,7 +18,7 @@ from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..records.decision import Decision
 from ..records.explanation import Explanation
-from ..search.batch import Batch
+from ..search.batch import Batch, namespaces_of
 from ..search.events import mask_of
 from ..search.explain import explainer_of
 from ..search.lexical import RetrieverResults, search_lists
@@ -121,15 +121,14 @@ class EvidenceCollector:
 
     @cached_property
     def groups(self) -> list[Group]:
-        rows: dict[tuple[str, CompiledFilter, float, float], list[int]] = {}
+        rows: dict[tuple[Snapshot, CompiledFilter, float, float], list[int]] = {}
         for row in self.batch.rows:
             asked = self.batch.asked[row]
-            rows.setdefault(
-                (asked.query.namespace, asked.accepted, asked.settings.since, asked.settings.until), []
-            ).append(row)
+            rows.setdefault((asked.snapshot, asked.accepted, asked.settings.since, asked.settings.until), []).append(
+                row
+            )
         groups = []
-        for (namespace, accepted, since, until), group_rows in rows.items():
-            snapshot = self.batch.snapshots[namespace]
+        for (snapshot, accepted, since, until), group_rows in rows.items():
             masks = [mask_of(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
             groups.append(Group(np.array(group_rows, dtype=np.int64), snapshot, tuple(masks)))
         return groups
@@ -142,7 +141,7 @@ class EvidenceCollector:
         batch, depth = self.batch, self.strategy.depth
         depths = {
             row: min(
-                batch.snapshots[batch.queries[row].namespace].size,
+                batch.asked[row].snapshot.size,
                 MAX_CANDIDATES if depth is None else max(depth, batch.asked[row].k),
             )
             for row in batch.rows
@@ -397,9 +396,15 @@ class EvidenceCollector:
             if len(at):
                 numbers = documents[at, :count]
                 present = numbers >= 0
-                ids = group.snapshot.ids_of(numbers[present]).tolist()
+                found = numbers[present]
+                ids = group.snapshot.ids_of(found)
+                spaces = namespaces_of(group.snapshot, self.batch.queries[int(group.rows[0])].namespace, found)
+                read = np.zeros((len(found), out.shape[2]))
+                for space in dict.fromkeys(spaces.tolist()):
+                    own = spaces == space
+                    read[own] = self.sources.sentences(space, ids[own].tolist())
                 vectors = np.zeros((*numbers.shape, out.shape[2]))
-                vectors[present] = self.sources.sentences(self.batch.queries[int(group.rows[0])].namespace, ids)
+                vectors[present] = read
                 out[at] = vectors
         return out
 

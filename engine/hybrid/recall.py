@@ -26,6 +26,7 @@ from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError, QueryError
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
+from ..index.snapshot import Snapshot
 from ..recall.conversation import rank, seeds_of
 from ..recall.entity_graph import HOP_SCORES
 from ..recall.hints import EVENT
@@ -83,11 +84,11 @@ class RecallCollector(EvidenceCollector):
         with self.phases("parse"):
             # Every graph of a snapshot has the same names. The graph of a channel exists already or will be needed.
             prior = next((channel.type_prior for channel in self.strategy.channels if isinstance(channel, Graph)), None)
-            rows_of: dict[str, list[int]] = {}
+            rows_of: dict[Snapshot, list[int]] = {}
             for row in batch.rows:
-                rows_of.setdefault(batch.queries[row].namespace, []).append(row)
-            for namespace, rows in rows_of.items():
-                graph = self.sources.graphs.entities(batch.memory, batch.snapshots[namespace], prior)
+                rows_of.setdefault(batch.asked[row].snapshot, []).append(row)
+            for snapshot, rows in rows_of.items():
+                graph = self.sources.graphs.entities(batch.memory, snapshot, prior)
                 queries = [batch.queries[row] for row in rows]
                 askers = [
                     query.scope.id if query.scope is not None and query.scope.column == "user" else None
@@ -133,9 +134,9 @@ class RecallCollector(EvidenceCollector):
         with self.phases("parse"):
             for row in every:
                 query = batch.queries[row]
-                snapshot = batch.snapshots.get(query.namespace)
+                snapshot = batch.asked[row].snapshot
                 known, stats = 0, Stats(0)
-                if snapshot is not None:
+                if snapshot.segments:
                     terms = np.array(analyse(batch.memory, query), dtype=np.int32)
                     known = int((snapshot.document_frequencies(terms) > 0).sum())
                     stats = self.sources.graphs.stats(batch.memory, snapshot)

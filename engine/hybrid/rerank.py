@@ -37,10 +37,12 @@ def rerank_hits(
         )
     positive("rerank_depth", depth)
     heads = documents[:, :depth]
-    ids = batch.resolver()(heads)
+    resolver = batch.resolver()
+    ids, spaces = resolver(heads), resolver.namespaces(heads)
     ids_of: dict[str, set[str]] = {}
-    for query, row_ids in zip(batch.queries, ids, strict=True):
-        ids_of.setdefault(query.namespace, set()).update(name for name in row_ids if name is not None)
+    for space, name in zip(spaces.reshape(-1).tolist(), ids.reshape(-1).tolist(), strict=True):
+        if name is not None:
+            ids_of.setdefault(space, set()).add(name)
     record_of: dict[tuple[str, str], Record] = {}
     for namespace, names in ids_of.items():
         records = sources.records(namespace, sorted(names))
@@ -48,7 +50,7 @@ def rerank_hits(
     halves, has = (None, None) if vectors is None else vectors
 
     def text(position: int, place: int) -> str:
-        record = record_of[batch.queries[position].namespace, ids[position, place]]
+        record = record_of[spaces[position, place], ids[position, place]]
         row = batch.source[position]
         if record.passages is None or record.embedding is None or halves is None or has is None or not has[row]:
             return record.text
@@ -57,8 +59,8 @@ def rerank_hits(
 
     # A record that was deleted after the search began has no text; it stands behind those that have one.
     lists = [
-        [place for place in range(heads.shape[1]) if (query.namespace, ids[row, place]) in record_of]
-        for row, query in enumerate(batch.queries)
+        [place for place in range(heads.shape[1]) if (spaces[row, place], ids[row, place]) in record_of]
+        for row in range(len(batch))
     ]
     answers: list[Reranked[int]] = rerank([query.text for query in batch.queries], lists, text, reranker, depth)
     order = np.broadcast_to(np.arange(documents.shape[1]), documents.shape).copy()

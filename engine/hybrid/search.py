@@ -97,10 +97,10 @@ def collect_evidence(
 
     def resolve(documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(len(documents), None, dtype=object)
-        for row, query in enumerate(batch.queries):
+        for row, asked in enumerate(batch.asked):
             span = slice(int(offsets[row]), int(offsets[row + 1]))
             if span.stop > span.start:
-                ids[span] = batch.snapshots[query.namespace].ids_of(documents[span])
+                ids[span] = asked.snapshot.ids_of(documents[span])
         return ids
 
     return expanded, resolve

@@ -21,9 +21,10 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 from ..vectors.vectors import Vectors
 from .build import entities_of, learned_of, texts_of, vectors_of
 from .columns import Columns, Ids, Schema, Strings, hashes_of
+from .merge import closes
 from .postings import Part, Postings, join_postings, sort_tokens
 from .segment import NESTED, Segment, join_vectors
-from .snapshot import Snapshot, closes
+from .snapshot import Snapshot
 
 Hashes = npt.NDArray[np.uint64]
 

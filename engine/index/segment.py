@@ -42,7 +42,17 @@ NewNumbers = npt.NDArray[np.int32]
 """The new number of each old one in a vocabulary; -1 where it has none."""
 
 # What a segment computes once and keeps where its terms and column values get other numbers.
-LASTING = {"total_lengths", "span", "in_order", "latest_in", "latest_before", "dense_row", "dense_rows", "_windows"}
+LASTING = {
+    "total_lengths",
+    "expiries",
+    "span",
+    "in_order",
+    "latest_in",
+    "latest_before",
+    "dense_row",
+    "dense_rows",
+    "_windows",
+}
 
 # One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
@@ -132,6 +142,12 @@ class Segment:
     def times(self) -> npt.NDArray[np.float64] | None:
         """[size] seconds, NaN where a record has no time; None if no record has one."""
         return self.columns.times
+
+    @cached_property
+    def expiries(self) -> npt.NDArray[np.float64]:
+        """The distinct times of expiry of the documents, ascending."""
+        expires = self.columns.numbers.get("expires")
+        return np.zeros(0) if expires is None else np.unique(expires[~np.isnan(expires)])
 
     @cached_property
     def span(self) -> tuple[float, float] | None:

@@ -23,22 +23,22 @@ from .columns import hashes_of
 from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
+from .merge import Merge, closes
 from .record_ids import RecordIds
-from .segment import NewNumbers, Segment, merge_segments, select_documents
+from .segment import NewNumbers, Segment, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
 
 # A segment of this many documents is closed. It is large enough that overhead for each segment does not matter, and
 # small enough that merging one takes less than a second.
 MAX_SEGMENT_DOCUMENTS = 1 << 20
-# From this many documents on, a segment also closes when the next record lies in another time window. With a smaller
-# number a search of all windows would have to visit too many segments.
-WINDOW_DOCUMENTS = 1 << 16
 # A namespace of this many documents keeps its document frequencies in one array over the vocabulary.
 COUNTED_DOCUMENTS = 1 << 12
 # A segment is rewritten without its deleted documents once they are this share of it.
 DELETED_SHARE = 0.25
 # Filtered snapshots that a snapshot keeps.
 FILTERED = 8
+# Snapshots of other clocks that a snapshot keeps. Most queries ask at the present moment.
+CLOCKS = 4
 
 WEEK = 7 * 86_400.0
 
@@ -321,19 +321,82 @@ class Snapshot:
 
     def without(self, places: Sequence[Place]) -> Snapshot:
         """The snapshot without these live documents."""
-        if not places:
+        masks: dict[int, npt.NDArray[np.bool_]] = {}
+        for number in sorted({place.segment for place in places}):
+            masks[number] = np.zeros(self.segments[number].size, dtype=np.bool_)
+            masks[number][[place.position for place in places if place.segment == number]] = True
+        return self._without(masks)
+
+    def _without(self, masks: Mapping[int, npt.NDArray[np.bool_]]) -> Snapshot:
+        """The snapshot without these live documents, given as masks [documents] by segment number."""
+        if not masks:
             return self
         tombstones = dict(self.tombstones)
         counts = None if self.counts is None else self.counts.copy()
-        for number in sorted({place.segment for place in places}):
+        for number, deleted in masks.items():
             segment = self.segments[number]
-            deleted = np.zeros(segment.size, dtype=np.bool_)
-            deleted[[place.position for place in places if place.segment == number]] = True
             new = Tombstones.of(segment, deleted)
             if counts is not None:
                 counts[segment.terms[new.terms]] -= new.frequencies.astype(np.int32)
             tombstones[number] = tombstones[number].join(new) if number in tombstones else new
         return replace(self, tombstones=MappingProxyType(tombstones), counts=counts)
+
+    @cached_property
+    def expiring(self) -> bool:
+        """Whether any document has a time of expiry. Deleted documents count."""
+        return any(len(segment.expiries) for segment in self.segments)
+
+    def at(self, clock: float) -> Snapshot:
+        """The snapshot without the documents that have expired by `clock` (seconds), as if they were deleted.
+
+        Between two times of expiry it is the same object, so what was worked out for it stays.
+        """
+        if not self.expiring:
+            return self
+        passed = tuple(int(np.searchsorted(segment.expiries, clock, "right")) for segment in self.segments)
+        known = self._at.get(passed)
+        if known is None:
+            known = self._without(self._expired(passed))
+            if len(self._at) >= CLOCKS:
+                self._at.clear()
+            self._at[passed] = known
+        return known
+
+    def _expired(self, passed: Sequence[int]) -> dict[int, npt.NDArray[np.bool_]]:
+        """Masks of the live documents that have expired; `passed` says by segment how many of `expiries` lie behind."""
+        masks = {}
+        for number, count in enumerate(passed):
+            expires = self.segments[number].columns.numbers.get("expires")
+            if not count or expires is None:
+                continue
+            gone = expires <= self.segments[number].expiries[count - 1]
+            alive = self.alive(number)
+            if alive is not None:
+                gone &= alive
+            if gone.any():
+                masks[number] = gone
+        return masks
+
+    def expired(self, clock: float, ids: Sequence[str] | None = None) -> dict[str, Place]:
+        """The live documents that have expired by `clock`, by record id; of `ids` alone where they are given."""
+        present = self.at(clock)
+        if present is self:
+            return {}
+        if ids is not None:
+            remaining = present.find_all(ids)
+            return {record_id: place for record_id, place in self.find_all(ids).items() if record_id not in remaining}
+        found = {}
+        for number, segment in enumerate(self.segments):
+            alive, remains = self.alive(number), present.alive(number)
+            if remains is None:
+                continue
+            for position in np.flatnonzero(~remains if alive is None else alive & ~remains).tolist():
+                found[segment.ids[position]] = Place(number, position)
+        return found
+
+    @cached_property
+    def _at(self) -> dict[tuple[int, ...], Snapshot]:
+        return {}
 
     def replaced(self, merge: Merge, merged: Segment | None) -> Snapshot | None:
         """The snapshot with `merged` in place of the segments of the merge, or None if it does not hold them.
@@ -450,19 +513,6 @@ class Snapshot:
         return snapshot
 
 
-@dataclass(frozen=True, eq=False)
-class Merge:
-    """Neighbouring segments that are to become one, and their deleted documents at the time of that decision."""
-
-    segments: tuple[Segment, ...]
-    deleted: tuple[npt.NDArray[np.bool_] | None, ...]
-
-    def run(self) -> Segment | None:
-        """The merged segment, or None if no document is left."""
-        merged = merge_segments(self.segments, self.deleted)
-        return merged if merged.size else None
-
-
 def window_start(number: float, window: float) -> float:
     """The earliest time in window `number`: ``number * window``, corrected for the rounding of this product and of
     ``time / window``.
@@ -475,14 +525,3 @@ def window_start(number: float, window: float) -> float:
         elif math.floor(earlier / window) >= number:
             time = earlier
     return time
-
-
-def closes(older: tuple[float, float] | None, newer: tuple[float, float] | None, window: float, size: int) -> bool:
-    """Whether two neighbours, given by their earliest and latest times, stay separate segments.
-
-    They do if the older one has at least `WINDOW_DOCUMENTS` documents (it has `size`) and the newer one begins in
-    another time window than the older one ends in.
-    """
-    if size < WINDOW_DOCUMENTS or older is None or newer is None:
-        return False
-    return math.floor(older[1] / window) != math.floor(newer[0] / window)

@@ -137,7 +137,20 @@ class Hits:
     def namespace(self) -> str | None:
         """The namespace that all queries search; None where they search several, or there are none."""
         spaces = {query.namespace for query in self.queries}
-        return spaces.pop() if len(spaces) == 1 else None
+        several = any(query.namespaces is not None or query.under is not None for query in self.queries)
+        return spaces.pop() if len(spaces) == 1 and not several else None
+
+    @once
+    def namespaces(self) -> npt.NDArray[np.object_]:
+        """[B, k] the namespace (str) of each hit, or None; resolved at the first access."""
+        # A resolver that serves a single namespace has no such method.
+        resolve = getattr(self.resolver, "namespaces", None)
+        if resolve is None:
+            single = np.full(self.documents.shape, None, dtype=object)
+            single[self.documents >= 0] = self.namespace
+            return single
+        names: npt.NDArray[np.object_] = resolve(self.documents)
+        return names
 
     @property
     def distinct(self) -> int | None:

@@ -115,6 +115,10 @@ class Record:
             self._check_rows(rows)
             object.__setattr__(self, "embedding", rows)
 
+    def expired(self, clock: float) -> bool:
+        """Whether the record has expired by `clock` (seconds since 1970-01-01 UTC)."""
+        return self.expires is not None and self.expires <= clock
+
     def with_rows(self, rows: Halves) -> Record:
         """A copy of the record with this embedding. `rows` come from `unit_rows` and are not rounded again.
 

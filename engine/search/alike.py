@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from ..index.masks import EVERYTHING
-from ..index.snapshot import Snapshot
 from ..plan.requests import QuerySettings
 from ..records.explanation import Explanation
 from ..records.query import Query
@@ -19,17 +19,15 @@ from .lexical import plan_batch
 
 _TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
-_PLAIN_CORPUS: Corpus = ("", EVERYTHING)
 
-BEYOND = ("namespaces", "under", "strategy", "offset", "min_score", "distinct", "newest")
+BEYOND = ("strategy", "offset", "min_score", "distinct", "newest")
 """The fields by which a query asks for more than this way serves."""
 
 _read = attrgetter("terms", *SETTINGS, *BEYOND)
 _OF_TEXT = _read(Query())
 """What `_read` gives for a plain text."""
-_WITHIN = [*_OF_TEXT[-len(BEYOND) :]]
-
-_now = attrgetter("now")
+_WITHIN = [*_OF_TEXT[10:]]
+"""What stands there behind ``half_life``, the last setting that this way serves."""
 
 
 class Alike:
@@ -40,16 +38,16 @@ class Alike:
     def __init__(
         self,
         memory: MemoryState,
-        snapshot: Snapshot,
         given: tuple[AnyQuery, ...],
         texts: tuple[Any, ...],
         k: int,
         corpus: Corpus,
         settings: QuerySettings,
+        namespace: str,
         termed: bool = False,
     ) -> None:
         self.memory = memory
-        self.snapshot = snapshot
+        self.snapshot = corpus[0]
         self.given = given
         """The queries as the caller gave them."""
         self.texts = texts
@@ -59,7 +57,7 @@ class Alike:
         self.corpus = corpus
         """As in `PreparedQuery`, and so are the `settings`."""
         self.settings = settings
-        self.namespace = corpus[0]
+        self.namespace = namespace
 
     def queries(self) -> tuple[Query, ...]:
         return tuple([as_query(query, position) for position, query in enumerate(self.given)])
@@ -79,7 +77,7 @@ class AlikeExplainer:
         position = position_of(range(self._start, self._stop), position)
         query = as_query(alike.given[self._start + position], position)
         asked = PreparedQuery(query, alike.k, alike.corpus, alike.settings)
-        batch = make_batch(alike.memory, {alike.namespace: alike.snapshot}, [asked], alike.k, [0])
+        batch = make_batch(alike.memory, [asked], alike.k, [0])
         return explainer_of(batch, plan_batch(batch))(0, record_id).at(position)
 
     def slice(self, start: int, stop: int) -> AlikeExplainer:
@@ -99,10 +97,9 @@ def read_alike(memory: MemoryState, queries: Sequence[AnyQuery], k: int, windows
         return None
     # A copy: the caller may change the list while the batch is answered.
     given: tuple[Any, ...] = tuple(queries)
-    # The snapshots are taken before the analysis, as in `prepare`.
-    snapshots = memory.snapshots
     kinds = {*map(type, given)}
-    corpus, settings, texts = _PLAIN_CORPUS, _PLAIN, given
+    settings, texts, namespace = _PLAIN, given, ""
+    corpus: Corpus | None = None
     termed = bool(kinds) and kinds <= _LISTS
     if termed:
         given = texts = tuple(map(tuple, given))
@@ -115,16 +112,22 @@ def read_alike(memory: MemoryState, queries: Sequence[AnyQuery], k: int, windows
         if shared.count(shared[0]) != len(shared):
             return None
         terms, namespace, own_k, filter, scope, _, since, until, newest, half_life, *beyond = shared[0]
+        # Several namespaces go the general way, which names the one of each hit.
         if terms is not None or beyond != _WITHIN:
             return None
-        timed = newest is not None or half_life is not None
-        if timed and len({*map(_now, given)}) > 1:
+        timed = memory.expiring or newest is not None or half_life is not None
+        if timed and len({None if type(query) is str else query.now for query in given}) > 1:
             return None
         if timed or filter is not None or scope is not None or since is not None or until is not None:
-            k, corpus, settings = decide(memory, snapshots, given[0], k, windows)
-        else:
-            k, corpus = k if own_k is None else int(own_k), (namespace, EVERYTHING)
+            first = next(query for query in given if type(query) is not str)
+            k, corpus, settings = decide(memory, first, k, windows, time.time())
+        elif own_k is not None:
+            k = int(own_k)
         texts = tuple([query if type(query) is str else query.text for query in given])
-    if corpus[0] not in snapshots or len(given) * k > MAX_HITS:
+    if corpus is None:
+        corpus = memory.snapshot(namespace), EVERYTHING
+        if memory.expiring:
+            corpus = corpus[0].at(time.time()), EVERYTHING
+    if not corpus[0].segments or len(given) * k > MAX_HITS:
         return None
-    return Alike(memory, snapshots[corpus[0]], given, texts, k, corpus, settings, termed)
+    return Alike(memory.vocabularies, given, texts, k, corpus, settings, namespace, termed)

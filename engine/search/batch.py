@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -16,6 +17,7 @@ from ..errors import QueryError
 from ..index.decay import rate_of
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
 from ..index.snapshot import Snapshot, window_start
+from ..index.union import Union
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.query import Query, check_k
@@ -32,8 +34,9 @@ COMPILED = 64
 AnyQuery = str | Query | Sequence[str]
 
 
-Corpus = tuple[str, CompiledFilter]
-"""A namespace, and the filter that chooses the records whose statistics count (`EVERYTHING`: all of them)."""
+Corpus = tuple[Snapshot, CompiledFilter]
+"""The snapshot that a query searches, and the filter that chooses the records whose statistics count (`EVERYTHING`: all
+of them)."""
 
 
 class PreparedQuery(NamedTuple):
@@ -46,6 +49,11 @@ class PreparedQuery(NamedTuple):
     """Where the statistics are those of the filtered records, the corpus has the filter, and the settings have none."""
 
     @property
+    def snapshot(self) -> Snapshot:
+        """The records that the query searches, as they are at its clock."""
+        return self.corpus[0]
+
+    @property
     def accepted(self) -> CompiledFilter:
         """The query's filter and scope together, whichever records its statistics are counted over."""
         return self.settings.filter if self.corpus[1] is EVERYTHING else self.corpus[1]
@@ -53,11 +61,9 @@ class PreparedQuery(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Prepared queries, the snapshots that they search, and the rows of the answer that must be searched."""
+    """Prepared queries, and the rows of the answer that must be searched."""
 
     memory: MemoryState
-    snapshots: Mapping[str, Snapshot]
-    """The snapshots that the queries search, by namespace."""
     queries: tuple[Query, ...]
     asked: tuple[PreparedQuery, ...]
     width: int
@@ -65,7 +71,7 @@ class Batch:
     source: tuple[int, ...]
     """For each query, the row that holds its answer. Agents repeat queries, and equal queries are searched once."""
     rows_of: Mapping[Corpus, list[int]]
-    """The rows that are searched, by corpus. Rows of namespaces that hold nothing are left out."""
+    """The rows that are searched, by corpus. Rows whose snapshot holds nothing are left out."""
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -81,7 +87,7 @@ class Batch:
         They are not compared with each other: rows are distinct already.
         """
         width = max((prepared.k for prepared in asked), default=0)
-        return make_batch(self.memory, self.snapshots, asked, width, range(len(asked)))
+        return make_batch(self.memory, asked, width, range(len(asked)))
 
     def limit_to(self, rows: Collection[int], asked: Mapping[int, PreparedQuery] | None = None) -> Batch:
         """The same batch, in which only these rows are searched; `asked` replaces the queries of some of them."""
@@ -102,32 +108,48 @@ class Batch:
         return prepared._replace(query=query, corpus=(prepared.corpus[0], accepted))
 
     def resolver(self) -> IdResolver:
-        return IdResolver(self.snapshots, self.queries)
+        return IdResolver(tuple([(asked.snapshot, asked.query.namespace) for asked in self.asked]))
 
 
 @dataclass(frozen=True, eq=False)
 class IdResolver:
-    """Turns document numbers [B, n] into record ids of each query's namespace; -1 becomes None."""
+    """Turns document numbers [B, n] into record ids, row b in the snapshot that query b searches; -1 becomes None."""
 
-    snapshots: Mapping[str, Snapshot]
-    queries: tuple[Query, ...]
+    searched: tuple[tuple[Snapshot, str], ...]
+    """The snapshot that each query searches, and the query's namespace."""
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
-        if len(self.snapshots) == 1:
-            # Rows of a namespace that holds nothing have no documents.
-            (snapshot,) = self.snapshots.values()
-            return snapshot.ids_of(documents)
         ids = np.full(documents.shape, None, dtype=object)
-        spaces = np.array([query.namespace for query in self.queries], dtype=object)
-        for namespace, snapshot in self.snapshots.items():
-            rows = np.flatnonzero(spaces == namespace)
-            ids[rows] = snapshot.ids_of(documents[rows])
+        for (snapshot, _), rows in self._rows():
+            if snapshot.segments:
+                ids[rows] = snapshot.ids_of(documents[rows])
         return ids
 
+    def namespaces(self, documents: Integers) -> npt.NDArray[np.object_]:
+        """The namespace of each document, same shape; None for -1."""
+        names = np.full(documents.shape, None, dtype=object)
+        for (snapshot, namespace), rows in self._rows():
+            names[rows] = namespaces_of(snapshot, namespace, documents[rows])
+        return names
+
     def slice(self, start: int, stop: int) -> IdResolver:
-        queries = self.queries[start:stop]
-        spaces = {query.namespace for query in queries}
-        return IdResolver({name: snapshot for name, snapshot in self.snapshots.items() if name in spaces}, queries)
+        return IdResolver(self.searched[start:stop])
+
+    def _rows(self) -> list[tuple[tuple[Snapshot, str], list[int]]]:
+        """The rows of each snapshot and namespace."""
+        rows: dict[tuple[Snapshot, str], list[int]] = {}
+        for row, searched in enumerate(self.searched):
+            rows.setdefault(searched, []).append(row)
+        return list(rows.items())
+
+
+def namespaces_of(snapshot: Snapshot, namespace: str, documents: Integers) -> npt.NDArray[np.object_]:
+    """The namespace of each document that a query of `namespace` found in `snapshot`, same shape; None for -1."""
+    if isinstance(snapshot, Union):
+        return snapshot.namespaces_of(documents)
+    names = np.full(documents.shape, None, dtype=object)
+    names[documents >= 0] = namespace
+    return names
 
 
 def prepare(
@@ -135,11 +157,11 @@ def prepare(
 ) -> Batch:
     """Decide all that does not depend on terms or vectors. Raises `QueryError`.
 
-    `aged` is true where the strategy reads the query's time, so that queries of different times are not equal.
+    `aged` is true where the strategy reads the query's time, so that queries of different times are not equal. Queries
+    that do not say their own time share the present moment as the clock by which records expire.
     """
     k = check_k(k)
-    # The snapshots are taken before the analysis: a term that a writer numbers later is then in none of their postings.
-    snapshots = memory.snapshots
+    clock = time.time()
     # Most queries of a batch differ in their words alone, so each distinct set of settings is decided once.
     settled: dict[object, tuple[int, Decided]] = {}
     numbers: dict[Decided, int] = {}
@@ -147,27 +169,30 @@ def prepare(
     source: list[int] = []
     seen: dict[object, int] = {}
     for row, query in enumerate(queries):
-        key = _settings_key(query)
+        key = _settings_key(query, memory.expiring)
         known = settled.get(key)
         if known is None:
-            decided = decide(memory, snapshots, query, k, windows)
+            decided = decide(memory, query, k, windows, clock)
             known = settled[key] = numbers.setdefault(decided, len(numbers)), decided
         number, decided = known
         asked.append(PreparedQuery(query, *decided))
         source.append(seen.setdefault((number, _evidence(query, aged)), row))
-    return make_batch(memory, snapshots, asked, max((prepared.k for prepared in asked), default=k), source)
+    return make_batch(memory, asked, max((prepared.k for prepared in asked), default=k), source)
 
 
-SETTINGS = ("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life")
-"""The fields of a query that `decide` reads, and `now` where one of the last two is given."""
+SETTINGS = (
+    *("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life"),
+    *("namespaces", "under"),
+)
+"""The fields of a query that `decide` reads, and `now` where windows or a half-life are given or records expire."""
 
 _settings = attrgetter(*SETTINGS)
 
 
-def _settings_key(query: Query) -> object:
-    """All that `decide` reads of a query."""
+def _settings_key(query: Query, expiring: bool) -> object:
+    """All that `decide` reads of a query. `expiring` says whether records have times of expiry."""
     settings = _settings(query)
-    timed = query.windows is not None or query.half_life is not None
+    timed = expiring or query.windows is not None or query.half_life is not None
     return (settings, query.now) if timed else settings
 
 
@@ -189,13 +214,7 @@ def _evidence(query: Query, aged: bool) -> tuple[object, ...]:
     )
 
 
-def make_batch(
-    memory: MemoryState,
-    snapshots: Mapping[str, Snapshot],
-    asked: Sequence[PreparedQuery],
-    width: int,
-    source: Sequence[int],
-) -> Batch:
+def make_batch(memory: MemoryState, asked: Sequence[PreparedQuery], width: int, source: Sequence[int]) -> Batch:
     """A batch of prepared queries; the other arguments are as the fields of `Batch`. Raises `QueryError`."""
     check_places(len(asked), width)
     rows_of: dict[Corpus, list[int]] = {}
@@ -204,12 +223,11 @@ def make_batch(
     for row in dict.fromkeys(source):
         corpus = asked[row].corpus
         if id(corpus) not in lists:
-            lists[id(corpus)] = rows_of.setdefault(corpus, []) if corpus[0] in snapshots else []
+            lists[id(corpus)] = rows_of.setdefault(corpus, []) if corpus[0].segments else []
         lists[id(corpus)].append(row)
     # An answer keeps the snapshots from which it may have to explain a hit, and none of other tenants.
-    searched = {namespace: snapshots[namespace] for namespace, _ in rows_of}
     queries = tuple(prepared.query for prepared in asked)
-    return Batch(memory, searched, queries, tuple(asked), width, tuple(source), rows_of)
+    return Batch(memory.vocabularies, queries, tuple(asked), width, tuple(source), rows_of)
 
 
 def check_places(queries: int, width: int) -> None:
@@ -222,14 +240,11 @@ Decided = tuple[int, Corpus, QuerySettings]
 """What `PreparedQuery` adds to a query."""
 
 
-def decide(
-    memory: MemoryState,
-    snapshots: Mapping[str, Snapshot],
-    query: Query,
-    k: int,
-    windows: Callable[[str], int],
-) -> Decided:
-    """Decide what a query's settings mean. Reads only what is part of `_settings_key`."""
+def decide(memory: MemoryState, query: Query, k: int, windows: Callable[[str], int], clock: float) -> Decided:
+    """Decide what a query's settings mean. Reads only what is part of `_settings_key`.
+
+    `clock` is the present moment, for queries that do not say their own time.
+    """
     if query.half_life is not None and memory.bm25.signed:
         raise QueryError(
             f"half_life needs scores that are not negative, and method {memory.bm25.method!r} has some; "
@@ -237,28 +252,47 @@ def decide(
         )
     since = -math.inf if query.since is None else float(query.since)
     until = math.inf if query.until is None else float(query.until)
-    if query.windows is not None and query.namespace in snapshots:
-        newest = windows(query.namespace) if query.windows == "auto" else int(query.windows)
-        start, end = newest_windows(snapshots[query.namespace], newest, memory.window, query.now)
+    snapshot = searched_snapshot(memory, query, clock)
+    if query.windows is not None and snapshot.segments:
+        newest = _auto_windows(snapshot, query, windows) if query.windows == "auto" else int(query.windows)
+        start, end = newest_windows(snapshot, newest, memory.window, query.now)
         since, until = max(since, start), min(until, end)
     now = rate = 0.0
     if query.half_life is not None:
         assert query.now is not None
         now, rate = float(query.now), rate_of(float(query.half_life))
-    accepted = _compile(memory, snapshots, query)
+    accepted = _compile(memory, snapshot, query)
     apart = query.statistics == "filtered"
-    corpus = query.namespace, accepted if apart else EVERYTHING
+    corpus = snapshot, accepted if apart else EVERYTHING
     return k_of(query, k), corpus, QuerySettings(EVERYTHING if apart else accepted, since, until, now, rate)
 
 
-def _compile(memory: MemoryState, snapshots: Mapping[str, Snapshot], query: Query) -> CompiledFilter:
+def searched_snapshot(memory: MemoryState, query: Query, clock: float) -> Snapshot:
+    """The records that a query searches: those of its namespaces that have not expired by its own time, or `clock`."""
+    if query.under is not None:
+        snapshot = memory.union(memory.names_under(query.under))
+    elif query.namespaces is not None:
+        snapshot = memory.union(query.namespaces)
+    else:
+        snapshot = memory.snapshot(query.namespace)
+    return snapshot.at(clock if query.now is None else float(query.now)) if memory.expiring else snapshot
+
+
+def _auto_windows(snapshot: Snapshot, query: Query, windows: Callable[[str], int]) -> int:
+    """The windows of the k* rule; of several namespaces, the most that one of them needs."""
+    if isinstance(snapshot, Union):
+        return max(map(windows, snapshot.names))
+    return windows(query.namespace)
+
+
+def _compile(memory: MemoryState, snapshot: Snapshot, query: Query) -> CompiledFilter:
     """The query's filter and scope in codes. A snapshot keeps what was compiled for the filter objects of its callers.
 
     Not beyond the snapshot: a write may bring a category value that the filter names and no record had before.
     """
-    if (query.filter is None and query.scope is None) or query.namespace not in snapshots:
-        return compile_filter(combine_filters(query), memory.schema, memory.values)
-    known, scope = snapshots[query.namespace].compiled, query.scope
+    if query.filter is None and query.scope is None:
+        return EVERYTHING
+    known, scope = snapshot.compiled, query.scope
     key = (id(query.filter), None, None) if scope is None else (id(query.filter), scope.column, scope.id)
     kept = known.get(key)
     # The entry holds the filter, so no other object can have its id meanwhile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ def events(
     memory: MemoryState, namespace: str, since: float, until: float, accepted: CompiledFilter
 ) -> list[tuple[str, float]]:
     """As `Engine.events`."""
-    snapshot = memory.snapshot(namespace)
+    snapshot = memory.snapshot(namespace).at(time.time())
     numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     for number, segment in enumerate(snapshot.segments):
         if segment.times is None:

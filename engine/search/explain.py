@@ -92,7 +92,6 @@ class Explainer:
     """Explains a record's BM25 score for a query of a batch. It holds only what it needs of the batch."""
 
     memory: MemoryState
-    snapshots: Mapping[str, Snapshot]
     asked: Sequence[PreparedQuery] | Mapping[int, PreparedQuery]
     """By row that was searched."""
     source: Sequence[int]
@@ -106,7 +105,7 @@ class Explainer:
         if asked.corpus not in self.plans:
             raise unknown_id_error(record_id, asked.query.namespace)
         row = self.rows_of[asked.corpus].index(worked_out)
-        return _explain(self.memory, self.snapshots, self.plans[asked.corpus], row, position, record_id, asked)
+        return _explain(self.memory, self.plans[asked.corpus], row, position, record_id, asked)
 
     def slice(self, start: int, stop: int) -> Explainer:
         """The explainer of the queries at [start, stop) alone. It holds nothing of other tenants."""
@@ -117,7 +116,6 @@ class Explainer:
         planned = [corpus for corpus in every if corpus in self.plans]
         return Explainer(
             self.memory,
-            {namespace: self.snapshots[namespace] for namespace, _ in planned},
             asked,
             source,
             {corpus: self.rows_of[corpus] for corpus in planned},
@@ -126,7 +124,7 @@ class Explainer:
 
 
 def explainer_of(batch: Batch, plans: Mapping[Corpus, Plan]) -> Explainer:
-    return Explainer(batch.memory, batch.snapshots, batch.asked, batch.source, batch.rows_of, plans)
+    return Explainer(batch.memory, batch.asked, batch.source, batch.rows_of, plans)
 
 
 def position_of(batch: Batch | Sequence[int], position: int) -> int:
@@ -138,25 +136,23 @@ def position_of(batch: Batch | Sequence[int], position: int) -> int:
 
 def number_of(batch: Batch, position: int, record_id: str) -> int:
     """The document number of a record in the namespace of a query. Raises `UnknownIdError`."""
-    namespace = batch.queries[position].namespace
-    snapshot = batch.snapshots.get(namespace)
-    place = None if snapshot is None else snapshot.find(record_id)
-    if snapshot is None or place is None:
-        raise unknown_id_error(record_id, namespace)
+    asked = batch.asked[position]
+    snapshot, place = asked.snapshot, asked.snapshot.find(record_id)
+    if place is None:
+        raise unknown_id_error(record_id, asked.query.namespace)
     return snapshot.firsts[place.segment] + place.position
 
 
 def _explain(
     memory: MemoryState,
-    snapshots: Mapping[str, Snapshot],
     plan: Plan,
     row: int,
     query: int,
     record_id: str,
     asked: PreparedQuery,
 ) -> Explanation:
-    namespace = snapshots[asked.query.namespace]
-    live = namespace.find(record_id)
+    searched = asked.snapshot
+    live = searched.find(record_id)
     if live is None:
         raise unknown_id_error(record_id, asked.query.namespace)
     place = plan.snapshot.find(record_id)
@@ -164,8 +160,8 @@ def _explain(
     terms = [memory.indexer.vocabulary.strings[term] for term in plan.terms.tolist()]
     fields = list(memory.bm25.fields)
     explained = explain(plan, row, query, record_id, place, passed, terms, fields)
-    # The namespace's number, as the hits have it, also where the plan is over the filtered records alone.
-    return replace(explained, document=namespace.firsts[live.segment] + live.position)
+    # The number in all that is searched, as the hits have it, also where the plan is over the filtered records alone.
+    return replace(explained, document=searched.firsts[live.segment] + live.position)
 
 
 def _passes(snapshot: Snapshot, place: Place, asked: PreparedQuery) -> bool:

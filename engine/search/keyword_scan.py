@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from ..records.hits import Hits
 from ..records.query import Query, check_k
 from ..records.record import Record
 from ..storage.memory import Memory
+from ..storage.state import names_under
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyQuery, as_queries, combine_filters, k_of
@@ -27,6 +29,7 @@ BACKEND = "keyword-scan"
 
 def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
+    Of several namespaces, those of the first by name come first.
 
     Filters, scopes and time ranges hold; decay, windows and statistics are ignored. There is no index to number the
     documents, so they are numbered from 0 through the whole answer.
@@ -39,18 +42,24 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     scores, documents = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
     counts = np.zeros(len(batch), dtype=np.int32)
     ids: list[str] = []
+    spaces: list[str] = []
+    now = time.time()
     for row, query in enumerate(batch):
         words = keywords(query.text) if query.terms is None else list(query.terms)
-        matches = memory.store.keyword_scan(query.namespace, words, wanted[row], partial(_accepts, memory, query))
-        counts[row] = len(matches)
-        for place, (record_id, matched) in enumerate(matches):
-            scores[row, place], documents[row, place] = matched, len(ids)
-            ids.append(record_id)
+        place = 0
+        accept = partial(_accepts, memory, query, now if query.now is None else float(query.now))
+        for name in _names_of(memory, query):
+            for record_id, matched in memory.store.keyword_scan(name, words, wanted[row] - place, accept):
+                scores[row, place], documents[row, place] = matched, len(ids)
+                ids.append(record_id)
+                spaces.append(name)
+                place += 1
+        counts[row] = place
 
     def explain(position: int, record_id: str) -> Explanation:
         raise UnknownIdError("there is no index yet to explain a score with")
 
-    return Hits(scores, documents, counts, batch, BACKEND, _Ids(ids), explain)
+    return Hits(scores, documents, counts, batch, BACKEND, _Ids(ids, spaces), explain)
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,10 @@ class _Ids:
     """Numbers that were given through the answer."""
 
     ids: list[str]
+    spaces: list[str]
+
+    def namespaces(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return np.array([*self.spaces, None], dtype=object)[documents]
 
     def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
         return np.array([*self.ids, None], dtype=object)[documents]
@@ -66,7 +79,17 @@ class _Ids:
         return self
 
 
-def _accepts(memory: Memory, query: Query, record: Record) -> bool:
+def _names_of(memory: Memory, query: Query) -> Sequence[str]:
+    """The namespaces that a query searches."""
+    if query.under is None:
+        return (query.namespace,) if query.namespaces is None else query.namespaces
+    assert memory.store is not None
+    return names_under(memory.store.namespaces(), query.under)
+
+
+def _accepts(memory: Memory, query: Query, now: float, record: Record) -> bool:
+    if record.expired(now):
+        return False
     since = None if query.since is None else ColumnComparison("time", ">=", query.since)
     until = None if query.until is None else ColumnComparison("time", "<=", query.until)
     values = {name: Vocabulary() for name in memory.schema.categories}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -23,7 +24,7 @@ from ..records.query import Query
 from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
 from ..timing import Phases
-from .batch import Batch, Corpus
+from .batch import Batch, Corpus, searched_snapshot
 from .explain import explainer_of
 from .options import SearchOptions
 
@@ -62,7 +63,7 @@ def search_lists(
     with phases("plan"):
         corpora: dict[Corpus, tuple[Snapshot, Integers | None]] = {
             # Learned weights need no statistics, so a corpus of filtered records makes no difference here.
-            corpus: _corpus(batch.snapshots, corpus) if learned is None else (batch.snapshots[corpus[0]].learned, None)
+            corpus: _corpus(corpus) if learned is None else (corpus[0].learned, None)
             for corpus in batch.rows_of
         }
         plans = _make_plans(batch, {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}, depths, words)
@@ -92,7 +93,7 @@ def search_lists(
 def plan_batch(batch: Batch) -> Mapping[Corpus, Plan]:
     """The plans of a batch by BM25, such as an explanation needs."""
     words = analyse_queries(batch.memory, [batch.queries[row] for row in batch.rows])
-    snapshots = {corpus: _corpus(batch.snapshots, corpus)[0] for corpus in batch.rows_of}
+    snapshots = {corpus: _corpus(corpus)[0] for corpus in batch.rows_of}
     return _make_plans(batch, snapshots, {row: batch.asked[row].k for row in batch.rows}, words)
 
 
@@ -224,12 +225,12 @@ def expand_duplicates(
     return scores, documents, counts
 
 
-def _corpus(snapshots: Mapping[str, Snapshot], corpus: Corpus) -> tuple[Snapshot, npt.NDArray[np.int64] | None]:
-    """The snapshot of a corpus, and the number in the namespace of each of its documents (None: the same numbers)."""
-    namespace, accepted = corpus
-    if accepted is EVERYTHING:
-        return snapshots[namespace], None
-    return snapshots[namespace].filtered(accepted)
+def _corpus(corpus: Corpus) -> tuple[Snapshot, npt.NDArray[np.int64] | None]:
+    """The snapshot that a corpus counts, and the number that each of its documents has in what is searched (None: the
+    same number).
+    """
+    snapshot, accepted = corpus
+    return (snapshot, None) if accepted is EVERYTHING else snapshot.filtered(accepted)
 
 
 def analyse(memory: MemoryState, query: Query) -> list[int]:
@@ -241,12 +242,11 @@ def analyse(memory: MemoryState, query: Query) -> list[int]:
 
 def encode_batch(memory: MemoryState, queries: Sequence[Query]) -> tuple[Integers, Integers]:
     """As `Engine.encode`."""
-    snapshots = memory.snapshots  # before the analysis, as in a search
+    clock = time.time()
     lists = []
     for query in queries:
         terms = np.array(analyse(memory, query), dtype=np.int32)
-        snapshot = snapshots.get(query.namespace)
-        indexed = terms[:0] if snapshot is None else terms[snapshot.document_frequencies(terms) > 0]
+        indexed = terms[searched_snapshot(memory, query, clock).document_frequencies(terms) > 0]
         numbers: list[int] = indexed.tolist()
         lists.append(list(dict.fromkeys(numbers)) if memory.bm25.query_tf == "unique" else numbers)
     offsets = offsets_of([len(numbers) for numbers in lists])

@@ -39,10 +39,10 @@ from .index_arrays import (
 )
 
 FORMAT = "fanrank index"
-VERSION = 4
-# The versions of an index that never held entities, and of one that has no vectors and learned weights either. Versions
-# of fanrank that do not know these can then read the index.
-EVIDENCE_VERSION, PLAIN_VERSION = 3, 2
+VERSION = 5
+# An index has the lowest version that can hold it, so that versions of fanrank that do not know the rest can read it:
+# without times of expiry, without entities, and without vectors and learned weights.
+ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 4, 3, 2
 MANIFEST = "manifest.json"
 
 # The names of the files that a save writes besides the manifest, and may delete.
@@ -122,9 +122,6 @@ class IndexDirectory:
             columns["weight_terms"] = index.weight_terms
         if index.entity_terms:
             columns["entity_terms"] = index.entity_terms
-        beyond = bool(PINNED & set(index.settings)) or any(
-            segment.vectors is not None or segment.learned is not None for segment in segments
-        )
         try:
             if new:
                 entries = _write_arrays(root, f"part.{tag}", part_arrays(new))
@@ -139,7 +136,7 @@ class IndexDirectory:
             entries = _write_arrays(root, f"head.{tag}", head_arrays(index, places, [part["tag"] for part in parts]))
             manifest = {
                 "format": FORMAT,
-                "version": VERSION if index.entity_terms else EVIDENCE_VERSION if beyond else PLAIN_VERSION,
+                "version": _version_of(index, segments),
                 "analyzer": index.analyzer,
                 "parameters": dict(index.parameters),
                 "columns": dict(index.columns),
@@ -259,6 +256,17 @@ class IndexDirectory:
         )
         self._numbering = saved.numbering
         return saved
+
+
+def _version_of(index: SavedIndex, segments: Sequence[Segment]) -> int:
+    """The lowest version that can hold the index."""
+    if any(len(segment.expiries) for segment in segments):
+        return VERSION
+    if index.entity_terms:
+        return ENTITIES_VERSION
+    if PINNED & set(index.settings) or any(s.vectors is not None or s.learned is not None for s in segments):
+        return EVIDENCE_VERSION
+    return PLAIN_VERSION
 
 
 def save(path: str | os.PathLike[str], index: SavedIndex) -> None:

@@ -33,8 +33,9 @@ from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
 from ..index.columns import Schema
+from ..index.merge import Merge
 from ..index.segment import Segment
-from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Merge, Snapshot
+from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Place, Snapshot
 from ..records.record import Record
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
@@ -151,8 +152,11 @@ class Memory:
         added: Iterable[Record] = (),
         missing_ok: bool = False,
         threads: int | None = None,
+        expired: bool = False,
     ) -> int:
         """Apply one batch, all or nothing. Returns once the batch is durable and searches see it.
+
+        With `expired` the records of all namespaces that have expired by now are removed as well.
 
         A batch of more than one chunk is analysed by `threads` threads. None means all cores that the process may run
         on.
@@ -164,7 +168,7 @@ class Memory:
         first = list(chunks_of(source, 1))
         second = list(islice(source, 1))
         if not second:
-            request = Write(removed or {}, iter(first), missing_ok, threads)
+            request = Write(removed or {}, iter(first), missing_ok, threads, expired=expired)
             self._queue.append(request)
             try:
                 with self._writing:
@@ -271,11 +275,12 @@ class Memory:
         removed: dict[str, list[str]] = {}
         added: dict[str, list[EncodedRecord]] = {}
         new: dict[str, list[Segment]] = {}
-        count = 0
+        count, clock = 0, time.time()
         for namespace, ids in request.removed.items():
             before = working.get(namespace) or self.snapshot(namespace)
             live = before.find_all(ids)
-            missing = [record_id for record_id in ids if record_id not in live]
+            present = before.at(clock).find_all(ids) if before.expiring else live
+            missing = [record_id for record_id in ids if record_id not in present]
             if missing and not request.missing_ok:
                 where = f" in namespace {namespace!r}" if namespace else ""
                 raise UnknownIdError(f"no live record with id {missing[0]!r}{where}; nothing was changed")
@@ -283,12 +288,21 @@ class Memory:
                 continue
             removed[namespace] = list(live)
             states[namespace] = before.without(list(live.values()))
-            count += len(live)
+            count += len(present)
+        if request.expired:
+            for namespace in self.snapshots:
+                before = working.get(namespace) or self.snapshot(namespace)
+                count += self._remove_expired(namespace, before, before.expired(clock), states, removed)
         analysed = 0
         builds: dict[str, Bulk] = {}
         for chunk in request.added:
             for namespace, group in group_by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
+                if before.expiring and namespace not in builds:
+                    # An id whose record has expired is free again. A bulk looks its ids up in one snapshot.
+                    given = None if request.bulk else [record.id for record in group]
+                    self._remove_expired(namespace, before, before.expired(clock, given), states, removed)
+                    before = states.get(namespace, before)
                 let_others_run()
                 if request.bulk:
                     if namespace not in builds:
@@ -314,6 +328,20 @@ class Memory:
         if self.store is None:
             return states, []
         return states, [Change(name, removed.get(name, ()), added.get(name, ())) for name in states]
+
+    def _remove_expired(
+        self,
+        namespace: str,
+        before: Snapshot,
+        expired: Mapping[str, Place],
+        states: dict[str, Snapshot],
+        removed: dict[str, list[str]],
+    ) -> int:
+        """Remove these records of a namespace with the batch that is prepared. Returns how many they are."""
+        if expired:
+            removed.setdefault(namespace, []).extend(expired)
+            states[namespace] = before.without(list(expired.values()))
+        return len(expired)
 
     def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
         return build_segment(
@@ -371,6 +399,7 @@ class Memory:
             left = Left()
             left.drop(self.snapshots[namespace])
             self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
+            self.state.unions.clear()  # They hold the snapshots that they were made of.
             self._count_left(left)
             self._dropped = True
         self.wake()
@@ -443,14 +472,28 @@ class Memory:
         return False
 
     def _work_due(self) -> bool:
-        return self._mergeable() or self._dead.worth_counting(self.state) or self._checkpoint_due()
+        dead = self._dead.worth_counting(self.state)
+        return self._mergeable() or dead or self._checkpoint_due() or self._sweep_due()
 
     def _checkpoint_due(self) -> bool:
         return self.directory is not None and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
 
+    def _sweep_due(self) -> bool:
+        """Whether a record has expired and is still there."""
+        if not self.state.expiring or (self.store is not None and self.store.read_only):
+            return False
+        clock = time.time()
+        return any(snapshot.at(clock) is not snapshot for snapshot in self.snapshots.values())
+
+    def sweep(self) -> int:
+        """Delete the records that have expired. Returns how many."""
+        return self.write(expired=True) if self._sweep_due() else 0
+
     def _work(self) -> None:
         while True:
             try:
+                if self._sweep_due() and not self._closed:
+                    self.sweep()
                 while self._merge_one() and not self._closed:
                     pass
                 if self._dead.worth_counting(self.state) and not self._closed:
@@ -556,11 +599,12 @@ class Memory:
             self.counters.error = None
 
     def flush(self) -> None:
-        """Do all merges that are due and checkpoint. Raises `StorageError` where the files fail.
+        """Delete what has expired, do all due merges and checkpoint. Raises `StorageError` where the files fail.
 
         After a drop all dead entries leave the vocabularies, however few they are.
         """
         self.join()
+        self.sweep()
         while self._merge_one():
             pass
         dropped, self._dropped = self._dropped, False

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Flags, Integers
+from ..index.merge import Merge
 from ..index.segment import NESTED, NewNumbers, Segment
-from ..index.snapshot import Merge, Snapshot
+from ..index.snapshot import Snapshot
 from ..text.vocabulary import TermIndexer, Vocabulary
 from .state import MemoryState, new_numbering
 
@@ -222,6 +223,7 @@ class Renumbering:
             entity_terms=new[TERMS, "entities"],
             values={name: new[COLUMN, name] for name in current.values},
             snapshots=snapshots,
+            unions={},
             version=current.version + 1,
             numbering=new_numbering(),
         )

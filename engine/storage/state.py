@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 
 from ..index.bm25 import BM25
 from ..index.columns import Schema
 from ..index.snapshot import Snapshot
+from ..index.union import Union
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
+
+# Unions of namespaces that are kept.
+UNIONS = 32
 
 new_numbering = count().__next__
 """The number of a new numbering."""
@@ -43,6 +48,9 @@ class MemoryState:
     numbering: int = field(default_factory=new_numbering)
     """Which numbering of terms and column values this is. No two of a process have the same."""
 
+    unions: dict[tuple[str, ...], tuple[tuple[Snapshot, ...], Union]] = field(default_factory=dict)
+    """The unions that searches asked for last, each with the snapshots that it was made of. States share them."""
+
     @classmethod
     def empty(cls, bm25: BM25, analyzer: Analyzer, schema: Schema, window: float) -> MemoryState:
         """The state of a memory that holds nothing."""
@@ -51,4 +59,51 @@ class MemoryState:
         return cls(bm25, analyzer, schema, window, indexer, values, Vocabulary(), Vocabulary(), {})
 
     def snapshot(self, namespace: str) -> Snapshot:
-        return self.snapshots.get(namespace) or Snapshot((), self.bm25)
+        """The snapshot of a namespace, expired records included; one without records if the namespace holds none."""
+        return self.snapshots.get(namespace) or self._nothing
+
+    @cached_property
+    def _nothing(self) -> Snapshot:
+        return Snapshot((), self.bm25)
+
+    @cached_property
+    def vocabularies(self) -> MemoryState:
+        """The state without its records: what an answer keeps, so that it does not keep those of other tenants."""
+        return replace(self, snapshots={}, unions={})
+
+    @cached_property
+    def expiring(self) -> bool:
+        """Whether any record has a time of expiry."""
+        return any(snapshot.expiring for snapshot in self.snapshots.values())
+
+    def present(self, clock: float) -> Mapping[str, Snapshot]:
+        """The snapshot of each namespace, without the records that have expired by `clock`."""
+        if not self.expiring:
+            return self.snapshots
+        return {name: snapshot.at(clock) for name, snapshot in self.snapshots.items()}
+
+    def names_under(self, path: str) -> tuple[str, ...]:
+        """As the function of this name, over all namespaces."""
+        return names_under(self.snapshots, path)
+
+    def union(self, names: Sequence[str]) -> Snapshot:
+        """The records of these namespaces as one snapshot, in the order of the names."""
+        held = {name: self.snapshots[name] for name in names if name in self.snapshots}
+        if not held:
+            return self._nothing
+        key, members = tuple(held), tuple(held.values())
+        known = self.unions.get(key)
+        if known is not None and known[0] == members:
+            return known[1]
+        made = Union.of(held, self.bm25)
+        if len(self.unions) >= UNIONS:
+            self.unions.clear()
+        self.unions[key] = members, made
+        return made
+
+
+def names_under(names: Iterable[str], path: str) -> tuple[str, ...]:
+    """Those of these namespaces that are at a path or below it, sorted: ``a/b`` and all ``a/b/...`` for ``a/b``."""
+    path = path.rstrip("/")
+    below = path + "/"
+    return tuple(sorted(name for name in names if name == path or name.startswith(below)))

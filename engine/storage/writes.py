@@ -36,6 +36,8 @@ class Write:
     """Threads that analyse a batch of more than one chunk."""
     bulk: bool = False
     """Whether there is more than one chunk."""
+    expired: bool = False
+    """Whether all records that have expired are removed."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
     left: Left = field(default_factory=Left)

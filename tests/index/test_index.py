@@ -18,8 +18,9 @@ from fanrank.engine.index.bm25 import Statistics
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Ids, Schema
 from fanrank.engine.index.contributions import Contributions
+from fanrank.engine.index.merge import Merge
 from fanrank.engine.index.segment import Segment
-from fanrank.engine.index.snapshot import WEEK, Merge, Place, Snapshot
+from fanrank.engine.index.snapshot import WEEK, Place, Snapshot
 from fanrank.engine.index.tombstones import Tombstones
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary

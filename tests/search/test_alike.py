@@ -119,7 +119,7 @@ def test_what_is_shared_is_decided_as_for_each_query(batch: list[Any]) -> None:
         assert (query, alike.k, alike.corpus, alike.settings) == asked
         assert text == query.text
     assert alike.k == prepared.width
-    assert alike.snapshot is prepared.snapshots[alike.namespace]
+    assert alike.snapshot is prepared.asked[0].snapshot
 
 
 DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [

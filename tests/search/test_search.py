@@ -260,7 +260,7 @@ def test_an_add_is_seen_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> 
     class Watched(memory.Memory):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, value)
-            if name == "_state" and value.snapshots:
+            if name == "state" and value.snapshots:
                 seen.append(look())
 
     monkeypatch.setattr(engine_module, "Memory", Watched)

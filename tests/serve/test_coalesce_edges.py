@@ -136,9 +136,11 @@ def test_an_answer_keeps_nothing_of_those_it_shared_a_launch_with(monkeypatch: p
     whole, scores, size = launches[-1]
     assert size == 3
     until(lambda: gc.collect() >= 0 and whole() is None and scores() is None)
-    assert set(found.resolver.snapshots) == {"a"}
-    assert set(found.explainer.snapshots) == {"a"}
-    assert [namespace for namespace, _ in found.explainer.plans] == ["a"]
+    own_snapshot = engine.index.memory.snapshot("a")
+    assert {snapshot for snapshot, _ in found.resolver.searched} == {own_snapshot}
+    assert [snapshot for snapshot, _ in found.explainer.plans] == [own_snapshot]
+    assert {asked.snapshot for asked in found.explainer.asked.values()} == {own_snapshot}
+    assert not found.explainer.memory.snapshots
     assert_same(found, engine.namespace("a").search(["tea"]))
 
 

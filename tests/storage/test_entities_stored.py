@@ -248,7 +248,7 @@ def test_only_an_index_with_entities_is_of_their_version(tmp_path: Path) -> None
     engine.add([FOUR[0]])
     engine.save(tmp_path)
     after = manifest(tmp_path)
-    assert after["version"] == files.VERSION == 4
+    assert after["version"] == files.ENTITIES_VERSION == 4
     assert after["lengths"]["entity_terms"] == 2
     more = {name for part in after["parts"] for name in part["arrays"] if name.startswith("entities_")}
     assert more == {f"entities_{name}" for name in ARRAYS}

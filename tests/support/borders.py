@@ -33,7 +33,7 @@ BORDERS: dict[str, Border] = {
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),
     "READ": Border("engine.storage.writes", "Records read before their characters are counted."),
     "MAX_SEGMENT_DOCUMENTS": Border("engine.index.snapshot", "A segment of so many documents is closed."),
-    "WINDOW_DOCUMENTS": Border("engine.index.snapshot", "From here on a segment also closes at a time window's end."),
+    "WINDOW_DOCUMENTS": Border("engine.index.merge", "From here on a segment also closes at a time window's end."),
     "COUNTED_DOCUMENTS": Border("engine.index.snapshot", "From here on a namespace counts frequencies in one array."),
     "LISTED": Border("engine.index.record_ids", "Ids cut out one by one; of more documents they are gathered."),
     "COMPILED": Border("engine.search.batch", "Compiled filters that a snapshot keeps; then all are let go."),
