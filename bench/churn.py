@@ -7,7 +7,7 @@ Three parts, each in a process of its own:
 ``operations``  records added, updated, deleted and searched for in a directory. Each record names its session, its
                 trace and a word of its own, and dies young; the number of live records stays the same
 
-``new-words`` and ``old-words`` do the same work, so what one holds beyond the other is what dead words left behind.
+``new-words`` and ``old-words`` do the same work, so what one holds beyond the other is what unused words left behind.
 """
 
 from __future__ import annotations

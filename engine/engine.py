@@ -410,7 +410,7 @@ class Engine(Reading, Carrying):
         - `device_bytes`: what the backend holds on its device
 
         Work done: `writes` (batches), `commits`, `merges`, `merged_documents`, `compacted_documents` (deleted documents
-        that merges left out), `renumberings` (of vocabularies without their dead entries). `merging` says whether the
+        that merges left out), `renumberings` (of vocabularies without their unused entries). `merging` says whether the
         background thread runs, and `background_error` its last failure. `backend` names what serves.
 
         A durable engine also has `sequence` (the last change), `checkpointed` (the last change in the index files),
@@ -605,7 +605,7 @@ class Engine(Reading, Carrying):
 
     @property
     def numbering(self) -> int:
-        """Which numbering of terms `encode` uses. It is another one once dead terms have left the vocabulary."""
+        """Which numbering of terms `encode` uses. It is another one once unused terms have left the vocabulary."""
         return self.index.ready().state.numbering
 
     def search_tensors(

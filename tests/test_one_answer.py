@@ -28,7 +28,7 @@ from support.answers import (
     records,
     terms,
 )
-from support.history import dead_entries
+from support.history import unused_entries
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -83,8 +83,8 @@ def paths(
         state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
     )
     yield "in few segments", ask(batch)
-    engine.index.memory.renumber(all_dead=True)
-    assert not dead_entries(engine)
+    engine.index.memory.renumber(all_unused=True)
+    assert not unused_entries(engine)
     yield "renumbered", ask(batch)
     engine.index.memory.state = state
 
@@ -206,8 +206,8 @@ def strategy_paths(
         state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
     )
     yield "in few segments", ask(batch)
-    engine.index.memory.renumber(all_dead=True)
-    assert not dead_entries(engine)
+    engine.index.memory.renumber(all_unused=True)
+    assert not unused_entries(engine)
     yield "renumbered", ask(batch)
     engine.index.memory.state = state
 

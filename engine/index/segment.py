@@ -42,17 +42,7 @@ NewNumbers = npt.NDArray[np.int32]
 """The new number of each old one in a vocabulary; -1 where it has none."""
 
 # What a segment computes once and keeps where its terms and column values get other numbers.
-LASTING = {
-    "total_lengths",
-    "expiries",
-    "span",
-    "in_order",
-    "latest_in",
-    "latest_before",
-    "dense_row",
-    "dense_rows",
-    "_windows",
-}
+LASTING = {"total_lengths", "expiries", "span", "in_order", "latest_in", "latest_before", "_windows", "dense_row"}
 
 # One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10

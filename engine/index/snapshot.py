@@ -8,7 +8,7 @@ writes gives the same answers as an index built at once from the documents that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -23,9 +23,9 @@ from .columns import hashes_of
 from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
-from .merge import Merge, closes
+from .merge import Merge, Tally, closes
 from .record_ids import RecordIds
-from .segment import NewNumbers, Segment, select_documents
+from .segment import Segment, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
 
 # A segment of this many documents is closed. It is large enough that overhead for each segment does not matter, and
@@ -427,30 +427,6 @@ class Snapshot:
         segments = (*self.segments[:first], *middle, *self.segments[last:])
         return replace(self, segments=segments, tombstones=MappingProxyType(tombstones))
 
-    def renumbered(self, segments: Sequence[Segment], numbers: NewNumbers | None) -> Snapshot:
-        """The snapshot with these segments, which are its own in another numbering (`Segment.renumbered`).
-
-        `numbers` has the new number of each old term; None where terms keep theirs. Returns `self` where nothing
-        changes.
-        """
-        counts = self.counts
-        if counts is not None and numbers is not None:
-            held = np.flatnonzero(counts)
-            moved = numbers[held]
-            counts = np.zeros(int(moved.max(initial=-1)) + 1, dtype=np.int32)
-            counts[moved] = self.counts[held]  # type: ignore[index]
-        if counts is self.counts and all(new is old for new, old in zip(segments, self.segments, strict=True)):
-            return self
-        # Tombstones hold positions. They are made anew where the lists stand in another order; the others are copied,
-        # because they keep what they worked out for the old nested segments.
-        tombstones = {
-            number: replace(old)
-            if segments[number].offsets is self.segments[number].offsets
-            else Tombstones.of(segments[number], old.deleted)
-            for number, old in self.tombstones.items()
-        }
-        return replace(self, segments=tuple(segments), tombstones=MappingProxyType(tombstones), counts=counts)
-
     def merges(self, limit: int, window: float = WEEK) -> Iterator[Merge]:
         """The merges that should be done, each of at most `limit` documents.
 
@@ -490,12 +466,7 @@ class Snapshot:
             tuple(self.tombstones[number].deleted if number in self.tombstones else None for number in group),
         )
 
-    def compacted(
-        self,
-        limit: int | None = None,
-        window: float = WEEK,
-        tally: Callable[[Merge, Segment | None], None] | None = None,
-    ) -> Snapshot:
+    def compacted(self, limit: int | None = None, window: float = WEEK, tally: Tally | None = None) -> Snapshot:
         """The snapshot after all its merges of at most `limit` documents (by default `MAX_SEGMENT_DOCUMENTS`).
 
         `tally` is called with each merge and its result.

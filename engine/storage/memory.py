@@ -43,7 +43,7 @@ from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
 from .record_store import Change, ChangeRun, RecordStore
-from .renumber import DeadEntries, Left, Renumbering
+from .renumber import Left, Renumbering, UnusedEntries
 from .row_codec import EncodedRecord, encode
 from .state import MemoryState
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
@@ -79,7 +79,7 @@ class Memory:
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
-        self._dead = DeadEntries()
+        self._unused = UnusedEntries()
         self._renumbering = threading.Lock()
         self._dropped = False
         self._queue: deque[Write] = deque()
@@ -139,7 +139,7 @@ class Memory:
             version=self.state.version + 1,
             numbering=saved.numbering,
         )
-        self._dead = DeadEntries(self.state)
+        self._unused = UnusedEntries(self.state)
         self.checkpointed, self._saved_version = saved.sequence, self.state.version
 
     def snapshot(self, namespace: str) -> Snapshot:
@@ -438,7 +438,7 @@ class Memory:
         self.counters.merges += left.merges
         self.counters.merged_documents += left.merged_documents
         self.counters.compacted_documents += left.compacted_documents
-        self._dead.leave(left)
+        self._unused.leave(left)
 
     def wake(self) -> None:
         """Start the background thread if there is work for it and it is not running."""
@@ -472,8 +472,8 @@ class Memory:
         return False
 
     def _work_due(self) -> bool:
-        dead = self._dead.worth_counting(self.state)
-        return self._mergeable() or dead or self._checkpoint_due() or self._sweep_due()
+        unused = self._unused.worth_counting(self.state)
+        return self._mergeable() or unused or self._checkpoint_due() or self._sweep_due()
 
     def _checkpoint_due(self) -> bool:
         return self.directory is not None and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
@@ -496,7 +496,7 @@ class Memory:
                     self.sweep()
                 while self._merge_one() and not self._closed:
                     pass
-                if self._dead.worth_counting(self.state) and not self._closed:
+                if self._unused.worth_counting(self.state) and not self._closed:
                     self.renumber()
                 if self._checkpoint_due() and not self._closed:
                     self.checkpoint()
@@ -540,15 +540,15 @@ class Memory:
         self._count_left(left)
         self.counters.error = None
 
-    def renumber(self, *, all_dead: bool = False) -> bool:
-        """Take the dead entries out of the vocabularies that are due, or with `all_dead` out of all of them.
+    def renumber(self, *, all_unused: bool = False) -> bool:
+        """Take the unused entries out of the vocabularies that are due, or with `all_unused` out of all of them.
 
         Returns whether there were any. Writers wait only while what they wrote meanwhile is added.
         """
         with self._renumbering:
-            self._dead.begin()
+            self._unused.begin()
             state = self.state
-            live = self._dead.count(state, all_dead=all_dead)
+            live = self._unused.count(state, all_unused=all_unused)
             if not live:
                 return False
             reach("renumber.begin")
@@ -558,7 +558,7 @@ class Memory:
                 if following is None:
                     return False
                 self.state = following
-            self._dead.renumbered(live)
+            self._unused.renumbered(live)
             self.counters.renumberings += 1
             self.counters.error = None
             reach("renumber.published")
@@ -601,15 +601,15 @@ class Memory:
     def flush(self) -> None:
         """Delete what has expired, do all due merges and checkpoint. Raises `StorageError` where the files fail.
 
-        After a drop all dead entries leave the vocabularies, however few they are.
+        After a drop all unused entries leave the vocabularies, however few they are.
         """
         self.join()
         self.sweep()
         while self._merge_one():
             pass
         dropped, self._dropped = self._dropped, False
-        if dropped or self._dead.worth_counting(self.state):
-            self.renumber(all_dead=dropped)
+        if dropped or self._unused.worth_counting(self.state):
+            self.renumber(all_unused=dropped)
         self.checkpoint()
 
     def check_gone(self, namespace: str, ids: Sequence[str]) -> None:

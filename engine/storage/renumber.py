@@ -1,4 +1,4 @@
-"""Vocabularies without their dead entries: terms and column values that no segment holds any more.
+"""Vocabularies without their unused entries: terms and column values that no segment holds any more.
 
 ::
 
@@ -9,7 +9,7 @@ New vocabularies and segments are made beside the old ones while searches and wr
 but its terms and its column codes. Under the write lock only what came meanwhile is added, and one assignment publishes
 all of it (`Memory.renumber`). Searches that run on the old state finish on it. No answer depends on the numbers.
 
-A writer may bring a dead string back while the new vocabulary is made. Then it gets a number at the end, like a new
+A writer may bring an unused string back while the new vocabulary is made. Then it gets a number at the end, like a new
 one, and the lists of the segments that hold it are put into the new order.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,15 @@ from ..arrays import Flags, Integers
 from ..index.merge import Merge
 from ..index.segment import NESTED, NewNumbers, Segment
 from ..index.snapshot import Snapshot
+from ..index.tombstones import Tombstones
 from ..text.vocabulary import TermIndexer, Vocabulary
 from .state import MemoryState, new_numbering
 
-# A vocabulary is renumbered when at least so many of its entries are dead, and half of all, ...
-LEAST_DEAD = 1 << 14
-DEAD_SHARE = 0.5
+# A vocabulary is renumbered when at least so many of its entries are unused, and half of all, ...
+LEAST_UNUSED = 1 << 14
+UNUSED_SHARE = 0.5
 # ... and one for so many documents: all segments that hold its numbers are written to files again.
-DOCUMENTS_PER_DEAD = 8
+DOCUMENTS_PER_UNUSED = 8
 # Dead entries are counted by one pass over the terms and codes of all segments. It waits until a quarter as many
 # postings and documents as the last pass read have left the index.
 COUNT_SHARE = 0.25
@@ -100,11 +102,11 @@ class Left:
         self.postings.update(other.postings)
 
 
-class DeadEntries:
-    """How many entries of each vocabulary may be dead: what the last pass counted, and what left the index since."""
+class UnusedEntries:
+    """How many entries of each vocabulary may be unused: what the last pass counted, and what left the index since."""
 
     def __init__(self, state: MemoryState | None = None) -> None:
-        """The entries of `state` may all be dead: files do not say. Without a state there are none."""
+        """The entries of `state` may all be unused: files do not say. Without a state there are none."""
         self._counted = {} if state is None else {key: len(entry) for key, entry in vocabularies_of(state).items()}
         self._left = Left()
         self._read = self._documents = 0
@@ -114,7 +116,7 @@ class DeadEntries:
         self._left.add(left)
 
     def worth_counting(self, state: MemoryState) -> bool:
-        """Whether so much may be dead that a pass over the segments is due."""
+        """Whether so much may be unused that a pass over the segments is due."""
         if self._left.all < COUNT_SHARE * self._read:
             return False
         return any(
@@ -126,8 +128,8 @@ class DeadEntries:
         """A pass begins. The state that it counts is read after this call."""
         self._left = Left()
 
-    def count(self, state: MemoryState, *, all_dead: bool = False) -> dict[Key, Integers]:
-        """The live entries, ascending, of each vocabulary that is due; with `all_dead`, of each that has a dead entry.
+    def count(self, state: MemoryState, *, all_unused: bool = False) -> dict[Key, Integers]:
+        """The live entries, ascending, of each vocabulary that is due; with `all_unused`, of each that has any.
 
         What left the index since `begin` counts for the next pass.
         """
@@ -136,8 +138,8 @@ class DeadEntries:
         self._read, due = 0, {}
         for key, vocabulary in vocabularies_of(state).items():
             live = np.flatnonzero(self._find_live(segments, key, len(vocabulary)))
-            dead = self._counted[key] = len(vocabulary) - len(live)
-            if dead > 0 if all_dead else _is_due(dead, len(vocabulary), self._documents):
+            unused = self._counted[key] = len(vocabulary) - len(live)
+            if unused > 0 if all_unused else _is_due(unused, len(vocabulary), self._documents):
                 due[key] = live
         if due:
             self._read = 0  # Where the renumbering fails, the next attempt need not wait.
@@ -157,8 +159,8 @@ class DeadEntries:
         return flags[:-1]
 
 
-def _is_due(dead: int, size: int, documents: int) -> bool:
-    return dead >= max(LEAST_DEAD, DEAD_SHARE * size, documents / DOCUMENTS_PER_DEAD)
+def _is_due(unused: int, size: int, documents: int) -> bool:
+    return unused >= max(LEAST_UNUSED, UNUSED_SHARE * size, documents / DOCUMENTS_PER_UNUSED)
 
 
 def _numbers_in(segment: Segment, key: Key) -> npt.NDArray[np.int32] | None:
@@ -183,7 +185,7 @@ class Renumbering:
 
     @classmethod
     def of(cls, base: MemoryState, live: Mapping[Key, Integers]) -> Renumbering:
-        """`live` is as `DeadEntries.count` gives it for this state."""
+        """`live` is as `UnusedEntries.count` gives it for this state."""
         old = vocabularies_of(base)
         new = {key: Vocabulary(map(old[key].strings.__getitem__, kept.tolist())) for key, kept in live.items()}
         text = new.get((TERMS, ""))
@@ -212,7 +214,7 @@ class Renumbering:
         numbers = {key: self._append(key, vocabulary, late) for key, vocabulary in self._old(current)}
         segments = {**self.segments, **{segment: _renumber(segment, numbers) for segment in late}}
         snapshots = {
-            name: snapshot.renumbered([segments[segment] for segment in snapshot.segments], numbers.get((TERMS, "")))
+            name: _renumber_snapshot(snapshot, segments, numbers.get((TERMS, "")))
             for name, snapshot in current.snapshots.items()
         }
         new = {**vocabularies_of(current), **self.vocabularies}
@@ -250,7 +252,7 @@ class Renumbering:
 
 
 def _new_numbers(live: Integers, size: int) -> NewNumbers:
-    """The new number of each of `size` old ones, -1 for the dead; and -1 at the end, for `ABSENT`."""
+    """The new number of each of `size` old ones, -1 for the unused; and -1 at the end, for `ABSENT`."""
     numbers = np.full(size + 1, -1, dtype=np.int32)
     numbers[live] = np.arange(len(live), dtype=np.int32)
     return numbers
@@ -261,3 +263,28 @@ def _renumber(segment: Segment, numbers: Mapping[Key, NewNumbers]) -> Segment:
     for (kind, name), new in numbers.items():
         of[kind][name] = new
     return segment.renumbered(of[TERMS], of[COLUMN])
+
+
+def _renumber_snapshot(snapshot: Snapshot, renumbered: Mapping[Segment, Segment], terms: NewNumbers | None) -> Snapshot:
+    """The snapshot with the renumbered segments. `terms` has the new number of each old term; None where terms keep
+    theirs. Returns the snapshot itself where nothing changes.
+    """
+    segments = tuple(renumbered[segment] for segment in snapshot.segments)
+    counts = snapshot.counts
+    if counts is not None and terms is not None:
+        held = np.flatnonzero(counts)
+        moved = terms[held]
+        new_counts = np.zeros(int(moved.max(initial=-1)) + 1, dtype=np.int32)
+        new_counts[moved] = counts[held]
+        counts = new_counts
+    if counts is snapshot.counts and segments == snapshot.segments:
+        return snapshot
+    # Tombstones hold positions. They are made anew where the lists stand in another order. The others are copied,
+    # because they keep what they worked out for the old nested segments.
+    tombstones = {
+        number: replace(old)
+        if segments[number].offsets is snapshot.segments[number].offsets
+        else Tombstones.of(segments[number], old.deleted)
+        for number, old in snapshot.tombstones.items()
+    }
+    return replace(snapshot, segments=segments, tombstones=MappingProxyType(tombstones), counts=counts)

@@ -47,8 +47,7 @@ def sizes_in(snapshots: Iterable[Snapshot]) -> dict[str, int]:
             held["id_bytes"] += segment.ids.bytes
             held["column_bytes"] += segment.columns.bytes
             held["cache_bytes"] += _cached_in(segment)
-        held["deleted_bytes"] += sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
-        held["deleted_bytes"] += 0 if snapshot.counts is None else snapshot.counts.nbytes
+        held["deleted_bytes"] += _deleted_in(snapshot)
         held["cache_bytes"] += _cached_by(snapshot)
     return held
 
@@ -60,15 +59,23 @@ def _cached_in(segment: Segment) -> int:
 
 
 def _cached_by(snapshot: Snapshot) -> int:
-    """What searches worked out for a snapshot: contributions, idf, filtered corpora."""
+    """What searches worked out for a snapshot: contributions, idf, filtered corpora, the snapshots at some clocks."""
     held: dict[str, Any] = vars(snapshot)
     size = _arrays_in([held.get("term_idf")])
     size += sum(contributions.bytes for contributions in held.get("contributions", ()))
     size += sum(_cached_by(held[name]) for name in NESTED if name in held)
-    for part, numbers in held.get("_filtered", {}).values():
-        filtered = sizes_in([part])
-        size += int(numbers.nbytes) + sum(filtered.values())
+    for part, numbers in list(held.get("_filtered", {}).values()):
+        size += int(numbers.nbytes) + sum(sizes_in([part]).values())
+    for past in list(held.get("_at", {}).values()):
+        if past is not snapshot:
+            size += _deleted_in(past) + _cached_by(past)
     return int(size)
+
+
+def _deleted_in(snapshot: Snapshot) -> int:
+    """What a snapshot keeps of deletions and of its document frequencies."""
+    tombstones = sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
+    return tombstones + (0 if snapshot.counts is None else snapshot.counts.nbytes)
 
 
 def _arrays_in(values: Iterable[Any]) -> int:

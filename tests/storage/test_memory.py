@@ -214,13 +214,13 @@ class Memories(RuleBasedStateMachine):
         if self.durable:
             assert stats["checkpointed"] == stats["sequence"]
 
-    @rule(all_dead=st.booleans())
-    def renumber(self, all_dead: bool) -> None:
+    @rule(all_unused=st.booleans())
+    def renumber(self, all_unused: bool) -> None:
         memory = self.engine.index.memory
         memory.join()
-        memory.renumber(all_dead=all_dead)
-        if all_dead:
-            assert not history.dead_entries(self.engine)
+        memory.renumber(all_unused=all_unused)
+        if all_unused:
+            assert not history.unused_entries(self.engine)
 
     @rule()
     def save_and_load(self) -> None:
@@ -544,7 +544,7 @@ MEANWHILE: dict[str, Callable[[fr.Engine], object]] = {
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("what", MEANWHILE)
-def test_what_dies_during_a_merge_stays_dead(
+def test_what_dies_during_a_merge_stays_unused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, durable: bool
 ) -> None:
     history.shrink(monkeypatch)

@@ -1,4 +1,4 @@
-"""Vocabularies without their dead entries: the same answers, less memory, and nothing of what is gone."""
+"""Vocabularies without their unused entries: the same answers, less memory, and nothing of what is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fanrank as fr
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
-from fanrank.engine.storage.renumber import DeadEntries, Renumbering
+from fanrank.engine.storage.renumber import Renumbering, UnusedEntries
 
 NAMESPACES = ("", "n", "other")
 STRATEGIES = ("bm25", "sparse", "rrf", "graph")
@@ -83,7 +83,7 @@ def check_same(engine: fr.Engine, fresh: fr.Engine, batch: list[fr.Query]) -> No
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(4))
-def test_a_churned_engine_answers_as_one_that_never_held_the_dead(seed: int) -> None:
+def test_a_churned_engine_answers_as_one_that_never_held_the_unused(seed: int) -> None:
     rng = random.Random(seed)
     engine, kept = made(), {name: {} for name in NAMESPACES}  # type: ignore[var-annotated]
     memory, renumbered = engine.index.memory, 0
@@ -106,14 +106,14 @@ def test_a_churned_engine_answers_as_one_that_never_held_the_dead(seed: int) -> 
             asked = batch_of(words, rng)
             memory.join()
             before = {strategy: list(engine.search(asked, strategy=strategy)) for strategy in ("bm25", "sparse")}
-            renumbered += memory.renumber(all_dead=rng.random() < 0.5)
+            renumbered += memory.renumber(all_unused=rng.random() < 0.5)
             assert before == {strategy: list(engine.search(asked, strategy=strategy)) for strategy in before}
             fresh = made()
             fresh.add(live_records(kept))
             check_same(engine, fresh, asked)
     memory.flush()
-    memory.renumber(all_dead=True)
-    assert not history.dead_entries(engine)
+    memory.renumber(all_unused=True)
+    assert not history.unused_entries(engine)
     assert renumbered
 
 
@@ -123,7 +123,7 @@ def words_of(engine: fr.Engine) -> set[str]:
 
 def test_words_that_come_and_go_leave_the_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The central promise, counted in entries: rounds of new words end as they began."""
-    borders.shrink(monkeypatch, LEAST_DEAD=100)
+    borders.shrink(monkeypatch, LEAST_UNUSED=100)
     with fr.Engine(analyzer="minimal") as engine:
         engine.add([fr.Record("stays", "tea", session="stays")])
         entries = []
@@ -141,8 +141,8 @@ def test_words_that_come_and_go_leave_the_vocabularies(monkeypatch: pytest.Monke
         assert list(engine.search(["tea"])[0]) == [("stays", engine.search(["tea"])[0][0][1])]
 
 
-def test_few_dead_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A renumbering writes all segments anew, so it waits until half of the entries are dead, and enough of them."""
+def test_few_unused_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renumbering writes all segments anew, so it waits until half of the entries are unused, and enough of them."""
 
     def churned(live: int, gone: int) -> fr.Engine:
         engine = fr.Engine(analyzer="minimal")
@@ -152,76 +152,78 @@ def test_few_dead_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         engine.flush()
         return engine
 
-    borders.shrink(monkeypatch, LEAST_DEAD=40, COUNT_SHARE=0.0)
+    borders.shrink(monkeypatch, LEAST_UNUSED=40, COUNT_SHARE=0.0)
     assert churned(10, 39).stats()["vocabulary"] == 49
     assert churned(10, 40).stats()["vocabulary"] == 10
     assert churned(41, 40).stats()["vocabulary"] == 81
-    borders.shrink(monkeypatch, DOCUMENTS_PER_DEAD=2)
+    borders.shrink(monkeypatch, DOCUMENTS_PER_UNUSED=2)
     assert churned(100, 60).stats()["vocabulary"] == 160
 
 
-def test_a_dead_word_that_comes_back_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_word_that_comes_back_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new vocabularies are made beside the writers: what they bring back gets a number behind all others."""
     borders.shrink(monkeypatch, COUNTED_DOCUMENTS=24)
     engine = made()
-    engine.add([fr.Record(f"d{n}", f"dead{n} cup", session=f"dead{n}", weights={f"dead{n}": 1.0}) for n in range(30)])
+    engine.add(
+        [fr.Record(f"d{n}", f"unused{n} cup", session=f"unused{n}", weights={f"unused{n}": 1.0}) for n in range(30)]
+    )
     engine.add([fr.Record(f"r{n}", f"live{n} cup", session=f"live{n}", weights={f"live{n}": 1.0}) for n in range(30)])
     engine.delete([f"d{n}" for n in range(30)])
     memory = engine.index.memory
     memory.flush()
-    dead = DeadEntries()
+    unused = UnusedEntries()
     base = memory.state
-    prepared = Renumbering.of(base, dead.count(base, all_dead=True))
+    prepared = Renumbering.of(base, unused.count(base, all_unused=True))
     back = [
         fr.Record(
-            f"b{n}", f"cup dead{n} live{n} new{n}", session=f"dead{n}", weights={f"dead{n}": 2.0, f"live{n}": 1.0}
+            f"b{n}", f"cup unused{n} live{n} new{n}", session=f"unused{n}", weights={f"unused{n}": 2.0, f"live{n}": 1.0}
         )
         for n in range(0, 30, 3)
     ]
     engine.add(back)
     engine.delete(["r3", "b6"])
-    engine.add([fr.Record("late", "dead9 tea", "another")])
+    engine.add([fr.Record("late", "unused9 tea", "another")])
     memory.join()
     following = prepared.finish(memory.state)
     assert following is not None
     asked = [
         fr.Query(f"{word}{n} cup", weights={f"{word}{n}": 1.0}, filter=only)
         for n in range(9)
-        for word in ("dead", "live", "new")
-        for only in (None, {"session": f"dead{n}"})
-    ] + [fr.Query(word, namespace="another", weights={word: 1.0}) for word in ("dead9", "dead1")]
+        for word in ("unused", "live", "new")
+        for only in (None, {"session": f"unused{n}"})
+    ] + [fr.Query(word, namespace="another", weights={word: 1.0}) for word in ("unused9", "unused1")]
     expected = [[list(row) for row in engine.search(asked, strategy=name)] for name in ("bm25", "sparse")]
     memory.state = following
     assert [[list(row) for row in engine.search(asked, strategy=name)] for name in ("bm25", "sparse")] == expected
     strings = following.indexer.vocabulary.strings
-    assert "dead0" in strings
-    assert "dead1" not in strings
+    assert "unused0" in strings
+    assert "unused1" not in strings
     for snapshot in following.snapshots.values():
         for segment in snapshot.segments:
             assert (np.diff(segment.terms) > 0).all()
     # Writes and merges go on in the new numbering.
-    engine.add([fr.Record("after", "dead0 dead1 cup")])
+    engine.add([fr.Record("after", "unused0 unused1 cup")])
     memory.flush()
-    assert {name for name, _ in engine.search(["dead0"])[0]} == {"b0", "after"}
+    assert {name for name, _ in engine.search(["unused0"])[0]} == {"b0", "after"}
 
 
 def test_a_renumbering_is_not_published_over_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink_all(monkeypatch, LEAST_DEAD=1 << 20)
+    borders.shrink_all(monkeypatch, LEAST_UNUSED=1 << 20)
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("a", "tea"), fr.Record("b", "cup")])
     engine.delete(["a"])
     memory = engine.index.memory
     memory.flush()
     base = memory.state
-    prepared = Renumbering.of(base, DeadEntries().count(base, all_dead=True))
-    assert memory.renumber(all_dead=True)
+    prepared = Renumbering.of(base, UnusedEntries().count(base, all_unused=True))
+    assert memory.renumber(all_unused=True)
     assert prepared.finish(memory.state) is None
     assert words_of(engine) == {"cup"}
 
 
 def test_what_keeps_its_numbers_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenant whose terms come before the dead ones keeps its segments, and so its files and what is on a device."""
-    borders.shrink_all(monkeypatch, LEAST_DEAD=1)
+    """A tenant whose terms come before the unused ones keeps its segments, and so its files and what is on a device."""
+    borders.shrink_all(monkeypatch, LEAST_UNUSED=1)
     engine = fr.Engine(analyzer="minimal")
     for namespace, words in (("first", "tea"), ("gone", "cup milk"), ("last", "jug")):
         engine.add([fr.Record("r", words, namespace)])
@@ -260,15 +262,15 @@ def test_searches_and_writes_go_on_beside_it(monkeypatch: pytest.MonkeyPatch) ->
     for thread in (*threads, writer):
         thread.start()
     while writer.is_alive():
-        engine.index.memory.renumber(all_dead=True)
+        engine.index.memory.renumber(all_unused=True)
     stop.set()
     for thread in (*threads, writer):
         thread.join(60)
     assert not failures
     memory = engine.index.memory
     memory.flush()
-    memory.renumber(all_dead=True)
-    assert not history.dead_entries(engine)
+    memory.renumber(all_unused=True)
+    assert not history.unused_entries(engine)
     assert engine.stats()["renumberings"] > 1
 
 
@@ -288,7 +290,7 @@ def test_a_dropped_tenant_leaves_no_word_in_the_index(tmp_path: Path) -> None:
         engine.drop("tenant")
         assert "plover" in words_of(engine)
         engine.flush()
-        assert not history.dead_entries(engine)
+        assert not history.unused_entries(engine)
         assert words_of(engine) == {"tea"}
         assert not any(secret in texts_in(path / "index") for secret in secrets)
         engine.add([fr.Record("c", "jug tea", "other")])
@@ -318,7 +320,7 @@ def test_files_hold_the_new_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                     for name in gone:
                         del own[name]
                 if rng.random() < 0.7:
-                    engine.index.memory.renumber(all_dead=True)
+                    engine.index.memory.renumber(all_unused=True)
                 if rng.random() < 0.7:
                     engine.flush()
             with fr.Engine.open(path, encoder=fr.OwnVectors(2), read_only=True) as reader:
@@ -330,7 +332,7 @@ def test_files_hold_the_new_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_failure_leaves_the_old_numbers_and_the_next_attempt_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink_all(monkeypatch, LEAST_DEAD=1)
+    borders.shrink_all(monkeypatch, LEAST_UNUSED=1)
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("a", "tea"), fr.Record("b", "cup")])
     memory = engine.index.memory
@@ -356,7 +358,7 @@ def test_drift_compares_words_and_not_their_numbers(monkeypatch: pytest.MonkeyPa
     engine.delete(["a"])
     assert engine.drift().jaccard == 1.0
     engine.index.memory.flush()
-    assert engine.index.memory.renumber(all_dead=True)
+    assert engine.index.memory.renumber(all_unused=True)
     assert engine.drift().jaccard == 1.0
 
 
@@ -371,18 +373,18 @@ def test_numbers_are_counted_where_they_are_given(monkeypatch: pytest.MonkeyPatc
     engine.index.memory.flush()
     assert engine.numbering == first
     assert engine.encode(["tea"])[0].tolist() == [1]
-    assert engine.index.memory.renumber(all_dead=True)
+    assert engine.index.memory.renumber(all_unused=True)
     assert engine.numbering != first
     assert engine.encode(["tea"])[0].tolist() == [0]
 
 
 def test_a_pass_waits_until_enough_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting reads all terms and codes, so it is not done at every merge."""
-    borders.shrink(monkeypatch, LEAST_DEAD=10)
+    borders.shrink(monkeypatch, LEAST_UNUSED=10)
     counted: list[int] = []
-    count = DeadEntries.count
+    count = UnusedEntries.count
     monkeypatch.setattr(
-        DeadEntries, "count", lambda self, state, **named: counted.append(1) or count(self, state, **named)
+        UnusedEntries, "count", lambda self, state, **named: counted.append(1) or count(self, state, **named)
     )
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record(f"r{n}", f"word{n} tea") for n in range(200)])
@@ -392,7 +394,7 @@ def test_a_pass_waits_until_enough_has_left(monkeypatch: pytest.MonkeyPatch) -> 
     assert 1 <= len(counted) <= 4
 
 
-def test_an_upper_bound_of_the_dead_is_never_too_low(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upper_bound_of_the_unused_is_never_too_low(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever merges and drops take out: where nothing is due by the bound, nothing is due by a count."""
     history.shrink(monkeypatch)
     monkeypatch.setattr(Memory, "wake", lambda self: None)  # no renumbering beside it
@@ -410,6 +412,6 @@ def test_an_upper_bound_of_the_dead_is_never_too_low(monkeypatch: pytest.MonkeyP
             engine.delete(gone, namespace=namespace)
             del own[: len(gone)]
         memory.join()
-        fresh = DeadEntries()
+        fresh = UnusedEntries()
         due = fresh.count(memory.state)
-        assert not due or memory._dead.worth_counting(memory.state), sorted(due)
+        assert not due or memory._unused.worth_counting(memory.state), sorted(due)

@@ -37,8 +37,8 @@ SIZES = {
     "MAX_SEGMENTS": 8,
     "BUILD_CHUNK": 5,
     "CHECKPOINT_CHANGES": 12,
-    "LEAST_DEAD": 1,
-    "DOCUMENTS_PER_DEAD": 1000,
+    "LEAST_UNUSED": 1,
+    "DOCUMENTS_PER_UNUSED": 1000,
     "COUNT_SHARE": 0.0,
     "MERGE_BLOCK": 3,
     "postings.FLAGS": 8,
@@ -66,7 +66,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
     )
 
 
-def dead_entries(engine: fr.Engine) -> dict[str, set[str]]:
+def unused_entries(engine: fr.Engine) -> dict[str, set[str]]:
     """The entries of each vocabulary that no segment holds."""
     state = engine.index.memory.state
     segments = [segment for snapshot in state.snapshots.values() for segment in snapshot.segments]
@@ -82,7 +82,7 @@ def dead_entries(engine: fr.Engine) -> dict[str, set[str]]:
         codes = [segment.columns.categories.get(column) for segment in segments]
         used = {code for own in codes if own is not None for code in own.tolist() if code >= 0}
         held[f"column {column}"] = set(vocabulary.strings) - {vocabulary.strings[code] for code in used}
-    return {name: dead for name, dead in held.items() if dead}
+    return {name: unused for name, unused in held.items() if unused}
 
 
 def backends() -> list[str]:
