@@ -178,7 +178,6 @@ class Namespace:
         """Sizes of this namespace's part of the index, and its k* rule."""
         snapshot = self._snapshot()
         sizes = sizes_in([snapshot])
-        cached = {"cache_bytes": sizes.pop("cache_bytes")}
         return {
             "documents": snapshot.size,
             "deleted": snapshot.numbers - snapshot.size,
@@ -186,7 +185,6 @@ class Namespace:
             "postings": sum(segment.postings for segment in snapshot.segments),
             "index_bytes": sum(sizes.values()),
             **sizes,
-            **cached,
             **evidence_stats(snapshot.segments),
             "recency": self._engine.recency(self.name).to_dict(),
         }

@@ -122,7 +122,8 @@ def test_growing_equals_built_at_once(
     path = tmp_path_factory.mktemp("index")
     engine.save(path)
     loaded = fr.Engine.load(path)
-    behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents"}
+    behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents", "renumberings"}
+    behind |= {"cache_bytes", "vocabulary_bytes", "index_bytes"}  # lists and dictionaries have room to grow
     assert {name: value for name, value in loaded.stats().items() if name not in behind} == {
         name: value for name, value in engine.stats().items() if name not in behind
     }

@@ -47,10 +47,16 @@ class Tombstones:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the flags, terms and counts, those of nested segments included."""
-        own = self.deleted.nbytes + self.terms.nbytes + self.frequencies.nbytes
-        own += self.alive.nbytes if "alive" in vars(self) else 0
-        return own + sum(nested.bytes for nested in self._nested.values())
+        """Bytes of the flags, terms and counts."""
+        return self.deleted.nbytes + self.terms.nbytes + self.frequencies.nbytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of what searches worked out."""
+        alive = vars(self).get("alive")
+        windows = sum(numbers.nbytes for numbers in list(self.windows.values()))
+        nested = sum(inner.bytes + inner.cache_bytes for inner in list(self._nested.values()))
+        return windows + nested + (0 if alive is None else int(alive.nbytes))
 
     @cached_property
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:

@@ -613,7 +613,9 @@ def test_a_full_segment_and_an_ended_window_stay_apart(monkeypatch: pytest.Monke
 IN_MEMORY = {
     "namespaces", "documents", "deleted", "segments", "vocabulary", "postings", "index_bytes", "bytes_per_posting",
     "backend", "device_bytes", "writes", "commits", "merges", "merged_documents", "compacted_documents", "merging",
-    "background_error", "vectors", "vector_bytes", "weights", "entities",
+    "background_error", "vectors", "vector_bytes", "weights", "entities", "renumberings",
+    "weight_terms", "entity_terms", "column_values", "posting_bytes", "evidence_bytes", "id_bytes", "column_bytes",
+    "deleted_bytes", "vocabulary_bytes", "cache_bytes",
 }  # fmt: skip
 
 
