@@ -191,7 +191,7 @@ class Engine(Reading, Carrying):
                     if known.get(name, value) != value:
                         raise ParameterError(
                             f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
-                            "another directory"
+                            "another directory (copy_to, add_column)"
                         )
                 if store.sequence == 0 and not read_only:
                     # Nothing was encoded yet, so whoever first opens it with an encoder may choose the encoder.

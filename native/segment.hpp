@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "threads.hpp"
+
 namespace fanrank::search {
 
 constexpr int RANKS = 4;
@@ -143,7 +145,7 @@ private:
     std::unique_ptr<std::atomic<const SkipTable*>[]> skip_tables_;
     std::deque<SkipTable> stored_;
     std::shared_ptr<Reference> reference_;
-    std::mutex mutex_;
+    std::mutex& mutex_ = short_mutex(this);
     std::atomic<std::int64_t> derived_bytes_{0};
 };
 

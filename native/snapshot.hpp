@@ -42,7 +42,7 @@ private:
         std::unique_ptr<std::int32_t[]> values;
     };
     std::vector<Row> rows_;
-    mutable std::mutex mutex_;
+    std::mutex& mutex_ = short_mutex(this);
 };
 
 enum class Method { lucene, robertson_floor0, bm25l, bm25plus, dot };

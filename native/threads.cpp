@@ -119,7 +119,35 @@ Pool& shared_pool() {
     return *known;
 }
 
+constexpr std::size_t LOCKS = 64;
+
+struct Locks {
+    std::mutex each[LOCKS];
+
+    void lock() {
+        for (std::mutex& one : each) one.lock();
+    }
+    void unlock() {
+        for (std::mutex& one : each) one.unlock();
+    }
+};
+
+Locks& locks() {
+    // Never freed: threads may search while the process ends.
+    static Locks* made = [] {
+#ifndef _WIN32
+        pthread_atfork([] { locks().lock(); }, [] { locks().unlock(); }, [] { locks().unlock(); });
+#endif
+        return new Locks;
+    }();
+    return *made;
+}
+
 }  // namespace
+
+std::mutex& short_mutex(const void* owner) {
+    return locks().each[(reinterpret_cast<std::uintptr_t>(owner) >> 6) % LOCKS];
+}
 
 void share_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& task) {
     const int helpers = static_cast<int>(std::min<std::int64_t>({threads, count, MAX_THREADS})) - 1;

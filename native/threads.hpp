@@ -3,8 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 namespace fanrank {
+
+// A lock for what `owner` holds, for moments only; owners share locks. A fork waits for it, so the child finds it free.
+// Nobody may hold two of them.
+std::mutex& short_mutex(const void* owner);
 
 // As `run_tasks`, for two tasks and two threads or more.
 void share_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& task);

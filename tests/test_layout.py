@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
     ("engine.namespace", "engine.reading", "engine.carrying"),
+    ("engine.carry",),
     ("engine.serve",),
     ("engine.searcher",),
     ("engine.opening",),
@@ -38,7 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.records",),
     ("engine.text", "engine.vectors"),
     ("engine.metrics",),
-    ("engine.timing", "engine.arrays", "engine.settings", "engine.errors"),
+    ("engine.timing", "engine.arrays", "engine.settings", "engine.locks", "engine.errors"),
     ("native",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -6,12 +6,12 @@ paths give the same bits, so trying one costs time only.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
+from ..locks import make_short_lock
 from ..plan.plan import Plan
 
 # Batches timed on a path before its line is trusted. The first batch does not count: it pays for compiling and
@@ -80,7 +80,7 @@ class Crossover:
         self.names = names
         self._paths = {name: PathTimes() for name in names}
         self._avoided: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def choose(self, work: int) -> str:
         """The path for a batch of this much work: the less tried one until both are calibrated, then the faster one."""

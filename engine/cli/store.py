@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 import click
 
 from ..engine import Engine
 from ..errors import DuplicateIdError, ForeignIndexError, RecordError
-from ..records.jsonl import read_json_lines, read_records
+from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
 from .options import EngineParameters, Models, engine_options, json_option, model_options, open_engine
 from .output import print_result
+
+STANDARD = "-"
+"""What stands for standard input in place of a file."""
 
 
 @click.command()
@@ -47,8 +51,8 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("records", type=click.Path())
-@click.option("--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@click.argument("records", type=click.Path(allow_dash=True))
+@click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
 @engine_options
 @model_options
 @json_option
@@ -63,7 +67,7 @@ def add(
     models: Models,
     as_json: bool,
 ) -> None:
-    """Add RECORDS (JSON lines) to the engine's directory PATH: all of them, or none after an error.
+    """Add RECORDS (JSON lines, or - for standard input) to the directory PATH: all of them, or none after an error.
 
     A directory that is not there is made. An existing directory keeps the parameters that it was made with.
     """
@@ -71,11 +75,11 @@ def add(
     started = time.perf_counter()
     with Engine.open(path, progress=True, **models.load(), **given) as engine:
         try:
-            if replace:
-                count = engine.update(read_records(records), insert=True)
-            else:
-                count = engine.add(read_records(records), progress=True)
+            read = _read(records)
+            count = engine.update(read, insert=True) if replace else engine.add(read, progress=True)
         except DuplicateIdError as error:
+            if records == STANDARD:
+                raise
             raise _name_lines(error, records) from None
         result = {"path": path, "added": count, "seconds": time.perf_counter() - started, **engine.stats()}
     print_result(result, as_json, f"{count:,} records added, {result['documents']:,} there now: {path}")
@@ -108,6 +112,13 @@ def stats(path: str, verify: bool, as_json: bool) -> None:
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):
         sys.exit(1)
+
+
+def _read(records: str) -> Iterator[Record]:
+    if records != STANDARD:
+        return read_records(records)
+    lines = sys.stdin.buffer
+    return (record for _, record in parse_lines(lines, "standard input", Record.from_dict))
 
 
 def _name_lines(error: DuplicateIdError, path: str) -> RecordError:

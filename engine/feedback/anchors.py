@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..encoders.encoder import Encoder, check_rows
+from ..locks import make_short_lock
 from ..vectors.vectors import Halves, normalize
 from .sentences import first_sentence
 
@@ -23,7 +23,7 @@ class Anchors:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._known: OrderedDict[str, Halves] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def __call__(self, texts: Sequence[str]) -> Floats:
         """Vectors [texts, dimension] of the texts' first sentences, at length 1; 0 for a text without a sentence."""

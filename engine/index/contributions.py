@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import ranges
+from ..locks import make_short_lock
 from .bm25 import BM25, FloatArray, Statistics
 from .segment import Segment
 
@@ -40,7 +40,7 @@ class Contributions:
         self._dtype: npt.DTypeLike = np.int64 if bm25.needs_int64(statistics) else np.int32
         self._statistics = statistics
         self._tile_bounds: dict[int, TileBounds] = {}
-        self.lock = threading.Lock()
+        self.lock = make_short_lock()
 
     @property
     def bytes(self) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
+from ..locks import make_short_lock
 
 logger = logging.getLogger("fanrank")
 # Without this handler, Python prints errors in programs that configure no logging.
@@ -111,7 +111,7 @@ class Health:
         self._fallbacks: dict[str, int] = {}
         self._failures: dict[str, int] = {}
         self._backends: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def record(
         self,
@@ -297,7 +297,7 @@ class HealthDrift:
             raise ParameterError(f"a drift threshold must lie in [0, 1], not {threshold!r}")
         self.threshold = float(threshold)
         self._reference: TermArray | None = None
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def check(self, current: TermArray) -> DriftReport:
         """Compare `current`, a result of `top_terms`, with the terms of the last check, and keep it for the next.

@@ -15,13 +15,13 @@ nothing.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..errors import ParameterError
+from ..locks import make_short_lock
 
 EPSILON = 0.05
 MAX_WINDOWS = 4
@@ -67,7 +67,7 @@ class Recency:
         # that was ever in use.
         self._hits: dict[int | None, float] = {}
         self._observed = 0
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def observe(self, ranks: Iterable[int], windows: int | None = None) -> None:
         """Learn from used hits. `ranks` are the age ranks of their windows, counted over windows that are not empty.

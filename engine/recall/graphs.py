@@ -5,7 +5,6 @@ Each is made on first use and is released together with its snapshot.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar, cast
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
+from ..locks import make_short_lock
 from ..records.entities import Category
 from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
@@ -38,7 +38,7 @@ class Graphs:
         self._made: WeakKeyDictionary[Snapshot, dict[Hashable, object]] = WeakKeyDictionary()
         self._conversations: WeakKeyDictionary[Snapshot, dict[Hashable, object]] = WeakKeyDictionary()
         self._statements: WeakKeyDictionary[Vocabulary, Statements] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
 
     def entities(
         self, memory: MemoryState, snapshot: Snapshot, type_prior: Mapping[str, float] | None = None

@@ -7,7 +7,6 @@ They are parsed once, and the `EntityGraph` of a namespace and epoch selects fro
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers
+from ..locks import make_short_lock
 from ..records.entities import Category, Said, parse_term
 
 CATEGORIES: tuple[Category, ...] = ("structural", "semantic", "lifecycle")
@@ -59,7 +59,7 @@ class Statements:
         self._names = _Table(2, np.int64)  # term, entity
         self._words = _Table(2, np.int64)  # term of the name, word
         self._relations = _Table(7, np.float64)  # term and the columns of `Relations`
-        self._lock = threading.Lock()
+        self._lock = make_short_lock()
         for statement in terms:
             self._take(statement)
 

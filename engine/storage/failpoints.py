@@ -35,6 +35,21 @@ POINTS: tuple[str, ...] = (
 """All failpoints: those of a write, a merge, a renumbering and a checkpoint, each in the order in which they are
 reached."""
 
+CARRYING: tuple[str, ...] = (
+    "export.record",
+    "export.written",
+    "export.renamed",
+    "import.batch",
+    "copy.begin",
+    "copy.batch",
+    "copy.written",
+    "copy.renamed",
+    "columns.made",
+    "columns.committed",
+    "columns.published",
+)
+"""Those of an export, an import, a copy and of other columns."""
+
 
 class _Armed:
     def __init__(self, name: str, count: int, action: Callable[[], None] | None) -> None:
@@ -80,8 +95,8 @@ def disarm() -> None:
 
 
 def _check_name(name: str) -> str:
-    if name not in POINTS:
-        raise ValueError(f"no failpoint {name!r}; there are: {', '.join(POINTS)}")
+    if name not in (known := (*POINTS, *CARRYING)):
+        raise ValueError(f"no failpoint {name!r}; there are: {', '.join(known)}")
     return name
 
 

@@ -42,10 +42,12 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
+from .other_columns import with_columns
 from .record_store import Change, ChangeRun, RecordStore
+from .record_stream import stream_records
 from .renumber import Left, Renumbering, UnusedEntries
 from .row_codec import EncodedRecord, encode
-from .state import MemoryState
+from .state import MemoryState, new_numbering
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
 
 logger = logging.getLogger("fanrank")
@@ -580,6 +582,34 @@ class Memory:
                 entity_terms=list(self.entity_terms.strings),
                 numbering=self.state.numbering,
             )
+
+    def change_columns(self, schema: Schema) -> None:
+        """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
+
+        Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
+        next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
+        wrong type, and `StorageError`; nothing is changed then.
+        """
+        with self._saving, self._writing:
+            if self._closed or self.store is None:
+                raise StorageError("the engine is closed" if self._closed else "an engine in memory keeps no records")
+            self._catch_up()
+            changed = with_columns(self.state, schema, stream_records(self.store, vectors=False))
+            reach("columns.made")
+            try:
+                self.store.change_columns(schema.declared())
+                reach("columns.committed")
+            finally:
+                # An interrupt may come just after the commit. What is durable must be published.
+                if (self.store.config or {}).get("columns") == schema.declared():
+                    self.schema = schema
+                    self.state = replace(changed, version=changed.version + 1, numbering=new_numbering())
+                    self._unused = UnusedEntries(self.state)
+            reach("columns.published")
+            if self.directory is not None:
+                # Its strings are of the old columns.
+                self.directory.clear()
+        self.checkpoint()
 
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,13 +207,7 @@ class RecordStore:
 
         Raises `ParameterError` if parameters are stored already, or if JSON would alter them.
         """
-        try:
-            value = JSON.encode(config)
-            same = json.loads(value) == config
-        except (TypeError, ValueError) as error:
-            raise ParameterError(f"the engine's parameters cannot be stored as JSON: {error}") from None
-        if not same:
-            raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
+        value = _config_json(config)
         with self._transaction() as writer:
             if replace and self._last == 0:
                 writer.execute("DELETE FROM meta WHERE key IN ('config', 'checksum')")
@@ -221,6 +215,13 @@ class RecordStore:
                 raise ParameterError(f"{self.path}: its parameters are set when it is made; make another directory")
             rows = "config", value, "checksum", zlib.crc32(value.encode())
             writer.execute("INSERT INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
+
+    def change_columns(self, columns: Mapping[str, str]) -> None:
+        """Store that the records have these declared columns from now on. An index of others is then of no use."""
+        value = _config_json({**(self.config or {}), "columns": dict(columns)})
+        with self._transaction() as writer:
+            rows = "config", value, "checksum", zlib.crc32(value.encode())
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
 
     def write(self, batches: Sequence[Sequence[Change]]) -> int:
         """Apply the batches in order, all or nothing. Returns the sequence of the last change, once it is durable.
@@ -475,3 +476,15 @@ def _pieces(count: int) -> Iterator[int]:
         size = min(MAX_ROWS, 1 << (count.bit_length() - 1))
         yield size
         count -= size
+
+
+def _config_json(config: Mapping[str, Any]) -> str:
+    """The parameters as JSON. Raises `ParameterError` if JSON would alter them."""
+    try:
+        value = JSON.encode(config)
+        same = json.loads(value) == config
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"the engine's parameters cannot be stored as JSON: {error}") from None
+    if not same:
+        raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
+    return value

@@ -1,6 +1,7 @@
-"""An engine's reports on its work: explanations of scores, health, drift and recency."""
+"""An engine's reports on its work: explanations of scores, health, drift, recency and imports."""
 
 from . import _public
+from .engine.carry.importing import Imported
 from .engine.monitor.health import DriftReport, HealthReport
 from .engine.monitor.recency import Recency
 from .engine.records.explanation import ChannelShare, Explanation, FusedExplanation, TermContribution
@@ -11,6 +12,7 @@ __all__ = [
     "Explanation",
     "FusedExplanation",
     "HealthReport",
+    "Imported",
     "Recency",
     "TermContribution",
 ]
