@@ -23,6 +23,9 @@ from . import borders
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
 EXECUTIONS = ("exhaustive", "pruned", "auto")
 
+ROOMY = {"vocabulary_bytes", "index_bytes", "cache_bytes"}
+"""Keys of `Engine.stats` that count the room of lists and dictionaries too, which depends on how they grew."""
+
 Answer = list[tuple[str, float]]
 Kept = dict[str, dict[str, fr.Record]]
 """Namespace -> id -> record, in order of last write."""
