@@ -27,7 +27,7 @@ from .encoders.embed import Given
 from .encoders.encoder import Encoder
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import BackendUnavailableError, ForeignIndexError, ParameterError
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
@@ -417,10 +417,33 @@ class Engine(Reading, Writing, Carrying):
     def stats(self) -> dict[str, Any]:
         """Sizes of the index, and the state of merges and checkpoints (all int but ratio, names and reasons).
 
-        `deleted` counts deleted documents that no merge has left out yet. `vectors` counts rows, `weights` postings of
-        learned term weights, and `entities` postings of what records say of entities; all three include deleted
-        documents. `device_bytes` is what the backend holds on its device. Only a durable engine has `sequence`,
-        `checkpointed` and `store_bytes`.
+        Counts:
+
+        - `namespaces`, `documents`: those that are live; `deleted`: documents that no merge has left out yet
+        - `segments`, `postings`: of BM25, deleted documents included, as in the next three
+        - `vectors`: rows; `weights`: postings of learned term weights; `entities`: postings of what records say of
+          entities
+        - `vocabulary`, `weight_terms`, `entity_terms`, `column_values`: entries of the vocabularies
+
+        Bytes in memory. Arrays that are mapped from files count in full:
+
+        - `index_bytes`: the whole index, which is the sum of the next seven
+        - `posting_bytes`: lists and lengths of BM25 (`bytes_per_posting` is their share of each posting)
+        - `evidence_bytes`: the same of learned weights and of entities; `vector_bytes`: vectors
+        - `id_bytes`: ids and their hash tables; `column_bytes`: codes and numbers of the metadata columns
+        - `deleted_bytes`: what says which documents are deleted, and the document frequencies that large namespaces
+          keep
+        - `vocabulary_bytes`: strings of terms and column values, and their numbers
+        - `cache_bytes`: beside the index, what searches worked out and keep: contributions, masks, filtered corpora.
+          The tables of compiled loops are not counted.
+        - `device_bytes`: what the backend holds on its device
+
+        Work done: `writes` (batches), `commits`, `merges`, `merged_documents`, `compacted_documents` (deleted documents
+        that merges left out), `renumberings` (of vocabularies without their unused entries). `merging` says whether the
+        background thread runs, and `background_error` its last failure. `backend` names what serves.
+
+        A durable engine also has `sequence` (the last change), `checkpointed` (the last change in the index files),
+        `checkpoints`, `store_bytes` and `opened`.
         """
         return self.searcher.stats()
 
@@ -567,11 +590,17 @@ class Engine(Reading, Writing, Carrying):
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
 
+        The ids hold as long as `numbering` stays the same.
         Terms that no record of the query's namespace has are left out. Repeated terms stay, unless ``query_tf`` is
         ``unique``. Raises `QueryError`.
         """
         batch = as_queries(queries, "encode")
         return encode_batch(self.index.ready().state, batch)
+
+    @property
+    def numbering(self) -> int:
+        """Which numbering of terms `encode` uses. It is another one once unused terms have left the vocabulary."""
+        return self.index.ready().state.numbering
 
     def search_tensors(
         self,
@@ -581,6 +610,7 @@ class Engine(Reading, Writing, Carrying):
         *,
         k: int = DEFAULT_K,
         namespace: str = "",
+        numbering: int | None = None,
     ) -> TensorHits:
         """Answer a batch given as device tensors with device tensors: scores, documents [B, k] and counts [B].
 
@@ -588,6 +618,9 @@ class Engine(Reading, Writing, Carrying):
         ``offsets[b]`` to ``offsets[b + 1]``. `offsets` (int32 or int64 [B + 1]) go from 0 to T. They are not checked,
         as a check would wait for the device. `weights` (integers [T] from 1 to 2**20; others are taken as the nearest)
         multiply the contributions of each term. k is at most 1,024.
+
+        `numbering` is the engine's `numbering` from before `encode`. Where it is given and another one is in force,
+        the ids may stand for other terms, and the call raises `QueryError`.
 
         Work goes to the current stream, and nothing is synchronised. The exception is the first call of an epoch or of
         a shape (B, T, weights or not, k), which uploads and derives. Later calls of the shape can be captured in a CUDA
@@ -599,7 +632,10 @@ class Engine(Reading, Writing, Carrying):
             raise BackendUnavailableError(
                 f"search_tensors needs a backend on a device, and {self.backend.name} serves; call engine.to('cuda')"
             )
-        return self.backend.device.tensors(self.index.ready().snapshot(namespace), terms, offsets, weights, k)
+        state = self.index.ready().state
+        if numbering is not None and numbering != state.numbering:
+            raise QueryError("the terms have other ids since they were encoded; call engine.encode again")
+        return self.backend.device.tensors(state.snapshot(namespace), terms, offsets, weights, k)
 
     def recency(self, namespace: str = "") -> Recency:
         """The k* rule of a namespace: how many of its newest windows a query with ``windows="auto"`` searches."""

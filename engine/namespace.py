@@ -32,6 +32,7 @@ from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries, as_query, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
+from .storage.sizes import sizes_in
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -332,12 +333,14 @@ class Namespace:
     def stats(self) -> dict[str, Any]:
         """Sizes of this namespace's part of the index, and its k* rule."""
         snapshot = self._snapshot()
+        sizes = sizes_in([snapshot])
         return {
             "documents": snapshot.size,
             "deleted": snapshot.numbers - snapshot.size,
             "segments": len(snapshot.segments),
             "postings": sum(segment.postings for segment in snapshot.segments),
-            "index_bytes": sum(segment.index_bytes for segment in snapshot.segments),
+            "index_bytes": sum(sizes.values()),
+            **sizes,
             **evidence_stats(snapshot.segments),
             "recency": self._engine.recency(self.name).to_dict(),
         }

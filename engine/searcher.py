@@ -47,6 +47,7 @@ from .search.options import SearchOptions
 from .search.shaping import is_shaped, set_defaults
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
+from .storage.sizes import sizes_of
 from .storage.state import MemoryState
 from .timing import Phases
 
@@ -203,20 +204,24 @@ class Searcher:
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
         memory = self.index.ready()
-        snapshots = memory.state.present(time.time()).values()
+        state = memory.state
+        snapshots = state.present(time.time()).values()
         segments = [segment for snapshot in snapshots for segment in snapshot.segments]
         postings = sum(segment.postings for segment in segments)
-        size = sum(segment.index_bytes for segment in segments)
+        sizes = sizes_of(state)
         documents = sum(snapshot.size for snapshot in snapshots)
         return {
             "namespaces": sum(snapshot.size > 0 for snapshot in snapshots),
             "documents": documents,
             "deleted": sum(snapshot.numbers for snapshot in snapshots) - documents,
             "segments": len(segments),
-            "vocabulary": len(memory.indexer.vocabulary),
+            "vocabulary": len(state.indexer.vocabulary),
+            "weight_terms": len(state.weight_terms),
+            "entity_terms": len(state.entity_terms),
+            "column_values": sum(map(len, state.values.values())),
             "postings": postings,
-            "index_bytes": size,
-            "bytes_per_posting": size / postings if postings else 0.0,
+            **sizes,
+            "bytes_per_posting": sizes["posting_bytes"] / postings if postings else 0.0,
             **evidence_stats(segments),
             "backend": self.backend.name,
             "device_bytes": self.backend.device.residency.bytes if self.backend.device else 0,

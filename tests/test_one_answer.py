@@ -28,6 +28,7 @@ from support.answers import (
     records,
     terms,
 )
+from support.history import ROOMY, unused_entries
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -75,12 +76,17 @@ def paths(
     yield "other neighbours", ask(batch[::-1])[::-1]
     shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
     yield "other term order", ask(shuffled)
-    snapshots = engine.index.memory.snapshots
+    state = engine.index.memory.state
     engine.index.memory.flush()
     yield "merged", ask(batch)
-    engine.index.memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    engine.index.memory.state = replace(
+        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
+    )
     yield "in few segments", ask(batch)
-    engine.index.memory.snapshots = snapshots
+    engine.index.memory.renumber(all_unused=True)
+    assert not unused_entries(engine)
+    yield "renumbered", ask(batch)
+    engine.index.memory.state = state
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -116,7 +122,8 @@ def test_growing_equals_built_at_once(
     path = tmp_path_factory.mktemp("index")
     engine.save(path)
     loaded = fr.Engine.load(path)
-    behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents"}
+    behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents", "renumberings"}
+    behind |= ROOMY
     assert {name: value for name, value in loaded.stats().items() if name not in behind} == {
         name: value for name, value in engine.stats().items() if name not in behind
     }
@@ -193,12 +200,17 @@ def strategy_paths(
         yield f"{name}, 3 threads", ask(batch, threads=3)
         yield f"{name}, one by one", [row for q in batch for row in ask([q])]
     yield "other neighbours", ask(batch[::-1])[::-1]
-    snapshots = engine.index.memory.snapshots
+    state = engine.index.memory.state
     engine.index.memory.flush()
     yield "merged", ask(batch)
-    engine.index.memory.snapshots = {name: own.compacted(1 << 20) for name, own in snapshots.items()}
+    engine.index.memory.state = replace(
+        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
+    )
     yield "in few segments", ask(batch)
-    engine.index.memory.snapshots = snapshots
+    engine.index.memory.renumber(all_unused=True)
+    assert not unused_entries(engine)
+    yield "renumbered", ask(batch)
+    engine.index.memory.state = state
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -60,7 +60,7 @@ class Peer:
 
     def index_bytes(self) -> int:
         # Scoring needs terms, offsets, documents, frequencies and lengths. No peer stores ids.
-        return int(self.engine.stats()["index_bytes"])
+        return int(self.engine.stats()["posting_bytes"])
 
     def prepare(self, queries: slice, phase: str) -> list[Any]:
         if phase == "end_to_end":

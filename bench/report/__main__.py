@@ -35,6 +35,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Where the time goes", report_roofline.breakdown),
     ("Many agents", report_store.agents),
     ("Writes", report_store.writes),
+    ("Records that come and go", report_store.churn),
     ("Crashes", report_store.crash),
     ("Dense", report_quality.dense),
     ("Several kinds of evidence", report_quality.hybrid),

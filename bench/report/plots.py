@@ -18,7 +18,7 @@ from .format import order_names
 from .growth import COUNTERPARTS, corpora, curves
 from .roofline import PHASES, best_at_one_thread, profiles
 from .rows import Fields, Recorded
-from .store import agents_by_case, method_of
+from .store import agents_by_case, churned, method_of
 from .systems import rows_with_times, systems_in
 
 INK = "#767c84"
@@ -50,6 +50,9 @@ def svgs(recorded: Recorded) -> dict[str, bytes]:
         pictures[f"growth-{family}.svg"] = partial(growth, rows_of, family)
     for case, rows_of in agents_by_case(recorded).items():
         pictures[f"agents-{case}.svg"] = partial(agents, rows_of, case)
+    operations = churned(recorded).get("operations")
+    if operations:
+        pictures["churn.svg"] = partial(churn, operations)
     if profiles(recorded):
         pictures["phases.svg"] = partial(phases, profiles(recorded))
     with _plain_style():
@@ -282,6 +285,29 @@ def agents(rows: Sequence[Fields], case: str) -> Any:
     axis.set_xlabel("agents")
     axis.set_title(f"queries a second of all agents together, {case}")
     _label_ends(axis, ends)
+    return figure
+
+
+def churn(row: Fields) -> Any:
+    """MiB that the process holds and thousands of terms in the vocabulary, over operations."""
+    figure = _figure(8.2, 3.6)
+    axis = figure.subplots()
+    x = [sample[0] / 1e3 for sample in row["samples"]]
+    lines = (
+        ("MiB (RSS)", -1, 1.0, OWN),
+        ("terms, thousands", 2, 1e3, INK),
+        ("live records, thousands", 1, 1e3, PUBLISHED),
+    )
+    for label, place, unit, colour in lines:
+        y = [sample[place] / unit for sample in row["samples"]]
+        axis.plot(x, y, color=colour, linewidth=1.6)
+        axis.annotate(
+            label, (x[-1], y[-1]), (0, 5), textcoords="offset points", ha="right", color=colour, fontsize=SMALL
+        )
+    axis.set_ylim(bottom=0)
+    axis.grid(axis="y", linewidth=0.6)
+    axis.set_xlabel("operations, thousands (records added, updated and deleted, and queries)")
+    axis.set_title("memory while records come and go")
     return figure
 
 

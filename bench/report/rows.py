@@ -26,7 +26,19 @@ RENAMED = {"road": "method"}
 STALE = "before later changes of the code it measures"
 """What stands beside figures whose rows are older than the code that they speak of."""
 KINDS = (
-    *("fanout", "instructions", "growth", "session", "writes", "crash", "dense", "hybrid", "cascade", "quality"),
+    *(
+        "fanout",
+        "instructions",
+        "growth",
+        "session",
+        "writes",
+        "churn",
+        "crash",
+        "dense",
+        "hybrid",
+        "cascade",
+        "quality",
+    ),
     *("gpu", "profile", "agents", "building", "build"),
 )
 

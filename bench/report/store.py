@@ -112,6 +112,39 @@ def writes(recorded: Recorded) -> list[str]:
     ]
 
 
+def churned(recorded: Recorded) -> dict[str, Fields]:
+    """The newest row of every part of the bench of churn."""
+    return {part: row for (part,), row in choose_newest(recorded.of("churn"), "part").items()}
+
+
+def churn(recorded: Recorded) -> list[str]:
+    """The section on memory while records come and go."""
+    found = churned(recorded)
+    if not found:
+        return [f"{NONE}: `python -m bench.churn`."]
+    lines = []
+    for part, row in found.items():
+        settings, samples = row["settings"], row["samples"]
+        what = (
+            f"{settings['operations']:,} operations in a directory, {settings['live']:,} live records"
+            if part == "operations"
+            else f"{settings['rounds']} rounds of {settings['records']:,} records, {part.replace('-', ' ')}"
+        )
+        ratio = number(row["rss_ratio"]) if row.get("rss_ratio") else NONE
+        lines.append([what, f"{int(samples[-1][2]):,}", number(row["rss_mib"]), ratio, str(row["renumberings"])])
+    head = ["records that come and go", "terms at the end", "MiB at the end", "ratio", "renumberings"]
+    rows = list(found.values())
+    parts = [
+        f"{sentence(stamp(rows))}; {machine(rows)}. Memory is what the process holds (RSS).",
+        table(head, lines),
+        "The ratio of the rounds with new words is over those with old words. That of the operations is the last fifth "
+        "of the run over its second fifth, when all records that live at once are there.",
+    ]
+    if "operations" in found:
+        parts.append("![Memory while records come and go](plots/churn.svg)")
+    return parts
+
+
 def last_crash(recorded: Recorded) -> Fields | None:
     """The row of the newest crash test, which kills, damages and checks."""
     return max(recorded.of("crash"), key=lambda row: row["date"], default=None)

@@ -77,6 +77,11 @@ class Strings:
         blocks = [column.block[column.offsets[0] : column.offsets[-1]] for column in columns]
         return cls(np.concatenate(blocks), offsets)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the strings and their offsets."""
+        return int(self.offsets[-1] - self.offsets[0]) + self.offsets.nbytes
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -147,6 +152,11 @@ class Ids:
     @classmethod
     def _sorted(cls, strings: Strings, hashes: npt.NDArray[np.uint64]) -> Ids:
         return cls(strings, *_sort_hashes(hashes))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the ids and of the look-up by id."""
+        return self.strings.bytes + self.hashes.nbytes + self.order.nbytes
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -311,6 +321,22 @@ class Columns:
             {name: column for name, column in codes.items() if (column != ABSENT).any()},
             {name: column for name, column in numbers.items() if not np.isnan(column).all()},
         )
+
+    def renumbered(self, numbers: Mapping[str, npt.NDArray[np.int32]]) -> Columns:
+        """The columns with other codes. `numbers` has the new code of each old one, and `ABSENT` at its end, by column.
+
+        Returns `self` where no code changes.
+        """
+        codes = {name: numbers[name][column] for name, column in self.categories.items() if name in numbers}
+        if all(np.array_equal(column, self.categories[name]) for name, column in codes.items()):
+            return self
+        return Columns(self.size, {**self.categories, **codes}, self.numbers)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all codes and numbers."""
+        codes = sum(column.nbytes for column in self.categories.values())
+        return codes + sum(numbers.nbytes for numbers in self.numbers.values())
 
     @property
     def times(self) -> npt.NDArray[np.float64] | None:

@@ -42,6 +42,14 @@ class Contributions:
         self._tile_bounds: dict[int, TileBounds] = {}
         self.lock = make_short_lock()
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of what was derived so far."""
+        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
+        for bounds in list(self._tile_bounds.values()):
+            arrays += [bounds.tiles, bounds.starts, bounds.maxima]
+        return sum(array.nbytes for array in arrays)
+
     @cached_property
     def saturated(self) -> FloatArray:
         """[impact_classes] the contribution of a posting of each impact class, without the idf (`BM25.saturated`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,10 @@ class Merge:
         """The merged segment, or None if no document is left."""
         merged = merge_segments(self.segments, self.deleted)
         return merged if merged.size else None
+
+
+Tally = Callable[[Merge, Segment | None], None]
+"""What counts a merge and its result."""
 
 
 def closes(older: tuple[float, float] | None, newer: tuple[float, float] | None, window: float, size: int) -> bool:

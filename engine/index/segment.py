@@ -20,7 +20,7 @@ What a posting contributes depends on its term's idf and on its impact class alo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, compress
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Integers, offsets_of
+from ..arrays import Integers, offsets_of, ranges
 from ..records.record import Record
 from ..text.vocabulary import Vocabulary
 from ..vectors.vectors import Vectors
@@ -39,6 +39,12 @@ from .postings import Postings, Unsigned, blocks, classes_of, distinct_numbers, 
 
 NESTED = "learned", "entities"
 """Names of the nested segments: further postings of the same documents, in the attribute of `Segment` of this name."""
+
+NewNumbers = npt.NDArray[np.int32]
+"""The new number of each old one in a vocabulary; -1 where it has none."""
+
+# What a segment computes once and keeps where its terms and column values get other numbers.
+LASTING = {"total_lengths", "expiries", "span", "in_order", "latest_in", "latest_before", "_windows", "dense_row"}
 
 # One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
@@ -206,6 +212,11 @@ class Segment:
     def _masks(self) -> dict[CompiledFilter, npt.NDArray[np.bool_]]:
         return {}
 
+    def cached(self) -> list[object]:
+        """What was computed for this segment beside its own arrays, so far."""
+        own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row")]
+        return [*own, *list(self._masks.values()), *list(self._windows.values())]
+
     @cached_property
     def derived(self) -> dict[str, Any]:
         """What other files work out for this segment once, by their names for it."""
@@ -227,6 +238,50 @@ class Segment:
     def dense_rows(self) -> int:
         """How many dense rows there are."""
         return int(self.dense_row.max(initial=-1)) + 1
+
+    def renumbered(self, terms: Mapping[str, NewNumbers], columns: Mapping[str, NewNumbers]) -> Segment:
+        """The same documents and postings in another numbering of terms and category values; `self` where none changes.
+
+        `terms` has the new number of each old term, by the name of the nested segment ("" for this one); `columns` has
+        that of each old code, by column (`Columns.renumbered`). What is left out keeps its numbers. All arrays are
+        shared, except where the new numbers do not ascend: then the lists are put into their order.
+        """
+        own = self.columns.renumbered(columns)
+        changed = {
+            name: inner._renumber_terms(terms[name], own) if name in terms else replace(inner, columns=own)
+            for name in NESTED
+            if (inner := self.held(name)) is not None and (name in terms or own is not self.columns)
+        }
+        outer = self._renumber_terms(terms[""], own) if "" in terms else self
+        if outer is self and own is not self.columns:
+            outer = self._keep_derived(replace(self, columns=own))
+        if all(inner is self.held(name) for name, inner in changed.items()):
+            return outer
+        following: dict[str, Any] = changed
+        return outer._keep_derived(replace(outer, **following))
+
+    def _renumber_terms(self, numbers: NewNumbers, columns: Columns) -> Segment:
+        terms = numbers[self.terms]
+        if columns is self.columns and np.array_equal(terms, self.terms):
+            return self
+        if (terms[1:] > terms[:-1]).all():
+            return self._keep_derived(replace(self, terms=terms, columns=columns))
+        order = np.argsort(terms)
+        lengths = np.diff(self.offsets)[order]
+        where = ranges(self.offsets[:-1][order], lengths)
+        return replace(
+            self,
+            terms=terms[order],
+            offsets=offsets_of(lengths),
+            documents=self.documents[where],
+            impact_classes=self.impact_classes[where],
+            columns=columns,
+        )
+
+    def _keep_derived(self, following: Segment) -> Segment:
+        """`following`, which has the same documents and lists in the same order, with what was computed for these."""
+        vars(following).update({name: value for name, value in vars(self).items() if name in LASTING})
+        return following
 
     def locate(self, terms: npt.NDArray[np.int32]) -> Integers:
         """The position of each term in `self.terms`, or -1 where no document of the segment has it."""

@@ -45,6 +45,19 @@ class Tombstones:
     def count(self) -> int:
         return int(self.deleted.sum())
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the flags, terms and counts."""
+        return self.deleted.nbytes + self.terms.nbytes + self.frequencies.nbytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of what searches worked out."""
+        alive = vars(self).get("alive")
+        windows = sum(numbers.nbytes for numbers in list(self.windows.values()))
+        nested = sum(inner.bytes + inner.cache_bytes for inner in list(self._nested.values()))
+        return windows + nested + (0 if alive is None else int(alive.nbytes))
+
     @cached_property
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:
         """What `Snapshot.windows` returned for the segment, kept by the length of a window."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from weakref import ref
 
 import numpy as np
 
 from ..errors import FanrankError, QueryError, RecordError
+from ..index.columns import hashes_of
 from ..moments import Moment
 from ..records.hits import Hits
 from ..records.query import Query
@@ -33,8 +33,6 @@ class Monitor:
         self._recency: dict[str, Recency] = {}
         self._health: dict[str, Health] = {}
         self._drift: dict[str, HealthDrift] = {}
-        self._drift_of: ref[Memory] | None = None
-        """The memory whose term numbers `_drift` compares. Another memory may number terms differently."""
 
     def recency(self, namespace: str = "") -> Recency:
         """The k* rule of a namespace: how many of its newest windows ``windows="auto"`` searches."""
@@ -77,13 +75,14 @@ class Monitor:
 
     def drift(self, memory: Memory, namespace: str) -> DriftReport:
         """As `Engine.drift`, for the records in `memory`."""
-        snapshot = memory.snapshot(checked_namespace(namespace))
-        if self._drift_of is None or self._drift_of() is not memory:
-            self._drift.clear()
-            self._drift_of = ref(memory)
+        state = memory.state
+        snapshot = state.snapshot(checked_namespace(namespace))
         df = snapshot.all_document_frequencies()
         terms = np.flatnonzero(df)
-        return self._drift.setdefault(namespace, HealthDrift()).check(top_terms(terms, df[terms], TOP_TERMS))
+        top = top_terms(terms, df[terms], TOP_TERMS)
+        # Compared by their hashes: a term's number may be another at the next check.
+        hashes = hashes_of([state.indexer.vocabulary.strings[term] for term in top.tolist()])
+        return self._drift.setdefault(namespace, HealthDrift()).check(hashes.view(np.int64))
 
     def drop(self, namespace: str) -> None:
         """Forget the counts and the learned rate of a namespace."""

@@ -23,6 +23,8 @@ POINTS: tuple[str, ...] = (
     "merge.begin",
     "merge.built",
     "merge.published",
+    "renumber.begin",
+    "renumber.published",
     "checkpoint.begin",
     "checkpoint.part",
     "checkpoint.manifest",
@@ -38,8 +40,8 @@ POINTS: tuple[str, ...] = (
     "backup.copied",
     "backup.renamed",
 )
-"""All failpoints: those of a write, a merge, a checkpoint, a fold of the log, a close and a backup, each in the order
-in which they are reached."""
+"""All failpoints: those of a write, a merge, a renumbering, a checkpoint, a fold of the log, a close and a backup, each
+in the order in which they are reached."""
 
 CARRYING: tuple[str, ...] = (
     "export.record",

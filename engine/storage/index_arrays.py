@@ -16,6 +16,7 @@ from ..index.segment import NESTED, Segment
 from ..index.snapshot import Snapshot
 from ..index.tombstones import Tombstones
 from ..vectors.vectors import Vectors
+from .state import new_numbering
 
 Array = npt.NDArray[Any]
 
@@ -38,6 +39,8 @@ class SavedIndex:
     """The terms of learned weights."""
     entity_terms: Sequence[str] = ()
     """The terms of the records' entities and relations."""
+    numbering: int = field(default_factory=new_numbering)
+    """As that of `MemoryState`: strings of another numbering do not continue those of this one."""
 
 
 def snapshot_from(segments: Sequence[Segment], deleted: Mapping[int, Sequence[int]], bm25: BM25) -> Snapshot:

@@ -80,6 +80,7 @@ class IndexDirectory:
         self._strings: list[dict[str, Any]] = []
         self._known: weakref.WeakKeyDictionary[Segment, tuple[str, int]] = weakref.WeakKeyDictionary()
         self._saved: dict[str, int] = {}  # strings on disk, by column
+        self._numbering: int | None = None  # of these strings
 
     def exists(self) -> bool:
         return (self.root / MANIFEST).exists()
@@ -126,7 +127,10 @@ class IndexDirectory:
     def _write(self, index: SavedIndex) -> None:
         root, tag = self.root, secrets.token_hex(4)
         segments = [segment for snapshot in index.namespaces.values() for segment in snapshot.segments]
-        parts, strings = self._select_parts(segments), list(self._strings)
+        # Segments of another numbering are new ones, and no part holds them. Strings are all written again.
+        goes_on = index.numbering == self._numbering
+        strings, on_disk = (list(self._strings), self._saved) if goes_on else ([], {})
+        parts = self._select_parts(segments)
         tags = {part["tag"] for part in parts}
         new = [segment for segment in segments if self._known.get(segment, ("", 0))[0] not in tags]
         columns = {"vocabulary": index.terms, **{f"values_{n}": values for n, values in index.categories.items()}}
@@ -140,7 +144,7 @@ class IndexDirectory:
                 weight, postings = sum(map(_weight, new)), sum(segment.postings for segment in new)
                 parts.append({"tag": tag, "postings": postings, "weight": weight, "arrays": entries})
                 reach("checkpoint.part")
-            grown = {name: column[self._saved.get(name, 0) :] for name, column in columns.items()}
+            grown = {name: column[on_disk.get(name, 0) :] for name, column in columns.items()}
             if any(grown.values()):
                 written = {name: Strings.of(column) for name, column in grown.items() if column}
                 strings.append(_write_arrays(root, f"strings.{tag}", string_arrays(written)))
@@ -178,6 +182,7 @@ class IndexDirectory:
         for row, segment in enumerate(new):
             self._known[segment] = (tag, row)
         self._saved = {name: len(column) for name, column in columns.items()}
+        self._numbering = index.numbering
         named = {entry["file"] for entries in _entries(manifest) for entry in entries.values()}
         _remove(file for file in root.iterdir() if _OURS.fullmatch(file.name) and file.name not in named)
         reach("checkpoint.swept")
@@ -244,7 +249,7 @@ class IndexDirectory:
         names = string_columns(head)["namespaces"].tolist()
         self._parts, self._strings = list(manifest["parts"]), list(manifest["strings"])
         self._saved = {name: len(column) for name, column in strings.items()}
-        return SavedIndex(
+        saved = SavedIndex(
             analyzer=manifest["analyzer"],
             parameters=manifest["parameters"],
             columns=manifest["columns"],
@@ -265,6 +270,8 @@ class IndexDirectory:
             weight_terms=strings.get("weight_terms", []),
             entity_terms=strings.get("entity_terms", []),
         )
+        self._numbering = saved.numbering
+        return saved
 
 
 def _version_of(index: SavedIndex, segments: Sequence[Segment]) -> int:

@@ -48,9 +48,10 @@ from .other_columns import with_columns
 from .pending import Decide, Pending
 from .record_store import Change, ChangeRun, RecordStore
 from .record_stream import stream_records
+from .renumber import Left, Renumbering, UnusedEntries
 from .row_codec import EncodedRecord, encode
 from .sqlite import StoreMoment
-from .state import MemoryState
+from .state import MemoryState, new_numbering
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
 
 logger = logging.getLogger("fanrank")
@@ -93,6 +94,9 @@ class Memory:
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
         self._written = 0  # the number of the next document's write, where there is no store
+        self._unused = UnusedEntries()
+        self._renumbering = threading.Lock()
+        self._dropped = False
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
@@ -158,7 +162,9 @@ class Memory:
             snapshots={name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()},
             sequence=saved.sequence,
             version=self.state.version + 1,
+            numbering=saved.numbering,
         )
+        self._unused = UnusedEntries(self.state)
         self.checkpointed, self._saved_version = saved.sequence, self.state.version
         self.keep_texts = False
         self.textless = "a saved index holds none; keep the records in a directory, with Engine.open(path)"
@@ -290,12 +296,13 @@ class Memory:
                 return
             sequence, interrupt = self.store.sequence, error
         self._become({**self.snapshots, **working}, sequence)
+        for request in prepared:
+            self._count_left(request.left)
         self._dirty |= working.keys()
         self.counters.batches += len(prepared)
         self.counters.commits += bool(prepared)
         reach("write.published")
         for request in prepared:
-            self.counters.add(request.merged)
             request.done = True
         if interrupt is not None:
             raise interrupt
@@ -370,9 +377,8 @@ class Memory:
                 states[namespace] = before.extended(segments, first=self._number(segments))
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
-            compacted = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
-            request.merged.count(after, compacted)
-            states[namespace] = compacted
+            limit = MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS
+            states[namespace] = after.compacted(limit, self.window, request.left.merge)
         request.count = analysed or count
         if self.store is None:
             return states, []
@@ -455,7 +461,12 @@ class Memory:
             if namespace not in self.snapshots:
                 return
             sequence = None if self.store is None else self.store.drop(namespace)
+            left = Left()
+            left.drop(self.snapshots[namespace])
             self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
+            self.state.unions.clear()  # They hold the snapshots that they were made of.
+            self._count_left(left)
+            self._dropped = True
         self.wake()
 
     def replay(self, runs: Iterable[ChangeRun], last: int) -> None:
@@ -468,26 +479,37 @@ class Memory:
             self._replay(runs, last)
 
     def _replay(self, runs: Iterable[ChangeRun], last: int) -> None:
-        snapshots = dict(self.snapshots)
+        snapshots, left = dict(self.snapshots), Left()
         for run in runs:
             self._dirty.add(run.namespace)
             empty = Snapshot((), self.bm25)
+            if run.dropped and run.namespace in snapshots:
+                left.drop(snapshots[run.namespace])
+                self._dropped = True
             snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
             snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
             if run.added:
                 snapshot = snapshot.extended([self.build(run.added)])
-            snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window)
+            snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window, left.merge)
             if run.dropped and not run.added:
                 del snapshots[run.namespace]
             last = run.last
         if last > self.sequence:
             self._become(snapshots, last)
+            self._count_left(left)
+
+    def _count_left(self, left: Left) -> None:
+        """Count what a publication merged and took out of the index."""
+        self.counters.merges += left.merges
+        self.counters.merged_documents += left.merged_documents
+        self.counters.compacted_documents += left.compacted_documents
+        self._unused.leave(left)
 
     def wake(self) -> None:
         """Start the background thread if there is work for it and it is not running."""
         if self._closed or time.monotonic() < self._not_before:
             return
-        if not (self._mergeable() or self._checkpoint_due() or self._sweep_due()):
+        if not self._work_due():
             return
         with self._starting:
             if self._worker is None:
@@ -514,6 +536,10 @@ class Memory:
                 return True
         return False
 
+    def _work_due(self) -> bool:
+        unused = self._unused.worth_counting(self.state)
+        return self._mergeable() or unused or self._checkpoint_due() or self._sweep_due()
+
     def _checkpoint_due(self) -> bool:
         return self.directory is not None and self.sequence - self.checkpointed >= CHECKPOINT_CHANGES
 
@@ -535,6 +561,8 @@ class Memory:
                     self.sweep()
                 while self._merge_one() and not self._closed:
                     pass
+                if self._unused.worth_counting(self.state) and not self._closed:
+                    self.renumber()
                 if self._checkpoint_due() and not self._closed:
                     self.checkpoint()
             except Exception as error:
@@ -543,7 +571,7 @@ class Memory:
                     self._worker = None
                 return
             with self._starting:
-                if self._closed or not (self._mergeable() or self._checkpoint_due() or self._sweep_due()):
+                if self._closed or not self._work_due():
                     self._worker = None
                     return
 
@@ -571,14 +599,17 @@ class Memory:
         following = current and current.replaced(merge, merged)
         if not following:
             return  # a write has merged these segments meanwhile, or the namespace is gone
+        left = Left()
+        left.merge(merge, merged)
         self._become({**self.snapshots, namespace: following})
-        self.counters.merges += 1
+        self._count_left(left)
         self.counters.error = None
-        size = 0 if merged is None else merged.size
-        self.counters.merged_documents += size
-        left_out = sum(segment.size for segment in merge.segments) - size
-        self.counters.compacted_documents += left_out
-        logger.debug("%d segments merged: %d records, %d deleted ones left out", len(merge.segments), size, left_out)
+        logger.debug(
+            "%d segments merged: %d records, %d deleted ones left out",
+            len(merge.segments),
+            left.merged_documents,
+            left.compacted_documents,
+        )
 
     @contextmanager
     def paused(self) -> Iterator[MemoryState]:
@@ -589,6 +620,30 @@ class Memory:
         with self._writing:
             self._catch_up()
             yield self.state
+
+    def renumber(self, *, all_unused: bool = False) -> bool:
+        """Take the unused entries out of the vocabularies that are due, or with `all_unused` out of all of them.
+
+        Returns whether there were any. Writers wait only while what they wrote meanwhile is added.
+        """
+        with self._renumbering:
+            self._unused.begin()
+            state = self.state
+            live = self._unused.count(state, all_unused=all_unused)
+            if not live:
+                return False
+            reach("renumber.begin")
+            prepared = Renumbering.of(state, live)
+            with self._writing:
+                following = prepared.finish(self.state)
+                if following is None:
+                    return False
+                self.state = following
+            self._unused.renumbered(live)
+            self.counters.renumberings += 1
+            self.counters.error = None
+            reach("renumber.published")
+            return True
 
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""
@@ -604,6 +659,7 @@ class Memory:
                 sequence=self.sequence,
                 weight_terms=list(self.weight_terms.strings),
                 entity_terms=list(self.entity_terms.strings),
+                numbering=self.state.numbering,
             )
 
     def change_columns(self, schema: Schema) -> None:
@@ -613,7 +669,8 @@ class Memory:
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
         wrong type, and `StorageError`; nothing is changed then.
         """
-        with self._saving, self._writing:
+        # A renumbering that began before knows nothing of the new columns.
+        with self._renumbering, self._saving, self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
             self.check_texts()
@@ -630,7 +687,8 @@ class Memory:
                 # An interrupt may come just after the commit. What is durable must be published.
                 if (self.store.config or {}).get("columns") == schema.declared():
                     self.schema = schema
-                    self.state = replace(changed, version=changed.version + 1)
+                    self.state = replace(changed, version=changed.version + 1, numbering=new_numbering())
+                    self._unused = UnusedEntries(self.state)
             reach("columns.published")
             if self.directory is not None:
                 # Its strings are of the old columns.
@@ -659,11 +717,17 @@ class Memory:
             logger.info("checkpoint: %d records, up to change %d", records, saved.sequence)
 
     def flush(self) -> None:
-        """Delete what has expired, do all due merges and checkpoint. Raises `StorageError` where the files fail."""
+        """Delete what has expired, do all due merges and checkpoint. Raises `StorageError` where the files fail.
+
+        After a drop all unused entries leave the vocabularies, however few they are.
+        """
         self.join()
         self.sweep()
         while self._merge_one():
             pass
+        dropped, self._dropped = self._dropped, False
+        if dropped or self._unused.worth_counting(self.state):
+            self.renumber(all_unused=dropped)
         self.checkpoint()
 
     def check_gone(self, namespace: str, ids: Sequence[str]) -> None:
@@ -725,6 +789,7 @@ class Memory:
             "merges": self.counters.merges,
             "merged_documents": self.counters.merged_documents,
             "compacted_documents": self.counters.compacted_documents,
+            "renumberings": self.counters.renumberings,
             "merging": self._worker is not None,
             "background_error": self.counters.error,
         }

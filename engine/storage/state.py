@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 
 from ..index.bm25 import BM25
 from ..index.columns import Schema
@@ -18,6 +19,9 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 
 # Unions of namespaces that are kept.
 UNIONS = 32
+
+new_numbering = count().__next__
+"""The number of a new numbering."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,8 @@ class MemoryState:
     """The last change of the store that the snapshots hold."""
     version: int = 0
     """The number of publications so far."""
+    numbering: int = field(default_factory=new_numbering)
+    """Which numbering of terms and column values this is. No two of a process have the same."""
 
     unions: dict[tuple[str, ...], tuple[tuple[Snapshot, ...], Union]] = field(default_factory=dict)
     """The unions that searches asked for last, each with the snapshots that it was made of. States share them."""

@@ -1,15 +1,23 @@
-"""Numbers strings with small integers: index terms, and the values of metadata columns."""
+"""Numbers strings with small integers: index terms, and the values of metadata columns.
+
+A vocabulary only grows. Entries that no segment holds any more leave when `engine/storage/renumber.py` puts a new
+vocabulary in its place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from sys import getsizeof
 
 import numpy as np
 import numpy.typing as npt
 
 from .analyzers import DROPPED, MAX_LENGTH, Analyzer
 from .dispatch import choose_token_path, make_native
+
+# The interpreter holds one object for each smaller number.
+SHARED_NUMBERS = 257
 
 
 class Vocabulary:
@@ -18,6 +26,7 @@ class Vocabulary:
     def __init__(self, strings: Iterable[str] = ()) -> None:
         self.strings: list[str] = list(strings)
         self.ids: dict[str, int] = {string: number for number, string in enumerate(self.strings)}
+        self._measured = 0, 0  # strings, and their bytes
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -41,6 +50,25 @@ class Vocabulary:
         for string in [string for string, number in self.ids.items() if number >= size]:
             del self.ids[string]
         del self.strings[size:]
+        if size < self._measured[0]:
+            self._measured = 0, 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the strings, their numbers, and the list and dictionary of them.
+
+        Strings that were measured before are not measured again.
+        """
+        count, size = self._measured
+        new = self.strings[count:]
+        count, size = count + len(new), size + sum(map(getsizeof, new))
+        self._measured = count, size
+        return (
+            size
+            + max(count - SHARED_NUMBERS, 0) * getsizeof(SHARED_NUMBERS)
+            + getsizeof(self.strings)
+            + getsizeof(self.ids)
+        )
 
     # Sources: A013.
     def sort_from(self, start: int) -> npt.NDArray[np.int32]:
@@ -130,6 +158,18 @@ class TermIndexer:
                 if number >= before:
                     self._token_ids[token] = int(renumbered[number - before])
         return terms, np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(offsets))
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the tokens that were analysed before, where the analyzer goes token by token."""
+        tokens = list(self._token_ids)
+        return getsizeof(self._token_ids) + sum(map(getsizeof, tokens))
+
+    def add_terms(self, terms: Sequence[str]) -> None:
+        """Numbers these new terms in order."""
+        self.vocabulary.extend(terms)
+        if self.native is not None:
+            self.native.add_terms(terms)
 
     def forget(self, size: int) -> None:
         """Undoes additions: keeps only the first `size` terms of the vocabulary."""

@@ -205,6 +205,7 @@ def test_a_tenant_observes_nothing_of_others(pair: list[fr.Engine]) -> None:
     assert set(same(lambda engine: list(tenant(engine).stats()))) == {
         "documents", "deleted", "segments", "postings", "index_bytes", "recency",
         "vectors", "vector_bytes", "weights", "entities",
+        "posting_bytes", "evidence_bytes", "id_bytes", "column_bytes", "deleted_bytes",
     }  # fmt: skip
     for message in same(errors):
         assert SECRET not in message or f"{SECRET}2" in message

@@ -171,8 +171,10 @@ def test_stats() -> None:
     assert (stats["documents"], stats["namespaces"], stats["segments"]) == (3, 2, 2)
     assert (stats["vocabulary"], stats["postings"], stats["backend"]) == (3, 5, backend.choose().name)
     # 4 terms, 4 + 2 offsets, 5 postings of 4 + 2 bytes, 3 + 1 kinds of 4 + 4, 3 lengths
-    assert stats["index_bytes"] == 4 * 4 + 6 * 8 + 5 * 6 + 4 * 8 + 3 * 4
-    assert stats["bytes_per_posting"] == stats["index_bytes"] / 5
+    assert stats["posting_bytes"] == 4 * 4 + 6 * 8 + 5 * 6 + 4 * 8 + 3 * 4
+    assert stats["bytes_per_posting"] == stats["posting_bytes"] / 5
+    parts = ("posting", "evidence", "vector", "id", "column", "deleted", "vocabulary")
+    assert stats["index_bytes"] == sum(stats[f"{part}_bytes"] for part in parts)
 
 
 def test_to() -> None:

@@ -40,7 +40,10 @@ PATIENCE = 60.0
 
 names = st.sampled_from([f"r{number}" for number in range(40)])
 spaces = st.sampled_from(NAMESPACES)
-texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+RARE = [f"x{number}" for number in range(40)]
+"""Words that few records have at a time, so that they die and come back."""
+words = st.sampled_from(WORDS) | st.sampled_from(RARE)
+texts = st.lists(words, max_size=6).map(" ".join)
 times = st.none() | st.integers(0, 6).map(lambda half: half * WEEK / 2)
 drawn = st.builds(
     fr.Record, id=names, text=texts, namespace=spaces, session=st.sampled_from(["s", "t", None]), time=times
@@ -50,7 +53,7 @@ many = st.lists(drawn, min_size=20, max_size=40)
 queries = st.lists(
     st.builds(
         fr.Query,
-        terms=st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=5),
+        terms=st.lists(words | st.just("unknown"), max_size=5),
         namespace=st.sampled_from([*NAMESPACES, "nobody"]),
         filter=st.sampled_from([None, {"session": "s"}]),
         statistics=st.sampled_from(["namespace", "filtered"]),
@@ -185,6 +188,7 @@ class Memories(RuleBasedStateMachine):
         new = [record for record in once(good) if not self.live(record)]
         fresh = fr.Record("fresh", "word-of-a-batch-that-fails " + taken.text, namespace, session="of that batch")
         bad: dict[str, Any] = {"id": "bad", "text": 3}
+        self.engine.index.memory.join()  # Dead terms may leave meanwhile.
         before = self.engine.stats()["vocabulary"]
         failures: list[tuple[type[Exception], Callable[[], int]]] = [
             (fr.errors.DuplicateIdError, lambda: self.engine.add([fresh, *new, taken])),
@@ -209,6 +213,14 @@ class Memories(RuleBasedStateMachine):
         assert not stats["merging"]
         if self.durable:
             assert stats["checkpointed"] == stats["sequence"]
+
+    @rule(all_unused=st.booleans())
+    def renumber(self, all_unused: bool) -> None:
+        memory = self.engine.index.memory
+        memory.join()
+        memory.renumber(all_unused=all_unused)
+        if all_unused:
+            assert not history.unused_entries(self.engine)
 
     @rule()
     def save_and_load(self) -> None:
@@ -260,7 +272,9 @@ class Memories(RuleBasedStateMachine):
         check_counts(self.engine, self.kept)
         stats = self.engine.stats()
         snapshots = self.engine.index.memory.snapshots.values()
-        self.reached |= {name for name in ("merges", "compacted_documents", "checkpoints") if stats.get(name)}
+        self.reached |= {
+            name for name in ("merges", "compacted_documents", "renumberings", "checkpoints") if stats.get(name)
+        }
         self.reached |= {name for name in ("deleted",) if stats[name]}
         self.reached |= {"several segments" for snapshot in snapshots if len(snapshot.segments) > 3}
         self.reached |= {"kept counts" for snapshot in snapshots if snapshot.counts is not None}
@@ -275,7 +289,7 @@ def run_machine(examples: int, steps: int, **attributes: Any) -> None:
             max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
-    wanted = {"merges", "compacted_documents", "deleted", "several segments", "kept counts"}
+    wanted = {"merges", "compacted_documents", "renumberings", "deleted", "several segments", "kept counts"}
     missing = (wanted | ({"checkpoints"} if machine.durable else set())) - reached
     assert examples < 20 or not missing
 
@@ -540,7 +554,7 @@ MEANWHILE: dict[str, Callable[[fr.Engine], object]] = {
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("what", MEANWHILE)
-def test_what_dies_during_a_merge_stays_dead(
+def test_what_dies_during_a_merge_stays_unused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, durable: bool
 ) -> None:
     history.shrink(monkeypatch)
@@ -609,7 +623,9 @@ def test_a_full_segment_and_an_ended_window_stay_apart(monkeypatch: pytest.Monke
 IN_MEMORY = {
     "namespaces", "documents", "deleted", "segments", "vocabulary", "postings", "index_bytes", "bytes_per_posting",
     "backend", "device_bytes", "writes", "commits", "merges", "merged_documents", "compacted_documents", "merging",
-    "background_error", "vectors", "vector_bytes", "weights", "entities",
+    "background_error", "vectors", "vector_bytes", "weights", "entities", "renumberings",
+    "weight_terms", "entity_terms", "column_values", "posting_bytes", "evidence_bytes", "id_bytes", "column_bytes",
+    "deleted_bytes", "vocabulary_bytes", "cache_bytes",
 }  # fmt: skip
 
 

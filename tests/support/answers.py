@@ -61,7 +61,13 @@ def made(wanted: list[fr.Record], history: int | None, **options: object) -> fr.
         end = min(start + rng.randrange(1, 12), len(wanted))
         piece: list[fr.Record] = []
         for own in rng.choices(wanted, k=rng.randrange(4)):
-            gone = replace(own, id=f"gone{len(doomed)}-{start}-{len(piece)}")
+            unused = f"unused{len(doomed)}"  # a term that no record keeps
+            gone = replace(
+                own,
+                id=f"gone{len(doomed)}-{start}-{len(piece)}",
+                text=f"{own.text} {unused}",
+                weights=own.weights and {**own.weights, unused: 1.0},
+            )
             piece.append(gone)
             doomed.append((gone.namespace, gone.id))
         for own in rng.sample(wanted[end:], k=min(rng.randrange(3), len(wanted) - end)):

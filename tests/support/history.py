@@ -23,6 +23,9 @@ from . import borders
 WORDS = ["a1", "b2", "c3", "d4", "e5", "f6"]
 EXECUTIONS = ("exhaustive", "pruned", "auto")
 
+ROOMY = {"vocabulary_bytes", "index_bytes", "cache_bytes"}
+"""Keys of `Engine.stats` that count the room of lists and dictionaries too, which depends on how they grew."""
+
 Answer = list[tuple[str, float]]
 Kept = dict[str, dict[str, fr.Record]]
 """Namespace -> id -> record, in order of last write."""
@@ -37,6 +40,9 @@ SIZES = {
     "MAX_SEGMENTS": 8,
     "BUILD_CHUNK": 5,
     "CHECKPOINT_CHANGES": 12,
+    "LEAST_UNUSED": 1,
+    "DOCUMENTS_PER_UNUSED": 1000,
+    "COUNT_SHARE": 0.0,
     "MERGE_BLOCK": 3,
     "postings.FLAGS": 8,
     "RANKS": (1, 2, 4),
@@ -61,6 +67,25 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
         LEAST_WORK=1,
         FADED_TILE=documents,
     )
+
+
+def unused_entries(engine: fr.Engine) -> dict[str, set[str]]:
+    """The entries of each vocabulary that no segment holds."""
+    state = engine.index.memory.state
+    segments = [segment for snapshot in state.snapshots.values() for segment in snapshot.segments]
+    held: dict[str, set[str]] = {}
+    for name, vocabulary, inner in (
+        ("terms", state.indexer.vocabulary, segments),
+        ("learned", state.weight_terms, [segment.learned for segment in segments]),
+        ("entities", state.entity_terms, [segment.entities for segment in segments]),
+    ):
+        numbers = {number for segment in inner if segment is not None for number in segment.terms.tolist()}
+        held[name] = set(vocabulary.strings) - {vocabulary.strings[number] for number in numbers}
+    for column, vocabulary in state.values.items():
+        codes = [segment.columns.categories.get(column) for segment in segments]
+        used = {code for own in codes if own is not None for code in own.tolist() if code >= 0}
+        held[f"column {column}"] = set(vocabulary.strings) - {vocabulary.strings[code] for code in used}
+    return {name: unused for name, unused in held.items() if unused}
 
 
 def backends() -> list[str]:

@@ -1,0 +1,81 @@
+"""How many bytes a state holds in memory, by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..index.segment import NESTED, Segment
+from ..index.snapshot import Snapshot
+from .renumber import vocabularies_of
+from .state import MemoryState
+
+KEYS = "posting_bytes", "evidence_bytes", "vector_bytes", "id_bytes", "column_bytes", "deleted_bytes"
+"""What the segments of a namespace hold."""
+
+
+def sizes_of(state: MemoryState) -> dict[str, int]:
+    """The keys of `Engine.stats` that end with "_bytes", for the index.
+
+    Arrays that are mapped from files count too. What a compiled loop or a device keeps does not.
+    """
+    snapshots = list(state.snapshots.values())
+    held = sizes_in(snapshots)
+    held["deleted_bytes"] += sum(snapshot.counts.nbytes for snapshot in snapshots if snapshot.counts is not None)
+    held["vocabulary_bytes"] = sum(vocabulary.bytes for vocabulary in vocabularies_of(state).values())
+    unions = [union for _, union in list(state.unions.values())]
+    cached = sum(map(_cached_by, snapshots)) + sum(_derived_of(union) + _cached_by(union) for union in unions)
+    segments = [segment for snapshot in snapshots for segment in snapshot.segments]
+    cached += sum(map(_cached_in, segments)) + state.indexer.cache_bytes
+    return {"index_bytes": sum(held.values()), **held, "cache_bytes": cached}
+
+
+def sizes_in(snapshots: Iterable[Snapshot]) -> dict[str, int]:
+    """`KEYS` of these snapshots: what does not depend on other namespaces and on searches."""
+    held = dict.fromkeys(KEYS, 0)
+    for snapshot in snapshots:
+        for segment in snapshot.segments:
+            held["posting_bytes"] += segment.index_bytes
+            held["evidence_bytes"] += sum(inner.index_bytes for inner in _nested_in(segment))
+            held["vector_bytes"] += 0 if segment.vectors is None else segment.vectors.bytes
+            held["id_bytes"] += segment.ids.bytes
+            held["column_bytes"] += segment.columns.bytes
+        held["deleted_bytes"] += sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
+    return held
+
+
+def _nested_in(segment: Segment) -> list[Segment]:
+    return [inner for name in NESTED if (inner := segment.held(name)) is not None]
+
+
+def _cached_in(segment: Segment) -> int:
+    """What searches worked out for a segment and its nested ones."""
+    return sum(_arrays_in(own.cached()) for own in (segment, *_nested_in(segment)))
+
+
+def _cached_by(snapshot: Snapshot) -> int:
+    """What searches worked out for a snapshot: contributions, idf, filtered corpora, the snapshots at some clocks."""
+    held: dict[str, Any] = vars(snapshot)
+    size = _arrays_in([held.get("term_idf")])
+    size += sum(tombstones.cache_bytes for tombstones in snapshot.tombstones.values())
+    size += sum(contributions.bytes for contributions in held.get("contributions", ()))
+    size += sum(_cached_by(held[name]) for name in NESTED if name in held)
+    for part, numbers in list(held.get("_filtered", {}).values()):
+        size += int(numbers.nbytes) + sum(sizes_in([part]).values()) + _cached_by(part)
+        size += sum(map(_cached_in, part.segments))
+    for past in list(held.get("_at", {}).values()):
+        if past is not snapshot:
+            size += _derived_of(past) + _cached_by(past)
+    return int(size)
+
+
+def _derived_of(snapshot: Snapshot) -> int:
+    """What a snapshot keeps that was made of the segments of another one."""
+    counts = 0 if snapshot.counts is None else snapshot.counts.nbytes
+    return counts + sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
+
+
+def _arrays_in(values: Iterable[Any]) -> int:
+    return sum(int(value.nbytes) for value in values if isinstance(value, np.ndarray))

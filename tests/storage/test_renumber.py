@@ -1,0 +1,417 @@
+"""Vocabularies without their unused entries: the same answers, less memory, and nothing of what is gone."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import borders, history
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backend
+from fanrank.engine.storage import failpoints
+from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.renumber import Renumbering, UnusedEntries
+
+NAMESPACES = ("", "n", "other")
+STRATEGIES = ("bm25", "sparse", "rrf", "graph")
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    history.shrink(monkeypatch)
+
+
+def drawn(rng: random.Random, number: int, words: list[str]) -> fr.Record:
+    text = " ".join(rng.choices(words, k=rng.randrange(6)))
+    entities = {"Ana": f"ana-{rng.choice(words)}"} if rng.random() < 0.4 else {}
+    return fr.Record(
+        f"r{number}",
+        f"Ana {text}" if entities else text,
+        rng.choice(NAMESPACES),
+        session=rng.choice([None, *words]),
+        user=rng.choice(words),
+        time=rng.choice([None, float(number)]),
+        weights={word: rng.choice([0.5, 1.0]) for word in rng.sample(words, k=2)} if rng.random() < 0.5 else None,
+        embedding=[[rng.choice([1.0, 2.0]), 1.0]] if rng.random() < 0.5 else None,
+        entities=entities,
+        relations=[{"source": f"ana-{rng.choice(words)}", "target": "b", "kind": "reports-to"}] if entities else [],
+    )
+
+
+def batch_of(words: list[str], rng: random.Random) -> list[fr.Query]:
+    return [
+        fr.Query(
+            f"Ana {' '.join(own)}",
+            namespace=rng.choice(NAMESPACES),
+            weights=dict.fromkeys(own, 1.0),
+            vector=[1.0, 0.5],
+            filter=rng.choice([None, {"session": own[0]}, {"user": own}, {"not": {"session": own[0]}}]),
+            statistics=rng.choice(["namespace", "filtered"]),
+            k=rng.choice([1, 4, 50]),
+        )
+        for own in (rng.sample(words, k=3) for _ in range(8))
+    ]
+
+
+def made() -> fr.Engine:
+    return fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(2))
+
+
+def live_records(kept: history.Kept) -> list[fr.Record]:
+    return [record for own in kept.values() for record in own.values()]
+
+
+def check_same(engine: fr.Engine, fresh: fr.Engine, batch: list[fr.Query]) -> None:
+    for strategy in STRATEGIES:
+        # A filtered corpus is BM25's alone.
+        asked = batch if strategy == "bm25" else [replace(query, statistics="namespace") for query in batch]
+        assert list(engine.search(asked, strategy=strategy)) == list(fresh.search(asked, strategy=strategy)), strategy
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_churned_engine_answers_as_one_that_never_held_the_unused(seed: int) -> None:
+    rng = random.Random(seed)
+    engine, kept = made(), {name: {} for name in NAMESPACES}  # type: ignore[var-annotated]
+    memory, renumbered = engine.index.memory, 0
+    for step in range(12):
+        words = [f"w{number}" for number in range(6 * step, 6 * step + 9)]  # three words go on, the others are new
+        batch = [drawn(rng, 20 * step + number, words) for number in range(rng.randrange(1, 20))]
+        engine.add(batch)
+        for record in batch:
+            kept[record.namespace][record.id] = record
+        for namespace, own in kept.items():
+            gone = rng.sample(list(own), k=len(own) * 2 // 3)
+            engine.delete(gone, namespace=namespace)
+            for name in gone:
+                del own[name]
+        if step % 5 == 4:
+            engine.drop("other")
+            kept["other"].clear()
+        for name in history.backends():
+            engine.backend = backend.choose(name)
+            asked = batch_of(words, rng)
+            memory.join()
+            before = {strategy: list(engine.search(asked, strategy=strategy)) for strategy in ("bm25", "sparse")}
+            renumbered += memory.renumber(all_unused=rng.random() < 0.5)
+            assert before == {strategy: list(engine.search(asked, strategy=strategy)) for strategy in before}
+            fresh = made()
+            fresh.add(live_records(kept))
+            check_same(engine, fresh, asked)
+    memory.flush()
+    memory.renumber(all_unused=True)
+    assert not history.unused_entries(engine)
+    assert renumbered
+
+
+def words_of(engine: fr.Engine) -> set[str]:
+    return set(engine.index.memory.indexer.vocabulary.strings)
+
+
+def test_words_that_come_and_go_leave_the_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The central promise, counted in entries: rounds of new words end as they began."""
+    borders.shrink(monkeypatch, LEAST_UNUSED=100)
+    with fr.Engine(analyzer="minimal") as engine:
+        engine.add([fr.Record("stays", "tea", session="stays")])
+        entries = []
+        for number in range(10):
+            names = [f"r{number}-{row}" for row in range(300)]
+            engine.add([fr.Record(name, f"word{name}", session=name, weights={name: 1.0}) for name in names])
+            engine.delete(names)
+            engine.flush()
+            stats = engine.stats()
+            sizes = stats["vocabulary"], stats["weight_terms"], stats["column_values"]
+            entries.append((*sizes, stats["vocabulary_bytes"]))
+        assert [entry[:3] for entry in entries] == [(1, 0, 1)] * 10  # `tea`; `stays`
+        assert len({entry[3] for entry in entries}) == 1
+        assert engine.stats()["renumberings"] == 10
+        assert list(engine.search(["tea"])[0]) == [("stays", engine.search(["tea"])[0][0][1])]
+
+
+def test_few_unused_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renumbering writes all segments anew, so it waits until half of the entries are unused, and enough of them."""
+
+    def churned(live: int, gone: int) -> fr.Engine:
+        engine = fr.Engine(analyzer="minimal")
+        engine.add([fr.Record(f"l{number}", f"live{number}") for number in range(live)])
+        engine.add([fr.Record(f"g{number}", f"gone{number}") for number in range(gone)])
+        engine.delete([f"g{number}" for number in range(gone)])
+        engine.flush()
+        return engine
+
+    borders.shrink(monkeypatch, LEAST_UNUSED=40, COUNT_SHARE=0.0)
+    assert churned(10, 39).stats()["vocabulary"] == 49
+    assert churned(10, 40).stats()["vocabulary"] == 10
+    assert churned(41, 40).stats()["vocabulary"] == 81
+    borders.shrink(monkeypatch, DOCUMENTS_PER_UNUSED=2)
+    assert churned(100, 60).stats()["vocabulary"] == 160
+
+
+def test_an_unused_word_that_comes_back_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new vocabularies are made beside the writers: what they bring back gets a number behind all others."""
+    borders.shrink(monkeypatch, COUNTED_DOCUMENTS=24)
+    engine = made()
+    engine.add(
+        [fr.Record(f"d{n}", f"unused{n} cup", session=f"unused{n}", weights={f"unused{n}": 1.0}) for n in range(30)]
+    )
+    engine.add([fr.Record(f"r{n}", f"live{n} cup", session=f"live{n}", weights={f"live{n}": 1.0}) for n in range(30)])
+    engine.delete([f"d{n}" for n in range(30)])
+    memory = engine.index.memory
+    memory.flush()
+    unused = UnusedEntries()
+    base = memory.state
+    prepared = Renumbering.of(base, unused.count(base, all_unused=True))
+    back = [
+        fr.Record(
+            f"b{n}", f"cup unused{n} live{n} new{n}", session=f"unused{n}", weights={f"unused{n}": 2.0, f"live{n}": 1.0}
+        )
+        for n in range(0, 30, 3)
+    ]
+    engine.add(back)
+    engine.delete(["r3", "b6"])
+    engine.add([fr.Record("late", "unused9 tea", "another")])
+    memory.join()
+    following = prepared.finish(memory.state)
+    assert following is not None
+    asked = [
+        fr.Query(f"{word}{n} cup", weights={f"{word}{n}": 1.0}, filter=only)
+        for n in range(9)
+        for word in ("unused", "live", "new")
+        for only in (None, {"session": f"unused{n}"})
+    ] + [fr.Query(word, namespace="another", weights={word: 1.0}) for word in ("unused9", "unused1")]
+    expected = [[list(row) for row in engine.search(asked, strategy=name)] for name in ("bm25", "sparse")]
+    memory.state = following
+    assert [[list(row) for row in engine.search(asked, strategy=name)] for name in ("bm25", "sparse")] == expected
+    strings = following.indexer.vocabulary.strings
+    assert "unused0" in strings
+    assert "unused1" not in strings
+    for snapshot in following.snapshots.values():
+        for segment in snapshot.segments:
+            assert (np.diff(segment.terms) > 0).all()
+    # Writes and merges go on in the new numbering.
+    engine.add([fr.Record("after", "unused0 unused1 cup")])
+    memory.flush()
+    assert {name for name, _ in engine.search(["unused0"])[0]} == {"b0", "after"}
+
+
+def test_a_renumbering_is_not_published_over_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink_all(monkeypatch, LEAST_UNUSED=1 << 20)
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("a", "tea"), fr.Record("b", "cup")])
+    engine.delete(["a"])
+    memory = engine.index.memory
+    memory.flush()
+    base = memory.state
+    prepared = Renumbering.of(base, UnusedEntries().count(base, all_unused=True))
+    assert memory.renumber(all_unused=True)
+    assert prepared.finish(memory.state) is None
+    assert words_of(engine) == {"cup"}
+
+
+def test_what_keeps_its_numbers_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant whose terms come before the unused ones keeps its segments, and so its files and what is on a device."""
+    borders.shrink_all(monkeypatch, LEAST_UNUSED=1)
+    engine = fr.Engine(analyzer="minimal")
+    for namespace, words in (("first", "tea"), ("gone", "cup milk"), ("last", "jug")):
+        engine.add([fr.Record("r", words, namespace)])
+    before = engine.index.memory.snapshots
+    engine.drop("gone")
+    engine.flush()
+    after = engine.index.memory.snapshots
+    assert after["first"] is before["first"]
+    assert after["last"].segments[0] is not before["last"].segments[0]
+    assert after["last"].segments[0].documents is before["last"].segments[0].documents
+    assert after["last"].segments[0].terms.tolist() == [1]
+
+
+def test_searches_and_writes_go_on_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    history.shrink(monkeypatch)
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("stays", "tea stays", session="stays")])
+    expected = "stays"
+    stop, failures = threading.Event(), []
+
+    def ask() -> None:
+        query = fr.Query("stays nothing", filter={"session": "stays"})
+        while not stop.is_set():
+            found = [name for name, _ in engine.search([query], 3)[0]]
+            if found != [expected]:
+                failures.append(found)
+
+    def write() -> None:
+        for number in range(60):
+            names = [f"{number}-{row}" for row in range(4)]
+            engine.add([fr.Record(name, f"word{name} tea", session=name) for name in names])
+            engine.delete(names)
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+    writer = threading.Thread(target=write, daemon=True)
+    for thread in (*threads, writer):
+        thread.start()
+    while writer.is_alive():
+        engine.index.memory.renumber(all_unused=True)
+    stop.set()
+    for thread in (*threads, writer):
+        thread.join(60)
+    assert not failures
+    memory = engine.index.memory
+    memory.flush()
+    memory.renumber(all_unused=True)
+    assert not history.unused_entries(engine)
+    assert engine.stats()["renumberings"] > 1
+
+
+def texts_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
+
+
+def test_a_dropped_tenant_leaves_no_word_in_the_index(tmp_path: Path) -> None:
+    """However few its words are: `flush` after a drop takes them out of the vocabularies and of the index files."""
+    path = tmp_path / "memory"
+    own = fr.Record("a", "plover", "tenant", session="curlew", weights={"dunlin": 1.0}, entities={"plover": "knot"})
+    with fr.Engine.open(path, analyzer="minimal") as engine:
+        engine.add([own, fr.Record("b", "tea", "other", session="s")])
+        engine.flush()
+        secrets = [b"plover", b"curlew", b"dunlin", b"knot"]
+        assert all(secret in texts_in(path / "index") for secret in secrets)
+        engine.drop("tenant")
+        assert "plover" in words_of(engine)
+        engine.flush()
+        assert not history.unused_entries(engine)
+        assert words_of(engine) == {"tea"}
+        assert not any(secret in texts_in(path / "index") for secret in secrets)
+        engine.add([fr.Record("c", "jug tea", "other")])
+    with fr.Engine.open(path, analyzer="minimal") as engine:
+        assert engine.opened == "loaded"
+        assert engine.verify() == {"records": 2, "missing": 0, "extra": 0}
+        assert [name for name, _ in engine.namespace("other").search(["jug tea"])[0]] == ["c", "b"]
+
+
+def test_files_hold_the_new_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings and segments are written anew after a renumbering, and go on from there: nothing mixes two numberings."""
+    history.shrink(monkeypatch)
+    rng, kept = random.Random(5), {name: {} for name in NAMESPACES}  # type: ignore[var-annotated]
+    path = tmp_path / "memory"
+    for step in range(4):
+        with fr.Engine.open(path, analyzer="minimal", encoder=fr.OwnVectors(2)) as engine:
+            assert engine.opened == ("loaded" if step else "built: there were no index files")
+            for part in range(3):
+                words = [f"w{number}" for number in range(4 * (3 * step + part), 4 * (3 * step + part) + 7)]
+                batch = [drawn(rng, 100 * step + 30 * part + row, words) for row in range(12)]
+                engine.add(batch)
+                for record in batch:
+                    kept[record.namespace][record.id] = record
+                for namespace, own in kept.items():
+                    gone = rng.sample(list(own), k=len(own) // 2)
+                    engine.delete(gone, namespace=namespace)
+                    for name in gone:
+                        del own[name]
+                if rng.random() < 0.7:
+                    engine.index.memory.renumber(all_unused=True)
+                if rng.random() < 0.7:
+                    engine.flush()
+            with fr.Engine.open(path, encoder=fr.OwnVectors(2), read_only=True) as reader:
+                fresh = made()
+                fresh.add(live_records(kept))
+                check_same(reader, fresh, batch_of(words, rng))
+    manifest = json.loads((path / "index" / "manifest.json").read_text())
+    assert manifest["lengths"]["vocabulary"] <= 60
+
+
+def test_a_failure_leaves_the_old_numbers_and_the_next_attempt_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink_all(monkeypatch, LEAST_UNUSED=1)
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("a", "tea"), fr.Record("b", "cup")])
+    memory = engine.index.memory
+
+    def full() -> None:
+        raise MemoryError
+
+    failpoints.arm("renumber.begin", action=full)
+    engine.delete(["a"])
+    memory.join()
+    assert engine.stats()["background_error"] == "MemoryError: "
+    assert "tea" in words_of(engine)
+    assert [name for name, _ in engine.search(["cup"])[0]] == ["b"]
+    engine.flush()
+    assert words_of(engine) == {"cup"}
+    assert engine.stats()["background_error"] is None
+
+
+def test_drift_compares_words_and_not_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink_all(monkeypatch)
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("a", "tea cup"), fr.Record("b", "jug milk"), fr.Record("c", "milk jug")])
+    engine.delete(["a"])
+    assert engine.drift().jaccard == 1.0
+    engine.index.memory.flush()
+    assert engine.index.memory.renumber(all_unused=True)
+    assert engine.drift().jaccard == 1.0
+
+
+def test_numbers_are_counted_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Engine.numbering` says that ids of `encode` are of another numbering."""
+    borders.shrink_all(monkeypatch)
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("a", "tea"), fr.Record("b", "cup")])
+    first = engine.numbering
+    assert engine.encode(["tea"])[0].tolist() == [1]
+    engine.delete(["b"])
+    engine.index.memory.flush()
+    assert engine.numbering == first
+    assert engine.encode(["tea"])[0].tolist() == [1]
+    assert engine.index.memory.renumber(all_unused=True)
+    assert engine.numbering != first
+    assert engine.encode(["tea"])[0].tolist() == [0]
+
+
+def test_a_pass_waits_until_enough_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting reads all terms and codes, so it is not done at every merge."""
+    borders.shrink(monkeypatch, LEAST_UNUSED=10)
+    counted: list[int] = []
+    count = UnusedEntries.count
+    monkeypatch.setattr(
+        UnusedEntries, "count", lambda self, state, **named: counted.append(1) or count(self, state, **named)
+    )
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", f"word{n} tea") for n in range(200)])
+    for start in range(0, 100, 10):
+        engine.delete([f"r{n}" for n in range(start, start + 10)])
+        engine.flush()
+    assert 1 <= len(counted) <= 4
+
+
+def test_an_upper_bound_of_the_unused_is_never_too_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever merges and drops take out: where nothing is due by the bound, nothing is due by a count."""
+    history.shrink(monkeypatch)
+    monkeypatch.setattr(Memory, "wake", lambda self: None)  # no renumbering beside it
+    rng = random.Random(3)
+    engine = made()
+    memory = engine.index.memory
+    live: dict[str, list[str]] = {name: [] for name in NAMESPACES}
+    for step in range(40):
+        batch = [drawn(rng, 10 * step + row, [f"w{step}", "a", "b"]) for row in range(rng.randrange(6))]
+        engine.add(batch)
+        for record in batch:
+            live[record.namespace].append(record.id)
+        for namespace, own in live.items():
+            gone = own[: rng.randrange(4)]
+            engine.delete(gone, namespace=namespace)
+            del own[: len(gone)]
+        memory.join()
+        fresh = UnusedEntries()
+        due = fresh.count(memory.state)
+        assert not due or memory._unused.worth_counting(memory.state), sorted(due)

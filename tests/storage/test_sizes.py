@@ -1,0 +1,77 @@
+"""The sizes that `Engine.stats` gives are what the allocator gave."""
+
+from __future__ import annotations
+
+import gc
+import random
+import tracemalloc
+from collections.abc import Iterator
+
+import fanrank as fr
+
+
+def drawn(count: int) -> Iterator[fr.Record]:
+    rng = random.Random(1)
+    for number in range(count):
+        yield fr.Record(
+            f"r{number}",
+            " ".join(f"w{rng.randrange(count)}" for _ in range(8)),
+            session=f"session{number // 4}",
+            time=float(number),
+            embedding=[[rng.random() for _ in range(8)]],
+            weights={f"t{rng.randrange(count // 4)}": 1.0},
+            entities={"w1": f"entity{number // 8}"},
+        )
+
+
+def made() -> fr.Engine:
+    return fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(8), backend="numpy")
+
+
+def test_the_index_is_counted_within_some_percent() -> None:
+    engine = made()
+    engine.add(list(drawn(40)))  # what is imported and made once
+    engine.delete([f"r{number}" for number in range(40)])
+    engine.flush()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        engine.add(drawn(8_000))
+        engine.delete([f"r{number}" for number in range(0, 2_000, 2)])
+        engine.flush()
+        gc.collect()
+        traced = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    sizes = engine.stats()
+    assert 0.93 * traced < sizes["index_bytes"] < 1.03 * traced
+    counted = [name for name, size in sizes.items() if name.endswith("_bytes") and size and name != "cache_bytes"]
+    assert {
+        "index_bytes", "posting_bytes", "evidence_bytes", "vector_bytes", "id_bytes", "column_bytes", "deleted_bytes",
+        "vocabulary_bytes",
+    } == set(counted)  # fmt: skip
+
+
+def test_what_searches_keep_is_counted_apart() -> None:
+    engine = made()
+    engine.add(list(drawn(6_000)))
+    before = engine.stats()
+    queries = [fr.Query(f"w{number} w{number + 1}", statistics=kind, filter={"session": f"session{number}"})
+               for number in range(6) for kind in ("namespace", "filtered")]  # fmt: skip
+    engine.search(queries)
+    after = engine.stats()
+    assert after["cache_bytes"] > before["cache_bytes"] + 6_000
+    assert after["index_bytes"] == before["index_bytes"]
+
+
+def test_measured_strings_are_not_measured_twice() -> None:
+    engine = made()
+    engine.add(list(drawn(300)))
+    vocabulary = engine.index.memory.indexer.vocabulary
+    first = vocabulary.bytes
+    engine.add([fr.Record("new", "a-word another-word")])
+    grown = vocabulary.bytes
+    assert grown > first
+    assert abs(type(vocabulary)(vocabulary.strings).bytes - grown) < 0.2 * grown  # room to grow differs
+    vocabulary.truncate(0)
+    assert vocabulary.bytes < first
