@@ -268,7 +268,6 @@ class Memory:
             before = self._sizes()
             try:
                 if request.decide is not None:
-                    self.check_texts()
                     self._decide(request, request.decide, Pending(self.state, working, batches, self.store))
                 states, changes = self._prepare(request, working)
             except Exception as error:
