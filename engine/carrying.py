@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
-from .opening import OpenIndex
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .carry import copying
+from .carry import export as exporting
+from .carry.files import AnyFile
+from .carry.importing import Import, Imported, read
+from .carry.progress import counted
+from .errors import ParameterError, StorageError
+from .index.columns import Schema
+from .monitor.monitor import checked_namespace
+from .opening import OpenIndex, shows_progress
+from .records.filters import Filter
 from .searcher import Searcher
+from .signatures import EngineOptions
+from .storage.backup import BackupReport, Progress, back_up, check_backup, restore
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
 
 
 class Carrying:
@@ -11,3 +34,187 @@ class Carrying:
 
     index: OpenIndex
     searcher: Searcher
+    schema: Schema
+
+    def export(
+        self,
+        file: AnyFile,
+        *,
+        format: str | None = None,
+        namespace: str | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,
+        vectors: bool = True,
+        progress: bool = False,
+    ) -> int:
+        """Write the records to a file, oldest first; returns how many.
+
+        `file` is a path, or a binary file that is open for writing. `format` is ``jsonl`` (one JSON object a line) or
+        ``parquet``. By default the suffix of a path decides, and an open file gets JSON lines. A path with the suffix
+        ``.gz`` is compressed. `namespace` and `filter` choose records; `vectors` false leaves their embeddings out.
+
+        A record is written with all its fields: payload, weights, entities, relations and expiry too, and vectors bit
+        by bit. Records that have expired and are not deleted yet are written as well. `import_records` reads the file
+        back.
+
+        All records are those of one moment, while writes and searches go on. The file is written a few thousand records
+        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine in memory and
+        for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow
+        is not installed.
+        """
+        return exporting.export(
+            self.index.ready(),
+            file,
+            format=format,
+            namespace=None if namespace is None else checked_namespace(namespace),
+            filter=filter,
+            vectors=vectors,
+            pin=self.searcher.models.pin,
+            progress=progress,
+        )
+
+    def import_records(
+        self,
+        file: AnyFile,
+        *,
+        format: str | None = None,
+        upsert: bool = False,
+        progress: bool = False,
+        resume: bool = True,
+    ) -> Imported:
+        """Add the records of a file, in durable batches; returns what was done.
+
+        `file` and `format` are as in `export`. Any JSON lines and any Parquet table will do whose fields or columns are
+        those of a record; others go to `Record.extra`. Records without vectors are encoded as in `add`.
+
+        An id that is there already is an error, or its record is replaced with `upsert`. A record that the engine holds
+        with the same content is passed over. So an import that was stopped or killed goes on where it was when it is
+        run again. With `resume` false nothing is compared. Where an id stands twice in the file, `upsert` lets the last
+        one win.
+
+        An error stops the import at its record, and says how many are in the engine by then. Raises `RecordError` and
+        `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
+        `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
+        """
+        importing = Import(self.index.ready(), self.searcher.models, upsert=upsert, resume=resume)
+        return importing.run(counted(read(file, format), "importing", None, progress))
+
+    def copy_to(self, path: str | os.PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> int:
+        """Make the directory `path`, with these records and other parameters; returns how many records.
+
+        `options` are the constructor's, as in ``copy_to(path, analyzer="full", columns={"project": "category"})``.
+        What they do not name stays as it is. The order of arrival stays too. So the copy answers as an engine that was
+        made with these parameters and then got the records.
+
+        Vectors and learned weights are copied. Where `encoder` or `term_encoder` is of another model, they are made
+        anew from the texts (the logger ``fanrank`` says so); where it is None, they are left out.
+
+        The records are those of one moment, and are copied a few thousand at a time while writes and searches go on.
+        The copy is made beside `path`, as ``.NAME.partial``, and renamed when it is whole: `path` is there entirely or
+        not at all. A copy that was killed is begun anew by the next. Raises `ForeignIndexError` if `path` is there and
+        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine in memory and for a
+        failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that does not
+        fit a new column.
+        """
+        engine_type: Any = type(self)
+        return copying.copy(self.index.ready(), self.searcher.models, path, options, engine_type.open, progress)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The metadata columns that were declared beside the built-in ones: names and kinds."""
+        return self.schema.declared()
+
+    def add_column(self, name: str, kind: str) -> None:
+        """Declare one more metadata column, ``category`` or ``number``, in place.
+
+        Its values are those that the records hold in `Record.extra`, now and later. Answers do not change, and queries
+        can filter by the column. Writes wait meanwhile; searches go on. A crash at any moment leaves the old columns or
+        the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
+
+        Raises `ParameterError` for a name that is taken, `RecordError` with the id of a record whose value is of the
+        wrong type, and `StorageError` for an engine in memory; nothing is changed then.
+        """
+        if name in self.columns:
+            raise ParameterError(f"column {name!r} is there already, as a {self.columns[name]}")
+        self._change_columns({**self.columns, name: kind})
+
+    def drop_column(self, name: str) -> None:
+        """Declare a metadata column no longer, in place. The records keep the values, and `add_column` brings it back.
+
+        Raises `ParameterError` for a column that was not declared, and as `add_column`.
+        """
+        if name not in self.columns:
+            raise ParameterError(f"no declared column {name!r}; there are: {', '.join(self.columns) or 'none'}")
+        self._change_columns({known: kind for known, kind in self.columns.items() if known != name})
+
+    def _change_columns(self, columns: Mapping[str, str]) -> None:
+        schema, memory = Schema.of(columns), self.index.ready()
+        if memory.store is None:
+            raise StorageError("an engine in memory keeps no records to read a column from; use Engine.open(path)")
+        try:
+            memory.change_columns(schema)
+        finally:
+            self.schema = memory.schema
+
+    def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
+        """Copy the memory, as of one moment, to the new directory `path`, which `Engine.open` opens.
+
+        Writes and searches go on meanwhile. The copy holds each batch whole or not at all, and every batch that was
+        acknowledged before the call. It appears at `path` in one step, once all of it is on the disk; what an
+        interrupted call leaves is a folder with ``.partial-`` in its name, which can be deleted.
+
+        `progress` shows a bar if standard error is a terminal. Raises `StorageError` if something is at `path`
+        already, if it cannot be written, and for an engine in memory (`save` keeps its index).
+        """
+        memory = self.index.ready()
+        store = memory.store
+        config = None if store is None else store.config
+        if store is None or config is None:
+            raise StorageError("an engine in memory keeps no records to back up; use Engine.open(path), or save(path)")
+        with _shown(progress) as show:
+            return back_up(store, memory.saved(), config["store"], Path(path), show)
+
+    @staticmethod
+    def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
+        """Check a backup, or any engine's directory, and say what it holds. Nothing in it is changed.
+
+        The database is checked by SQLite, each record by its checksum, and the index files by theirs. Raises
+        `DamagedStoreError` where a record is altered or acknowledged changes are missing, `ForeignIndexError`,
+        `NewerFormatError`, `StorageError`.
+        """
+        with _shown(progress) as show:
+            return check_backup(Path(path), show)
+
+    @staticmethod
+    def restore(
+        backup: str | os.PathLike[str], path: str | os.PathLike[str], *, progress: bool = False
+    ) -> BackupReport:
+        """Check the directory `backup` and copy it to the new directory `path`, which appears there in one step.
+
+        Raises as `check_backup`, and `StorageError` if something is at `path` already or it cannot be written.
+        """
+        with _shown(progress) as show:
+            return restore(Path(backup), Path(path), show)
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Progress | None]:
+    """A function that shows progress in a bar, a bar for each thing that is done; None where nobody would see it."""
+    if not shows_progress(progress):
+        yield None
+        return
+    from tqdm import tqdm  # as in opening.py
+
+    bars: dict[str, Any] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in bars:
+            bars[what] = tqdm(desc=what, total=total)
+        bar = bars[what]
+        bar.total = total
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        for bar in bars.values():
+            bar.close()

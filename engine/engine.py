@@ -127,7 +127,15 @@ class Engine(Reading, Carrying):
         if not isinstance(keep_texts, bool):
             raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
         self.index = OpenIndex(
-            partial(Memory, self.bm25, self.analyzer, self.schema, self.window, keep_texts=keep_texts)
+            partial(
+                Memory,
+                self.bm25,
+                self.analyzer,
+                self.schema,
+                self.window,
+                keep=self.monitor.keep,
+                keep_texts=keep_texts,
+            )
         )
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
@@ -159,6 +167,7 @@ class Engine(Reading, Carrying):
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
+        accept_loss: bool = False,
         wait: bool = True,
         progress: bool = False,
         backend: str | None = None,
@@ -171,6 +180,10 @@ class Engine(Reading, Carrying):
         derived from the records. What is missing or damaged in them is built again, and `opened` says what was done.
 
         One process may write. Any number may open the directory with ``read_only`` and call `refresh`.
+
+        Where acknowledged changes are missing (a lost or cut write-ahead log, an older copy of the database),
+        `DamagedStoreError` says how many and which records, and all files stay as they are. With ``accept_loss`` the
+        engine goes on without these changes, builds the index anew and logs a warning.
 
         `options` are the constructor's. They are kept when the directory is made; later they may be left out, and must
         not differ. Of the encoder only its `pin` is kept. Without the encoder all works but what must be encoded. A
@@ -185,7 +198,7 @@ class Engine(Reading, Carrying):
         """
         if options.get("keep_texts") is False:
             raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
-        store = RecordStore.open(path, read_only=read_only)
+        store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
             if config is None and read_only:
@@ -201,7 +214,7 @@ class Engine(Reading, Carrying):
                     if known.get(name, value) != value:
                         raise ParameterError(
                             f"{path}: was made with {name} = {known[name]!r}, not {value!r}; leave it out, or make "
-                            "another directory"
+                            "another directory (copy_to, add_column)"
                         )
                 if store.sequence == 0 and not read_only:
                     # Nothing was encoded yet, so whoever first opens it with an encoder may choose the encoder.
@@ -211,6 +224,7 @@ class Engine(Reading, Carrying):
                         store.set_config(fresh, replace=True)
                 else:
                     engine.searcher.models.adopt(config, str(path))
+            engine.monitor.restore(store)
             engine.index.attach(store, Path(path), config["store"])
             if wait:
                 engine.index.fill(progress)

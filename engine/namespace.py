@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
 
+from .carry.files import AnyFile
 from .encoders.embed import Given
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
@@ -69,6 +70,17 @@ class Verbs(Protocol):
     def events(
         self, since: float, until: float, *, type: str | None, filter: Filter | Mapping[str, Any] | None, namespace: str
     ) -> list[tuple[str, float]]: ...
+
+    def export(
+        self,
+        file: AnyFile,
+        *,
+        format: str | None,
+        namespace: str,
+        filter: Filter | Mapping[str, Any] | None,
+        vectors: bool,
+        progress: bool,
+    ) -> int: ...
 
     def observe(self, ids: Iterable[str], *, namespace: str, now: float | None, windows: int | None) -> None: ...
 
@@ -163,6 +175,19 @@ class Namespace:
         filter: Filter | Mapping[str, Any] | None = None,
     ) -> list[tuple[str, float]]:
         return self._engine.events(since, until, type=type, filter=filter, namespace=self.name)
+
+    def export(
+        self,
+        file: AnyFile,
+        *,
+        format: str | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,
+        vectors: bool = True,
+        progress: bool = False,
+    ) -> int:
+        return self._engine.export(
+            file, format=format, namespace=self.name, filter=filter, vectors=vectors, progress=progress
+        )
 
     def observe(self, ids: Iterable[str], *, now: float | None = None, windows: int | None = None) -> None:
         self._engine.observe(ids, namespace=self.name, now=now, windows=windows)

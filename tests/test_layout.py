@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
     ("engine.namespace", "engine.reading", "engine.carrying"),
+    ("engine.carry",),
     ("engine.serve",),
     ("engine.searcher",),
     ("engine.opening",),

@@ -1,6 +1,7 @@
 """The command line: the group of all commands, and how errors are shown.
 
-A command stands in the file that is named after it; `index`, `add`, `delete` and `stats` are in engine/cli/store.py.
+A command stands in the file that is named after it. `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
+`export`, `import`, `copy` and `columns` in engine/cli/carry.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 import click
 
 from ..errors import FanrankError
+from .backup import backup, restore
+from .carry import columns_command, copy_command, export_command, import_command
 from .check import check
 from .demo import demo
 from .doctor import doctor
@@ -37,7 +40,24 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    commands=[demo, index, add, delete, stats, search, evaluate_command, tune, check, doctor],
+    commands=[
+        demo,
+        index,
+        add,
+        delete,
+        stats,
+        backup,
+        restore,
+        search,
+        export_command,
+        import_command,
+        copy_command,
+        columns_command,
+        evaluate_command,
+        tune,
+        check,
+        doctor,
+    ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="fanrank")

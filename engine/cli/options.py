@@ -22,11 +22,17 @@ from ..index.bm25 import METHODS, QUERY_TF
 from ..route.policy import Policy, strategy_of
 from ..storage.row_codec import RECORDS
 from ..text.analyzers import ANALYZERS, DEFAULT_ANALYZER
+from .values import parse_columns
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+accept_loss_option = click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on where acknowledged changes are missing, as after the loss of the database's log.",
+)
 backend_option = click.option(
     "--backend",
     type=click.Choice(backends.BACKENDS),
@@ -84,15 +90,27 @@ class EngineParameters:
     query_tf: str
     fields: tuple[str, ...]
     """``NAME=WEIGHT``, as on the command line."""
+    columns: tuple[str, ...]
+    """``NAME:KIND``, as on the command line."""
 
     def keywords(self) -> dict[str, Any]:
-        """Keyword arguments for `Engine`. Raises `ParameterError` for a field that is not NAME=WEIGHT."""
-        return {**vars(self), "fields": _field_weights(self.fields)}
+        """Keyword arguments for `Engine`.
+
+        Raises `ParameterError` for a field that is not NAME=WEIGHT, and a column that is not NAME:KIND.
+        """
+        return {**vars(self), "fields": _field_weights(self.fields), "columns": self._columns()}
 
     def given_keywords(self, context: click.Context) -> dict[str, Any]:
         """Those of `keywords` that the command line names. Defaults are left out."""
         given = {name: value for name, value in vars(self).items() if is_given(context, name)}
-        return {**given, "fields": _field_weights(self.fields)} if "fields" in given else given
+        if "fields" in given:
+            given["fields"] = _field_weights(self.fields)
+        if "columns" in given:
+            given["columns"] = self._columns()
+        return given
+
+    def _columns(self) -> dict[str, str]:
+        return parse_columns(self.columns, "--column")
 
 
 def is_given(context: click.Context, name: str) -> bool:
@@ -155,6 +173,13 @@ engine_options = bundle(
         multiple=True,
         metavar="NAME=WEIGHT",
         help="Also score this field of the records, with this weight (BM25F); repeatable. The text has weight 1.",
+    ),
+    click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME:KIND",
+        help="Filter by this value of the records too, a category or a number; repeatable.",
     ),
 )
 

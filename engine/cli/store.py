@@ -5,16 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 import click
 
 from ..engine import Engine
 from ..errors import DuplicateIdError, ForeignIndexError, RecordError
-from ..records.jsonl import read_json_lines, read_records
+from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
-from .options import EngineParameters, Models, engine_options, json_option, model_options, open_engine
+from .options import (
+    EngineParameters,
+    Models,
+    accept_loss_option,
+    engine_options,
+    json_option,
+    model_options,
+    open_engine,
+)
 from .output import print_result
+
+STANDARD = "-"
+"""What stands for standard input in place of a file."""
 
 
 @click.command()
@@ -47,8 +59,9 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("records", type=click.Path())
-@click.option("--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@click.argument("records", type=click.Path(allow_dash=True))
+@click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@accept_loss_option
 @engine_options
 @model_options
 @json_option
@@ -59,23 +72,24 @@ def add(
     path: str,
     records: str,
     replace: bool,
+    accept_loss: bool,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
 ) -> None:
-    """Add RECORDS (JSON lines) to the engine's directory PATH: all of them, or none after an error.
+    """Add RECORDS (JSON lines, or - for standard input) to the directory PATH: all of them, or none after an error.
 
     A directory that is not there is made. An existing directory keeps the parameters that it was made with.
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
-    with Engine.open(path, progress=True, **models.load(), **given) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
         try:
-            if replace:
-                count = engine.update(read_records(records), insert=True)
-            else:
-                count = engine.add(read_records(records), progress=True)
+            read = _read(records)
+            count = engine.update(read, insert=True) if replace else engine.add(read, progress=True)
         except DuplicateIdError as error:
+            if records == STANDARD:
+                raise
             raise _name_lines(error, records) from None
         result = {"path": path, "added": count, "seconds": time.perf_counter() - started, **engine.stats()}
     print_result(result, as_json, f"{count:,} records added, {result['documents']:,} there now: {path}")
@@ -86,12 +100,13 @@ def add(
 @click.argument("ids", nargs=-1, required=True)
 @click.option("--namespace", default="", help="Namespace of the records. Default: the unnamed one.")
 @click.option("--missing-ok", is_flag=True, help="Ignore ids that are not there instead of failing.")
+@accept_loss_option
 @json_option
-def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as_json: bool) -> None:
+def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, accept_loss: bool, as_json: bool) -> None:
     """Delete the records with these IDS from the engine's directory PATH: all of them, or none after an error."""
     if not os.path.exists(os.path.join(path, RECORDS)):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with Engine.open(path, progress=True) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss) as engine:
         count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
         result = {"path": path, "removed": count, **engine.stats()}
     print_result(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
@@ -100,14 +115,25 @@ def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as
 @click.command()
 @click.argument("path", type=click.Path())
 @click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
+@accept_loss_option
 @json_option
-def stats(path: str, verify: bool, as_json: bool) -> None:
-    """Show sizes and state of the index or engine's directory PATH."""
-    with open_engine(path) as engine:
+def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
+    """Show sizes and state of the index or engine's directory PATH.
+
+    With --accept-loss the directory is opened for writing, and from then on every command opens it again.
+    """
+    with Engine.open(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):
         sys.exit(1)
+
+
+def _read(records: str) -> Iterator[Record]:
+    if records != STANDARD:
+        return read_records(records)
+    lines = sys.stdin.buffer
+    return (record for _, record in parse_lines(lines, "standard input", Record.from_dict))
 
 
 def _name_lines(error: DuplicateIdError, path: str) -> RecordError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ParameterError, RecordError
 from ..evaluate.dataset import read_json
-from ..index.columns import NUMBERS
+from ..index.columns import KINDS, NUMBERS
 from ..records.checks import parse_time
 from ..records.filters import ORDERINGS, ColumnComparison, Filter, all_of, parse_filter
 
@@ -44,6 +44,17 @@ def parse_filters(filters: tuple[str, ...]) -> Filter | None:
             parts.append(ColumnComparison(name, comparison, parsed_value))
     parts += [ColumnComparison(name, "in", tuple(values)) for name, values in equal.items()]
     return all_of(*parts)
+
+
+def parse_columns(options: tuple[str, ...], name: str) -> dict[str, str]:
+    """Columns and their kinds from NAME:KIND. Raises `ParameterError`; `name` is that of the option."""
+    columns: dict[str, str] = {}
+    for option in options:
+        column, separator, kind = option.partition(":")
+        if not separator or kind not in KINDS or column in columns:
+            raise ParameterError(f"{name} takes NAME:KIND, each name once and as {' or '.join(KINDS)}, not {option!r}")
+        columns[column] = kind
+    return columns
 
 
 def parse_moment(text: str | None) -> float | None:

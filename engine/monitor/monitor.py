@@ -13,6 +13,7 @@ from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
 from ..storage.memory import Memory
+from ..storage.record_store import RecordStore
 from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 
@@ -40,6 +41,17 @@ class Monitor:
         return self._recency.setdefault(
             namespace, Recency(epsilon=self.epsilon, max_windows=self.max_windows, rate=self.rate)
         )
+
+    def keep(self, store: RecordStore) -> None:
+        """Keep in the store what was learned since the last call."""
+        changes = {name: recency.take_changes() for name, recency in list(self._recency.items())}
+        if learned := {name: change for name, change in changes.items() if change is not None}:
+            store.keep_learned(learned)
+
+    def restore(self, store: RecordStore) -> None:
+        """Go on from what `keep` kept."""
+        for namespace, learned in store.learned().items():
+            self.recency(namespace).restore(learned)
 
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""

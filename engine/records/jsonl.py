@@ -26,23 +26,28 @@ def read_json_lines(path: str | os.PathLike[str], parse: Callable[[Any], T]) -> 
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
     with handle:
-        for number, line in enumerate(handle, 1):
-            if not line.strip():
-                continue
-            where = f"{path.name}:{number}"
-            try:
-                data = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError as error:
-                raise RecordError(f"not UTF-8 at byte {error.start}", where=where) from None
-            except ValueError as error:
-                raise RecordError(f"not JSON: {error}", where=where) from None
-            except RecursionError:
-                raise RecordError("not usable JSON: nested too deeply", where=where) from None
-            try:
-                parsed = parse(data)
-            except RecordError as error:
-                raise error.at(where) from None
-            yield where, parsed
+        yield from parse_lines(handle, path.name, parse)
+
+
+def parse_lines(lines: Iterable[bytes], name: str, parse: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """As `read_json_lines`, for lines that come from anywhere; `name` is what positions call their source."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        try:
+            data = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise RecordError(f"not UTF-8 at byte {error.start}", where=where) from None
+        except ValueError as error:
+            raise RecordError(f"not JSON: {error}", where=where) from None
+        except RecursionError:
+            raise RecordError("not usable JSON: nested too deeply", where=where) from None
+        try:
+            parsed = parse(data)
+        except RecordError as error:
+            raise error.at(where) from None
+        yield where, parsed
 
 
 def check_batch(records: object, verb: str) -> None:

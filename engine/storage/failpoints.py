@@ -29,8 +29,32 @@ POINTS: tuple[str, ...] = (
     "checkpoint.replaced",
     "checkpoint.pruned",
     "checkpoint.swept",
+    "fold.begin",
+    "fold.done",
+    "close.begin",
+    "close.folded",
+    "backup.begin",
+    "backup.pages",
+    "backup.copied",
+    "backup.renamed",
 )
-"""All failpoints: those of a write, of a merge and of a checkpoint, each in the order in which they are reached."""
+"""All failpoints: those of a write, a merge, a checkpoint, a fold of the log, a close and a backup, each in the order
+in which they are reached."""
+
+CARRYING: tuple[str, ...] = (
+    "export.record",
+    "export.written",
+    "export.renamed",
+    "import.batch",
+    "copy.begin",
+    "copy.batch",
+    "copy.written",
+    "copy.renamed",
+    "columns.made",
+    "columns.committed",
+    "columns.published",
+)
+"""Those of an export, an import, a copy and of other columns."""
 
 
 class _Armed:
@@ -77,8 +101,8 @@ def disarm() -> None:
 
 
 def _check_name(name: str) -> str:
-    if name not in POINTS:
-        raise ValueError(f"no failpoint {name!r}; there are: {', '.join(POINTS)}")
+    if name not in (known := (*POINTS, *CARRYING)):
+        raise ValueError(f"no failpoint {name!r}; there are: {', '.join(known)}")
     return name
 
 

@@ -44,6 +44,8 @@ VERSION = 5
 # without times of expiry, without entities, and without vectors and learned weights.
 ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 4, 3, 2
 MANIFEST = "manifest.json"
+INDEX = "index"
+"""The folder of the index files in an engine's directory."""
 
 # The names of the files that a save writes besides the manifest, and may delete.
 _OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
@@ -80,6 +82,14 @@ class IndexDirectory:
 
     def exists(self) -> bool:
         return (self.root / MANIFEST).exists()
+
+    def covers(self) -> tuple[str | None, int] | None:
+        """(the owner, the last change of its store that the index holds), as the manifest says; None without one."""
+        try:
+            manifest = _read_manifest(self.root)
+            return manifest.get("owner"), int(manifest["sequence"])
+        except (IndexFileError, OSError, KeyError, TypeError, ValueError):
+            return None
 
     def clear(self) -> None:
         """Make the directory hold no index. Raises `StorageError`."""
@@ -245,7 +255,7 @@ class IndexDirectory:
                 for number, name in enumerate(names)
             },
             sequence=manifest["sequence"],
-            settings=manifest["settings"],
+            settings=manifest.get("settings", {}),  # the first version 2 had none
             weight_terms=strings.get("weight_terms", []),
             entity_terms=strings.get("entity_terms", []),
         )

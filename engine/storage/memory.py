@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -42,7 +42,9 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
+from .other_columns import with_columns
 from .record_store import Change, ChangeRun, RecordStore
+from .record_stream import stream_records
 from .row_codec import EncodedRecord, encode
 from .sqlite import StoreMoment
 from .state import MemoryState
@@ -73,6 +75,8 @@ class Memory:
     store: RecordStore | None = None
     directory: IndexDirectory | None = None
     counters: Counters = field(default_factory=Counters)
+    keep: Callable[[RecordStore], None] | None = None
+    """Called at each checkpoint: keeps in the store what the engine learned beside the records."""
     keep_texts: bool = True
     """Whether a memory without a store keeps its records beside the segments."""
     textless: str = "the engine was made with keep_texts=False; leave it out, or use Engine.open(path)"
@@ -269,6 +273,7 @@ class Memory:
         self.counters.commits += bool(prepared)
         reach("write.published")
         for request in prepared:
+            self.counters.add(request.merged)
             request.done = True
         if interrupt is not None:
             raise interrupt
@@ -331,7 +336,9 @@ class Memory:
             states[namespace] = before.extended(segments)
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
-            states[namespace] = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
+            compacted = after.compacted(MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS, self.window)
+            request.merged.count(after, compacted)
+            states[namespace] = compacted
         request.count = analysed or count
         if self.store is None:
             return states, []
@@ -545,12 +552,41 @@ class Memory:
                 entity_terms=list(self.entity_terms.strings),
             )
 
+    def change_columns(self, schema: Schema) -> None:
+        """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
+
+        Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
+        next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
+        wrong type, and `StorageError`; nothing is changed then.
+        """
+        with self._saving, self._writing:
+            if self._closed or self.store is None:
+                raise StorageError("the engine is closed" if self._closed else "an engine in memory keeps no records")
+            self._catch_up()
+            changed = with_columns(self.state, schema, stream_records(self.store, vectors=False))
+            reach("columns.made")
+            try:
+                self.store.change_columns(schema.declared())
+                reach("columns.committed")
+            finally:
+                # An interrupt may come just after the commit. What is durable must be published.
+                if (self.store.config or {}).get("columns") == schema.declared():
+                    self.schema = schema
+                    self.state = replace(changed, version=changed.version + 1)
+            reach("columns.published")
+            if self.directory is not None:
+                # Its strings are of the old columns.
+                self.directory.clear()
+        self.checkpoint()
+
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""
         if self.directory is None or self.store is None:
             return
         with self._saving:
             version = self.state.version
+            if self.keep is not None and not self._closed and not self.store.read_only:
+                self.keep(self.store)
             if self._closed or version == self._saved_version:
                 return
             saved = self.saved()

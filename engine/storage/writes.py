@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import NamedTuple
 
+from ..index.snapshot import Snapshot
 from ..records.record import Record
 
 # Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
@@ -39,8 +40,29 @@ class Write:
     """Whether all records that have expired are removed."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
+    merged: Merged = field(default_factory=lambda: Merged())
+    """The merges that the batch does itself."""
     done: bool = False
     error: BaseException | None = None
+
+
+@dataclass
+class Merged:
+    """Counts of merges."""
+
+    merges: int = 0
+    documents: int = 0
+    """Documents of the segments that were made."""
+    compacted: int = 0
+    """Deleted documents that were left out."""
+
+    def count(self, before: Snapshot, after: Snapshot) -> None:
+        """Count what turned the segments of `before` into those of `after`."""
+        made, gone = {*after.segments} - {*before.segments}, {*before.segments} - {*after.segments}
+        size = sum(segment.size for segment in made)
+        self.merges += len(made) or bool(gone)
+        self.documents += size
+        self.compacted += sum(segment.size for segment in gone) - size
 
 
 class Sizes(NamedTuple):
@@ -66,6 +88,12 @@ class Counters:
     """Batches written; more than `commits` if several were committed together."""
     error: str | None = None
     """The last failure in the background; None once background work succeeds again."""
+
+    def add(self, merged: Merged) -> None:
+        """Count merges that were published."""
+        self.merges += merged.merges
+        self.merged_documents += merged.documents
+        self.compacted_documents += merged.compacted
 
 
 def let_others_run() -> None:

@@ -37,7 +37,10 @@ THEMES = {
         "load_longmemeval means paired_bootstrap per_query rank render run study study_conversations study_strategies "
         "tune validate"
     ),
-    "reports": "ChannelShare DriftReport Explanation FusedExplanation HealthReport Recency TermContribution",
+    "reports": (
+        "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
+        " TermContribution"
+    ),
     "routing": "CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
     "scopes": "Filter Namespace When parse_filter",
     "strategies": (

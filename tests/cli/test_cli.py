@@ -19,7 +19,10 @@ from fanrank.engine.cli import demo, doctor
 from fanrank.engine.cli import main as cli
 from fanrank.engine.plan.options import EXECUTIONS
 
-COMMANDS = {"demo", "index", "add", "delete", "stats", "search", "eval", "tune", "check", "doctor"}
+COMMANDS = {
+    *("demo", "index", "add", "delete", "stats", "search", "export", "import", "copy", "columns"),
+    *("eval", "tune", "check", "doctor"),
+}
 
 
 RECORDS = [

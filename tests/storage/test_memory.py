@@ -711,3 +711,29 @@ def test_readers_that_refresh_together_count_nothing_twice(tmp_path: Path) -> No
             in_threads(reader.refresh, reader.refresh, reader.refresh)
             reader.refresh()
             assert len(reader) == len(writer) == n + 1
+
+
+def test_the_merges_of_writes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against what the segments say: a segment that holds more than a batch, or none of it, came by a merge."""
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=16, MAX_SEGMENT_DOCUMENTS=16)
+    engine = fr.Engine(backend="numpy")
+    merges = documents = compacted = 0
+    for number in range(60):
+        before = engine.index.memory.snapshot("").segments
+        if number % 3 == 2:
+            engine.delete([f"m{number - 2}"])
+        else:
+            engine.add([fr.Record(f"m{number}", "tea")])
+        engine.index.memory.join()
+        after = engine.index.memory.snapshot("").segments
+        added = number % 3 != 2
+        gone = [segment for segment in before if segment not in after]
+        came = [segment for segment in after if segment not in before]
+        if gone:
+            merges += 1
+            documents += sum(segment.size for segment in came)
+            compacted += sum(segment.size for segment in gone) + added - sum(segment.size for segment in came)
+    counted = engine.stats()
+    assert counted["merges"] >= merges > 10
+    assert counted["merged_documents"] >= documents > 0
+    assert counted["compacted_documents"] == compacted > 0

@@ -1,0 +1,75 @@
+"""Writes the records of a store to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from ..index.columns import Columns, Schema
+from ..index.masks import compile_filter
+from ..records.filters import Filter, parse_filter
+from ..records.record import Record
+from ..storage.failpoints import reach
+from ..storage.memory import Memory
+from ..storage.record_stream import count_records, stream_records
+from ..text.vocabulary import Vocabulary
+from .files import AnyFile, format_of, written
+from .json_lines import write_lines
+from .progress import counted
+from .rows import model_of
+from .tables import write_table
+
+# Records that a filter looks at together.
+FILTER_RECORDS = 1_000
+
+
+def export(
+    memory: Memory,
+    file: AnyFile,
+    *,
+    format: str | None,
+    namespace: str | None,
+    filter: Filter | Mapping[str, Any] | None,
+    vectors: bool,
+    pin: Mapping[str, Any] | None,
+    progress: bool,
+) -> int:
+    """As `Engine.export`; `pin` names the model of the vectors."""
+    write = {"jsonl": write_lines, "parquet": write_table}[format_of(file, format)]
+    parsed = parse_filter(filter)
+    if parsed is not None:
+        # A filter that does not fit the columns fails here, before a file is made.
+        compile_filter(parsed, memory.schema, memory.values)
+    held: Iterable[Record] = stream_records(memory.store, vectors=vectors)
+    if progress:
+        held = counted(held, "exporting", count_records(memory.store), progress)
+    if namespace is not None:
+        held = (record for record in held if record.namespace == namespace)
+    if parsed is not None:
+        held = _passing(held, parsed, memory.schema)
+    with written(file) as handle:
+        return write(handle, _reached(held), model_of(pin))
+
+
+def _reached(records: Iterable[Record]) -> Iterator[Record]:
+    for record in records:
+        reach("export.record")
+        yield record
+
+
+def _passing(records: Iterable[Record], filter: Filter, schema: Schema) -> Iterator[Record]:
+    """The records that pass the filter, by what they hold themselves: the index may know later writes."""
+    source = iter(records)
+    for chunk in iter(partial(_take, source), []):
+        values = {name: Vocabulary() for name in schema.categories}
+        columns = Columns.of(chunk, schema, values)
+        accepted = compile_filter(filter, schema, values)
+        for record, passes in zip(chunk, accepted.mask(columns).tolist(), strict=True):
+            if passes:
+                yield record
+
+
+def _take(source: Iterator[Record]) -> list[Record]:
+    return list(islice(source, FILTER_RECORDS))

@@ -1,0 +1,85 @@
+"""A record as a JSON object that carries all of it, vectors bit by bit."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import RecordError
+from ..records.entities import Relation
+from ..records.record import CATEGORIES, Record
+
+_HALF = np.dtype("<f2")
+
+
+class Carried(NamedTuple):
+    """A record that came from a file."""
+
+    where: str
+    """Its position: ``file:line``, or ``file:row`` in a table."""
+    record: Record
+    model: str | None = None
+    """The model of its embedding, as `model_of` names it; None where the file does not say."""
+
+
+def model_of(pin: Mapping[str, Any] | None) -> str | None:
+    """The name and version of a pinned model as one string."""
+    return None if pin is None else f"{pin['name']} {pin['version']}"
+
+
+def to_json(record: Record, model: str | None = None, *, vectors: bool = True) -> dict[str, Any]:
+    """The fields of a stored record as JSON values, without those that it does not have.
+
+    An embedding becomes ``{"rows": n, "float16": base64 of its rows as little-endian half precision, "model": ...}``.
+    Without `vectors` it is left out.
+    """
+    row: dict[str, Any] = {"id": record.id, "text": record.text}
+    if record.namespace:
+        row["namespace"] = record.namespace
+    for name in (*CATEGORIES, "time", "importance", "expires"):
+        value = getattr(record, name)
+        if value is not None:
+            row[name] = value
+    for name in ("fields", "extra"):
+        if value := getattr(record, name):
+            row[name] = dict(value)
+    for name in ("payload", "weights", "entities"):
+        value = getattr(record, name)
+        if value is not None:
+            row[name] = dict(value)
+    if record.passages is not None:
+        row["passages"] = list(record.passages)
+    if record.relations is not None:
+        row["relations"] = [Relation.of(relation).to_dict() for relation in record.relations]
+    if record.embedding is not None and vectors:
+        rows = record.embedding.astype(_HALF, copy=False)
+        row["embedding"] = {"rows": len(rows), "float16": base64.b64encode(rows.tobytes()).decode()}
+        if model is not None:
+            row["embedding"]["model"] = model
+    return row
+
+
+def from_json(row: Any) -> tuple[Record, str | None]:
+    """(the record of a JSON object, the model of its embedding).
+
+    Takes what `to_json` returns, and all that `Record.from_dict` takes. Raises `RecordError`.
+    """
+    if not isinstance(row, Mapping) or not isinstance(row.get("embedding"), Mapping):
+        return Record.from_dict(row), None
+    carried = row["embedding"]
+    known = row["id"] if isinstance(row.get("id"), str) else None
+    try:
+        data = base64.b64decode(carried["float16"], validate=True)
+        rows = np.frombuffer(data, _HALF).astype(np.float16).reshape(carried["rows"], -1)
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        raise RecordError(
+            "'embedding' must be numbers, or an object whose 'float16' is base64 of 'rows' rows of half-precision "
+            "numbers",
+            record_id=known,
+        ) from None
+    model = carried.get("model")
+    return Record.from_dict({**row, "embedding": rows}), model if isinstance(model, str) else None

@@ -1,0 +1,179 @@
+"""`fanrank export`, `import`, `copy` and `columns`: a memory goes elsewhere, or gets another form."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from ..carry.files import FORMATS
+from ..encoders.embed import show_pin
+from ..engine import Engine
+from ..errors import ForeignIndexError
+from ..storage.row_codec import RECORDS
+from .options import EngineParameters, Models, engine_options, json_option, model_options
+from .output import print_result
+from .values import parse_columns, parse_filters
+
+STANDARD = "-"
+"""What stands for standard input or output in place of a file."""
+
+_format_option = click.option(
+    "--format", type=click.Choice(FORMATS), help="Format of FILE. Default: by its suffix; JSON lines for -."
+)
+
+
+@click.command("export")
+@click.argument("path", type=click.Path())
+@click.argument("file", type=click.Path(allow_dash=True))
+@_format_option
+@click.option("--namespace", help="Export the records of this namespace. Default: all records.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Export only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as JSON; "
+    "repeatable.",
+)
+@click.option("--no-vectors", is_flag=True, help="Leave the embeddings out.")
+@json_option
+def export_command(
+    path: str,
+    file: str,
+    format: str | None,
+    namespace: str | None,
+    filters: tuple[str, ...],
+    no_vectors: bool,
+    as_json: bool,
+) -> None:
+    """Write the records of the engine's directory PATH to FILE: .jsonl, .jsonl.gz, .parquet, or - as JSON lines.
+
+    All records are those of one moment; another process may write meanwhile.
+    """
+    started = time.perf_counter()
+    with _open(path, read_only=True) as engine:
+        count = engine.export(
+            sys.stdout.buffer if file == STANDARD else file,
+            format=format,
+            namespace=namespace,
+            filter=parse_filters(filters),
+            vectors=not no_vectors,
+            progress=True,
+        )
+    result = {"path": path, "file": file, "exported": count, "seconds": time.perf_counter() - started}
+    if file == STANDARD:
+        click.echo(f"{count:,} records exported", err=True)
+    else:
+        print_result(result, as_json, f"{count:,} records exported: {file}")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("path", type=click.Path())
+@_format_option
+@click.option("--upsert", is_flag=True, help="Replace records that have an id of FILE.")
+@click.option(
+    "--no-resume", is_flag=True, help="Take a record that is there with the same content for one more, as add does."
+)
+@engine_options
+@model_options
+@json_option
+@click.pass_context
+def import_command(
+    context: click.Context,
+    /,
+    file: str,
+    path: str,
+    format: str | None,
+    upsert: bool,
+    no_resume: bool,
+    parameters: EngineParameters,
+    models: Models,
+    as_json: bool,
+) -> None:
+    """Add the records of FILE (an export, any JSON lines or Parquet table of records, or -) to the directory PATH.
+
+    They are written in batches. An import that was stopped goes on where it was when it is run again. A directory that
+    is not there is made.
+    """
+    started = time.perf_counter()
+    with Engine.open(path, progress=True, **models.load(), **parameters.given_keywords(context)) as engine:
+        done = engine.import_records(
+            sys.stdin.buffer if file == STANDARD else file,
+            format=format,
+            upsert=upsert,
+            progress=True,
+            resume=not no_resume,
+        )
+        documents = len(engine)
+    result: dict[str, Any] = {"path": path, **vars(done), "documents": documents}
+    result["seconds"] = time.perf_counter() - started
+    text = f"{done.added:,} records added, {done.replaced:,} replaced, {done.held:,} there before as they are"
+    print_result(result, as_json, f"{text}; {documents:,} there now: {path}")
+
+
+@click.command("copy")
+@click.argument("path", type=click.Path())
+@click.argument("target", type=click.Path())
+@engine_options
+@model_options
+@json_option
+@click.pass_context
+def copy_command(
+    context: click.Context,
+    /,
+    path: str,
+    target: str,
+    parameters: EngineParameters,
+    models: Models,
+    as_json: bool,
+) -> None:
+    """Copy the engine's directory PATH to the new directory TARGET, with other parameters where options name them.
+
+    TARGET is there entirely or not at all. With another --encoder, vectors are made anew.
+    """
+    started = time.perf_counter()
+    loaded = models.load()
+    with _open(path, read_only=True) as engine:
+        before = engine.pin
+        count = engine.copy_to(target, progress=True, **loaded, **parameters.given_keywords(context))
+    with _open(target, read_only=True) as engine:
+        after = engine.pin
+    made = after is not None and after != before
+    result = {"path": path, "target": target, "copied": count, "vectors_made": made}
+    result["seconds"] = time.perf_counter() - started
+    word = f"; vectors made anew by {show_pin(after)}" if made and after is not None else ""
+    print_result(result, as_json, f"{count:,} records copied{word}: {target}")
+
+
+@click.command("columns")
+@click.argument("path", type=click.Path())
+@click.option(
+    "--add", "added", multiple=True, metavar="NAME:KIND", help="Declare this column: category or number; repeatable."
+)
+@click.option("--drop", "dropped", multiple=True, metavar="NAME", help="Declare this column no longer; repeatable.")
+@json_option
+def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> None:
+    """Show the declared columns of the engine's directory PATH, or change them in place.
+
+    The values of a column are those that records hold in "extra".
+    """
+    fresh = parse_columns(added, "--add")
+    with _open(path, read_only=not (added or dropped)) as engine:
+        for name in dropped:
+            engine.drop_column(name)
+        for name, kind in fresh.items():
+            engine.add_column(name, kind)
+        columns = engine.columns
+    text = "\n".join(f"{name:20} {kind}" for name, kind in columns.items())
+    print_result({"path": path, "columns": columns}, as_json, text or "no declared columns")
+
+
+def _open(path: str, read_only: bool) -> Engine:
+    if not os.path.exists(os.path.join(path, RECORDS)):
+        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
+    return Engine.open(path, read_only=read_only, progress=True)

@@ -1,0 +1,42 @@
+"""All records of a store in the order in which they were written, as of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from ..errors import StorageError
+from ..records.record import Record
+from .record_store import RecordStore
+from .row_codec import decode_data, decode_row, name_of
+from .sqlite import named, open_reader, vectors_in
+
+# Rows that are in memory at a time.
+STREAM_ROWS = 1_000
+
+
+def stream_records(store: RecordStore | None, *, vectors: bool = True) -> Iterator[Record]:
+    """The live records, oldest first. All show the store at the moment of the first step; writers go on meanwhile.
+
+    With `vectors` false the records have no embedding. Raises `StorageError` for an engine in memory (`store` is None)
+    and for a closed one, `DamagedStoreError` for a record that was altered.
+    """
+    if store is None:
+        raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
+    # A closed store raises here.
+    assert store.config is not None
+    with named(store.path), closing(open_reader(store.path)) as reader:
+        reader.execute("BEGIN")
+        column = vectors_in(reader) if vectors else "NULL"
+        names = {number: name_of(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
+        rows = reader.execute(f"SELECT namespace, id, checksum, data, {column} FROM records ORDER BY sequence")
+        while chunk := rows.fetchmany(STREAM_ROWS):
+            for number, *row in chunk:
+                # A number without a name, after damage, fails the check of the row's checksum.
+                name = names.get(number, "")
+                yield decode_row(name, *row) if vectors else decode_data(name, *row[:3])[0]
+
+
+def count_records(store: RecordStore | None) -> int:
+    """The number of live records, over all namespaces; 0 for an engine in memory."""
+    return 0 if store is None else sum(store.count(name) for name in store.namespaces())

@@ -1,0 +1,185 @@
+"""Columns that are declared later, in place: answers as if they had been declared from the start."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from support import borders
+from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, held, plain
+
+import fanrank as fr
+from fanrank.engine.storage import failpoints
+
+
+def fill(engine: fr.Engine) -> None:
+    """Several segments, deleted documents among them."""
+    history = plain(300)
+    for start in range(0, 300, 23):
+        engine.add(history[start : start + 23])
+    engine.delete([record.id for record in history[3:80:5] if record.namespace == ""])
+    engine.update(history[90:160:7])
+
+
+@pytest.mark.parametrize("segments", ["one", "many"])
+def test_a_new_column_filters_as_if_it_had_been_there(tmp_path: Path, segments: str) -> None:
+    small = {"INLINE_DOCUMENTS": 1} if segments == "many" else {}
+    with engine_at(tmp_path / "old") as old, engine_at(tmp_path / "new", columns=COLUMNS) as new:
+        with borders.shrunken({"COLUMN_RECORDS": 7, **small}):
+            fill(old)
+            fill(new)
+            before, plain_answers = held(old), answers(old)
+            assert answers(old) == answers(new)
+            for name, kind in COLUMNS.items():
+                old.add_column(name, kind)
+        assert old.columns == COLUMNS
+        assert (held(old), answers(old)) == (before, plain_answers)
+        assert answers(old, filtered_questions()) == answers(new, filtered_questions())
+        more = [fr.Record(f"late{n}", "tea pot", extra={"project": "ad"[n % 2], "priority": n}) for n in range(6)]
+        old.add(more)
+        new.add(more)
+        old.flush()
+        assert answers(old, filtered_questions()) == answers(new, filtered_questions())
+    with engine_at(tmp_path / "old") as old:
+        assert old.opened == "loaded"
+        assert old.columns == COLUMNS
+        assert answers(old, filtered_questions()) == answers(new, filtered_questions())
+        assert old.verify() == {"records": len(old), "missing": 0, "extra": 0}
+
+
+def test_a_dropped_column_is_gone_and_comes_back(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one", columns=COLUMNS) as one:
+        fill(one)
+        known, before = answers(one, filtered_questions()), answers(one)
+        one.flush()  # the index files hold the column's values
+        one.drop_column("project")
+        assert one.columns == {"priority": "number"}
+        with pytest.raises(fr.errors.QueryError, match="project"):
+            one.search(filtered_questions())
+        assert answers(one) == before
+        with pytest.raises(fr.errors.ParameterError, match="no declared column 'project'; there are: priority"):
+            one.drop_column("project")
+    with engine_at(tmp_path / "one") as one:
+        assert one.opened == "loaded"
+        one.add_column("project", "category")
+        assert answers(one, filtered_questions()) == known
+
+
+def test_wrong_values_change_nothing(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        fill(one)
+        one.add([fr.Record("odd", "tea", extra={"priority": "high", "project": 3})])
+        before = answers(one)
+        with pytest.raises(fr.errors.RecordError, match=r"id 'odd': column 'priority' must be"):
+            one.add_column("priority", "number")
+        with pytest.raises(fr.errors.RecordError, match=r"id 'odd': column 'project' must be a string"):
+            one.add_column("project", "category")
+        for name, kind, wrong in (
+            ("role", "category", "is built in"),
+            ("a b", "category", "letters, digits"),
+            ("x", "text", "unknown kind"),
+        ):
+            with pytest.raises(fr.errors.ParameterError, match=wrong):
+                one.add_column(name, kind)
+        assert one.columns == {}
+        assert answers(one) == before
+        one.delete(["odd"])
+        one.add_column("priority", "number")
+        with pytest.raises(fr.errors.ParameterError, match="column 'priority' is there already, as a number"):
+            one.add_column("priority", "number")
+        with pytest.raises(fr.errors.RecordError, match="column 'priority'"):
+            one.add([fr.Record("odd", "tea", extra={"priority": "high"})])
+
+
+def test_without_records_there_is_nothing_to_read_a_column_from(tmp_path: Path) -> None:
+    with pytest.raises(
+        fr.errors.StorageError, match=r"in memory keeps no records to read a column from; use Engine\.op"
+    ):
+        fr.Engine().add_column("project", "category")
+    with engine_at(tmp_path / "one") as one:
+        one.add_column("project", "category")  # of no records
+        one.add([fr.Record("a", "tea", extra={"project": "x"})])
+        assert one.search([fr.Query("tea", filter={"project": "x"})])[0][0][0] == "a"
+    with engine_at(tmp_path / "one", read_only=True) as reader:
+        with pytest.raises(fr.errors.StorageError, match="read_only=True"):
+            reader.add_column("priority", "number")
+        assert reader.columns == {"project": "category"}
+
+
+def test_a_reader_goes_on_with_its_columns(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        fill(one)
+        one.flush()
+        with engine_at(tmp_path / "one", read_only=True) as reader:
+            before = answers(reader)
+            one.add_column("project", "category")
+            reader.refresh()
+            assert answers(reader) == before
+            one.add([fr.Record("late", "tea", extra={"project": "a"})])
+            reader.refresh()
+            assert answers(reader) == answers(one)
+        with engine_at(tmp_path / "one", read_only=True) as reader:
+            assert reader.columns == {"project": "category"}
+            assert reader.search([fr.Query("tea", k=500, filter={"project": "a"})]).ids.tolist() == (
+                one.search([fr.Query("tea", k=500, filter={"project": "a"})]).ids.tolist()
+            )
+
+
+def test_searches_and_writes_go_on_meanwhile(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        fill(one)
+        before = answers(one)
+        stop, seen, failed = threading.Event(), [0], []
+
+        def work(write: bool) -> None:
+            number = 0
+            try:
+                while not stop.is_set():
+                    number += 1
+                    if write:
+                        one.add([fr.Record(f"w{number}", "kettle", "elsewhere", extra={"project": "z"})])
+                    elif answers(one) != before:
+                        failed.append("answers differ")
+                    seen[0] += not write
+            except BaseException as error:
+                failed.append(repr(error))
+
+        threads = [threading.Thread(target=work, args=(write,)) for write in (False, True)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            one.add_column("project", "category")
+            one.drop_column("project")
+        one.add_column("project", "category")
+        while not seen[0]:
+            stop.wait(0.01)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        written = len(one.namespace("elsewhere"))
+        hits = one.search([fr.Query("kettle", k=10_000, namespace="elsewhere", filter={"project": "z"})])
+        assert hits.counts.tolist() == [written]
+
+
+def test_an_interrupt_after_the_commit_is_published(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with engine_at(tmp_path / "one") as one, engine_at(tmp_path / "two", columns=COLUMNS) as two:
+        fill(one)
+        fill(two)
+        one.add_column("priority", "number")
+        failpoints.arm("columns.made", action=interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            one.add_column("project", "category")
+        assert one.columns == {"priority": "number"}
+        failpoints.arm("columns.committed", action=interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            one.add_column("project", "category")
+        failpoints.disarm()
+        assert one.columns == COLUMNS
+        assert answers(one, filtered_questions()) == answers(two, filtered_questions())
+    with fr.Engine.open(tmp_path / "one", encoder=fr.OwnVectors(DIMENSION)) as one:
+        assert answers(one, filtered_questions()) == answers(two, filtered_questions())

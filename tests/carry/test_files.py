@@ -1,0 +1,276 @@
+"""Export and import: a file carries all of a record, and engines that hold equal records give equal answers."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from support import borders
+from support.carry_cases import COLUMNS, answers, batches, encoded, engine_at, filtered_questions, held, plain
+
+import fanrank as fr
+from fanrank.engine.carry.importing import Imported
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+NAMES = ("records.jsonl", "records.jsonl.gz", "records.parquet")
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches())
+def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> None:
+    with tempfile.TemporaryDirectory() as folder, borders.shrunken(STREAM_ROWS=3, GROUP_RECORDS=4, READ_RECORDS=3):
+        root = Path(folder)
+        with engine_at(root / "memory", fields={"text": 1.0, "title": 1.0, "predicate": 2.0}) as engine:
+            engine.add(given_records)
+            assert held(engine) == encoded(given_records)
+            for name in NAMES:
+                assert engine.export(root / name) == len(given_records)
+        for name in NAMES:
+            with engine_at(root / f"{name}.memory") as engine, borders.shrunken(BATCH_RECORDS=5):
+                assert engine.import_records(root / name) == Imported(added=len(given_records))
+                assert held(engine) == encoded(given_records)
+                assert engine.import_records(root / name) == Imported(held=len(given_records))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_import_answers_as_the_engine_that_was_exported(tmp_path: Path, name: str) -> None:
+    with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two", columns=COLUMNS) as two:
+        history = plain(400)
+        for start in range(0, 400, 37):
+            one.add(history[start : start + 37])
+        one.update(history[50:90:3])
+        one.delete([record.id for record in history[100:140:7]], missing_ok=True)
+        one.export(tmp_path / name)
+        with borders.shrunken(BATCH_RECORDS=64):
+            two.import_records(tmp_path / name)
+        assert held(one) == held(two)
+        assert answers(one) == answers(two)
+        assert answers(one, filtered_questions()) == answers(two, filtered_questions())
+
+
+def test_vectors_left_out_are_left_out(tmp_path: Path) -> None:
+    history = plain(60)
+    with engine_at(tmp_path / "one") as one, fr.Engine.open(tmp_path / "two") as two:
+        one.add(history)
+        for name in NAMES:
+            one.export(tmp_path / name, vectors=False)
+            two.import_records(tmp_path / name)
+        assert held(two) == encoded([fr.Record(**{**vars(record), "embedding": None}) for record in history])
+
+
+@pytest.mark.parametrize("name", ["some.jsonl", "some.parquet"])
+def test_a_namespace_and_a_filter_choose(tmp_path: Path, name: str) -> None:
+    with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two") as two:
+        history = plain(200)
+        one.add(history)
+        with borders.shrunken(FILTER_RECORDS=7):
+            count = one.export(
+                tmp_path / name, namespace="n", filter=(fr.col("priority") >= 2) & (fr.col("project") != "a")
+            )
+        two.import_records(tmp_path / name)
+        wanted = [
+            record
+            for record in history
+            if record.namespace == "n" and record.extra.get("priority", -1) >= 2 and record.extra.get("project") != "a"
+        ]
+        assert 0 < len(wanted) == count
+        assert held(two) == encoded(wanted)
+
+
+def test_a_tenant_exports_its_own_records(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one, engine_at(tmp_path / "two") as two:
+        one.add(plain(100))
+        tenant = one.namespace("users/ana")
+        assert tenant.export(tmp_path / "own.jsonl") == len(tenant) > 10
+        two.import_records(tmp_path / "own.jsonl")
+        assert held(two) == {"users/ana": held(one)["users/ana"]}
+        assert one.namespace("nobody").export(tmp_path / "none.jsonl") == 0
+
+
+def test_an_export_shows_one_moment_while_writes_go_on(tmp_path: Path) -> None:
+    """The file holds what was there when the export began, although each record that is written lets a write in."""
+    with engine_at(tmp_path / "one") as one:
+        one.add(plain(50))
+        before = held(one)
+
+        class Slow(io.BytesIO):
+            def write(self, data: Any) -> int:
+                number = len(one)
+                thread = threading.Thread(target=lambda: one.add([fr.Record(f"late {number}", "tea")]))
+                thread.start()
+                thread.join()
+                return super().write(data)
+
+        file = Slow()
+        with borders.shrunken(STREAM_ROWS=4):
+            one.export(file)
+        assert len(one) > 80
+        with engine_at(tmp_path / "two") as two:
+            two.import_records(io.BytesIO(file.getvalue()))
+            assert held(two) == before
+
+
+def test_an_export_needs_no_more_memory_for_more_records(tmp_path: Path) -> None:
+    """Of 16 MB of records, no more than a quarter is alive at a time."""
+    import tracemalloc
+
+    class Nowhere(io.RawIOBase):
+        def write(self, data: Any) -> int:
+            return len(data)
+
+    with engine_at(tmp_path / "one") as one:
+        one.add(fr.Record(f"r{number}", "x" * 4_000) for number in range(4_000))
+        with borders.shrunken(STREAM_ROWS=50, GROUP_RECORDS=50):
+            for format in ("jsonl", "parquet"):
+                one.export(io.BytesIO(), format=format, filter=fr.col("role") == "nobody")  # imports what it needs
+                tracemalloc.start()
+                one.export(Nowhere() if format == "jsonl" else io.BytesIO(), format=format)  # type: ignore[arg-type]
+                _, most = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert most < 4_000_000
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_text("old\n")
+    with engine_at(tmp_path / "one") as one:
+        one.add([fr.Record("a", "tea"), fr.Record("b", "tea")])
+        store = one.index.memory.store
+        assert store is not None
+        with store._transaction() as writer:
+            writer.execute("UPDATE records SET data = '{}' WHERE id = 'b'")
+        with pytest.raises(fr.errors.DamagedStoreError, match="'b' was altered"):
+            one.export(path)
+        assert path.read_text() == "old\n"
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["old.jsonl", "one"]
+
+
+def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:
+    with pytest.raises(fr.errors.ParameterError, match=r"x.csv: the suffix names no format; say format="):
+        fr.Engine().export(tmp_path / "x.csv")
+    with pytest.raises(fr.errors.ParameterError, match="unknown format 'csv'; there are: jsonl, parquet"):
+        fr.Engine().export(tmp_path / "x.csv", format="csv")
+    with pytest.raises(fr.errors.ParameterError, match="Parquet compresses by itself"):
+        fr.Engine().export(tmp_path / "x.parquet.gz")
+    with pytest.raises(fr.errors.ParameterError, match="a path or an open binary file, not int"):
+        fr.Engine().export(7)  # type: ignore[arg-type]
+    with engine_at(tmp_path / "one") as one:
+        with pytest.raises(fr.errors.QueryError, match="colour"):
+            one.export(tmp_path / "x.jsonl", filter={"colour": "red"})
+        with pytest.raises(fr.errors.StorageError, match="cannot be written"):
+            one.export(tmp_path / "missing" / "x.jsonl")
+    with pytest.raises(fr.errors.StorageError, match="closed"):
+        one.export(tmp_path / "x.jsonl")
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_the_lines_are_what_the_documentation_says(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add([fr.Record("a", "tea", time=3, payload={"k": [1]}, expires=9.5, embedding=[0.6, 0.8, 0.0])])
+        file = io.BytesIO()
+        one.export(file)
+    row = json.loads(file.getvalue())
+    rows = np.frombuffer(base64.b64decode(row["embedding"].pop("float16")), "<f2")
+    assert rows.tolist() == np.array([0.6, 0.8, 0.0], np.float16).tolist()
+    assert row == {
+        "id": "a",
+        "text": "tea",
+        "time": 3.0,
+        "expires": 9.5,
+        "payload": {"k": [1]},
+        "embedding": {"rows": 1, "model": "own 1"},
+    }
+
+
+def test_a_table_has_typed_columns_and_row_groups(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one, borders.shrunken(GROUP_RECORDS=30):
+        one.add(plain(100))
+        one.export(tmp_path / "t.parquet")
+    table = parquet.ParquetFile(tmp_path / "t.parquet")
+    kinds = {field.name: str(field.type) for field in table.schema_arrow}
+    assert (kinds["time"], kinds["text"], kinds["passages"]) == ("double", "string", "list<element: string>")
+    assert (kinds["embedding"], kinds["embedding_rows"]) == ("list<element: float>", "int32")
+    assert table.num_row_groups == 4
+
+
+def test_equal_records_make_equal_files(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add(plain(20))
+        for name in NAMES:
+            one.export(tmp_path / name)
+            first = (tmp_path / name).read_bytes()
+            one.export(tmp_path / name)
+            assert (tmp_path / name).read_bytes() == first
+
+
+def test_other_programs_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "beir.jsonl").write_text('\n{"_id": "d1", "text": "tea", "title": "on tea", "embedding": [3, 4, 0]}\n')
+    times = pyarrow.array([1_500_000], pyarrow.timestamp("us", tz="UTC"))
+    columns = {"id": ["d2"], "text": ["pot"], "time": times, "colour": ["red"], "payload": [{"a": 1}]}
+    parquet.write_table(pyarrow.table({**columns, "embedding": [[0.0, 2.0, 0.0]]}), tmp_path / "other.parquet")
+    with engine_at(tmp_path / "one", columns={"colour": "category"}) as one:
+        one.import_records(tmp_path / "beir.jsonl")
+        one.import_records(tmp_path / "other.parquet")
+        first, second = one.fetch(["d1", "d2"])
+    assert first is not None
+    assert second is not None
+    assert (first.extra, first.embedding.tolist()) == (
+        {"title": "on tea"},
+        [np.array([0.6, 0.8, 0]).astype("f2").tolist()],
+    )
+    assert (second.time, second.extra, second.payload) == (1.5, {"colour": "red"}, {"a": 1})
+    assert second.embedding.tolist() == [[0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("cut", [10, -30])
+def test_cut_files_are_refused(tmp_path: Path, cut: int) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add(plain(200))
+        for name in NAMES[1:]:
+            one.export(tmp_path / name)
+            (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:cut])
+    for name in NAMES[1:]:
+        refused = pytest.raises((fr.errors.StorageError, fr.errors.RecordError), match=r"records\.(jsonl\.gz|parquet)")
+        with engine_at(tmp_path / f"{name}.memory") as two, refused:
+            two.import_records(tmp_path / name)
+
+
+def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
+    table = pyarrow.table({"id": ["a"], "text": ["tea"]})
+    parquet.write_table(table.replace_schema_metadata({"fanrank": '{"version": 2, "model": null}'}), tmp_path / "x.pq")
+    with pytest.raises(fr.errors.NewerFormatError, match="reads up to 1; upgrade fanrank"):
+        fr.Engine().import_records(tmp_path / "x.pq")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import fanrank as fr\n"
+        f"engine = fr.Engine.open({str(tmp_path / 'm')!r})\n"
+        f"engine.export({str(tmp_path / 'x.jsonl')!r})\n"
+        f"try: engine.export({str(tmp_path / 'x.parquet')!r})\n"
+        "except fr.errors.MissingExtraError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "pyarrow is not installed; run: pip install 'fanrank[tables]'\n"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m", "x.jsonl"]
+
+
+def test_gz_is_gz(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add(plain(5))
+        one.export(tmp_path / "a.jsonl.gz")
+        one.export(tmp_path / "a.jsonl")
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == (tmp_path / "a.jsonl").read_bytes()

@@ -1,0 +1,191 @@
+"""Imports: batches that are durable, errors that name a line and what was imported, and runs that go on."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import borders
+from support.carry_cases import encoded, engine_at, held, plain
+
+import fanrank as fr
+from fanrank.engine.carry.importing import Imported
+from fanrank.engine.storage import failpoints
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, BATCH_RECORDS=8)
+
+
+def lines(*rows: dict[str, Any] | str) -> io.BytesIO:
+    return io.BytesIO(b"".join((row if isinstance(row, str) else json.dumps(row)).encode() + b"\n" for row in rows))
+
+
+def rows(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": f"r{number}", "text": f"tea {number}", **more} for number in range(count)]
+
+
+def texts(engine: fr.Engine, ids: Sequence[str]) -> list[str | None]:
+    return [None if record is None else record.text for record in engine.fetch(ids)]
+
+
+class Stopped(BaseException):
+    """An interrupt."""
+
+
+@pytest.mark.parametrize("batches", [1, 2, 5, 12])
+@pytest.mark.parametrize("upsert", [False, True])
+def test_a_stopped_import_goes_on_and_ends_with_the_same_records(tmp_path: Path, batches: int, upsert: bool) -> None:
+    history = plain(100)
+    with engine_at(tmp_path / "source") as source:
+        source.add(history)
+        source.export(tmp_path / "all.jsonl")
+
+    def stop() -> None:
+        raise Stopped
+
+    with engine_at(tmp_path / "one") as one:
+        failpoints.arm("import.batch", batches, stop)
+        with pytest.raises(Stopped):
+            one.import_records(tmp_path / "all.jsonl", upsert=upsert)
+        failpoints.disarm()
+        assert len(one) == batches * 8
+        assert one.import_records(tmp_path / "all.jsonl", upsert=upsert) == Imported(
+            added=100 - batches * 8, held=batches * 8
+        )
+        with engine_at(tmp_path / "two") as two:
+            two.import_records(tmp_path / "all.jsonl")
+            assert held(one) == held(two) == encoded(history)
+
+
+def test_a_bad_line_is_named_and_what_came_before_it_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    good = rows(20)
+    file.write_bytes(lines(*good[:11], '{"id": "r11", "text": 5}', *good[12:]).getvalue())
+    with engine_at(tmp_path / "one") as one:
+        with pytest.raises(fr.errors.RecordError) as refused:
+            one.import_records(file)
+        assert str(refused.value) == (
+            "bad.jsonl:12, id 'r11': 'text' must be a string, not int (11 records before it are imported; repair it "
+            "and run the import again, and it goes on there)"
+        )
+        assert len(one) == 11
+        file.write_bytes(lines(*good).getvalue())
+        assert one.import_records(file) == Imported(added=9, held=11)
+        assert texts(one, ["r11", "r19"]) == ["tea 11", "tea 19"]
+        with pytest.raises(fr.errors.RecordError, match=r"^file:3: not JSON: .*\(2 records before it are imported"):
+            one.import_records(lines(*rows(2), "{", *rows(3)))
+
+
+def test_what_the_index_refuses_is_named_too(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one", columns={"n": "number"}) as one:
+        bad = [*rows(3), {"id": "x", "text": "tea", "n": "many"}, {"id": "y", "text": "tea"}]
+        with pytest.raises(
+            fr.errors.RecordError, match=r"^file:4, id 'x': column 'n' must be .* \(3 records before it"
+        ):
+            one.import_records(lines(*bad))
+        assert len(one) == 3
+        wide = [*rows(4), {"id": "z", "text": "tea", "embedding": [1, 0]}]
+        with pytest.raises(fr.errors.RecordError, match=r"^file:5, id 'z': 'embedding' has 2 dimensions.* \(4 records"):
+            one.import_records(lines(*wide))
+
+
+def test_an_id_that_says_something_else_is_refused_or_replaced(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add(rows(3))
+        changed = [{"id": "a", "text": "new"}, {"id": "r1", "text": "changed"}, {"id": "b", "text": "new"}]
+        with pytest.raises(
+            fr.errors.DuplicateIdError, match=r"^file:2, id 'r1': .* says something else; give upsert=T"
+        ):
+            one.import_records(lines(*changed))
+        assert texts(one, ["a", "r1", "b"]) == ["new", "tea 1", None]
+        assert one.import_records(lines(*changed), upsert=True) == Imported(added=1, replaced=1, held=1)
+        assert texts(one, ["a", "r1", "b"]) == ["new", "changed", "new"]
+        # The replaced record is the youngest but for what came after it, as with `update`.
+        assert list(held(one)) == [""]
+        assert [row.id for row in held(one)[""]] == ["r0", "r2", "a", "r1", "b"]
+
+
+def test_the_id_of_an_expired_record_is_free(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add([{"id": "a", "text": "old", "expires": 1.0}, {"id": "b", "text": "old"}])
+        assert one.import_records(lines({"id": "a", "text": "new"})) == Imported(added=1)
+        assert texts(one, ["a", "b"]) == ["new", "old"]
+
+
+def test_without_resume_nothing_is_compared(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add(rows(2))
+        with pytest.raises(
+            fr.errors.DuplicateIdError, match=r"^file:1, id 'r0': .*\(0 records before it are imported\)"
+        ):
+            one.import_records(lines(*rows(2)), resume=False)
+        assert one.import_records(lines(*rows(2)), resume=False, upsert=True) == Imported(replaced=2)
+
+
+def test_an_id_twice_in_a_file(tmp_path: Path) -> None:
+    twice = [{"id": "a", "text": "one"}, *rows(3), {"id": "a", "text": "two"}]
+    with engine_at(tmp_path / "one") as one:
+        with pytest.raises(fr.errors.DuplicateIdError, match=r"^file:5, id 'a'"):
+            one.import_records(lines(*twice))
+        assert texts(one, ["a", "r2"]) == ["one", "tea 2"]
+        one.import_records(lines(*twice), upsert=True)
+        assert texts(one, ["a", "r2"]) == ["two", "tea 2"]
+
+
+def test_equal_content_counts_whatever_the_order_of_keys(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add([fr.Record("a", "tea", extra={"x": 1, "y": True})])
+        assert one.import_records(lines('{"text": "tea", "extra": {"y": true, "x": 1}, "id": "a"}')) == Imported(held=1)
+        with pytest.raises(fr.errors.DuplicateIdError):  # in Python, 1 == True
+            one.import_records(lines('{"text": "tea", "extra": {"y": 1, "x": 1}, "id": "a"}'))
+
+
+def test_records_are_encoded_where_they_bring_no_vectors(tmp_path: Path) -> None:
+    class Lengths:
+        name, version, dimension = "lengths", "1", 2
+
+        def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[list[float]]:
+            return [[len(text), 1.0] for text in texts]
+
+        def queries(self, texts: Sequence[str]) -> list[list[float]]:
+            return self.documents(texts)
+
+    with fr.Engine.open(tmp_path / "one", encoder=Lengths(), backend="numpy") as one:  # type: ignore[arg-type]
+        one.import_records(lines(*rows(10)))
+        assert one.stats()["vectors"] == 10
+        assert one.import_records(lines(*rows(10))) == Imported(held=10)
+        one.export(tmp_path / "x.jsonl")
+    other = pytest.raises(fr.errors.ModelMismatchError, match=r"^x\.jsonl:1: its vector was made by 'lengths 1', and")
+    with engine_at(tmp_path / "two", encoder="own:2") as two, other:
+        two.import_records(tmp_path / "x.jsonl")
+    none = pytest.raises(fr.errors.RecordError, match="has an embedding, and the engine has no encoder")
+    with fr.Engine.open(tmp_path / "three") as three, none:
+        three.import_records(tmp_path / "x.jsonl")
+
+
+def test_an_engine_in_memory_imports(tmp_path: Path) -> None:
+    engine = fr.Engine(backend="numpy")
+    assert engine.import_records(lines(*rows(20))) == Imported(added=20)
+    with pytest.raises(fr.errors.DuplicateIdError, match="is there"):
+        engine.import_records(lines(*rows(20)))
+    assert engine.import_records(lines(*rows(21)), upsert=True) == Imported(added=1, replaced=20)
+    assert len(engine) == 21
+    with pytest.raises(fr.errors.StorageError, match="keeps no"):
+        engine.export(tmp_path / "x.jsonl")
+
+
+def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(fr.errors.StorageError, match=r"no\.jsonl: cannot be read: No such file"):
+        fr.Engine().import_records(tmp_path / "no.jsonl")
+    (tmp_path / "x.parquet").write_bytes(b"no table")
+    with pytest.raises(fr.errors.RecordError, match=r"^x\.parquet:1: not a Parquet table"):
+        fr.Engine().import_records(tmp_path / "x.parquet")
+    wrong = {"id": "a", "text": "t", "embedding": {"rows": 2, "float16": "AAA="}}
+    with pytest.raises(fr.errors.RecordError, match=r"^file:1, id 'a': 'embedding' must be numbers, or an object"):
+        fr.Engine().import_records(lines(wrong))

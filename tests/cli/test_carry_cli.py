@@ -1,0 +1,118 @@
+"""The commands that carry a memory: export, import, copy, columns; and add from standard input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click.testing
+import pytest
+from support.carry_cases import COLUMNS, encoded, held, plain
+from support.commands import fails, run, run_json
+
+import fanrank as fr
+from fanrank.engine.cli import main as cli
+
+LINES = '{"id": "a", "text": "tea time", "project": "x", "n": 1}\n{"id": "b", "text": "tea pot", "project": "y"}\n'
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    with fr.Engine.open(tmp_path / "memory", encoder="own:3", columns={"project": "category"}) as engine:
+        engine.add(plain(50))
+    return tmp_path / "memory"
+
+
+def piped(text: str, *arguments: object) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli.main, [str(argument) for argument in arguments], input=text)
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz", "all.parquet"])
+def test_export_and_import(tmp_path: Path, memory: Path, name: str) -> None:
+    file, target = tmp_path / name, tmp_path / "target"
+    assert run("export", memory, file).stdout == f"50 records exported: {file}\n"
+    done = run_json("import", file, target, "--encoder", "own:3")
+    assert {key: done[key] for key in ("added", "replaced", "held", "documents")} == {
+        "added": 50,
+        "replaced": 0,
+        "held": 0,
+        "documents": 50,
+    }
+    text = "0 records added, 0 replaced, 50 there before as they are; 50 there now: "
+    assert run("import", file, target).stdout == f"{text}{target}\n"
+    with fr.Engine.open(target) as engine:
+        assert held(engine) == encoded(plain(50))
+    assert "is there, as it is" in fails("import", file, target, "--no-resume")
+    assert run_json("import", file, target, "--no-resume", "--upsert")["replaced"] == 50
+
+
+def test_some_records_are_exported(tmp_path: Path, memory: Path) -> None:
+    found = run_json(
+        "export", memory, tmp_path / "x.jsonl", "--namespace", "n", "--filter", "project=a", "--no-vectors"
+    )
+    wanted = [one for one in plain(50) if one.namespace == "n" and one.extra.get("project") == "a"]
+    rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert found["exported"] == len(rows) == len(wanted) > 0
+    assert [row["id"] for row in rows] == [one.id for one in wanted]
+    assert not any("embedding" in row for row in rows)
+
+
+def test_standard_input_and_output(tmp_path: Path) -> None:
+    added = piped(LINES, "add", tmp_path / "m", "-", "--column", "project:category", "--json")
+    assert json.loads(added.stdout)["added"] == 2
+    shown = run("export", tmp_path / "m", "-")
+    assert [json.loads(line)["id"] for line in shown.stdout.splitlines()] == ["a", "b"]
+    assert shown.stderr == "2 records exported\n"
+    assert "2 records added" in piped(shown.stdout, "import", "-", tmp_path / "two").output
+    assert run("search", tmp_path / "m", "tea", "--filter", "project=y").stdout.split()[-1] == "b"
+    broken = piped("{\n", "add", tmp_path / "m", "-")
+    assert broken.exit_code == 2
+    assert "fanrank: standard input:1: not JSON" in broken.output
+    again = piped(LINES, "add", tmp_path / "m", "-")
+    assert again.exit_code == 2
+    assert "id 'a'" in again.output
+    assert piped(LINES, "add", tmp_path / "m", "-", "--upsert").exit_code == 0
+
+
+def test_columns(tmp_path: Path, memory: Path) -> None:
+    assert run_json("columns", memory)["columns"] == {"project": "category"}
+    assert run("columns", memory, "--add", "priority:number").stdout.split() == [
+        *("project", "category"),
+        *("priority", "number"),
+    ]
+    with fr.Engine.open(memory) as engine:
+        assert engine.columns == COLUMNS
+    assert run("columns", memory, "--drop", "project", "--drop", "priority").stdout == "no declared columns\n"
+    assert "--add takes NAME:KIND, each name once and as category or number, not 'x'" in fails(
+        "columns", memory, "--add", "x"
+    )
+    assert "no declared column 'x'" in fails("columns", memory, "--drop", "x")
+    assert "no engine's directory" in fails("columns", tmp_path)
+    assert "--column takes NAME:KIND" in fails("import", "-", tmp_path / "new", "--column", "x:text")
+
+
+def test_copy(tmp_path: Path, memory: Path) -> None:
+    copied = run("copy", memory, tmp_path / "copy", "--analyzer", "minimal", "--column", "priority:number")
+    assert copied.stdout == f"50 records copied: {tmp_path / 'copy'}\n"
+    with fr.Engine.open(tmp_path / "copy") as engine:
+        assert engine.analyzer.name == "minimal"
+        assert engine.columns == {"priority": "number"}
+        assert held(engine) == encoded(plain(50))
+    assert "is there already" in fails("copy", memory, tmp_path / "copy")
+    assert run_json("copy", memory, tmp_path / "other")["vectors_made"] is False
+
+
+def test_a_copy_with_another_model_says_that_vectors_are_made_anew(
+    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Model:
+        name, version, dimension = "model", "9", 2
+
+        def documents(self, texts: list[str], *, progress: bool = False) -> list[list[float]]:
+            return [[1.0, len(text)] for text in texts]
+
+        queries = documents
+
+    monkeypatch.setattr("fanrank.engine.cli.options.open_encoder", lambda name, cache: Model())
+    shown = run("copy", memory, tmp_path / "copy", "--encoder", "model").stdout
+    assert shown.startswith("50 records copied; vectors made anew by 'model', version '9', 2 dimensions: ")
