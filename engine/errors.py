@@ -130,3 +130,7 @@ class StoreLockedError(StorageError):
 
 class StaleIndexError(StorageError):
     """The store cannot say what changed since an index was saved. Rebuild the index from all records (internal)."""
+
+
+class RecencyWarning(UserWarning):
+    """The weight of recency is so high that it measurably harms the ranking."""

@@ -85,6 +85,9 @@ class OpenIndex:
             # A stale manifest must not look valid once the counter has caught up with it.
             written.clear()
         self.memory = fresh
+        records = sum(snapshot.size for snapshot in fresh.snapshots.values())
+        how = "loaded" if self.opened == "loaded" else "built"
+        logger.info("opened %s: %d records, index %s", directory.root.parent, records, how)
         fresh.wake()
 
     def fill_behind(self) -> None:

@@ -114,7 +114,7 @@ class Bulk:
             # Two different ids can have the same hash, so the ids themselves decide.
             taken = next((ids[index] for index in np.flatnonzero(shared).tolist() if self._holds(ids[index])), None)
             if taken is not None:
-                raise _duplicate(self.namespace, taken)
+                raise _twice(self.namespace, taken)
         while self._seen and len(self._seen[-1]) <= len(ascending):
             ascending = np.concatenate([self._seen.pop(), ascending])
             ascending.sort()
@@ -188,13 +188,18 @@ def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Ha
 def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
     """As `check_new`, for ids whose hashes are known."""
     taken = next(iter(before.find_all(ids, hashes)), None)
-    if taken is None and len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        taken = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     if taken is not None:
-        raise _duplicate(namespace, taken)
+        message = "the id is already taken; give another, or replace the record with update"
+        raise DuplicateIdError(message, where=_place(namespace), record_id=taken)
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        raise _twice(namespace, next(name for name in ids if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
 
 
-def _duplicate(namespace: str, record_id: str) -> DuplicateIdError:
-    where = f"namespace {namespace!r}" if namespace else None
-    return DuplicateIdError("the id is already taken; ids must be unique", where=where, record_id=record_id)
+def _twice(namespace: str, record_id: str) -> DuplicateIdError:
+    message = "the batch has this id twice; ids must be unique"
+    return DuplicateIdError(message, where=_place(namespace), record_id=record_id)
+
+
+def _place(namespace: str) -> str | None:
+    return f"namespace {namespace!r}" if namespace else None

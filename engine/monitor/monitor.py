@@ -9,6 +9,7 @@ from weakref import ref
 import numpy as np
 
 from ..errors import FanrankError, QueryError, RecordError
+from ..moments import Moment
 from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
@@ -58,16 +59,16 @@ class Monitor:
         return self.recency(namespace).windows()
 
     def observe(
-        self, memory: Memory, ids: Iterable[str], namespace: str, now: float | None, windows: int | None
+        self, memory: Memory, ids: Iterable[str], namespace: str, now: Moment | None, windows: int | None
     ) -> None:
         """As `Engine.observe`, for the records in `memory`."""
         if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise RecordError("observe takes a batch: pass a list of ids")
         batch = [record_id for record_id in ids if isinstance(record_id, str)]
-        Query(now=now)
+        moment = Query(now=now).now
         recency = self.recency(namespace)
         snapshot = memory.snapshot(namespace)
-        ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
+        ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, moment)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
     def health(self, namespace: str) -> HealthReport:

@@ -317,16 +317,21 @@ class Hits:
         """The id of each query, or its position in the batch where it has none."""
         return [str(number) if query.id is None else query.id for number, query in enumerate(self.queries)]
 
+    def _unique_query_ids(self) -> list[str]:
+        """As `query_ids`. Raises `QueryError` if two are the same: their hits could not be told apart."""
+        names = self.query_ids()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
+        return names
+
     def to_run(self) -> dict[str, dict[str, float]]:
         """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
 
         Evaluators sort a run by its scores. Where a reranker decided the order, the scores are therefore 1 / rank.
         Raises `QueryError` if two queries have the same id.
         """
-        names = self.query_ids()
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
+        names = self._unique_query_ids()
         return {name: dict(self._list_hits(query)) for query, name in enumerate(names)}
 
     def _list_hits(self, query: int) -> Iterable[tuple[str, float]]:
@@ -340,9 +345,10 @@ class Hits:
     def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
 
-        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry.
+        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, or if two
+        queries have the same id.
         """
-        for query, name in enumerate(self.query_ids()):
+        for query, name in enumerate(self._unique_query_ids()):
             for rank, (record, score) in enumerate(self._list_hits(query), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
@@ -352,7 +358,7 @@ class Hits:
     def _columns(self) -> dict[str, Any]:
         present = np.arange(self.scores.shape[1]) < self.counts[:, None]
         rows, ranks = np.nonzero(present)
-        names = np.array(self.query_ids(), dtype=object)
+        names = np.array(self._unique_query_ids(), dtype=object)
         return {
             "query": names[rows] if len(names) else names,
             "rank": ranks.astype(np.int64) + 1,
@@ -361,7 +367,7 @@ class Hits:
         }
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit."""
+        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
         try:
             import pandas as pd
         except ImportError:
@@ -369,7 +375,7 @@ class Hits:
         return pd.DataFrame(self._columns())
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit."""
+        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
         try:
             import pyarrow as pa
         except ImportError:

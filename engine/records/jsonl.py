@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import RecordError, StorageError
+from ..moments import MAX_TIME, Span
+from .checks import checked_span, shorten
 from .record import Record
 
 T = TypeVar("T")
@@ -56,6 +59,17 @@ def check_batch(records: object, verb: str) -> None:
         raise RecordError(f"{verb} takes a batch: pass a list of records")
 
 
+def checked_ids(ids: object, verb: str) -> list[str]:
+    """A batch of ids as a list. Raises `RecordError` for a single id, and for an id that is no string."""
+    if isinstance(ids, (str, bytes, Record, Mapping)) or not isinstance(ids, Iterable):
+        raise RecordError(f"{verb} takes a batch: pass a list of ids")
+    batch = list(ids)
+    for record_id in batch:
+        if not isinstance(record_id, str):
+            raise RecordError(f"an id must be a string, not {shorten(record_id)}")
+    return batch
+
+
 def as_records(
     records: Iterable[Record | Mapping[str, Any]], searched: Collection[str] | None = None
 ) -> Iterator[Record]:
@@ -84,6 +98,14 @@ def _check_fields(record: Record, searched: Collection[str]) -> None:
                 "value in 'payload' or 'extra'",
                 record_id=record.id,
             )
+
+
+def expiring(records: Iterable[Record], ttl: Span | None) -> Iterator[Record]:
+    """The records; those that do not say when they expire do so `ttl` after now. Raises `ParameterError`."""
+    if ttl is None:
+        return iter(records)
+    expires = min(time.time() + checked_span("ttl", ttl, 0.0, MAX_TIME), MAX_TIME)
+    return (record if record.expires is not None else record.with_expiry(expires) for record in records)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:

@@ -37,6 +37,7 @@ from .index_arrays import (
     string_arrays,
     string_columns,
 )
+from .row_codec import RECORDS
 
 FORMAT = "fanrank index"
 VERSION = 5
@@ -108,6 +109,11 @@ class IndexDirectory:
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not (root / MANIFEST).exists() and not all(_OURS.fullmatch(file.name) for file in root.iterdir()):
+                if (root / RECORDS).exists():
+                    raise ForeignIndexError(
+                        f"{root}: is an engine's directory; add records to it with Engine.open or `fanrank add`, or "
+                        "save the index in a new directory"
+                    )
                 raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
             if (root / MANIFEST).exists():
                 _read_manifest(root)

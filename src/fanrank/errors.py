@@ -21,12 +21,12 @@ from .engine.errors import (
     ParameterError,
     PolicyFileError,
     QueryError,
+    RecencyWarning,
     RecordError,
     StorageError,
     StoreLockedError,
     UnknownIdError,
 )
-from .engine.fuse.agent_rrf import RecencyWarning
 
 __all__ = [
     "BackendUnavailableError",
