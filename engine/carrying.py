@@ -36,6 +36,10 @@ class Carrying:
     searcher: Searcher
     schema: Schema
 
+    def _config(self) -> dict[str, Any]:
+        """The parameters that a directory keeps."""
+        raise NotImplementedError
+
     def export(
         self,
         file: AnyFile,
@@ -57,7 +61,7 @@ class Carrying:
         back.
 
         All records are those of one moment, while writes and searches go on. The file is written a few thousand records
-        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine in memory and
+        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine that keeps no texts and
         for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow
         is not installed.
         """
@@ -111,12 +115,13 @@ class Carrying:
         The records are those of one moment, and are copied a few thousand at a time while writes and searches go on.
         The copy is made beside `path`, as ``.NAME.partial``, and renamed when it is whole: `path` is there entirely or
         not at all. A copy that was killed is begun anew by the next. Raises `ForeignIndexError` if `path` is there and
-        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine in memory and for a
+        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine that keeps no texts and for a
         failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that does not
         fit a new column.
         """
         engine_type: Any = type(self)
-        return copying.copy(self.index.ready(), self.searcher.models, path, options, engine_type.open, progress)
+        memory, models = self.index.ready(), self.searcher.models
+        return copying.copy(memory, models, path, self._config(), options, engine_type.open, progress)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -131,7 +136,7 @@ class Carrying:
         the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
 
         Raises `ParameterError` for a name that is taken, `RecordError` with the id of a record whose value is of the
-        wrong type, and `StorageError` for an engine in memory; nothing is changed then.
+        wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
         if name in self.columns:
             raise ParameterError(f"column {name!r} is there already, as a {self.columns[name]}")
@@ -148,8 +153,6 @@ class Carrying:
 
     def _change_columns(self, columns: Mapping[str, str]) -> None:
         schema, memory = Schema.of(columns), self.index.ready()
-        if memory.store is None:
-            raise StorageError("an engine in memory keeps no records to read a column from; use Engine.open(path)")
         try:
             memory.change_columns(schema)
         finally:

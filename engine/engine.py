@@ -25,7 +25,6 @@ from .backends.choose import Backend
 from .carrying import Carrying
 from .encoders.embed import Given
 from .encoders.encoder import Encoder
-from .encoders.models import positive
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError
@@ -36,18 +35,17 @@ from .index.columns import Schema
 from .index.snapshot import WEEK
 from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
-from .monitor.monitor import Monitor, checked_namespace
+from .monitor.monitor import Monitor
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
-from .opening import OpenIndex, shows_progress
+from .opening import OpenIndex
 from .reading import Reading
 from .records.checks import checked_span
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
-from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.query import DEFAULT_K
-from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
+from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
@@ -58,6 +56,7 @@ from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
+from .writing import AnyRecord, Writing
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -70,11 +69,9 @@ if TYPE_CHECKING:
     from .backends.choose import TensorHits
     from .serve.coalesce import Coalescer
 
-AnyRecord = Record | Mapping[str, Any]
-
 
 # Sources: A030 to A032, B004.
-class Engine(Reading, Carrying):
+class Engine(Reading, Writing, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
@@ -370,6 +367,7 @@ class Engine(Reading, Carrying):
         if (coalescer := self.__dict__.get("_coalescer")) is not None:
             coalescer.close()
         self.index.close()
+        self._end_writers()
 
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
@@ -426,88 +424,15 @@ class Engine(Reading, Carrying):
         """
         return self.searcher.stats()
 
-    def add(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        progress: bool = False,
-        threads: int | None = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """Add records, or mappings that `Record.from_dict` reads.
-
-        Returns how many were added, once they are durable and searches find them.
-
-        Of a batch of more than 16,384 records, or of some eight million characters, the remainder is read and encoded
-        while other writers wait. Such a batch may be analysed by up to `threads` threads (None: as many as the process
-        has cores). The number of threads changes nothing in the index.
-
-        `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
-        order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
-        passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
-
-        With `ttl` (seconds, a `timedelta`, or text such as ``"7d"``), records that say no `expires` themselves expire
-        that long after the call.
-
-        `progress` shows a bar if standard error is a terminal.
-
-        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
-        field in `Record.fields` that the engine does not search (``Engine(fields=...)``),
-        `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
-        not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
-        """
-        check_batch(records, "add")
-        shown = records
-        if shows_progress(progress):
-            from tqdm import tqdm  # as in opening.py
-
-            shown = tqdm(records, "indexing", unit=" records")
-        if threads is not None:
-            positive("threads", threads)
-        encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
-        return self.index.ready().write(added=encoded, threads=threads)
-
-    def update(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
-
-        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. `ttl` is as in `add`. All
-        or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert``
-        such a record is added.
-        """
-        check_batch(records, "update")
-        batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
-        removed: dict[str, list[str]] = {}
-        for record in batch:
-            removed.setdefault(record.namespace, []).append(record.id)
-        return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
-
-    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """Delete live records by id; returns how many, once the deletion is durable.
-
-        All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
-        """
-        batch = checked_ids(ids, "delete")
-        return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
-
-    def drop(self, namespace: str) -> None:
-        """Delete a namespace with all its records and the counts of its searches."""
-        self.index.ready().drop(checked_namespace(namespace))
-        self.monitor.drop(namespace)
-
     def search(
         self,
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy = "bm25",
+        strategy: AnyStrategy | Policy | ByNamespace = "bm25",
+        offset: int = 0,
+        min_score: float | None = None,
+        distinct: str | None = None,
         reranker: CheckedReranker | None = None,
         rerank_depth: int = DEPTH,
         threads: int = 1,
@@ -523,8 +448,17 @@ class Engine(Reading, Carrying):
 
         `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
         It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
-        (`Hits.decisions` holds what was decided). `reranker` reorders the first `rerank_depth` hits of each query by
-        their texts.
+        (`Hits.decisions` holds what was decided). A mapping from namespaces gives each tenant its own strategy or
+        policy, as in ``{"tenant-a": "recall", "": "bm25"}``; that of ``""``, else ``bm25``, is for all others
+        (`fanrank.routing.ByNamespace` names another default). `Query.strategy` goes before all of these. Queries with
+        one strategy are one launch, and all of the batch reads one state of the memory.
+
+        `offset`, `min_score` and `distinct` are for queries that set none of their own (`Query` says what they mean).
+        Hits below `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row
+        b holds the hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's,
+        after its fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends
+        with its candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders
+        the first `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
 
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
@@ -552,6 +486,9 @@ class Engine(Reading, Carrying):
                 "timing": timing,
                 "texts": texts,
                 "payload": payload,
+                "offset": offset,
+                "min_score": min_score,
+                "distinct": distinct,
             },
         )
 
@@ -690,12 +627,12 @@ class Engine(Reading, Carrying):
         return self.monitor.drift(self.index.ready(), namespace)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """How the record with id `document` scores for the query.
 
         The explanation is term by term, or channel by channel under a strategy other than ``bm25``. Raises
-        `UnknownIdError`, and as `search`.
+        `UnknownIdError`, `QueryError` for a query for the newest records, which are not scored, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
 

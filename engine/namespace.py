@@ -11,11 +11,13 @@ from typing import Any, Protocol
 
 from .carry.files import AnyFile
 from .encoders.embed import Given
+from .encoders.patch import RecordFields
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
 from .index.snapshot import Snapshot
+from .listing.listing import Listing
 from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
 from .monitor.recency import Recency
@@ -26,6 +28,7 @@ from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
 from .records.record import Record
+from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries, as_query, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
@@ -36,6 +39,7 @@ else:
     from typing_extensions import Unpack
 
 AnyRecord = Record | Mapping[str, Any]
+AnyFilter = Filter | Mapping[str, Any]
 
 
 class Verbs(Protocol):
@@ -50,11 +54,64 @@ class Verbs(Protocol):
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
 
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given, ttl: Span | None) -> int: ...
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None,
+        *,
+        namespace: str,
+        missing_ok: bool,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
+
+    def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None,
+        *,
+        namespace: str,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
+
     def delete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
+
+    def delete_where(self, filter: AnyFilter, *, namespace: str) -> int: ...
+
+    async def aadd(
+        self, records: Iterable[AnyRecord], *, vectors: Given, threads: int | None, ttl: Span | None
+    ) -> int: ...
+
+    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given, ttl: Span | None) -> int: ...
+
+    async def adelete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
 
     def drop(self, namespace: str) -> None: ...
 
     def fetch(self, ids: Sequence[str], *, namespace: str) -> list[Record | None]: ...
+
+    def get(self, id: str, *, namespace: str) -> Record | None: ...
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None,
+        namespace: str,
+        order: str,
+        reverse: bool,
+        after: str | None,
+        limit: int | None,
+        texts: bool,
+    ) -> Listing: ...
+
+    def count(self, filter: AnyFilter | None, *, namespace: str) -> int: ...
+
+    def ids(self, filter: AnyFilter | None, *, namespace: str) -> Iterator[str]: ...
+
+    def distinct(self, column: str, filter: AnyFilter | None, *, namespace: str) -> dict[str | float | None, int]: ...
 
     def search(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
 
@@ -67,7 +124,7 @@ class Verbs(Protocol):
     ) -> Evidence: ...
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace
     ) -> Explanation | FusedExplanation: ...
 
     def events(
@@ -146,14 +203,82 @@ class Namespace:
     ) -> int:
         return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
 
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors, ttl=ttl)
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        return self._engine.patch(ids, changes, namespace=self.name, missing_ok=missing_ok, **fields)
+
+    def update_where(
+        self, filter: AnyFilter, changes: Mapping[str, Any] | None = None, **fields: Unpack[RecordFields]
+    ) -> int:
+        return self._engine.update_where(filter, changes, namespace=self.name, **fields)
+
     def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
         return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
+
+    def delete_where(self, filter: AnyFilter) -> int:
+        return self._engine.delete_where(filter, namespace=self.name)
+
+    async def aadd(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        threads: int | None = None,
+        ttl: Span | None = None,
+    ) -> int:
+        return await self._engine.aadd(self._own_records(records, "add"), vectors=vectors, threads=threads, ttl=ttl)
+
+    async def aupdate(
+        self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None, ttl: Span | None = None
+    ) -> int:
+        return await self._engine.aupdate(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        return await self._engine.aupsert(self._own_records(records, "upsert"), vectors=vectors, ttl=ttl)
+
+    async def adelete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
+        return await self._engine.adelete(ids, namespace=self.name, missing_ok=missing_ok)
 
     def drop(self) -> None:
         self._engine.drop(self.name)
 
     def fetch(self, ids: Sequence[str]) -> list[Record | None]:
         return self._engine.fetch(ids, namespace=self.name)
+
+    def get(self, id: str) -> Record | None:
+        return self._engine.get(id, namespace=self.name)
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None = None,
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+        texts: bool = True,
+    ) -> Listing:
+        return self._engine.records(
+            filter=filter, namespace=self.name, order=order, reverse=reverse, after=after, limit=limit, texts=texts
+        )
+
+    def count(self, filter: AnyFilter | None = None) -> int:
+        return self._engine.count(filter, namespace=self.name)
+
+    def ids(self, filter: AnyFilter | None = None) -> Iterator[str]:
+        return self._engine.ids(filter, namespace=self.name)
+
+    def distinct(self, column: str, filter: AnyFilter | None = None) -> dict[str | float | None, int]:
+        return self._engine.distinct(column, filter, namespace=self.name)
 
     def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
         """As `Engine.search`, with its keywords."""
@@ -179,7 +304,7 @@ class Namespace:
         return self._engine.candidates(checked, strategy, **keywords)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         return self._engine.explain(self._own_query(query, 0), document, strategy=strategy)
 

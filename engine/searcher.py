@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from .backends.choose import Backend
 from .encoders.pins import Models
-from .errors import FanrankError
+from .errors import FanrankError, QueryError
 from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
@@ -36,11 +36,15 @@ from .records.jsonl import checked_ids
 from .records.query import Query
 from .records.record import Record
 from .route import run as routing
+from .route.by_namespace import AnyAnswerer, ByNamespace
+from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
 from .search.batch import AnyQuery, as_queries, prepare
 from .search.keyword_scan import scan
+from .search.newest import answer_newest
 from .search.options import SearchOptions
+from .search.shaping import is_shaped, set_defaults
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.state import MemoryState
@@ -84,7 +88,7 @@ class Searcher:
         self,
         queries: Sequence[AnyQuery],
         k: int,
-        answerer: Answerer,
+        answerer: AnyAnswerer,
         options: SearchOptions,
         state: MemoryState | None = None,
     ) -> Hits:
@@ -96,23 +100,62 @@ class Searcher:
             return self._answer_with_records(queries, k, answerer, options)
         index = self.index
         memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
+        if options.offset or options.min_score is not None or options.distinct is not None:
+            asked = as_queries(queries, "search")
+            queries = set_defaults(asked, options.offset, options.min_score, options.distinct)
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
             if hits is not None:
                 return hits
-        phases = Phases(options.timing)
+        checked = as_queries(queries, "search")
+        if needs_parts(checked, answerer):
+            return self._answer_parts(memory, checked, k, answerer, options)
+        assert not isinstance(answerer, ByNamespace)
+        return self._answer_all(memory, checked, k, answerer, options)
+
+    def _answer_parts(
+        self, memory: MemoryState, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
+    ) -> Hits:
+        """The hits of a batch whose queries may have different strategies."""
+        parts, clock = divide(queries, answerer), time.time()
+        if len(parts) == 1:
+            return self._answer_all(memory, queries, k, parts[0].answerer, options)
+        answers = []
+        for part in parts:
+            asked = tuple([queries[row] for row in part.rows])
+            try:
+                answers.append(self._answer_all(memory, asked, k, part.answerer, options, clock))
+            except FanrankError as error:
+                renumber(error, part)
+                raise
+        return join(queries, parts, answers)
+
+    def _answer_all(
+        self,
+        memory: MemoryState,
+        queries: tuple[Query, ...],
+        k: int,
+        answerer: Answerer | None,
+        options: SearchOptions,
+        clock: float | None = None,
+    ) -> Hits:
+        """The hits of queries that one strategy or policy answers; None: the newest records. `clock` as `prepare`."""
+        plain = isinstance(answerer, Strategy) and answerer.plain
+        aged = not plain and answerer is not None and answerer.aged
+        phases, windows, sources = Phases(options.timing), self.monitor.windows, self.sources(memory, queries)
         with phases("prepare"):
-            aged = not plain and answerer.aged
-            batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=aged)
+            batch = prepare(memory, queries, k, windows, aged=aged, clock=clock)
+        if answerer is None:
+            return answer_newest(batch, sources.records, timing=options.timing)
         if not isinstance(answerer, Strategy):
-            return routing.answer(batch, self.backend, self._sources(memory, batch.queries), answerer, options)
+            return routing.answer(batch, self.backend, sources, answerer, options)
         if plain and options.reranker is None:
-            return lexical.answer_lexical(batch, self.backend, options, phases)
-        return hybrid.answer(batch, self.backend, self._sources(memory, batch.queries), answerer, options)
+            return lexical.answer_lexical(batch, self.backend, options, phases, sources.records)
+        return hybrid.answer(batch, self.backend, sources, answerer, options)
 
     def _answer_with_records(
-        self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions
+        self, queries: Sequence[AnyQuery], k: int, answerer: AnyAnswerer, options: SearchOptions
     ) -> Hits:
         # The batch may be searched more than once, and its caller may change it meanwhile.
         given = tuple(queries) if isinstance(queries, (list, tuple)) else as_queries(queries, "search")
@@ -129,9 +172,16 @@ class Searcher:
 
     def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
         """As `Engine.candidates`."""
+        checked = as_queries(queries, "candidates")
+        for position, query in enumerate(checked):
+            if query.strategy is not None or query.newest or is_shaped(query):
+                raise QueryError(
+                    f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
+                    "the query's strategy, newest, offset, min_score and distinct, or use search"
+                )
         memory = self.index.ready().state
-        batch = prepare(memory, as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged)
-        return hybrid.collect_evidence(batch, self.backend, self._sources(memory, batch.queries), strategy, options)
+        batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
+        return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
@@ -178,7 +228,7 @@ class Searcher:
         """Count a batch of queries that failed with this error."""
         self.monitor.count_failure(queries, error, self.backend.name)
 
-    def _sources(self, state: MemoryState, queries: Sequence[Query]) -> Sources:
+    def sources(self, state: MemoryState, queries: Sequence[Query]) -> Sources:
         """What a search of this state reads beside the index. Kept records are those of the state itself."""
         models, memory = self.models, self.index.memory
         records: FetchRecords | None = None

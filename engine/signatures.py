@@ -12,8 +12,9 @@ from .hybrid.strategy import BM25, PLAIN, AnyStrategy
 from .moments import Span
 from .plan.options import AUTO
 from .rerank.reranker import DEPTH, CheckedReranker
-from .route.policy import Answerer, Policy, strategy_of
-from .search.options import DEFAULT_THREADS, SearchOptions
+from .route.by_namespace import AnyAnswerer, ByNamespace, answerer_of
+from .route.policy import Policy
+from .search.options import DEFAULT_THREADS, NO_OFFSET, SearchOptions
 from .text.analyzers import Analyzer
 
 
@@ -40,12 +41,15 @@ class EngineOptions(TypedDict, total=False):
 class BatchKeywords(TypedDict, total=False):
     """The keywords that every search of a batch takes; `Engine.search` says what each means."""
 
-    strategy: AnyStrategy | Policy
+    strategy: AnyStrategy | Policy | ByNamespace
     reranker: CheckedReranker | None
     rerank_depth: int
     execution: str
     texts: bool
     payload: bool
+    offset: int
+    min_score: float | None
+    distinct: str | None
 
 
 class ThreadedKeywords(BatchKeywords, total=False):
@@ -104,14 +108,17 @@ _DEFAULTS: dict[str, object] = {
     "timing": False,
     "texts": False,
     "payload": False,
+    "offset": NO_OFFSET,
+    "min_score": None,
+    "distinct": None,
 }
 _KEYWORDS = {*_DEFAULTS}
 _UNTIMED = PLAIN, SearchOptions()
 _TIMED = PLAIN, SearchOptions(timing=True)
 
 
-def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer, SearchOptions]:
-    """What answers a batch, and with which options. Raises `ParameterError`."""
+def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[AnyAnswerer, SearchOptions]:
+    """What answers a batch, and with which options. Raises `ParameterError` and `QueryError`."""
     rest = {**_DEFAULTS, **keywords}
     # Most calls leave all at its default, and share what was checked before. The values are compared by identity: 1.0
     # and True equal 1, and are refused. A value that is equal without being the same goes the longer way below.
@@ -123,11 +130,14 @@ def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer
         and rest["execution"] is AUTO
         and rest["texts"] is False
         and rest["payload"] is False
+        and rest["offset"] is NO_OFFSET
+        and rest["min_score"] is None
+        and rest["distinct"] is None
         and {*rest} == _KEYWORDS
     ):
         if rest["timing"] is False:
             return _UNTIMED
         if rest["timing"] is True:
             return _TIMED
-    answerer = strategy_of(rest.pop("strategy"))  # type: ignore[arg-type]
+    answerer = answerer_of(rest.pop("strategy"))
     return answerer, SearchOptions(**rest)  # type: ignore[arg-type]

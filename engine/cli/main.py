@@ -1,7 +1,7 @@
 """The command line: the group of all commands, and how errors are shown.
 
 A command stands in the file that is named after it. `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
-`export`, `import`, `copy` and `columns` in engine/cli/carry.py.
+`list` and `count` in engine/cli/list.py, `export`, `import`, `copy` and `columns` in engine/cli/carry.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .check import check
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
+from .list import count_command, list_command
 from .search import search
 from .store import add, delete, index, stats
 from .tune import tune
@@ -71,6 +72,8 @@ def _discard_output() -> None:
         index,
         add,
         delete,
+        list_command,
+        count_command,
         stats,
         backup,
         restore,

@@ -21,6 +21,7 @@ from ..records.query import Query
 from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
 from ..records.record import CATEGORIES
 from ..route import policy as policies
+from ..route.parts import divide
 from .options import (
     Models,
     backend_option,
@@ -29,7 +30,7 @@ from .options import (
     json_option,
     model_options,
     open_engine,
-    parse_strategy,
+    parse_answerer,
     threads_option,
 )
 from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
@@ -48,6 +49,9 @@ class QueryOptions:
     until: str | None
     windows: str | None
     statistics: str
+    offset: int
+    min_score: float | None
+    distinct: str | None
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments for `Query` beside its text. Raises `ParameterError` for a value that cannot be read."""
@@ -60,6 +64,9 @@ class QueryOptions:
             "until": parse_moment(self.until),
             "windows": parse_windows(self.windows),
             "statistics": self.statistics,
+            "offset": self.offset,
+            "min_score": self.min_score,
+            "distinct": self.distinct,
         }
 
 
@@ -97,6 +104,13 @@ query_options = bundle(
         show_default=True,
         help="Records over which BM25 counts: the whole namespace, or those that pass the filter.",
     ),
+    click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the best hits."),
+    click.option("--min-score", type=float, help="Leave out hits that score less."),
+    click.option(
+        "--distinct",
+        metavar="COLUMN",
+        help="Keep the best hit alone of those that agree in this column, or in their texts with 'text'.",
+    ),
 )
 
 
@@ -116,7 +130,8 @@ query_options = bundle(
     "--strategy",
     default="bm25",
     show_default=True,
-    help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON.",
+    help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON, also of a strategy for each "
+    'namespace: {"tenant": "recall", "": "bm25"}. A query of a --queries file may bring its own.',
 )
 @click.option(
     "--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query, not --strategy."
@@ -167,12 +182,15 @@ def search(
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
     if policy is not None and is_given(context, "strategy"):
         raise click.UsageError("--policy says which strategies answer; give --strategy or --policy, not both")
-    chosen = parse_strategy(strategy) if policy is None else policies.load(policy)[0]
-    # A model takes seconds to load, so only those that the strategy needs are loaded.
+    chosen = parse_answerer(strategy) if policy is None else policies.load(policy)[0]
+    answerers = [part.answerer for part in divide(batch, chosen)]
+    dense = any(answerer is not None and answerer.dense for answerer in answerers)
+    learned = any(answerer is not None and answerer.learned for answerer in answerers)
+    # A model takes seconds to load, so only those that the strategies need are loaded.
     needed = Models(
-        encoder=models.encoder if chosen.dense else None,
-        embeddings=models.embeddings if models.encoder is None or chosen.dense else None,
-        term_encoder=models.term_encoder if chosen.learned else None,
+        encoder=models.encoder if dense else None,
+        embeddings=models.embeddings if models.encoder is None or dense else None,
+        term_encoder=models.term_encoder if learned else None,
     )
     engine = open_engine(index, backend=backend, **needed.load())
     started = time.perf_counter()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from ..engine import Engine
-from ..errors import DuplicateIdError, ForeignIndexError, RecordError, StorageError
+from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError, StorageError
 from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
@@ -24,6 +24,7 @@ from .options import (
     open_engine,
 )
 from .output import print_result
+from .values import parse_filters
 
 STANDARD = "-"
 """What stands for standard input in place of a file."""
@@ -86,7 +87,7 @@ def add(
     with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
         try:
             read = _read(records)
-            count = engine.update(read, insert=True) if replace else engine.add(read, progress=True)
+            count = engine.upsert(read) if replace else engine.add(read, progress=True)
         except DuplicateIdError as error:
             if records == STANDARD:
                 raise
@@ -97,17 +98,43 @@ def add(
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("ids", nargs=-1, required=True)
+@click.argument("ids", nargs=-1)
+@click.option(
+    "--where",
+    "filters",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="In place of IDS: delete all records that pass, given as for `fanrank list --filter`. Repeatable.",
+)
 @click.option("--namespace", default="", help="Namespace of the records. Default: the unnamed one.")
 @click.option("--missing-ok", is_flag=True, help="Ignore ids that are not there instead of failing.")
 @accept_loss_option
 @json_option
-def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, accept_loss: bool, as_json: bool) -> None:
-    """Delete the records with these IDS from the engine's directory PATH: all of them, or none after an error."""
+def delete(
+    path: str,
+    ids: tuple[str, ...],
+    filters: tuple[str, ...],
+    namespace: str,
+    missing_ok: bool,
+    accept_loss: bool,
+    as_json: bool,
+) -> None:
+    """Delete the records with these IDS, or those that pass --where, from the engine's directory PATH.
+
+    All of them are deleted, or none after an error.
+    """
+    if bool(ids) == bool(filters):
+        raise ParameterError("say which records to delete: either IDS or --where")
+    where = parse_filters(filters)
+    if filters and where is None:
+        raise ParameterError("--where says nothing; a filter such as session=s1 chooses records")
     if not os.path.exists(os.path.join(path, RECORDS)):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
     with Engine.open(path, progress=True, accept_loss=accept_loss) as engine:
-        count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
+        if where is not None:
+            count = engine.delete_where(where, namespace=namespace)
+        else:
+            count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
         result = {"path": path, "removed": count, **engine.stats()}
     print_result(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
 

@@ -98,7 +98,8 @@ class Query:
     strategy. `offset` skips the first hits of the answer. `min_score` leaves out hits that score less. `distinct` keeps
     the best hit alone of those that agree in a column, or in their texts with ``"text"``; records without a value in
     the column are all kept. `newest` asks for the newest records that pass the filter, scope and time range, without
-    ranking: newest first, of equal times the last written first, records without a time last. Its scores are the times.
+    ranking: newest first, of equal times the last written first, records without a time last. Its scores are the times,
+    0.0 for a record without one; its text is not read.
     """
 
     text: str = ""
@@ -205,6 +206,13 @@ class Query:
             raise QueryError(f"a query's 'distinct' must be 'text' or the name of a column, not {self.distinct!r}")
         if not isinstance(self.newest, bool):
             raise QueryError(f"a query's 'newest' must be true or false, not {self.newest!r}")
+        if self.newest:
+            for name in ("min_score", "strategy", "half_life"):
+                if getattr(self, name) is not None:
+                    raise QueryError(
+                        f"a query for the newest records is not scored, so it has no {name!r}; limit it by 'since', "
+                        "'until' and 'filter'"
+                    )
 
     def _check_evidence(self) -> None:
         for name, value in (("model", self.model), ("type", self.type)):

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UnknownIdError
+from ..errors import QueryError, UnknownIdError
 from ..index.columns import Columns
 from ..index.masks import compile_filter
 from ..records.explanation import Explanation
@@ -24,6 +24,7 @@ from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyQuery, as_queries, combine_filters, k_of
 from .options import SearchOptions
+from .shaping import is_shaped
 
 BACKEND = "keyword-scan"
 PLAIN = SearchOptions()
@@ -38,6 +39,12 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOpt
     """
     assert memory.store is not None
     batch = as_queries(queries, "search")
+    for position, query in enumerate(batch):
+        if query.newest or is_shaped(query):
+            raise QueryError(
+                f"query {position}: offset, min_score, distinct and newest need the index, which is being built; ask "
+                "again once it is, or open the directory with wait=True"
+            )
     k = check_k(k)
     wanted = [k_of(query, k) for query in batch]
     shape = (len(batch), max(wanted, default=k))

@@ -23,7 +23,7 @@ from ..errors import FanrankError, ParameterError, QueryError
 from ..plan.plan import Plan
 from ..plan.verbs import Output
 from ..records.hits import Hits
-from ..records.query import check_k
+from ..records.query import Query, check_k
 from ..search import lexical
 from ..search.batch import AnyQuery, as_queries, prepare
 from ..search.keyword_scan import scan
@@ -80,6 +80,7 @@ def search_stream(
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
+            _check_plain(checked)
             state = searcher.index.ready().state
             batch = prepare(state, checked, k, searcher.monitor.windows)
         except FanrankError as error:
@@ -93,7 +94,8 @@ def search_stream(
             searched = batch
             if current is not state:  # a record of a hit was changed since the batch was read
                 searched = prepare(current, checked, k, searcher.monitor.windows)
-            return lexical.answer_lexical(searched, serving, each)
+            records = searcher.sources(current, checked).records
+            return lexical.answer_lexical(searched, serving, each, records=records)
 
         def answer() -> Hits:
             if options.texts or options.payload:
@@ -113,6 +115,14 @@ def search_stream(
         return finish
 
     return run_in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
+
+
+def _check_plain(queries: Sequence[Query]) -> None:
+    """Raise `QueryError` for a query that BM25 does not answer."""
+    for position, query in enumerate(queries):
+        if query.strategy is not None or query.newest:
+            what = "has a strategy of its own" if query.strategy is not None else "asks for the newest records"
+            raise QueryError(f"query {position} {what}, and search_stream answers by bm25 alone; use search")
 
 
 def run_in_order(

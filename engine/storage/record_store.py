@@ -21,12 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import (
-    ForeignIndexError,
-    ParameterError,
-    StaleIndexError,
-    StorageError,
-)
+from ..errors import ForeignIndexError, ParameterError, StaleIndexError, StorageError
 from ..records.record import Record
 from . import failpoints
 from .commit_log import CommitLog
@@ -430,11 +425,21 @@ class RecordStore:
 
         An id that the namespace does not hold gets None.
         """
+        return [None if row is None else row[1] for row in self.rows(namespace, ids)]
+
+    def rows(self, namespace: str, ids: Iterable[str]) -> list[tuple[int, Record] | None]:
+        """As `fetch`, each record with the sequence of its last write."""
         ids = list(ids)
         with self._reads() as reader:
-            rows = rows_of(reader, f"id, checksum, data, {vectors_in(reader)}", namespace, ids)
-        records = {record.id: record for record in (decode_row(namespace, *row) for row in rows)}
+            rows = rows_of(reader, f"sequence, id, checksum, data, {vectors_in(reader)}", namespace, ids)
+        records = {name_of(row[1]): (row[0], decode_row(namespace, *row[1:])) for row in rows}
         return [records.get(record_id) for record_id in ids]
+
+    def sequences(self, namespace: str, ids: Sequence[str]) -> list[int | None]:
+        """The sequence of each record's last write; None for an id that the namespace does not hold."""
+        with self._reads() as reader:
+            known = {name_of(name): sequence for sequence, name in rows_of(reader, "sequence, id", namespace, ids)}
+        return [known.get(record_id) for record_id in ids]
 
     def texts(self, namespace: str, ids: Sequence[str], moment: StoreMoment | None = None) -> Texts:
         """The live records with these ids by id, without embeddings, each with the sequence of its write.

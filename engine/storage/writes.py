@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..index.snapshot import Snapshot
 from ..records.record import Record
+from .pending import Decide
 
 # Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
 # memory beside the index: 50,000 records of SGD alone took as much memory as its whole index.
@@ -36,6 +37,8 @@ class Write:
     """Threads that analyse a batch of more than one chunk."""
     bulk: bool = False
     """Whether there is more than one chunk."""
+    decide: Decide | None = None
+    """Says what is removed and added once the batches before this one are prepared."""
     expired: bool = False
     """Whether all records that have expired are removed."""
     count: int = 0

@@ -41,8 +41,8 @@ THEMES = {
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
         " TermContribution"
     ),
-    "routing": "CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
-    "scopes": "Filter Namespace When parse_filter",
+    "routing": "ByNamespace CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
+    "scopes": "Filter Listing Namespace When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense Feedback Fused "
         "Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF Temporal ZScore "
