@@ -61,9 +61,9 @@ class Carrying:
         back.
 
         All records are those of one moment, while writes and searches go on. The file is written a few thousand records
-        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine that keeps no texts and
-        for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow
-        is not installed.
+        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine that keeps no
+        texts and for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where
+        pyarrow is not installed.
         """
         return exporting.export(
             self.index.ready(),
@@ -115,9 +115,9 @@ class Carrying:
         The records are those of one moment, and are copied a few thousand at a time while writes and searches go on.
         The copy is made beside `path`, as ``.NAME.partial``, and renamed when it is whole: `path` is there entirely or
         not at all. A copy that was killed is begun anew by the next. Raises `ForeignIndexError` if `path` is there and
-        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine that keeps no texts and for a
-        failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that does not
-        fit a new column.
+        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine that keeps no texts
+        and for a failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that
+        does not fit a new column.
         """
         engine_type: Any = type(self)
         memory, models = self.index.ready(), self.searcher.models
