@@ -310,13 +310,13 @@ def run_corpus(
     import_analyzer()
     rows: list[GrowthRow] = []
     medians: dict[str, float] = {}
-    engine, size_before, seconds = fr.Engine(), 0, 0.0
+    engine, size_before, seconds = fr.Engine(keep_texts=False), 0, 0.0
     for size in sorted(sizes):
         if corpus == "steady":
             memory = Memory(size, seed)
         else:
             memory = Memory(size, seed, TWO_YEARS / size)
-            engine, size_before, seconds = fr.Engine(), 0, 0.0
+            engine, size_before, seconds = fr.Engine(keep_texts=False), 0, 0.0
         seconds += grow(engine, memory, size_before, say)
         size_before = size
         for row in measure(Case(engine, memory, chosen, effort), corpus, size / seconds, common, say):

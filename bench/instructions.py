@@ -99,7 +99,7 @@ def build(folder: Path, backend: str) -> None:
     """Write the index that the counted process opens. It is the same to the byte in every run."""
     documents, _ = corpus()
     records = (fr.Record(id=f"r{number}", text=text) for number, text in enumerate(documents))
-    engine = fr.Engine.from_records(records, backend=backend, threads=1)
+    engine = fr.Engine.from_records(records, keep_texts=False, backend=backend, threads=1)
     engine.flush()
     with patch.object(secrets, "token_hex", lambda size: "0" * 2 * size):  # part of the files' names
         engine.save(folder)

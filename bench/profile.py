@@ -88,7 +88,7 @@ class Case:
 
 def case_of(name: str) -> Case:
     """The corpus of this name: from its prepared tokens, or a shaped one from `bench.gpu.corpora`."""
-    engine = fr.Engine(analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy")
+    engine = fr.Engine(analyzer="minimal", method="lucene", k1=K1, b=B, keep_texts=False, backend="numpy")
     if name in CORPORA:
         tokens = load(prepare(CORPORA[name]))
         engine.add(fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(tokens.document_terms()))

@@ -125,7 +125,7 @@ class Times:
 def play(session: Session, method: Method, threads: int, say: Callable[[str], None]) -> tuple[Times, str]:
     """Play the whole session with one method. Returns its times and the backend that served. Raises `FanrankError`."""
     import_analyzer()
-    engine, times = fr.Engine(), Times()
+    engine, times = fr.Engine(keep_texts=False), Times()
     before = Memory(session.first, session.seed)
     grow(engine, before, 0, lambda line: None)
     backend = Backends().serve(engine, method)

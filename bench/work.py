@@ -96,7 +96,7 @@ class Task:
 @lru_cache(maxsize=1)
 def _engine() -> fr.Engine:
     records, _ = corpus()
-    engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(DIMENSION), backend="numpy")
+    engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(DIMENSION), keep_texts=False, backend="numpy")
     # Two segments; some records of the first one are deleted.
     engine.add(records[: DOCUMENTS // 2 + 1000])
     engine.add(records[DOCUMENTS // 2 + 1000 :])
@@ -130,21 +130,25 @@ def _hybrid(backend: str) -> Counted:
     return _search(backend, queries, strategy="rrf")
 
 
+def _build_engine(records: Sequence[fr.Record]) -> fr.Engine:
+    return fr.Engine.from_records(records, analyzer="minimal", encoder=fr.OwnVectors(DIMENSION), keep_texts=False)
+
+
 def _build() -> Counted:
     records, _ = corpus()
-    return lambda timing: fr.Engine.from_records(records, analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
+    return lambda timing: _build_engine(records)
 
 
 def _write() -> Counted:
     records, _ = corpus()
-    engine = fr.Engine.from_records(records[WRITTEN:], analyzer="minimal", encoder=fr.OwnVectors(DIMENSION))
+    engine = _build_engine(records[WRITTEN:])
     return lambda timing: engine.add(records[:WRITTEN])
 
 
 def _scifact(backend: str) -> Counted:
     tokens = load(prepare(CORPORA["scifact"]))
     records = [fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(tokens.document_terms())]
-    engine = fr.Engine.from_records(records, analyzer="minimal", backend=backend)
+    engine = fr.Engine.from_records(records, analyzer="minimal", keep_texts=False, backend=backend)
     return lambda timing: engine.search(tokens.query_texts, timing=timing).ids
 
 

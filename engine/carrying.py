@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from .carry import copying
@@ -15,10 +17,11 @@ from .carry.progress import counted
 from .errors import ParameterError, StorageError
 from .index.columns import Schema
 from .monitor.monitor import checked_namespace
-from .opening import OpenIndex
+from .opening import OpenIndex, shows_progress
 from .records.filters import Filter
 from .searcher import Searcher
 from .signatures import EngineOptions
+from .storage.backup import BackupReport, Progress, back_up, check_backup, restore
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -32,6 +35,10 @@ class Carrying:
     index: OpenIndex
     searcher: Searcher
     schema: Schema
+
+    def _config(self) -> dict[str, Any]:
+        """The parameters that a directory keeps."""
+        raise NotImplementedError
 
     def export(
         self,
@@ -54,9 +61,9 @@ class Carrying:
         back.
 
         All records are those of one moment, while writes and searches go on. The file is written a few thousand records
-        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine in memory and
-        for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow
-        is not installed.
+        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine that keeps no
+        texts and for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where
+        pyarrow is not installed.
         """
         return exporting.export(
             self.index.ready(),
@@ -108,12 +115,13 @@ class Carrying:
         The records are those of one moment, and are copied a few thousand at a time while writes and searches go on.
         The copy is made beside `path`, as ``.NAME.partial``, and renamed when it is whole: `path` is there entirely or
         not at all. A copy that was killed is begun anew by the next. Raises `ForeignIndexError` if `path` is there and
-        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine in memory and for a
-        failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that does not
-        fit a new column.
+        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine that keeps no texts
+        and for a failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that
+        does not fit a new column.
         """
         engine_type: Any = type(self)
-        return copying.copy(self.index.ready(), self.searcher.models, path, options, engine_type.open, progress)
+        memory, models = self.index.ready(), self.searcher.models
+        return copying.copy(memory, models, path, self._config(), options, engine_type.open, progress)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -128,7 +136,7 @@ class Carrying:
         the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
 
         Raises `ParameterError` for a name that is taken, `RecordError` with the id of a record whose value is of the
-        wrong type, and `StorageError` for an engine in memory; nothing is changed then.
+        wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
         if name in self.columns:
             raise ParameterError(f"column {name!r} is there already, as a {self.columns[name]}")
@@ -145,9 +153,71 @@ class Carrying:
 
     def _change_columns(self, columns: Mapping[str, str]) -> None:
         schema, memory = Schema.of(columns), self.index.ready()
-        if memory.store is None:
-            raise StorageError("an engine in memory keeps no records to read a column from; use Engine.open(path)")
         try:
             memory.change_columns(schema)
         finally:
             self.schema = memory.schema
+
+    def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
+        """Copy the memory, as of one moment, to the new directory `path`, which `Engine.open` opens.
+
+        Writes and searches go on meanwhile. The copy holds each batch whole or not at all, and every batch that was
+        acknowledged before the call. It appears at `path` in one step, once all of it is on the disk; what an
+        interrupted call leaves is a folder with ``.partial-`` in its name, which can be deleted.
+
+        `progress` shows a bar if standard error is a terminal. Raises `StorageError` if something is at `path`
+        already, if it cannot be written, and for an engine in memory (`save` keeps its index).
+        """
+        memory = self.index.ready()
+        store = memory.store
+        config = None if store is None else store.config
+        if store is None or config is None:
+            raise StorageError("an engine in memory keeps no records to back up; use Engine.open(path), or save(path)")
+        with _shown(progress) as show:
+            return back_up(store, memory.saved(), config["store"], Path(path), show)
+
+    @staticmethod
+    def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
+        """Check a backup, or any engine's directory, and say what it holds. Nothing in it is changed.
+
+        The database is checked by SQLite, each record by its checksum, and the index files by theirs. Raises
+        `DamagedStoreError` where a record is altered or acknowledged changes are missing, `ForeignIndexError`,
+        `NewerFormatError`, `StorageError`.
+        """
+        with _shown(progress) as show:
+            return check_backup(Path(path), show)
+
+    @staticmethod
+    def restore(
+        backup: str | os.PathLike[str], path: str | os.PathLike[str], *, progress: bool = False
+    ) -> BackupReport:
+        """Check the directory `backup` and copy it to the new directory `path`, which appears there in one step.
+
+        Raises as `check_backup`, and `StorageError` if something is at `path` already or it cannot be written.
+        """
+        with _shown(progress) as show:
+            return restore(Path(backup), Path(path), show)
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Progress | None]:
+    """A function that shows progress in a bar, a bar for each thing that is done; None where nobody would see it."""
+    if not shows_progress(progress):
+        yield None
+        return
+    from tqdm import tqdm  # as in opening.py
+
+    bars: dict[str, Any] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in bars:
+            bars[what] = tqdm(desc=what, total=total)
+        bar = bars[what]
+        bar.total = total
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        for bar in bars.values():
+            bar.close()

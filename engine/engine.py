@@ -25,39 +25,38 @@ from .backends.choose import Backend
 from .carrying import Carrying
 from .encoders.embed import Given
 from .encoders.encoder import Encoder
-from .encoders.models import positive
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError, RecordError
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .index.bm25 import BM25
 from .index.columns import Schema
 from .index.snapshot import WEEK
+from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
-from .monitor.monitor import Monitor, checked_namespace
+from .monitor.monitor import Monitor
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
-from .opening import OpenIndex, shows_progress
+from .opening import OpenIndex
 from .reading import Reading
+from .records.checks import checked_span
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
-from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K
-from .records.record import Record
 from .rerank.reranker import DEPTH, CheckedReranker
+from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
 from .search.options import SearchOptions
 from .searcher import Searcher
-from .serve import stream
-from .serve.coalesce import Coalescer
-from .signatures import EngineOptions, LaunchKeywords
+from .signatures import EngineOptions, LaunchKeywords, check_engine_options
 from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
+from .writing import AnyRecord, Writing
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -68,25 +67,28 @@ if TYPE_CHECKING:
     import torch
 
     from .backends.choose import TensorHits
-
-AnyRecord = Record | Mapping[str, Any]
+    from .serve.coalesce import Coalescer
 
 
 # Sources: A030 to A032, B004.
-class Engine(Reading, Carrying):
+class Engine(Reading, Writing, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
     and ``fields`` are the BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the
     built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from `Record.extra`.
 
-    ``window`` is the length of a time window in seconds. ``epsilon``, ``max_windows`` and ``recency_rate`` set the k*
-    rule, which chooses how many of the newest windows a query with ``windows="auto"`` searches.
+    ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
+    ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
+    ``windows="auto"`` searches.
 
     ``encoder`` makes the vectors by which queries and records are compared. It is a model's name or path, or an
     `Encoder`; `OwnVectors` is for vectors that the caller brings. Its name, version and dimension are the engine's
     `pin`, which is kept with the records. Vectors of another model are refused. ``term_encoder`` (such as
     `SparseSentenceEncoder`) makes learned term weights for records and queries that bring none.
+
+    ``keep_texts`` says whether an engine in memory keeps its records, for `fetch`, hits with texts, rerankers and
+    feedback on sentences. It keeps the records themselves, not copies of their texts. A directory keeps them always.
 
     ``backend`` forces a backend by name.
 
@@ -104,23 +106,25 @@ class Engine(Reading, Carrying):
         query_tf: str = "count",
         fields: Mapping[str, float] | None = None,
         columns: Mapping[str, str] | None = None,
-        window: float = WEEK,
+        window: Span = WEEK,
         epsilon: float = EPSILON,
         max_windows: int | None = MAX_WINDOWS,
         recency_rate: float = RATE,
         encoder: str | os.PathLike[str] | Encoder | None = None,
         term_encoder: TermEncoder | None = None,
+        keep_texts: bool = True,
         backend: str | None = None,
     ) -> None:
         self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
         self.analyzer = get_analyzer(analyzer)
         self.schema = Schema.of(columns)
         serving = backends.choose(backend)
-        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1e-3 <= window <= 1e12:
-            raise ParameterError(f"window must be the seconds of a time window, from 0.001 to 1e12, not {window!r}")
-        self.window = float(window)
+        self.window = checked_span("window", window, 1e-3, 1e12)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
-        self.index = OpenIndex(partial(Memory, self.bm25, self.analyzer, self.schema, self.window))
+        if not isinstance(keep_texts, bool):
+            raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
+        own = self.bm25, self.analyzer, self.schema, self.window
+        self.index = OpenIndex(partial(Memory, *own, keep=self.monitor.keep, keep_texts=keep_texts))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
 
@@ -140,6 +144,7 @@ class Engine(Reading, Carrying):
         `vectors`, `progress` and `threads` are as in `add`; `backend` and `options` are the constructor's. Raises as
         the constructor and `add`.
         """
+        check_engine_options(options, "Engine.from_records")
         engine = cls(backend=backend, **options)
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
@@ -151,6 +156,7 @@ class Engine(Reading, Carrying):
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
+        accept_loss: bool = False,
         wait: bool = True,
         progress: bool = False,
         backend: str | None = None,
@@ -164,6 +170,10 @@ class Engine(Reading, Carrying):
 
         One process may write. Any number may open the directory with ``read_only`` and call `refresh`.
 
+        Where acknowledged changes are missing (a lost or cut write-ahead log, an older copy of the database),
+        `DamagedStoreError` says how many and which records, and all files stay as they are. With ``accept_loss`` the
+        engine goes on without these changes, builds the index anew and logs a warning.
+
         `options` are the constructor's. They are kept when the directory is made; later they may be left out, and must
         not differ. Of the encoder only its `pin` is kept. Without the encoder all works but what must be encoded. A
         directory that was made without an encoder and has records takes none later, as its records have no vectors.
@@ -175,7 +185,10 @@ class Engine(Reading, Carrying):
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
         """
-        store = RecordStore.open(path, read_only=read_only)
+        check_engine_options(options, "Engine.open")
+        if options.get("keep_texts") is False:
+            raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
+        store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
             if config is None and read_only:
@@ -201,6 +214,7 @@ class Engine(Reading, Carrying):
                         store.set_config(fresh, replace=True)
                 else:
                     engine.searcher.models.adopt(config, str(path))
+            engine.monitor.restore(store)
             engine.index.attach(store, Path(path), config["store"])
             if wait:
                 engine.index.fill(progress)
@@ -262,6 +276,12 @@ class Engine(Reading, Carrying):
         return self.searcher.models.term_pin
 
     @property
+    def keeps_texts(self) -> bool:
+        """Whether the engine has the records' texts: on disk, or in memory."""
+        memory = self.index.memory
+        return memory.store is not None or memory.keeps
+
+    @property
     def opened(self) -> str | None:
         """How `open` got the index: ``loaded``, or ``built`` and why. None for an engine in memory."""
         return self.index.opened
@@ -317,6 +337,14 @@ class Engine(Reading, Carrying):
         _check_name(self.analyzer)
         index_files.save(path, replace(self.index.ready().saved(), settings=self._settings()))
 
+    def __repr__(self) -> str:
+        memory = self.index.memory
+        sizes = [snapshot.size for snapshot in memory.snapshots.values() if snapshot.size]
+        where = "in memory" if memory.store is None else repr(str(memory.store.path.parent))
+        building = ", opening" if self.index.building else ""
+        name, backend = type(self).__name__, self.backend.name
+        return f"{name}({sum(sizes):,} records, {len(sizes):,} namespaces, backend {backend!r}, {where}{building})"
+
     def __len__(self) -> int:
         """The number of live records, over all namespaces."""
         return sum(snapshot.size for snapshot in self.index.ready().state.present(time.time()).values())
@@ -339,6 +367,7 @@ class Engine(Reading, Carrying):
         if (coalescer := self.__dict__.get("_coalescer")) is not None:
             coalescer.close()
         self.index.close()
+        self._end_writers()
 
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
@@ -418,85 +447,22 @@ class Engine(Reading, Carrying):
         """
         return self.searcher.stats()
 
-    def add(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        progress: bool = False,
-        threads: int | None = None,
-    ) -> int:
-        """Add records, or mappings that `Record.from_dict` reads.
-
-        Returns how many were added, once they are durable and searches find them.
-
-        Of a batch of more than 16,384 records, or of some eight million characters, the remainder is read and encoded
-        while other writers wait. Such a batch may be analysed by up to `threads` threads (None: as many as the process
-        has cores). The number of threads changes nothing in the index.
-
-        `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
-        order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
-        passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
-
-        `progress` shows a bar if standard error is a terminal.
-
-        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector,
-        `DuplicateIdError` for an id that its namespace already holds, `UnknownIdError` for an id in `vectors` that is
-        not in the batch, `EncoderError`, and `StorageError` where the records cannot be made durable.
-        """
-        check_batch(records, "add")
-        shown = records
-        if shows_progress(progress):
-            from tqdm import tqdm  # as in opening.py
-
-            shown = tqdm(records, "indexing", unit=" records")
-        if threads is not None:
-            positive("threads", threads)
-        encoded = self.searcher.models.encode(as_records(shown), vectors)
-        return self.index.ready().write(added=encoded, threads=threads)
-
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
-
-        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. All or nothing. Raises as
-        `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert`` such a record is added.
-        """
-        check_batch(records, "update")
-        batch = list(self.searcher.models.encode(as_records(records), vectors))
-        removed: dict[str, list[str]] = {}
-        for record in batch:
-            removed.setdefault(record.namespace, []).append(record.id)
-        return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
-
-    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """Delete live records by id; returns how many, once the deletion is durable.
-
-        All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
-        """
-        if isinstance(ids, (str, Record)) or not isinstance(ids, Iterable):
-            raise RecordError("delete takes a batch: pass a list of ids")
-        batch = list(ids)
-        wrong = next((record_id for record_id in batch if not isinstance(record_id, str)), None)
-        if wrong is not None:
-            raise RecordError(f"an id must be a string, not {wrong!r}")
-        return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
-
-    def drop(self, namespace: str) -> None:
-        """Delete a namespace with all its records and the counts of its searches."""
-        self.index.ready().drop(checked_namespace(namespace))
-        self.monitor.drop(namespace)
-
     def search(
         self,
         queries: Sequence[AnyQuery],
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy = "bm25",
+        strategy: AnyStrategy | Policy | ByNamespace = "bm25",
+        offset: int = 0,
+        min_score: float | None = None,
+        distinct: str | None = None,
         reranker: CheckedReranker | None = None,
         rerank_depth: int = DEPTH,
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
     ) -> Hits:
         """Answer a batch of B queries in one call.
 
@@ -505,17 +471,31 @@ class Engine(Reading, Carrying):
 
         `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
         It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
-        (`Hits.decisions` holds what was decided). `reranker` reorders the first `rerank_depth` hits of each query by
-        their texts.
+        (`Hits.decisions` holds what was decided). A mapping from namespaces gives each tenant its own strategy or
+        policy, as in ``{"tenant-a": "recall", "": "bm25"}``; that of ``""``, else ``bm25``, is for all others
+        (`fanrank.routing.ByNamespace` names another default). `Query.strategy` goes before all of these. Queries with
+        one strategy are one launch, and all of the batch reads one state of the memory.
+
+        `offset`, `min_score` and `distinct` are for queries that set none of their own (`Query` says what they mean).
+        Hits below `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row
+        b holds the hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's,
+        after its fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends
+        with its candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders
+        the first `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
 
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
 
+        `texts` brings the records of the hits: their texts, times and metadata (`Hits.records`, `Hit.text`). `payload`
+        brings `Record.payload`. A hit's record is the one that was scored: where a write changes it before it is read,
+        the batch is searched again. An engine that was opened with ``read_only`` is refreshed for that.
+
         While the index is still being built after `open` with ``wait`` false, a scan for keywords answers, whatever the
         strategy.
 
-        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, and
-        `MissingExtraError` where a strategy needs a package that is not installed.
+        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, `StorageError`
+        for texts that the engine does not keep, and `MissingExtraError` where a strategy needs a package that is not
+        installed.
         """
         return self.searcher.search(
             queries,
@@ -527,6 +507,11 @@ class Engine(Reading, Carrying):
                 "threads": threads,
                 "execution": execution,
                 "timing": timing,
+                "texts": texts,
+                "payload": payload,
+                "offset": offset,
+                "min_score": min_score,
+                "distinct": distinct,
             },
         )
 
@@ -535,6 +520,8 @@ class Engine(Reading, Carrying):
         """The coalescer behind `asearch` and `submit`: it answers the batches of many callers in one launch."""
         coalescer: Coalescer | None = self.__dict__.get("_coalescer")
         if coalescer is None:
+            from .serve.coalesce import Coalescer  # as in `search_stream`
+
             # `setdefault` keeps the first, where two threads make one at the same time.
             coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
             if self._closed:
@@ -562,6 +549,8 @@ class Engine(Reading, Carrying):
         threads: int = 1,
         execution: str = "auto",
         timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
     ) -> Iterator[Hits]:
         """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
 
@@ -576,9 +565,14 @@ class Engine(Reading, Carrying):
         An error of a batch, or of `batches` itself, is raised when its turn comes. It ends the iterator, and nothing is
         read after it. `ParameterError` and `QueryError` for the arguments are raised at once; else raises as `search`.
 
+        `texts` and `payload` are as in `search`. Where a write has changed the record of a hit, the batch is answered
+        as of a later moment.
+
         Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
-        options = SearchOptions(threads=threads, execution=execution, timing=timing)
+        from .serve import stream  # five modules that a plain search does not need
+
+        options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 
     def candidates(
@@ -649,7 +643,7 @@ class Engine(Reading, Carrying):
 
     # Sources: A032.
     def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: float | None = None, windows: int | None = None
+        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
     ) -> None:
         """Report which hits were used, so that the k* rule learns how recent useful records are.
 
@@ -669,12 +663,12 @@ class Engine(Reading, Carrying):
         return self.monitor.drift(self.index.ready(), namespace)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """How the record with id `document` scores for the query.
 
         The explanation is term by term, or channel by channel under a strategy other than ``bm25``. Raises
-        `UnknownIdError`, and as `search`.
+        `UnknownIdError`, `QueryError` for a query for the newest records, which are not scored, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
 

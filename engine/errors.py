@@ -51,6 +51,10 @@ class QueryError(FanrankError, ValueError):
     """A query cannot be run: a wrong type, a negative k, or a filter on an unknown column."""
 
 
+class NotBroughtError(FanrankError, AttributeError):
+    """A hit is asked for a text, a record or a payload that its search did not bring; the message names the keyword."""
+
+
 class OverloadedError(FanrankError, RuntimeError):
     """A coalescer's queue of waiting queries is full, and the caller asked not to wait for room."""
 
@@ -126,3 +130,7 @@ class StoreLockedError(StorageError):
 
 class StaleIndexError(StorageError):
     """The store cannot say what changed since an index was saved. Rebuild the index from all records (internal)."""
+
+
+class RecencyWarning(UserWarning):
+    """The weight of recency is so high that it measurably harms the ranking."""

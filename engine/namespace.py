@@ -11,11 +11,14 @@ from typing import Any, Protocol
 
 from .carry.files import AnyFile
 from .encoders.embed import Given
+from .encoders.patch import RecordFields
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
 from .index.segment import evidence_stats
 from .index.snapshot import Snapshot
+from .listing.listing import Listing
+from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
 from .monitor.recency import Recency
 from .opening import OpenIndex
@@ -25,6 +28,7 @@ from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
 from .records.record import Record
+from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries, as_query, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
@@ -36,6 +40,7 @@ else:
     from typing_extensions import Unpack
 
 AnyRecord = Record | Mapping[str, Any]
+AnyFilter = Filter | Mapping[str, Any]
 
 
 class Verbs(Protocol):
@@ -44,15 +49,68 @@ class Verbs(Protocol):
     @property
     def index(self) -> OpenIndex: ...
 
-    def add(self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None) -> int: ...
+    def add(
+        self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None, ttl: Span | None
+    ) -> int: ...
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
+
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None,
+        *,
+        namespace: str,
+        missing_ok: bool,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
+
+    def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None,
+        *,
+        namespace: str,
+        **fields: Unpack[RecordFields],
+    ) -> int: ...
 
     def delete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
+
+    def delete_where(self, filter: AnyFilter, *, namespace: str) -> int: ...
+
+    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given, threads: int | None) -> int: ...
+
+    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
+
+    async def adelete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
 
     def drop(self, namespace: str) -> None: ...
 
     def fetch(self, ids: Sequence[str], *, namespace: str) -> list[Record | None]: ...
+
+    def get(self, id: str, *, namespace: str) -> Record | None: ...
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None,
+        namespace: str,
+        order: str,
+        reverse: bool,
+        after: str | None,
+        limit: int | None,
+        texts: bool,
+    ) -> Listing: ...
+
+    def count(self, filter: AnyFilter | None, *, namespace: str) -> int: ...
+
+    def ids(self, filter: AnyFilter | None, *, namespace: str) -> Iterator[str]: ...
+
+    def distinct(self, column: str, filter: AnyFilter | None, *, namespace: str) -> dict[str | float | None, int]: ...
 
     def search(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
 
@@ -65,11 +123,17 @@ class Verbs(Protocol):
     ) -> Evidence: ...
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace
     ) -> Explanation | FusedExplanation: ...
 
     def events(
-        self, since: float, until: float, *, type: str | None, filter: Filter | Mapping[str, Any] | None, namespace: str
+        self,
+        since: Moment,
+        until: Moment,
+        *,
+        type: str | None,
+        filter: Filter | Mapping[str, Any] | None,
+        namespace: str,
     ) -> list[tuple[str, float]]: ...
 
     def export(
@@ -83,7 +147,7 @@ class Verbs(Protocol):
         progress: bool,
     ) -> int: ...
 
-    def observe(self, ids: Iterable[str], *, namespace: str, now: float | None, windows: int | None) -> None: ...
+    def observe(self, ids: Iterable[str], *, namespace: str, now: Moment | None, windows: int | None) -> None: ...
 
     def recency(self, namespace: str) -> Recency: ...
 
@@ -123,21 +187,88 @@ class Namespace:
         vectors: Given = None,
         progress: bool = False,
         threads: int | None = None,
+        ttl: Span | None = None,
     ) -> int:
         checked = self._own_records(records, "add")
-        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads)
+        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
 
-    def update(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors)
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
+
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
+        return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors)
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        return self._engine.patch(ids, changes, namespace=self.name, missing_ok=missing_ok, **fields)
+
+    def update_where(
+        self, filter: AnyFilter, changes: Mapping[str, Any] | None = None, **fields: Unpack[RecordFields]
+    ) -> int:
+        return self._engine.update_where(filter, changes, namespace=self.name, **fields)
 
     def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
         return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
+
+    def delete_where(self, filter: AnyFilter) -> int:
+        return self._engine.delete_where(filter, namespace=self.name)
+
+    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, threads: int | None = None) -> int:
+        return await self._engine.aadd(self._own_records(records, "add"), vectors=vectors, threads=threads)
+
+    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
+        return await self._engine.aupdate(self._own_records(records, "update"), insert=insert, vectors=vectors)
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
+        return await self._engine.aupsert(self._own_records(records, "upsert"), vectors=vectors)
+
+    async def adelete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
+        return await self._engine.adelete(ids, namespace=self.name, missing_ok=missing_ok)
 
     def drop(self) -> None:
         self._engine.drop(self.name)
 
     def fetch(self, ids: Sequence[str]) -> list[Record | None]:
         return self._engine.fetch(ids, namespace=self.name)
+
+    def get(self, id: str) -> Record | None:
+        return self._engine.get(id, namespace=self.name)
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None = None,
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+        texts: bool = True,
+    ) -> Listing:
+        return self._engine.records(
+            filter=filter, namespace=self.name, order=order, reverse=reverse, after=after, limit=limit, texts=texts
+        )
+
+    def count(self, filter: AnyFilter | None = None) -> int:
+        return self._engine.count(filter, namespace=self.name)
+
+    def ids(self, filter: AnyFilter | None = None) -> Iterator[str]:
+        return self._engine.ids(filter, namespace=self.name)
+
+    def distinct(self, column: str, filter: AnyFilter | None = None) -> dict[str | float | None, int]:
+        return self._engine.distinct(column, filter, namespace=self.name)
 
     def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
         """As `Engine.search`, with its keywords."""
@@ -163,14 +294,14 @@ class Namespace:
         return self._engine.candidates(checked, strategy, **keywords)
 
     def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy = "bm25"
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         return self._engine.explain(self._own_query(query, 0), document, strategy=strategy)
 
     def events(
         self,
-        since: float,
-        until: float,
+        since: Moment,
+        until: Moment,
         *,
         type: str | None = "Event",
         filter: Filter | Mapping[str, Any] | None = None,
@@ -190,7 +321,7 @@ class Namespace:
             file, format=format, namespace=self.name, filter=filter, vectors=vectors, progress=progress
         )
 
-    def observe(self, ids: Iterable[str], *, now: float | None = None, windows: int | None = None) -> None:
+    def observe(self, ids: Iterable[str], *, now: Moment | None = None, windows: int | None = None) -> None:
         self._engine.observe(ids, namespace=self.name, now=now, windows=windows)
 
     def health(self) -> HealthReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,12 +11,12 @@ from pathlib import Path
 
 from .errors import IndexFileError, ParameterError, StaleIndexError, StorageError
 from .storage.index_arrays import SavedIndex
-from .storage.index_files import IndexDirectory
+from .storage.index_files import INDEX, IndexDirectory
 from .storage.memory import Memory
 from .storage.record_store import ChangeRun, RecordStore
 
-INDEX = "index"
-"""The folder of the index files in an engine's directory."""
+logger = logging.getLogger("fanrank")
+
 # How often a reader tries to load the index while checkpoints of a writer make what it loaded stale.
 ATTEMPTS = 20
 
@@ -45,6 +46,8 @@ class OpenIndex:
     def attach(self, store: RecordStore, path: Path, owner: str) -> None:
         """Serve the records of a directory from now on; `fill` or `fill_behind` brings in what it holds."""
         self.memory.store = store
+        if store.loss is not None:
+            logger.warning("%s: opened although acknowledged changes are missing: %s", path, store.loss.reason)
         self._directory = IndexDirectory(path / INDEX, owner=owner)
 
     def fill(self, progress: bool = False) -> None:
@@ -58,7 +61,10 @@ class OpenIndex:
             fresh = self._make(store, written)
             self.opened = "built: there were no index files"
             try:
-                if store.sequence or directory.exists():
+                if store.loss is not None:
+                    # The index may hold what the records lack.
+                    self.opened = "built: the records lack acknowledged changes, which was accepted"
+                elif store.sequence or directory.exists():
                     saved = directory.load()
                     _check_parameters(saved, fresh)
                     fresh.restore(saved)
@@ -79,6 +85,9 @@ class OpenIndex:
             # A stale manifest must not look valid once the counter has caught up with it.
             written.clear()
         self.memory = fresh
+        records = sum(snapshot.size for snapshot in fresh.snapshots.values())
+        how = "loaded" if self.opened == "loaded" else "built"
+        logger.info("opened %s: %d records, index %s", directory.root.parent, records, how)
         fresh.wake()
 
     def fill_behind(self) -> None:

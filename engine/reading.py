@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .errors import StorageError
+from .errors import ParameterError, QueryError, RecordError, StorageError
 from .index.masks import compile_filter
+from .listing import matching
+from .listing.listing import Listing, Wanted
+from .listing.matching import compiled, searched, snapshots_of
+from .listing.orders import ORDERS
+from .moments import Moment
+from .monitor.monitor import checked_namespace
 from .opening import OpenIndex
-from .records.filters import ColumnComparison, Filter, all_of
+from .records.filters import ColumnComparison, Filter, all_of, parse_filter
 from .records.query import Query
 from .records.record import Record
 from .search import events as timeline
@@ -26,11 +32,80 @@ class Reading:
     def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """The live records with these ids, in the order of the ids; None for an id that is not there.
 
-        The records are whole, embeddings included. Raises `StorageError` for an engine in memory, which keeps no texts.
-        Raises `DamagedStoreError` for a record that was altered, or that is gone although nobody deleted it; an engine
-        opened with ``read_only`` cannot tell the latter.
+        The records are whole, embeddings included; one that has expired is not there. Raises `RecordError` for anything
+        but a batch of ids, and `StorageError` for an engine that keeps no texts: one made with ``keep_texts=False``, or
+        loaded from a saved index. Raises `DamagedStoreError` for a record that was altered, or that is gone although
+        nobody deleted it; an engine opened with ``read_only`` cannot tell the latter.
         """
         return self.searcher.fetch(ids, namespace)
+
+    def get(self, id: str, *, namespace: str = "") -> Record | None:
+        """The live record with this id, whole, or None. Raises as `fetch`, and `RecordError` for anything but an id."""
+        if not isinstance(id, str):
+            raise RecordError(f"an id must be a string, not {id!r}")
+        return self.fetch([id], namespace=namespace)[0]
+
+    def records(
+        self,
+        *,
+        filter: Filter | Mapping[str, Any] | None = None,
+        namespace: str | None = "",
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+        texts: bool = True,
+    ) -> Listing:
+        """List the live records that pass a filter (as in `Query`), of one namespace or (None) of all.
+
+        `order` is ``written`` (the order of their last write), ``time`` or ``id``. Equal times are in the order of
+        their ids, and equal ids in that of their namespaces. `reverse` turns the order around; records without a time
+        come last all the same.
+
+        Returns an iterator, which reads page by page and takes little memory. For pages of your own say a `limit`, and
+        pass the `Listing.cursor` of one page as `after` of the next. The cursor names a place in the order, not a
+        number of records. So pages neither repeat nor skip a record that lives through all of them and keeps its place,
+        whatever is written in between. An update or a patch gives a record a new place in the order ``written``.
+
+        With `texts` the records are whole, as by `fetch`. Otherwise they are made from the index alone, in about
+        half the time: id, namespace, the built-in columns, and the declared ones in ``extra``; texts are empty.
+
+        A directory that was opened with ``read_only`` catches up with its writer where a page needs it, as `refresh`
+        does. Raises `QueryError`, `ParameterError` for an `after` that is no cursor of such listings, and
+        `StorageError` for an engine that keeps no records.
+        """
+        if order not in ORDERS:
+            raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
+        wanted = Wanted(parse_filter(filter), _checked_scope(namespace), order, bool(reverse), bool(texts))
+        return Listing(self.index, wanted, after, limit)
+
+    def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
+        """How many live records pass a filter, in one namespace or (None) in all. Raises `QueryError`."""
+        state, parsed = self.index.ready().state, parse_filter(filter)
+        return matching.count(snapshots_of(state, _checked_scope(namespace)), compiled(state, parsed))
+
+    def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
+        """The ids of a namespace's live records that pass a filter, in the order of their last write.
+
+        They are those of the moment of the call. Raises `QueryError`.
+        """
+        state, parsed = self.index.ready().state, parse_filter(filter)
+        return matching.ids_in(searched(state.snapshot(checked_namespace(namespace))), compiled(state, parsed))
+
+    def distinct(
+        self, column: str, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = ""
+    ) -> dict[str | float | None, int]:
+        """The values of a metadata column among the live records that pass a filter, each with its number of records.
+
+        The most frequent value comes first, and equally frequent ones ascend. Records without a value count under None,
+        which comes last among its equals. With `namespace` None the records of all namespaces count. Raises
+        `QueryError`.
+        """
+        state, parsed = self.index.ready().state, parse_filter(filter)
+        snapshots = snapshots_of(state, _checked_scope(namespace))
+        return matching.distinct(state, snapshots, column, compiled(state, parsed))
 
     # Sources: C041.
     def verify(self) -> dict[str, int]:
@@ -48,8 +123,8 @@ class Reading:
     # Sources: B034, B035.
     def events(
         self,
-        since: float,
-        until: float,
+        since: Moment,
+        until: Moment,
         *,
         type: str | None = "Event",
         filter: Filter | Mapping[str, Any] | None = None,
@@ -57,11 +132,17 @@ class Reading:
     ) -> list[tuple[str, float]]:
         """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
 
-        Nothing is ranked. The newest come first; among equal times the last written comes first. `filter` is as in
-        `Query`. Raises `QueryError`.
+        Nothing is ranked. The newest come first; among equal times the last written comes first. `since`, `until` and
+        `filter` are as in `Query`. Raises `QueryError`.
         """
         query = Query(since=since, until=until, filter=filter, namespace=namespace)
         of_type = None if type is None else ColumnComparison("type", "==", type)
+        if query.since is None or query.until is None:
+            raise QueryError("events takes the first and the last moment, 'since' and 'until'")
         memory = self.index.ready().state
         accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
-        return timeline.events(memory, namespace, float(since), float(until), accepted)
+        return timeline.events(memory, namespace, query.since, query.until, accepted)
+
+
+def _checked_scope(namespace: str | None) -> str | None:
+    return None if namespace is None else checked_namespace(namespace)

@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,26 +21,34 @@ import numpy.typing as npt
 
 from .backends.choose import Backend
 from .encoders.pins import Models
-from .errors import FanrankError, StorageError
+from .errors import FanrankError, QueryError
 from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
-from .hybrid.sources import Sources
+from .hybrid.sources import FetchRecords, Sources
 from .hybrid.strategy import PLAIN, Strategy
 from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
 from .records.hits import Hits
+from .records.jsonl import checked_ids
+from .records.query import Query
 from .records.record import Record
 from .route import run as routing
+from .route.by_namespace import AnyAnswerer, ByNamespace
+from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
 from .search.batch import AnyQuery, as_queries, prepare
 from .search.keyword_scan import scan
+from .search.newest import answer_newest
 from .search.options import SearchOptions
+from .search.shaping import is_shaped, set_defaults
+from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.sizes import sizes_of
+from .storage.state import MemoryState
 from .timing import Phases
 
 
@@ -66,7 +76,7 @@ class Searcher:
         try:
             answerer, options = read_keywords(keywords)
             if self.index.filler is not None and self.index.building:
-                hits, reason = scan(self.index.memory, queries, k), "the index is being built"
+                hits, reason = scan(self.index.memory, queries, k, options), "the index is being built"
             else:
                 hits, reason = self.answer(queries, k, answerer, options), None
         except FanrankError as error:
@@ -75,43 +85,121 @@ class Searcher:
         self.monitor.count(hits, time.perf_counter() - started, reason)
         return hits
 
-    def answer(self, queries: Sequence[AnyQuery], k: int, answerer: Answerer, options: SearchOptions) -> Hits:
-        """The hits of a batch; the monitor does not count them. Raises as `Engine.search`."""
+    def answer(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int,
+        answerer: AnyAnswerer,
+        options: SearchOptions,
+        state: MemoryState | None = None,
+    ) -> Hits:
+        """The hits of a batch, over `state` (None: the current one); the monitor does not count them.
+
+        Raises as `Engine.search`.
+        """
+        if (options.texts or options.payload) and state is None:
+            return self._answer_with_records(queries, k, answerer, options)
         index = self.index
-        memory = (index.memory if index.filler is None else index.ready()).state
+        memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
+        if options.offset or options.min_score is not None or options.distinct is not None:
+            asked = as_queries(queries, "search")
+            queries = set_defaults(asked, options.offset, options.min_score, options.distinct)
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
             if hits is not None:
                 return hits
-        phases = Phases(options.timing)
+        checked = as_queries(queries, "search")
+        if needs_parts(checked, answerer):
+            return self._answer_parts(memory, checked, k, answerer, options)
+        assert not isinstance(answerer, ByNamespace)
+        return self._answer_all(memory, checked, k, answerer, options)
+
+    def _answer_parts(
+        self, memory: MemoryState, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
+    ) -> Hits:
+        """The hits of a batch whose queries may have different strategies."""
+        parts, clock = divide(queries, answerer), time.time()
+        if len(parts) == 1:
+            return self._answer_all(memory, queries, k, parts[0].answerer, options)
+        answers = []
+        for part in parts:
+            asked = tuple([queries[row] for row in part.rows])
+            try:
+                answers.append(self._answer_all(memory, asked, k, part.answerer, options, clock))
+            except FanrankError as error:
+                renumber(error, part)
+                raise
+        return join(queries, parts, answers)
+
+    def _answer_all(
+        self,
+        memory: MemoryState,
+        queries: tuple[Query, ...],
+        k: int,
+        answerer: Answerer | None,
+        options: SearchOptions,
+        clock: float | None = None,
+    ) -> Hits:
+        """The hits of queries that one strategy or policy answers; None: the newest records. `clock` as `prepare`."""
+        plain = isinstance(answerer, Strategy) and answerer.plain
+        aged = not plain and answerer is not None and answerer.aged
+        phases, windows, sources = Phases(options.timing), self.monitor.windows, self.sources(memory, queries)
         with phases("prepare"):
-            aged = not plain and answerer.aged
-            batch = prepare(memory, as_queries(queries, "search"), k, self.monitor.windows, aged=aged)
+            batch = prepare(memory, queries, k, windows, aged=aged, clock=clock)
+        if answerer is None:
+            return answer_newest(batch, sources.records, timing=options.timing)
         if not isinstance(answerer, Strategy):
-            return routing.answer(batch, self.backend, self._sources(), answerer, options)
+            return routing.answer(batch, self.backend, sources, answerer, options)
         if plain and options.reranker is None:
-            return lexical.answer_lexical(batch, self.backend, options, phases)
-        return hybrid.answer(batch, self.backend, self._sources(), answerer, options)
+            return lexical.answer_lexical(batch, self.backend, options, phases, sources.records)
+        return hybrid.answer(batch, self.backend, sources, answerer, options)
+
+    def _answer_with_records(
+        self, queries: Sequence[AnyQuery], k: int, answerer: AnyAnswerer, options: SearchOptions
+    ) -> Hits:
+        # The batch may be searched more than once, and its caller may change it meanwhile.
+        given = tuple(queries) if isinstance(queries, (list, tuple)) else as_queries(queries, "search")
+        return self.bring_records(lambda state: self.answer(given, k, answerer, options, state), options)
+
+    def bring_records(
+        self, search: Callable[[MemoryState], Hits], options: SearchOptions, first: MemoryState | None = None
+    ) -> Hits:
+        """The hits of `search` with the records that were scored; `search` may be called more than once.
+
+        The first search is of the state `first` (None: the current one).
+        """
+        return search_with_records(self.index.ready, self.index.refresh, search, options, first)
 
     def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
         """As `Engine.candidates`."""
-        batch = prepare(
-            self.index.ready().state, as_queries(queries, "candidates"), 1, self.monitor.windows, aged=strategy.aged
-        )
-        return hybrid.collect_evidence(batch, self.backend, self._sources(), strategy, options)
+        checked = as_queries(queries, "candidates")
+        for position, query in enumerate(checked):
+            if query.strategy is not None or query.newest or is_shaped(query):
+                raise QueryError(
+                    f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
+                    "the query's strategy, newest, offset, min_score and distinct, or use search"
+                )
+        memory = self.index.ready().state
+        batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
+        return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
+        clock = time.time()
+        records = self._read(namespace, checked_ids(ids, "fetch"))
+        return [None if record is None or record.expired(clock) else record for record in records]
+
+    def _read(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
+        """As `fetch`, with the records that have expired: a query may have an earlier clock."""
         memory = self.index.memory
+        memory.check_texts()
         if memory.store is None:
-            raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
-        ids = list(ids)
+            return memory.state.records_of(namespace, ids)
         records = memory.store.fetch(namespace, ids)
         if None in records:
             memory.check_gone(namespace, [i for i, record in zip(ids, records, strict=True) if record is None])
-        clock = time.time()
-        return [None if record is None or record.expired(clock) else record for record in records]
+        return records
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
@@ -145,21 +233,36 @@ class Searcher:
         """Count a batch of queries that failed with this error."""
         self.monitor.count_failure(queries, error, self.backend.name)
 
-    def _sources(self) -> Sources:
-        models, stored = self.models, self.index.memory.store is not None
+    def sources(self, state: MemoryState, queries: Sequence[Query]) -> Sources:
+        """What a search of this state reads beside the index. Kept records are those of the state itself."""
+        models, memory = self.models, self.index.memory
+        records: FetchRecords | None = None
+        if memory.store is not None:
+            records = self._read
+        elif memory.keeps:
+            # An answer keeps its sources, so they must hold no other tenant's records.
+            names = {name for query in queries for name in _names_of(state, query)}
+            kept = {name: snapshot for name, snapshot in state.snapshots.items() if name in names}
+            records = replace(state, snapshots=kept, unions={}).records_of
         return Sources(
             models.encoder,
             models.pin,
             models.term_encoder,
-            self._records if stored else None,
-            self._first_sentences if stored and models.encoder is not None else None,
+            records,
+            None if records is None or self._anchors is None else partial(_first_sentences, self._anchors, records),
             self._graphs,
         )
 
-    def _records(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
-        return self.fetch(ids, namespace)
 
-    def _first_sentences(self, namespace: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-        assert self._anchors is not None
-        records = self._records(namespace, ids)
-        return self._anchors(["" if record is None else record.text for record in records])
+def _names_of(state: MemoryState, query: Query) -> Sequence[str]:
+    """The namespaces that a query searches."""
+    if query.under is not None:
+        return state.names_under(query.under)
+    return (query.namespace,) if query.namespaces is None else query.namespaces
+
+
+def _first_sentences(
+    anchors: Anchors, records: FetchRecords, namespace: str, ids: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """As `Sources.sentences`."""
+    return anchors(["" if record is None else record.text for record in records(namespace, ids)])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
 from .hybrid.strategy import BM25, PLAIN, AnyStrategy
+from .moments import Span
 from .plan.options import AUTO
 from .rerank.reranker import DEPTH, CheckedReranker
-from .route.policy import Answerer, Policy, strategy_of
-from .search.options import DEFAULT_THREADS, SearchOptions
+from .route.by_namespace import AnyAnswerer, ByNamespace, answerer_of
+from .route.policy import Policy
+from .search.options import DEFAULT_THREADS, NO_OFFSET, SearchOptions
 from .text.analyzers import Analyzer
 
 
@@ -27,21 +29,27 @@ class EngineOptions(TypedDict, total=False):
     query_tf: str
     fields: Mapping[str, float] | None
     columns: Mapping[str, str] | None
-    window: float
+    window: Span
     epsilon: float
     max_windows: int | None
     recency_rate: float
     encoder: str | os.PathLike[str] | Encoder | None
     term_encoder: TermEncoder | None
+    keep_texts: bool
 
 
 class BatchKeywords(TypedDict, total=False):
     """The keywords that every search of a batch takes; `Engine.search` says what each means."""
 
-    strategy: AnyStrategy | Policy
+    strategy: AnyStrategy | Policy | ByNamespace
     reranker: CheckedReranker | None
     rerank_depth: int
     execution: str
+    texts: bool
+    payload: bool
+    offset: int
+    min_score: float | None
+    distinct: str | None
 
 
 class ThreadedKeywords(BatchKeywords, total=False):
@@ -73,9 +81,22 @@ class CandidateKeywords(TypedDict, total=False):
 
 def check_keywords(keywords: BatchKeywords, verb: str) -> None:
     """Raise `TypeError` for a keyword that a shared launch does not take."""
-    for name in keywords:
-        if name not in BatchKeywords.__annotations__:
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+    _check_names(keywords, BatchKeywords.__annotations__, LaunchKeywords.__annotations__, verb)
+
+
+def check_engine_options(options: EngineOptions, verb: str) -> None:
+    """Raise `TypeError` for a keyword that `Engine` does not take."""
+    _check_names(options, EngineOptions.__annotations__, EngineOptions.__annotations__, verb)
+
+
+def _check_names(given: Iterable[str], known: Iterable[str], shown: Iterable[str], verb: str) -> None:
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches  # only a mistake needs it
+
+            close = get_close_matches(name, shown, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
 
 
 _DEFAULTS: dict[str, object] = {
@@ -85,14 +106,19 @@ _DEFAULTS: dict[str, object] = {
     "threads": DEFAULT_THREADS,
     "execution": AUTO,
     "timing": False,
+    "texts": False,
+    "payload": False,
+    "offset": NO_OFFSET,
+    "min_score": None,
+    "distinct": None,
 }
 _KEYWORDS = {*_DEFAULTS}
 _UNTIMED = PLAIN, SearchOptions()
 _TIMED = PLAIN, SearchOptions(timing=True)
 
 
-def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer, SearchOptions]:
-    """What answers a batch, and with which options. Raises `ParameterError`."""
+def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[AnyAnswerer, SearchOptions]:
+    """What answers a batch, and with which options. Raises `ParameterError` and `QueryError`."""
     rest = {**_DEFAULTS, **keywords}
     # Most calls leave all at its default, and share what was checked before. The values are compared by identity: 1.0
     # and True equal 1, and are refused. A value that is equal without being the same goes the longer way below.
@@ -102,11 +128,16 @@ def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[Answerer
         and rest["rerank_depth"] is DEPTH
         and rest["threads"] is DEFAULT_THREADS
         and rest["execution"] is AUTO
+        and rest["texts"] is False
+        and rest["payload"] is False
+        and rest["offset"] is NO_OFFSET
+        and rest["min_score"] is None
+        and rest["distinct"] is None
         and {*rest} == _KEYWORDS
     ):
         if rest["timing"] is False:
             return _UNTIMED
         if rest["timing"] is True:
             return _TIMED
-    answerer = strategy_of(rest.pop("strategy"))  # type: ignore[arg-type]
+    answerer = answerer_of(rest.pop("strategy"))
     return answerer, SearchOptions(**rest)  # type: ignore[arg-type]

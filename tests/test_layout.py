@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
-    ("engine.namespace", "engine.reading", "engine.carrying"),
+    ("engine.namespace", "engine.reading", "engine.writing", "engine.carrying"),
     ("engine.carry",),
     ("engine.serve",),
     ("engine.searcher",),
@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.signatures",),
     ("engine.route",),
     ("engine.hybrid", "engine.monitor"),
-    ("engine.search",),
+    ("engine.search", "engine.listing"),
     ("engine.recall", "engine.feedback", "engine.fuse", "engine.rerank"),
     ("engine.encoders", "engine.storage"),
     ("engine.backends",),
@@ -39,7 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.records",),
     ("engine.text", "engine.vectors"),
     ("engine.metrics",),
-    ("engine.timing", "engine.arrays", "engine.settings", "engine.locks", "engine.errors"),
+    ("engine.timing", "engine.moments", "engine.arrays", "engine.settings", "engine.locks", "engine.errors"),
     ("native",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -345,7 +345,7 @@ def first_queries(problem: Problem, count: int) -> Problem:
 
 def engine_of(problem: Problem) -> fr.Engine:
     """An engine over the problem's documents, as bags of words ``w<term>`` in the order of their numbers."""
-    engine = fr.Engine(analyzer="minimal", k1=K1, b=B, backend="numpy")
+    engine = fr.Engine(analyzer="minimal", k1=K1, b=B, keep_texts=False, backend="numpy")
     for first, segment in zip(problem.snapshot.firsts, problem.snapshot.segments, strict=True):
         terms = np.repeat(segment.terms, np.diff(segment.offsets))
         order = np.argsort(segment.documents, kind="stable")

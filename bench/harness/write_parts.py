@@ -172,7 +172,7 @@ def part_tenants(settings: Settings, folder: Path) -> Figures:
     """Namespaces in one engine in memory. A batch over many of them must equal single searches, bit for bit."""
     import_analyzer()
     before = peak_rss_gib()
-    engine = fr.Engine()
+    engine = fr.Engine(keep_texts=False)
     memories = [
         Memory(settings.tenant_records, settings.seed, namespace=f"tenant-{number}")
         for number in range(settings.tenants)

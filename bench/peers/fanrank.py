@@ -26,7 +26,7 @@ def _records(texts: Iterable[str]) -> Iterator[fr.Record]:
 
 def _engine(records: Iterable[fr.Record], threads: int) -> fr.Engine:
     return fr.Engine.from_records(
-        records, threads=threads, analyzer="minimal", method="lucene", k1=K1, b=B, backend="numpy"
+        records, threads=threads, analyzer="minimal", method="lucene", k1=K1, b=B, keep_texts=False, backend="numpy"
     )
 
 
@@ -91,7 +91,7 @@ class TextPeer:
         return version("fanrank")
 
     def build(self, texts: Iterable[str], folder: Path) -> None:
-        engine = fr.Engine.from_records(_records(texts), k1=K1, b=B)
+        engine = fr.Engine.from_records(_records(texts), k1=K1, b=B, keep_texts=False)
         engine.flush()  # or due merges are not in what is saved
         engine.save(folder)
 

@@ -63,19 +63,19 @@ def copy(
     memory: Memory,
     models: Models,
     path: str | os.PathLike[str],
+    config: Mapping[str, Any],
     options: Mapping[str, Any],
     open: OpenTarget,
     progress: bool,
 ) -> int:
-    """As `Engine.copy_to`; `models` are those of the engine that is copied."""
-    store, target = memory.store, Path(path)
-    if store is None:
-        raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
+    """As `Engine.copy_to`; `models` and `config` are those of the engine that is copied."""
+    memory.check_texts()
+    target = Path(path)
     _check_free(target)
-    known = {name: value for name, value in (store.config or {}).items() if name not in ("store", *PINNED)}
+    known = {name: value for name, value in config.items() if name not in PINNED}
     if "method" in options:
         del known["delta"]  # each method has a default of its own
-    change = _Change.of(models, options, str(store.path.parent))
+    change = _Change.of(models, options, "the engine" if memory.store is None else str(memory.store.path.parent))
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,8 +84,9 @@ def copy(
         try:
             engine = open(partial, backend="numpy", **{**known, **options, **change.encoders})
             try:
-                total = count_records(store) if progress else None
-                count = _fill(engine, change.apply(counted(stream_records(store), "copying", total, progress)))
+                total = count_records(memory.store, memory.state) if progress else None
+                held = stream_records(memory.store, memory.state)
+                count = _fill(engine, change.apply(counted(held, "copying", total, progress)))
             finally:
                 engine.close()
             reach("copy.written")

@@ -42,9 +42,10 @@ def export(
     if parsed is not None:
         # A filter that does not fit the columns fails here, before a file is made.
         compile_filter(parsed, memory.schema, memory.values)
-    held: Iterable[Record] = stream_records(memory.store, vectors=vectors)
+    memory.check_texts()
+    held: Iterable[Record] = stream_records(memory.store, memory.state, vectors=vectors)
     if progress:
-        held = counted(held, "exporting", count_records(memory.store), progress)
+        held = counted(held, "exporting", count_records(memory.store, memory.state), progress)
     if namespace is not None:
         held = (record for record in held if record.namespace == namespace)
     if parsed is not None:

@@ -60,8 +60,8 @@ class Import:
     def __init__(self, memory: Memory, models: Models, *, upsert: bool, resume: bool) -> None:
         self.memory, self.models = memory, models
         self.upsert = upsert
-        # An engine in memory cannot tell what its records said, and was never killed.
-        self.resume = resume and memory.store is not None
+        # An engine that keeps no texts cannot tell what its records said.
+        self.resume = resume and (memory.store is not None or memory.keeps)
         self.model = model_of(models.pin)
         self.done = Imported()
 
@@ -164,7 +164,8 @@ class Import:
         return held, expired
 
     def _read(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
-        assert self.memory.store is not None
+        if self.memory.store is None:
+            return self.memory.state.records_of(namespace, ids)
         return self.memory.store.fetch(namespace, ids)
 
     def _reported(self, error: FanrankError) -> FanrankError:

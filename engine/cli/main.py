@@ -1,7 +1,7 @@
 """The command line: the group of all commands, and how errors are shown.
 
 A command stands in the file that is named after it. `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
-`export`, `import`, `copy` and `columns` in engine/cli/carry.py.
+`list` and `count` in engine/cli/list.py, `export`, `import`, `copy` and `columns` in engine/cli/carry.py.
 """
 
 from __future__ import annotations
@@ -13,28 +13,56 @@ from typing import Any
 import click
 
 from ..errors import FanrankError
+from .backup import backup, restore
 from .carry import columns_command, copy_command, export_command, import_command
 from .check import check
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
+from .list import count_command, list_command
 from .search import search
 from .store import add, delete, index, stats
 from .tune import tune
 
+FAILED, INTERRUPTED = 2, 130
+"""Exit codes of an error and, as shells count it, of an interrupt. A comparison that finds differences exits with 1."""
+
 
 class _Group(click.Group):
-    """Turns every `FanrankError` into one line on standard error and exit code 2. A broken pipe ends quietly."""
+    """Ends every failure in one line on standard error.
+
+    A `FanrankError` and a standard output that cannot be written exit with 2, an interrupt with 130. A pipe that is
+    closed by its reader, as `head` does, ends the command without a word and with 1.
+    """
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            # Failures of files are named errors, or name the file. What is left is the stream that is printed to.
+            if error.filename is not None:
+                raise
+            _discard_output()
+            click.echo(f"fanrank: standard output: cannot be written: {error.strerror or error}", err=True)
+            sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except FanrankError as error:
             click.echo(f"fanrank: {error}", err=True)
-            ctx.exit(2)
+            ctx.exit(FAILED)
+        except KeyboardInterrupt:
+            click.echo("fanrank: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             ctx.exit(1)
+
+
+def _discard_output() -> None:
+    """Let the interpreter end without another error: it writes what standard output still holds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(
@@ -44,7 +72,11 @@ class _Group(click.Group):
         index,
         add,
         delete,
+        list_command,
+        count_command,
         stats,
+        backup,
+        restore,
         search,
         export_command,
         import_command,

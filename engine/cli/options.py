@@ -19,15 +19,22 @@ from ..errors import ParameterError
 from ..evaluate.encoders import open_encoder
 from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
+from ..route.by_namespace import AnyAnswerer, answerer_of
 from ..route.policy import Policy, strategy_of
 from ..storage.row_codec import RECORDS
 from ..text.analyzers import ANALYZERS, DEFAULT_ANALYZER
 from .values import parse_columns
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Answered = TypeVar("Answered")
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+accept_loss_option = click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on where acknowledged changes are missing, as after the loss of the database's log.",
+)
 backend_option = click.option(
     "--backend",
     type=click.Choice(backends.BACKENDS),
@@ -211,10 +218,19 @@ def open_engine(path: str, **options: Any) -> Engine:
 
 def parse_strategy(text: str) -> Strategy | Policy:
     """A strategy or policy by its name, or as the JSON of its `to_dict`. Raises `ParameterError`."""
+    return _parse_strategy(text, strategy_of)
+
+
+def parse_answerer(text: str) -> AnyAnswerer:
+    """As `parse_strategy`, and also the JSON of a strategy for each namespace."""
+    return _parse_strategy(text, answerer_of)
+
+
+def _parse_strategy(text: str, read: Callable[[Any], Answered]) -> Answered:
     if not text.startswith("{"):
-        return strategy_of(text)
+        return read(text)
     try:
-        return strategy_of(json.loads(text))
+        return read(json.loads(text))
     except (ValueError, RecursionError) as error:
         if isinstance(error, ParameterError):
             raise

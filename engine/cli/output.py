@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import unicodedata
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import click
@@ -23,3 +27,36 @@ def print_result(result: dict[str, Any], as_json: bool, text: str) -> None:
         print_json(result)
     else:
         print_text(text)
+
+
+def one_line(text: str) -> str:
+    """The text on one line. Control characters, which could steer a terminal, become spaces."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that the output goes to; None where it goes to a file or to another program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def cut_to(line: str, width: int | None) -> str:
+    """The line, cut to `width` columns, with an ellipsis at the end; None: whole. Wide characters take two columns."""
+    if width is None:
+        return line
+    used = last = 0
+    for number, character in enumerate(line):
+        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if used > width:
+            return line[:last] + "…"
+        if used < width:
+            last = number + 1
+    return line
+
+
+def shown_time(seconds: float) -> str:
+    """A time in UTC, to the second; as a number of seconds where it lies beyond the years that have four digits."""
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
+    except OverflowError:
+        return f"{seconds:g}"
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

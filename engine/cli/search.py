@@ -14,12 +14,14 @@ from ..errors import StorageError
 from ..index.columns import NUMBERS
 from ..plan.options import EXECUTIONS
 from ..records.decision import Decision
+from ..records.hit import Hit
 from ..records.hits import Hits
 from ..records.jsonl import read_json_lines
 from ..records.query import Query
 from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
 from ..records.record import CATEGORIES
 from ..route import policy as policies
+from ..route.parts import divide
 from .options import (
     Models,
     backend_option,
@@ -28,10 +30,10 @@ from .options import (
     json_option,
     model_options,
     open_engine,
-    parse_strategy,
+    parse_answerer,
     threads_option,
 )
-from .output import print_json, print_text
+from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
 from .values import parse_duration, parse_filters, parse_moment, parse_windows
 
 
@@ -47,6 +49,9 @@ class QueryOptions:
     until: str | None
     windows: str | None
     statistics: str
+    offset: int
+    min_score: float | None
+    distinct: str | None
 
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments for `Query` beside its text. Raises `ParameterError` for a value that cannot be read."""
@@ -59,6 +64,9 @@ class QueryOptions:
             "until": parse_moment(self.until),
             "windows": parse_windows(self.windows),
             "statistics": self.statistics,
+            "offset": self.offset,
+            "min_score": self.min_score,
+            "distinct": self.distinct,
         }
 
 
@@ -96,6 +104,13 @@ query_options = bundle(
         show_default=True,
         help="Records over which BM25 counts: the whole namespace, or those that pass the filter.",
     ),
+    click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the best hits."),
+    click.option("--min-score", type=float, help="Leave out hits that score less."),
+    click.option(
+        "--distinct",
+        metavar="COLUMN",
+        help="Keep the best hit alone of those that agree in this column, or in their texts with 'text'.",
+    ),
 )
 
 
@@ -115,7 +130,8 @@ query_options = bundle(
     "--strategy",
     default="bm25",
     show_default=True,
-    help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON.",
+    help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON, also of a strategy for each "
+    'namespace: {"tenant": "recall", "": "bm25"}. A query of a --queries file may bring its own.',
 )
 @click.option(
     "--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query, not --strategy."
@@ -154,6 +170,9 @@ def search(
 
     INDEX is what `fanrank index` wrote, or the directory of `fanrank add`. Options such as --filter and --now hold for
     the QUERY arguments; queries of a --queries file bring their own.
+
+    Each line shows a hit's rank, score, id, namespace, time and text. On a terminal it is cut to the width. What
+    `fanrank index` wrote holds no texts.
     """
     keywords = query_options.keywords()
     batch = [Query(text, **keywords) for text in query]
@@ -163,16 +182,21 @@ def search(
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
     if policy is not None and is_given(context, "strategy"):
         raise click.UsageError("--policy says which strategies answer; give --strategy or --policy, not both")
-    chosen = parse_strategy(strategy) if policy is None else policies.load(policy)[0]
-    # A model takes seconds to load, so only those that the strategy needs are loaded.
+    chosen = parse_answerer(strategy) if policy is None else policies.load(policy)[0]
+    answerers = [part.answerer for part in divide(batch, chosen)]
+    dense = any(answerer is not None and answerer.dense for answerer in answerers)
+    learned = any(answerer is not None and answerer.learned for answerer in answerers)
+    # A model takes seconds to load, so only those that the strategies need are loaded.
     needed = Models(
-        encoder=models.encoder if chosen.dense else None,
-        embeddings=models.embeddings if models.encoder is None or chosen.dense else None,
-        term_encoder=models.term_encoder if chosen.learned else None,
+        encoder=models.encoder if dense else None,
+        embeddings=models.embeddings if models.encoder is None or dense else None,
+        term_encoder=models.term_encoder if learned else None,
     )
     engine = open_engine(index, backend=backend, **needed.load())
     started = time.perf_counter()
-    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution)
+    # A run holds ids and scores alone.
+    texts = engine.keeps_texts and trec is None
+    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution, texts=texts, payload=texts)
     elapsed = time.perf_counter() - started
     if trec is not None:
         _write_trec(hits, trec)
@@ -191,13 +215,29 @@ def search(
             }
         )
         return
-    for asked_query, row, decision, explanation in zip(batch, hits, decisions, explanations, strict=True):
+    width = terminal_width()
+    for asked_query, row, note, decision, explanation in zip(
+        batch, hits, hits.notes, decisions, explanations, strict=True
+    ):
         print_text(f"? {asked_query.text}" + (f"  ({_describe(decision)})" if decision else ""))
-        for rank, (name, score) in enumerate(row, 1):
-            click.echo(f"{rank:4}  {score:9.4f}  {name}")
+        for hit in row:
+            print_text(cut_to(_line_of(hit, texts), width))
+        if not row:
+            print_text(f"      no hits: {note}" if note else "      no hits")
         if explanation:
             print_text(str(explanation))
     click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+
+
+def _line_of(hit: Hit, texts: bool) -> str:
+    """Rank, score, id, namespace, time and text; what the hit does not have is left out."""
+    parts = [f"{hit.rank:4}", f"{hit.score:9.4f}", hit.id]
+    if hit.namespace:
+        parts.append(hit.namespace)
+    if texts:
+        parts += [shown_time(hit.record.time)] if hit.record.time is not None else []
+        parts.append(hit.text)
+    return one_line("  ".join(parts))
 
 
 def _write_trec(hits: Hits, path: str) -> None:
@@ -219,12 +259,13 @@ def _json_rows(
         {
             "id": name,
             "text": query.text,
-            "hits": [{"rank": rank, "id": record, "score": score} for rank, (record, score) in enumerate(row, 1)],
+            "hits": row,
+            **({"note": note} if note else {}),
             **({"decision": decision.to_dict()} if decision else {}),
             **({"explain": explanation.to_dict()} if explanation else {}),
         }
-        for name, query, row, decision, explanation in zip(
-            hits.query_ids(), batch, hits, decisions, explanations, strict=True
+        for name, query, row, note, decision, explanation in zip(
+            hits.query_ids(), batch, hits.to_dicts(), hits.notes, decisions, explanations, strict=True
         )
     ]
 

@@ -10,12 +10,21 @@ from collections.abc import Iterator
 import click
 
 from ..engine import Engine
-from ..errors import DuplicateIdError, ForeignIndexError, RecordError
+from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError, StorageError
 from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
-from .options import EngineParameters, Models, engine_options, json_option, model_options, open_engine
+from .options import (
+    EngineParameters,
+    Models,
+    accept_loss_option,
+    engine_options,
+    json_option,
+    model_options,
+    open_engine,
+)
 from .output import print_result
+from .values import parse_filters
 
 STANDARD = "-"
 """What stands for standard input in place of a file."""
@@ -32,7 +41,7 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 
     The index keeps no texts. For a memory that keeps them and can grow, use `fanrank add`.
     """
-    engine = Engine(**models.load(), **parameters.keywords())
+    engine = Engine(**models.load(), **parameters.keywords(), keep_texts=False)
     started = time.perf_counter()
     try:
         engine.add(read_records(records), progress=True)
@@ -53,6 +62,7 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 @click.argument("path", type=click.Path())
 @click.argument("records", type=click.Path(allow_dash=True))
 @click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@accept_loss_option
 @engine_options
 @model_options
 @json_option
@@ -63,6 +73,7 @@ def add(
     path: str,
     records: str,
     replace: bool,
+    accept_loss: bool,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
@@ -73,10 +84,10 @@ def add(
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
-    with Engine.open(path, progress=True, **models.load(), **given) as engine:
+    with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
         try:
             read = _read(records)
-            count = engine.update(read, insert=True) if replace else engine.add(read, progress=True)
+            count = engine.upsert(read) if replace else engine.add(read, progress=True)
         except DuplicateIdError as error:
             if records == STANDARD:
                 raise
@@ -87,16 +98,43 @@ def add(
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.argument("ids", nargs=-1, required=True)
+@click.argument("ids", nargs=-1)
+@click.option(
+    "--where",
+    "filters",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="In place of IDS: delete all records that pass, given as for `fanrank list --filter`. Repeatable.",
+)
 @click.option("--namespace", default="", help="Namespace of the records. Default: the unnamed one.")
 @click.option("--missing-ok", is_flag=True, help="Ignore ids that are not there instead of failing.")
+@accept_loss_option
 @json_option
-def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as_json: bool) -> None:
-    """Delete the records with these IDS from the engine's directory PATH: all of them, or none after an error."""
+def delete(
+    path: str,
+    ids: tuple[str, ...],
+    filters: tuple[str, ...],
+    namespace: str,
+    missing_ok: bool,
+    accept_loss: bool,
+    as_json: bool,
+) -> None:
+    """Delete the records with these IDS, or those that pass --where, from the engine's directory PATH.
+
+    All of them are deleted, or none after an error.
+    """
+    if bool(ids) == bool(filters):
+        raise ParameterError("say which records to delete: either IDS or --where")
+    where = parse_filters(filters)
+    if filters and where is None:
+        raise ParameterError("--where says nothing; a filter such as session=s1 chooses records")
     if not os.path.exists(os.path.join(path, RECORDS)):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with Engine.open(path, progress=True) as engine:
-        count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
+    with Engine.open(path, progress=True, accept_loss=accept_loss) as engine:
+        if where is not None:
+            count = engine.delete_where(where, namespace=namespace)
+        else:
+            count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)
         result = {"path": path, "removed": count, **engine.stats()}
     print_result(result, as_json, f"{count:,} records deleted, {result['documents']:,} left: {path}")
 
@@ -104,10 +142,19 @@ def delete(path: str, ids: tuple[str, ...], namespace: str, missing_ok: bool, as
 @click.command()
 @click.argument("path", type=click.Path())
 @click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
+@accept_loss_option
 @json_option
-def stats(path: str, verify: bool, as_json: bool) -> None:
-    """Show sizes and state of the index or engine's directory PATH."""
-    with open_engine(path) as engine:
+def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
+    """Show sizes and state of the index or engine's directory PATH.
+
+    With --accept-loss the directory is opened for writing, and from then on every command opens it again.
+    """
+    with Engine.open(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
+        if verify and engine.opened is None:
+            raise StorageError(
+                f"{path}: is a saved index, which keeps no records to compare with; its files have just been compared "
+                "with their checksums, so leave --verify out"
+            )
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):

@@ -7,13 +7,13 @@ import os
 import re
 from typing import Any
 
-from ..errors import ParameterError, RecordError
+from ..errors import ParameterError
 from ..evaluate.dataset import read_json
 from ..index.columns import KINDS, NUMBERS
-from ..records.checks import parse_time
+from ..moments import to_seconds, to_span
 from ..records.filters import ORDERINGS, ColumnComparison, Filter, all_of, parse_filter
-
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+from ..storage.index_files import MANIFEST
+from ..storage.row_codec import RECORDS
 
 
 def parse_filters(filters: tuple[str, ...]) -> Filter | None:
@@ -65,8 +65,8 @@ def parse_moment(text: str | None) -> float | None:
         return float(text)
     except ValueError:
         try:
-            return parse_time(text, None)
-        except RecordError:
+            return to_seconds(text)
+        except ValueError:
             raise ParameterError(f"{text!r} is neither seconds since 1970 nor an ISO 8601 date") from None
 
 
@@ -75,8 +75,7 @@ def parse_duration(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        unit = UNITS.get(text[-1:])
-        return float(text) if unit is None else float(text[:-1]) * unit
+        return to_span(text)
     except ValueError:
         raise ParameterError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w") from None
 
@@ -97,6 +96,15 @@ def detect_kind(path: str) -> str:
     `ParameterError` for anything else.
     """
     if os.path.isdir(path):
+        if os.path.exists(os.path.join(path, RECORDS)):
+            raise ParameterError(
+                f"{path}: is an engine's directory; this command takes records (JSON lines) or a dataset. "
+                f"`fanrank stats {path} --verify` compares an index with its records"
+            )
+        if os.path.exists(os.path.join(path, MANIFEST)):
+            raise ParameterError(
+                f"{path}: is a saved index, which keeps no texts; give the records that it was made from (JSON lines)"
+            )
         return "beir"
     if path.endswith(".jsonl"):
         return "records"

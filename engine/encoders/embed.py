@@ -54,6 +54,7 @@ def pin_of(encoder: Encoder) -> dict[str, Any]:
                 f"encoder must be a model's name, or an object with name, version, dimension, documents and queries; "
                 f"its {part} is {value!r}"
             )
+    _check_methods("encoder", encoder, "an encoder has name, version, dimension, documents and queries")
     whole = isinstance(dimension, (int, np.integer)) and not isinstance(dimension, bool)
     if not whole or not 1 <= cast(int, dimension) <= MAX_DIMENSION:
         raise ParameterError(f"encoder: its dimension must be from 1 to {MAX_DIMENSION:,}, not {dimension!r}")
@@ -70,7 +71,15 @@ def term_pin_of(encoder: TermEncoder) -> dict[str, Any]:
             raise ParameterError(
                 f"term_encoder must be an object with name, version, documents and queries; its {part} is {value!r}"
             )
+    _check_methods("term_encoder", encoder, "a term encoder has name, version, documents and queries")
     return pin
+
+
+def _check_methods(parameter: str, encoder: object, form: str) -> None:
+    """Refuse an encoder that would fail at the first text."""
+    for method in ("documents", "queries"):
+        if not callable(getattr(encoder, method, None)):
+            raise ParameterError(f"{parameter}: {type(encoder).__name__} has no method {method!r}; {form}")
 
 
 def check_pin(pinned: Mapping[str, Any] | None, given: Mapping[str, Any], where: str) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import ParameterError, RecencyWarning
 from .age import DAY, ages_of, check_now, exponential
 from .candidates import Candidates, Fused
 from .fusion import check_name, check_number, checked_table
@@ -21,10 +21,6 @@ TAU_DAYS = 30.0
 TAU_DAYS_BY_TYPE: dict[str, float] = {"multi-session": 120.0}
 """SPEC A064: the answer to one such question lies in several sessions, and a fast decay hides the older sessions."""
 SAFE_ALPHA = 0.01
-
-
-class RecencyWarning(UserWarning):
-    """The weight of recency is so high that it measurably harms the ranking."""
 
 
 # Sources: A061 to A064, A066, X03, X06 to X08.

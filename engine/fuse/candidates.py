@@ -172,6 +172,14 @@ def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple
     return scores, documents, places
 
 
+def rank_row(candidates: Candidates, fused: Fused, row: int) -> tuple[Floats, Integers]:
+    """(scores, documents) of all candidates of one query that may be hits, in the order of `best`."""
+    start, end = candidates.offsets[row : row + 2].tolist()
+    kept = start + np.flatnonzero(fused.kept[start:end])
+    ordered = kept[np.argsort(-fused.scores[kept], kind="stable")]  # equal scores stay in order of document
+    return fused.scores[ordered], candidates.documents[ordered]
+
+
 def _mask_promising(fused: Fused, candidates: Candidates, width: int) -> Flags:
     """The kept candidates that may be among the `width` best of their query. A partition costs a tenth of a sort."""
     counts = np.diff(candidates.offsets)

@@ -387,8 +387,8 @@ class EvidenceCollector:
         """
         if self.sources.sentences is None:
             raise QueryError(
-                f"strategy {self.strategy.name!r} reads and encodes sentences of records: use Engine.open(path), which "
-                "keeps texts, with the records' encoder"
+                f"strategy {self.strategy.name!r} reads and encodes sentences of records: use an engine that keeps "
+                "texts (Engine.open(path), or one in memory), with the records' encoder"
             )
         out = np.zeros((len(rows), count, self.vectors[0].shape[1]))
         for group in self.groups:

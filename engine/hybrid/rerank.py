@@ -33,7 +33,8 @@ def rerank_hits(
     documents = hits.documents
     if sources.records is None:
         raise QueryError(
-            "a reranker reads the records' texts, which an engine in memory does not keep; use Engine.open"
+            "a reranker reads the records' texts, and this engine keeps none; use Engine.open, or an engine in memory "
+            "without keep_texts=False"
         )
     positive("rerank_depth", depth)
     heads = documents[:, :depth]

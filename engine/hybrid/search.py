@@ -13,6 +13,7 @@ channels then score every candidate that has a vector, so that a fusion of score
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -21,12 +22,16 @@ import numpy.typing as npt
 
 from ..arrays import Integers, offsets_of, ranges
 from ..backends.choose import Backend
-from ..fuse.candidates import Candidates, best
+from ..fuse.candidates import Candidates, best, rank_row
 from ..records.decision import Decision
-from ..records.hits import Hits
-from ..search.batch import Batch
+from ..records.explanation import Explanation, FusedExplanation
+from ..records.hits import Explain, Hits
+from ..search.batch import Batch, PreparedQuery
+from ..search.explain import position_of
 from ..search.lexical import expand_duplicates
+from ..search.notes import Notes
 from ..search.options import SearchOptions
+from ..search.shaping import Pages, with_fields
 from .evidence import Evidence, EvidenceCollector
 from .explain import explain_hits
 from .recall import RecallCollector
@@ -45,14 +50,24 @@ def make_collector(
 
 def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions) -> Hits:
     """The hits of a batch by a strategy. The batch must be prepared with the strategy's `aged`."""
-    collector = make_collector(batch, backend, sources, strategy, options)
+    pages = Pages.of(batch, sources.records)
+    # The list of a single channel is as deep as the page needs. Deeper lists of several channels would be ranked in
+    # another way.
+    deeper = {} if pages is None or not strategy.single else pages.wanted
+    searched = batch if not deeper else _deepen(batch, deeper)
+    collector = make_collector(searched, backend, sources, strategy, options)
     candidates, fused = collector.evidence()
     with collector.phases("fuse"):
         counts_asked = np.array([asked.k for asked in batch.asked], dtype=np.int64)
         scores, documents, _ = best(fused, candidates, counts_asked, batch.width)
-    scores, documents, counts = expand_duplicates(
-        batch, scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
-    )
+        found = scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
+    explain: Explain = partial(explain_hits, collector, candidates, fused)
+    if pages is not None:
+        ranked = {row: rank_row(candidates, fused, row) for row in pages.wanted}
+        pages.take(ranked, complete=not strategy.single)
+        explain = _search_pages(pages, collector, explain)
+        found = pages.fill(*found)
+    scores, documents, counts = expand_duplicates(batch, *found)
     hits = Hits(
         scores,
         documents,
@@ -60,8 +75,9 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         batch.queries,
         collector.served,
         batch.resolver(),
-        partial(explain_hits, collector, candidates, fused),
+        explain,
         source=batch.source,
+        annotator=Notes(batch.memory.indexer, batch.asked),
     )
     if options.reranker is not None:
         with collector.phases("rerank"):
@@ -72,6 +88,48 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         plain = Decision(strategy.name)
         hits = replace(hits, decisions=tuple(decisions.get(row, plain) for row in batch.source))
     return replace(hits, timing=collector.phases.milliseconds) if options.timing else hits
+
+
+def _deepen(batch: Batch, depths: Mapping[int, int]) -> Batch:
+    """The batch with lists of at least these depths for some rows."""
+    asked = {row: batch.asked[row]._replace(k=depth) for row, depth in depths.items()}
+    return batch.limit_to(set(batch.rows), asked)
+
+
+def _search_pages(pages: Pages, first: EvidenceCollector, explain: Explain) -> Explain:
+    """Fill the pages of a strategy with a single channel from deeper lists.
+
+    `first` collected the evidence so far, and `explain` explains it. Returns what explains all of it.
+    """
+    batch, strategy = pages.batch, first.strategy
+    explainers: dict[int, tuple[Explain, int]] = {}
+    while pages.wanted:
+        for rows in pages.portions():
+            part = batch.select([_with_vector(first, row)._replace(k=pages.wanted[row]) for row in rows])
+            collector = make_collector(part, first.backend, first.sources, strategy, first.options)
+            candidates, fused = collector.evidence()
+            for name, spent in collector.phases.milliseconds.items():
+                first.phases.add(name, spent)
+            pages.take({row: rank_row(candidates, fused, place) for place, row in enumerate(rows)})
+            part_explain = partial(explain_hits, collector, candidates, fused)
+            explainers |= {row: (part_explain, place) for place, row in enumerate(rows)}
+    if not explainers:
+        return explain
+
+    def explain_page(position: int, record_id: str) -> Explanation | FusedExplanation:
+        position = position_of(batch, position)
+        chosen, place = explainers.get(batch.source[position], (explain, position))
+        return chosen(place, record_id).at(position)
+
+    return explain_page
+
+
+def _with_vector(collector: EvidenceCollector, row: int) -> PreparedQuery:
+    """A row's query with the vector of its text, so that no text is encoded twice."""
+    prepared = collector.batch.asked[row]
+    if not collector.strategy.dense or not collector.vectors[1][row]:
+        return prepared
+    return prepared._replace(query=with_fields(prepared.query, vector=collector.vectors[0][row : row + 1]))
 
 
 def collect_evidence(

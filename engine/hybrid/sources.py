@@ -18,6 +18,9 @@ from ..records.record import Record
 from ..search.batch import Batch
 from ..vectors.vectors import Halves, unit_rows
 
+FetchRecords = Callable[[str, Sequence[str]], Sequence[Record | None]]
+"""Fetches records of a namespace by id; None for an id that is not there."""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -26,8 +29,8 @@ class Sources:
     encoder: Encoder | None
     pin: Mapping[str, Any] | None
     term_encoder: TermEncoder | None
-    records: Callable[[str, Sequence[str]], Sequence[Record | None]] | None
-    """Fetches records of a namespace by id; None for an engine that keeps no records."""
+    records: FetchRecords | None
+    """None for an engine that keeps no records."""
     sentences: Callable[[str, Sequence[str]], Floats] | None
     """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""
     graphs: Graphs

@@ -203,6 +203,18 @@ class Strategy:
         return self.channels == (Lexical(),) and self.fusion is None and not self.complete and self.optimizer is None
 
     @cached_property
+    def single(self) -> bool:
+        """Whether one channel's list is the ranking, so that a longer list begins with the shorter one."""
+        (first, *others) = self.channels
+        return (
+            not others
+            and (isinstance(first, (Lexical, Learned)) or (isinstance(first, Dense) and first.mode != "hnsw"))
+            and self.fusion is None
+            and self.feedback is None
+            and self.optimizer is None
+        )
+
+    @cached_property
     def recalls(self) -> bool:
         """Whether it reads more in a query than words and a vector: entities, times, types of record."""
         beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)

@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from ..records.copies import kept_records
 from ..records.entities import terms_of
 from ..records.record import Record
 from ..text.vocabulary import TermIndexer, Vocabulary
@@ -26,13 +27,15 @@ def build_segment(
     hashes: npt.NDArray[np.uint64] | None = None,
     weight_terms: Vocabulary | None = None,
     entity_terms: Vocabulary | None = None,
+    *,
+    keep: bool = False,
 ) -> Segment:
     """The segment of these records; new terms and category values enter their vocabularies.
 
     `fields` names the text fields in order; ``text`` is the record's own text, others come from `Record.fields`.
     `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights, `entity_terms` that of
-    entities and relations; each is needed if a record has any. All embeddings must have the same dimension. Raises
-    `RecordError` for a column's value of the wrong type.
+    entities and relations; each is needed if a record has any. All embeddings must have the same dimension. With
+    `keep` the segment holds the records too. Raises `RecordError` for a column's value of the wrong type.
     """
     columns = Columns.of(records, schema, values)
     postings = sort_tokens([encoder.encode_documents(texts_of(records, name)) for name in fields], len(records))
@@ -44,6 +47,7 @@ def build_segment(
         vectors=vectors_of(records),
         learned=learned_of(records, weight_terms, ids, columns),
         entities=entities_of(records, entity_terms, ids, columns),
+        records=kept_records(records) if keep else None,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DuplicateIdError
+from ..records.copies import kept_records
 from ..records.record import Record
 from ..text.vocabulary import TermIndexer, Vocabulary
 from ..vectors.vectors import Vectors
@@ -23,7 +24,7 @@ from .build import entities_of, learned_of, texts_of, vectors_of
 from .columns import Columns, Ids, Schema, Strings, hashes_of
 from .merge import closes
 from .postings import Part, Postings, join_postings, sort_tokens
-from .segment import NESTED, Segment, join_vectors
+from .segment import NESTED, Segment, join_records, join_vectors
 from .snapshot import Snapshot
 
 Hashes = npt.NDArray[np.uint64]
@@ -38,6 +39,7 @@ class Chunk:
     columns: Columns
     vectors: Vectors | None
     nested: dict[str, Segment]
+    records: Sequence[Record] | None = None
     part: Part | None = None
 
     @property
@@ -67,6 +69,8 @@ class Bulk:
     """The largest number of documents in a segment. A chunk is not split, so a larger chunk is one segment."""
     window: float
     threads: int
+    keep: bool = False
+    """Whether the segments hold the records too."""
     _segments: list[Segment] = field(default_factory=list)
     _open: list[Chunk] = field(default_factory=list)
     _size: int = 0
@@ -90,7 +94,8 @@ class Bulk:
                 entities_of(records, self.entity_terms, id_column, columns),
             )
             nested = {name: inner for name, inner in zip(NESTED, segments, strict=True) if inner is not None}
-        chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested)
+        kept = kept_records(records) if self.keep else None
+        chunk = Chunk(Strings.of(ids), hashes, columns, vectors_of(records), nested, kept)
         self._take(chunk, [texts_of(records, name) for name in self.fields])
 
     def finish(self) -> list[Segment]:
@@ -109,7 +114,7 @@ class Bulk:
             # Two different ids can have the same hash, so the ids themselves decide.
             taken = next((ids[index] for index in np.flatnonzero(shared).tolist() if self._holds(ids[index])), None)
             if taken is not None:
-                raise _duplicate(self.namespace, taken)
+                raise _twice(self.namespace, taken)
         while self._seen and len(self._seen[-1]) <= len(ascending):
             ascending = np.concatenate([self._seen.pop(), ascending])
             ascending.sort()
@@ -160,7 +165,10 @@ class Bulk:
             if any(name in chunk.nested for chunk in chunks)
         }
         vectors = join_vectors([chunk.vectors for chunk in chunks], [chunk.size for chunk in chunks])
-        self._segments.append(Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, **nested))
+        records = join_records([chunk.records for chunk in chunks])
+        self._segments.append(
+            Segment(**vars(postings), ids=ids, columns=columns, vectors=vectors, records=records, **nested)
+        )
 
 
 def _find_in(ascending: Hashes, values: Hashes) -> npt.NDArray[np.bool_]:
@@ -180,13 +188,18 @@ def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Ha
 def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
     """As `check_new`, for ids whose hashes are known."""
     taken = next(iter(before.find_all(ids, hashes)), None)
-    if taken is None and len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        taken = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     if taken is not None:
-        raise _duplicate(namespace, taken)
+        message = "the id is already taken; give another, or replace the record with update"
+        raise DuplicateIdError(message, where=_place(namespace), record_id=taken)
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        raise _twice(namespace, next(name for name in ids if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
 
 
-def _duplicate(namespace: str, record_id: str) -> DuplicateIdError:
-    where = f"namespace {namespace!r}" if namespace else None
-    return DuplicateIdError("the id is already taken; ids must be unique", where=where, record_id=record_id)
+def _twice(namespace: str, record_id: str) -> DuplicateIdError:
+    message = "the batch has this id twice; ids must be unique"
+    return DuplicateIdError(message, where=_place(namespace), record_id=record_id)
+
+
+def _place(namespace: str) -> str | None:
+    return f"namespace {namespace!r}" if namespace else None

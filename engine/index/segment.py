@@ -23,12 +23,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Integers, offsets_of, ranges
+from ..records.record import Record
 from ..text.vocabulary import Vocabulary
 from ..vectors.vectors import Vectors
 from .columns import Columns, Ids
@@ -77,6 +79,8 @@ class Segment:
     entities: Segment | None = None
     """What the same documents say of entities (`engine/records/entities.py`), as a nested segment like `learned`. The
     frequency of each posting is 1. None if it has no posting."""
+    records: tuple[Record, ...] | None = None
+    """The records of the documents, in an engine in memory that keeps them; else None."""
 
     def __post_init__(self) -> None:
         # All are made read-only, as memory-mapped arrays are, so that a loop is compiled once for both.
@@ -358,7 +362,14 @@ def merge_segments(
     if inner:
         merged = replace(merged, **inner)
     vectors = join_vectors([part.vectors for part in parts], [part.size for part in parts])
-    return merged if vectors is None else replace(merged, vectors=vectors)
+    records = join_records([part.records for part in parts])
+    return merged if vectors is None and records is None else replace(merged, vectors=vectors, records=records)
+
+
+def join_records(parts: Sequence[Sequence[Record] | None]) -> tuple[Record, ...] | None:
+    """The records of neighbouring documents; None if a part keeps none."""
+    kept = [part for part in parts if part is not None]
+    return tuple(chain.from_iterable(kept)) if len(kept) == len(parts) else None
 
 
 def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vectors | None:
@@ -375,8 +386,8 @@ def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vecto
 
 
 def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only: bool = False) -> Segment:
-    """The segment of the documents where `kept` [size] is true. With `text_only` it has no vectors, learned weights and
-    entities.
+    """The segment of the documents where `kept` [size] is true. With `text_only` it has no vectors, learned weights,
+    entities and records.
     """
     positions = np.flatnonzero(kept)
     ids, columns = segment.ids.take(positions), segment.columns.take(positions)
@@ -394,6 +405,8 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only
     if segment.vectors is not None:
         vectors = segment.vectors.take(positions)
         chosen = replace(chosen, vectors=vectors if len(vectors.matrix) else None)
+    if segment.records is not None:
+        chosen = replace(chosen, records=tuple(compress(segment.records, kept.tolist())))
     return chosen
 
 

@@ -18,15 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .arrivals import Arrivals
 from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of
 from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
-from .merge import Merge, Tally, closes
+from .merge import Merge, Tally, closes, count_nothing
 from .record_ids import RecordIds
 from .segment import Segment, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
+from .windows import window_start
 
 # A segment of this many documents is closed. It is large enough that overhead for each segment does not matter, and
 # small enough that merging one takes less than a second.
@@ -65,6 +67,8 @@ class Snapshot:
     tombstones: Mapping[int, Tombstones] = field(default_factory=lambda: NOTHING_DELETED)  # by segment number
     counts: npt.NDArray[np.int32] | None = None
     """Document frequency of each term among the live documents, by vocabulary id; None in small namespaces."""
+    arrivals: Arrivals | None = None
+    """The numbers of the documents' last writes, in an engine in memory. A store keeps its own."""
 
     @cached_property
     def firsts(self) -> tuple[int, ...]:
@@ -297,12 +301,28 @@ class Snapshot:
         """Filters that searches compiled; `engine/search/batch.py` fills it."""
         return {}
 
-    def extended(self, new: Sequence[Segment], deleted: Mapping[int, Tombstones] = NOTHING_DELETED) -> Snapshot:
-        """The snapshot with the `new` segments after its own. `deleted` holds their tombstones by index in `new`."""
-        counts = self.counts
+    def extended(
+        self,
+        new: Sequence[Segment],
+        deleted: Mapping[int, Tombstones] = NOTHING_DELETED,
+        first: int | None = None,
+    ) -> Snapshot:
+        """The snapshot with the `new` segments after its own. `deleted` holds their tombstones by index in `new`.
+
+        `first` is the number of the first new document's write, where no store numbers them.
+        """
+        counts, arrivals = self.counts, self.arrivals
+        if first is not None and (arrivals is not None or not self.segments):
+            arrivals = (arrivals or Arrivals()).extended([segment.size for segment in new], first)
         shifted = {len(self.segments) + number: new_tombstones for number, new_tombstones in deleted.items()}
         tombstones = {**self.tombstones, **shifted}
-        snapshot = replace(self, segments=(*self.segments, *new), tombstones=MappingProxyType(tombstones), counts=None)
+        snapshot = replace(
+            self,
+            segments=(*self.segments, *new),
+            tombstones=MappingProxyType(tombstones),
+            counts=None,
+            arrivals=arrivals,
+        )
         if counts is None:
             counts = snapshot.all_document_frequencies().astype(np.int32) if snapshot.counted else None
         else:
@@ -425,7 +445,8 @@ class Snapshot:
             tombstones[first] = Tombstones.of(merged, deleted)
         middle = () if merged is None else (merged,)
         segments = (*self.segments[:first], *middle, *self.segments[last:])
-        return replace(self, segments=segments, tombstones=MappingProxyType(tombstones))
+        arrivals = self.arrivals and self.arrivals.merged(first, merge.deleted, merged is not None)
+        return replace(self, segments=segments, tombstones=MappingProxyType(tombstones), arrivals=arrivals)
 
     def merges(self, limit: int, window: float = WEEK) -> Iterator[Merge]:
         """The merges that should be done, each of at most `limit` documents.
@@ -466,33 +487,14 @@ class Snapshot:
             tuple(self.tombstones[number].deleted if number in self.tombstones else None for number in group),
         )
 
-    def compacted(self, limit: int | None = None, window: float = WEEK, tally: Tally | None = None) -> Snapshot:
-        """The snapshot after all its merges of at most `limit` documents (by default `MAX_SEGMENT_DOCUMENTS`).
-
-        `tally` is called with each merge and its result.
-        """
+    def compacted(self, limit: int | None = None, window: float = WEEK, tally: Tally = count_nothing) -> Snapshot:
+        """The snapshot after all its merges of at most `limit` documents (default: `MAX_SEGMENT_DOCUMENTS`)."""
         snapshot = self
         limit = MAX_SEGMENT_DOCUMENTS if limit is None else limit
         while merges := list(snapshot.merges(limit, window)):
             for merge in merges:
-                merged = merge.run()
-                if tally is not None:
-                    tally(merge, merged)
+                tally(merge, merged := merge.run())
                 following = snapshot.replaced(merge, merged)
                 assert following is not None
                 snapshot = following
         return snapshot
-
-
-def window_start(number: float, window: float) -> float:
-    """The earliest time in window `number`: ``number * window``, corrected for the rounding of this product and of
-    ``time / window``.
-    """
-    time = number * window
-    for _ in range(4):
-        earlier = math.nextafter(time, -math.inf)
-        if math.floor(time / window) < number:
-            time = math.nextafter(time, math.inf)
-        elif math.floor(earlier / window) >= number:
-            time = earlier
-    return time

@@ -9,10 +9,12 @@ import numpy as np
 
 from ..errors import FanrankError, QueryError, RecordError
 from ..index.columns import hashes_of
+from ..moments import Moment
 from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
 from ..storage.memory import Memory
+from ..storage.record_store import RecordStore
 from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 
@@ -39,21 +41,32 @@ class Monitor:
             namespace, Recency(epsilon=self.epsilon, max_windows=self.max_windows, rate=self.rate)
         )
 
+    def keep(self, store: RecordStore) -> None:
+        """Keep in the store what was learned since the last call."""
+        changes = {name: recency.take_changes() for name, recency in list(self._recency.items())}
+        if learned := {name: change for name, change in changes.items() if change is not None}:
+            store.keep_learned(learned)
+
+    def restore(self, store: RecordStore) -> None:
+        """Go on from what `keep` kept."""
+        for namespace, learned in store.learned().items():
+            self.recency(namespace).restore(learned)
+
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""
         return self.recency(namespace).windows()
 
     def observe(
-        self, memory: Memory, ids: Iterable[str], namespace: str, now: float | None, windows: int | None
+        self, memory: Memory, ids: Iterable[str], namespace: str, now: Moment | None, windows: int | None
     ) -> None:
         """As `Engine.observe`, for the records in `memory`."""
         if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise RecordError("observe takes a batch: pass a list of ids")
         batch = [record_id for record_id in ids if isinstance(record_id, str)]
-        Query(now=now)
+        moment = Query(now=now).now
         recency = self.recency(namespace)
         snapshot = memory.snapshot(namespace)
-        ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, now)
+        ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, moment)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
     def health(self, namespace: str) -> HealthReport:

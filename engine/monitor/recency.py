@@ -15,7 +15,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ class Recency:
         # that was ever in use.
         self._hits: dict[int | None, float] = {}
         self._observed = 0
+        self._kept = 0  # hits observed when `take_changes` last gave something
         self._lock = make_short_lock()
 
     def observe(self, ranks: Iterable[int], windows: int | None = None) -> None:
@@ -90,6 +91,22 @@ class Recency:
             while sum(self._hits.values()) > MEMORY:
                 self._hits = {reach: count / 2.0 for reach, count in self._hits.items()}
                 self._sum /= 2.0
+
+    def take_changes(self) -> dict[str, Any] | None:
+        """What was learned, as JSON that `restore` takes; None if nothing was since the last call."""
+        with self._lock:
+            if self._observed == self._kept:
+                return None
+            self._kept = self._observed
+            return {"hits": [*map(list, self._hits.items())], "sum": self._sum, "observed": self._observed}
+
+    def restore(self, learned: Mapping[str, Any]) -> None:
+        """Go on from what `take_changes` gave."""
+        with self._lock:
+            self._hits = {reach: float(count) for reach, count in learned["hits"]}
+            self._sum, self._observed = float(learned["sum"]), int(learned["observed"])
+            self._kept = self._observed
+            self._rate = None
 
     @property
     def rate(self) -> float:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from ..errors import RecordError
-
-MAX_TIME = 1e15
-"""Seconds from 1970: 31 million years. Windows of one millisecond can still be counted in int64 up to this time."""
+from ..errors import ParameterError
+from ..moments import to_span
 
 
 def checked_weights(weights: object) -> dict[str, float]:
@@ -44,13 +41,12 @@ def shorten(value: object) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def parse_time(text: str, record_id: str | None) -> float:
-    """An ISO 8601 date as seconds since 1970-01-01 UTC. A date without a zone is UTC. Raises `RecordError`."""
+def checked_span(name: str, span: object, least: float, most: float) -> float:
+    """The parameter `name`, a length of time, in seconds. Raises `ParameterError`."""
     try:
-        # Python 3.10's parser does not accept a trailing Z.
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
-    except ValueError:
-        raise RecordError(f"'time' is not an ISO 8601 date: {text!r}", record_id=record_id) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return moment.timestamp()
+        seconds = to_span(span)
+    except ValueError as error:
+        raise ParameterError(f"{name} {error}, not {shorten(span)}") from None
+    if not least <= seconds <= most:
+        raise ParameterError(f"{name} must lie between {least:g} and {most:g} seconds, not {shorten(span)}")
+    return seconds

@@ -25,6 +25,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..moments import NO_TIME, MomentField, to_seconds
+from .checks import shorten
+
 Category = Literal["structural", "semantic", "lifecycle"]
 
 STRUCTURAL = frozenset({"reports-to", "works-on", "part-of", "member-of", "manages"})
@@ -40,17 +43,17 @@ class Relation:
     """An edge between two entities, in both directions.
 
     `kind` is ``reports-to``, ``works-on``, ``mentioned-with``, ``part-of`` or a word that the caller chooses.
-    `confidence` lies in [0, 1]. `valid_from` and `valid_to` are seconds since 1970-01-01 UTC. `category` sets how much
-    the edge is relied on. If None, it is ``lifecycle`` for an edge with an end, else ``structural`` for the kinds in
-    `STRUCTURAL`, else ``semantic``. Raises `ValueError`; the record adds its id.
+    `confidence` lies in [0, 1]. `valid_from` and `valid_to` are given as `Record.time` is, and stored as seconds.
+    `category` sets how much the edge is relied on. If None, it is ``lifecycle`` for an edge with an end, else
+    ``structural`` for the kinds in `STRUCTURAL`, else ``semantic``. Raises `ValueError`; the record adds its id.
     """
 
     source: str
     target: str
     kind: str
     confidence: float = 1.0
-    valid_from: float | None = None
-    valid_to: float | None = None
+    valid_from: MomentField = NO_TIME
+    valid_to: MomentField = NO_TIME
     category: Category | None = None
 
     def __post_init__(self) -> None:
@@ -64,9 +67,10 @@ class Relation:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not _is_number(value) or not math.isfinite(value):
-                raise ValueError(f"has a relation whose {name!r} must be finite seconds since 1970, not {value!r}")
-            object.__setattr__(self, name, float(value))
+            try:
+                object.__setattr__(self, name, to_seconds(value))
+            except ValueError as error:
+                raise ValueError(f"has a relation whose {name!r} {error}, not {shorten(value)}") from None
         if self.valid_from is not None and self.valid_to is not None and self.valid_from > self.valid_to:
             raise ValueError("has a relation that ends before it begins")
         if self.category is not None and self.category not in get_args(Category):

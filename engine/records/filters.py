@@ -3,6 +3,9 @@
 >>> (col("session") == "s1") & ~col("role").isin(["tool", None]) | (col("priority") < 3)
 ((col('session') == 's1') & ~col('role').isin(['tool', None])) | (col('priority') < 3)
 
+A value is a string, a number, or a `datetime`, which is read as seconds. For the columns ``time`` and ``expires`` it
+may also be ISO 8601 text. What names no time zone is UTC.
+
 Every comparison is true or false, also for a record without a value. Such a record matches ``== None``, and ``in`` with
 None among the values. ``!=`` and ``not in`` are the exact negations of ``==`` and ``in``. ``<``, ``<=``, ``>`` and
 ``>=`` never match a record without a value.
@@ -10,15 +13,21 @@ None among the values. ``!=`` and ``not in`` are the exact negations of ``==`` a
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import operator
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import QueryError
+from ..moments import Moment, to_seconds
+
+TIMES = ("time", "expires")
+"""The columns that hold times. They may be compared with dates too, which are then read as seconds."""
 
 Scalar = str | int | float | None
 
@@ -182,17 +191,17 @@ class Column:
     def __ne__(self, value: object) -> ColumnComparison:  # type: ignore[override]
         return ColumnComparison(self.name, "!=", value)  # type: ignore[arg-type]
 
-    def __lt__(self, value: float) -> ColumnComparison:
-        return ColumnComparison(self.name, "<", value)
+    def __lt__(self, value: Moment) -> ColumnComparison:
+        return ColumnComparison(self.name, "<", value)  # type: ignore[arg-type]
 
-    def __le__(self, value: float) -> ColumnComparison:
-        return ColumnComparison(self.name, "<=", value)
+    def __le__(self, value: Moment) -> ColumnComparison:
+        return ColumnComparison(self.name, "<=", value)  # type: ignore[arg-type]
 
-    def __gt__(self, value: float) -> ColumnComparison:
-        return ColumnComparison(self.name, ">", value)
+    def __gt__(self, value: Moment) -> ColumnComparison:
+        return ColumnComparison(self.name, ">", value)  # type: ignore[arg-type]
 
-    def __ge__(self, value: float) -> ColumnComparison:
-        return ColumnComparison(self.name, ">=", value)
+    def __ge__(self, value: Moment) -> ColumnComparison:
+        return ColumnComparison(self.name, ">=", value)  # type: ignore[arg-type]
 
     def isin(self, values: Iterable[Scalar]) -> ColumnComparison:
         """The value is one of these. None stands for a missing value."""
@@ -202,7 +211,7 @@ class Column:
         """The value is none of these: the exact negation of `isin`."""
         return ColumnComparison(self.name, "not in", values)  # type: ignore[arg-type]
 
-    def between(self, low: float, high: float) -> Filter:
+    def between(self, low: Moment, high: Moment) -> Filter:
         """``low <= column <= high``, both ends included."""
         return (self >= low) & (self <= high)
 
@@ -241,6 +250,9 @@ def _scalar(column: str, value: object) -> Scalar:
     """The value as a plain Python object: numpy's scalars and string enumerations have another `repr`."""
     if value is None:
         return None
+    if isinstance(value, dt.date) or (column in TIMES and isinstance(value, str)):
+        with suppress(ValueError):  # what is no moment is refused below, or where the column's kind is known
+            return to_seconds(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):

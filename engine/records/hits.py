@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Integers
 from ..errors import MissingExtraError, QueryError
+from .checks import shorten
+from .hit import Hit, add_records, make_hits
 from .query import Query
 
 if TYPE_CHECKING:
@@ -32,7 +36,13 @@ class Resolver(Protocol):
 Explain = Callable[[int, str], "Explanation | FusedExplanation"]
 """Explains the score of a record for the query at a position of the batch."""
 
+Annotator = Callable[[int, Query], "str | None"]
+"""Says why the query at a position of the batch has no hits."""
+
 Value = TypeVar("Value")
+
+SHOWN_QUERIES, SHOWN_HITS = 3, 3
+"""The queries, and the hits of each, that `repr` shows."""
 
 
 class Origin(Protocol):
@@ -47,6 +57,10 @@ class Origin(Protocol):
 
     def explainer(self) -> Explain: ...
 
+    def annotate(self, position: int, query: Query, /) -> str | None:
+        """Says why the query at a position of the batch has no hits."""
+        ...
+
 
 class once(cached_property[Value]):
     """A `cached_property` without the lock that all instances share before Python 3.12.
@@ -60,9 +74,12 @@ class once(cached_property[Value]):
         return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hits:
     """The answer to a batch of B queries as arrays of shape [B, k].
+
+    ``hits[b]`` is the list of the hits of query b (`Hit`), and iteration goes through these lists. Hits can be pickled
+    and copied deeply. What came out of a pickle holds ids and records, and explains no scores.
 
     Row b holds `counts[b]` hits in order of score, highest first. Equal scores are in order of document number, older
     documents first. Padding fills the row: score ``-inf``, document -1, id ``None``.
@@ -88,6 +105,15 @@ class Hits:
     source: Sequence[int] | Integers | None = None
     """[B] a number for each query. Equal queries have the same number and are answered once. None: every query was
     answered by itself."""
+    annotator: Annotator | None = field(default=None, repr=False)
+    """Says why a query has no hits; None where nothing is known."""
+    records: npt.NDArray[np.object_] | None = field(default=None, repr=False)
+    """[B, k] the records of the hits (`Record`) without their vectors, as they were scored. None if they were not
+    searched with ``texts`` or ``payload``."""
+    texts: bool = False
+    """Whether the hits bring their texts, times and metadata."""
+    payload: bool = False
+    """Whether the hits bring their payloads."""
 
     @classmethod
     def of(
@@ -119,6 +145,7 @@ class Hits:
                 "reranked": None,
                 "decisions": None,
                 "source": source,
+                "annotator": origin.annotate,
                 "namespace": origin.namespace,
                 "origin": origin,
             },
@@ -174,7 +201,7 @@ class Hits:
             position %= count
             return whole(start + position, record_id).at(position)
 
-        slice_explainer = getattr(whole, "slice", None)
+        slice_explainer, slice_annotator = getattr(whole, "slice", None), getattr(self.annotator, "slice", None)
         return Hits(
             self.scores[rows, :width].copy(),
             self.documents[rows, :width].copy(),
@@ -186,7 +213,38 @@ class Hits:
             reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
             decisions=None if self.decisions is None else self.decisions[rows],
             source=None if self.source is None else self.source[rows],
+            annotator=self.annotator if slice_annotator is None else slice_annotator(start, stop),
+            records=None if self.records is None else self.records[rows, :width].copy(),
+            texts=self.texts,
+            payload=self.payload,
         )
+
+    def with_records(self, records: npt.NDArray[np.object_], *, texts: bool, payload: bool) -> Hits:
+        """The same answer with these records [B, k]."""
+        # Not `replace`: it would make the fields that are made when they are read.
+        return self._copy({"records": records, "texts": texts, "payload": payload})
+
+    def _copy(self, changed: dict[str, Any]) -> Hits:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, **changed)
+        return copied
+
+    def __copy__(self) -> Hits:
+        return self._copy({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hits:
+        # What resolves, explains and annotates reads snapshots, which never change, so the copy shares it.
+        arrays = ("scores", "documents", "counts", "reranked", "timing", "records", "ids", "namespaces")
+        return self._copy({name: copy.deepcopy(getattr(self, name), memo) for name in arrays})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: snapshots stay behind, so all that they are read for is worked out first."""
+        state = {
+            name: getattr(self, name)
+            for name in (*self.__dataclass_fields__, "namespace", "namespaces", "ids", "notes")
+        }
+        resolver = TravelledIds(self.documents, self.ids, self.namespaces)
+        return {**state, "resolver": resolver, "explainer": _explain_nothing, "annotator": None}
 
     @once
     def ids(self) -> npt.NDArray[np.object_]:
@@ -197,17 +255,75 @@ class Hits:
         """The number of queries in the batch."""
         return len(self.counts)
 
-    def __getitem__(self, query: int) -> list[tuple[str, float]]:
-        """The hits of one query as ``(id, score)`` pairs, best first."""
+    def __getitem__(self, query: int) -> list[Hit]:
+        """The hits of one query, best first. Each equals the pair ``(id, score)`` and unpacks as one."""
         count = int(self.counts[query])
-        return list(zip(self.ids[query, :count].tolist(), self.scores[query, :count].tolist(), strict=True))
+        pairs = zip(self.ids[query, :count].tolist(), self.scores[query, :count].tolist(), strict=True)
+        hits = make_hits(pairs, self._namespaces(query))
+        if self.records is not None:
+            add_records(hits, self.records[query], texts=self.texts, payload=self.payload)
+        return hits
 
-    def __iter__(self) -> Iterator[list[tuple[str, float]]]:
+    def __iter__(self) -> Iterator[list[Hit]]:
         return (self[query] for query in range(len(self)))
+
+    def _namespaces(self, query: int) -> Iterable[str]:
+        """The namespace of each hit of a query."""
+        namespace = self.namespace
+        return self.namespaces[query].tolist() if namespace is None else repeat(namespace)
+
+    def to_dicts(self) -> list[list[dict[str, Any]]]:
+        """For each query the list of its hits as dictionaries, best first.
+
+        Each has id, score, rank (from 1) and namespace. Searched with ``texts=True`` it also has text, time and
+        metadata, which are the columns that are set, importance and `Record.extra`. With ``payload=True`` it also has
+        the payload. Where a reranker decided the order, ``reranked`` is its score, or None for a hit that it did not
+        read.
+        """
+        rows = [[hit.to_dict() for hit in row] for row in self]
+        if self.reranked is not None:
+            for row, scores in zip(rows, self.reranked.tolist(), strict=True):
+                for hit, score in zip(row, scores, strict=False):
+                    hit["reranked"] = None if score != score else score
+        return rows
+
+    @once
+    def notes(self) -> tuple[str | None, ...]:
+        """[B] for each query without hits a short word why, such as that all its words are stop words; else None."""
+        annotator = None if self.counts.all() else self.annotator
+        if annotator is None:
+            return (None,) * len(self)
+        return tuple(
+            None if count else annotator(position, query)
+            for position, (count, query) in enumerate(zip(self.counts, self.queries, strict=True))
+        )
+
+    def __repr__(self) -> str:
+        total = int(self.counts.sum())
+        lines = [f"{type(self).__name__}({len(self)} queries, {total} hits, backend {self.backend!r})"]
+        for number, query in enumerate(self.queries[:SHOWN_QUERIES]):
+            words = query.text if query.terms is None else " ".join(query.terms)
+            row = self[number]
+            shown = (
+                ", ".join(f"{hit.id} {hit.score:.4g}" for hit in row[:SHOWN_HITS]) or self.notes[number] or "no hits"
+            )
+            more = ", ..." if len(row) > SHOWN_HITS else ""
+            lines.append(f"  {number} {shorten(words)}: {shown}{more}")
+        if len(self) > SHOWN_QUERIES:
+            lines.append("  ...")
+        return "\n".join(lines)
 
     def query_ids(self) -> list[str]:
         """The id of each query, or its position in the batch where it has none."""
         return [str(number) if query.id is None else query.id for number, query in enumerate(self.queries)]
+
+    def _unique_query_ids(self) -> list[str]:
+        """As `query_ids`. Raises `QueryError` if two are the same: their hits could not be told apart."""
+        names = self.query_ids()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
+        return names
 
     def to_run(self) -> dict[str, dict[str, float]]:
         """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
@@ -215,23 +331,24 @@ class Hits:
         Evaluators sort a run by its scores. Where a reranker decided the order, the scores are therefore 1 / rank.
         Raises `QueryError` if two queries have the same id.
         """
-        names = self.query_ids()
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
+        names = self._unique_query_ids()
         return {name: dict(self._list_hits(query)) for query, name in enumerate(names)}
 
-    def _list_hits(self, query: int) -> list[tuple[str, float]]:
+    def _list_hits(self, query: int) -> Iterable[tuple[str, float]]:
         """As ``self[query]``, but with scores that sort into the order of the hits: 1 / rank after a reranker."""
-        hits = self[query]
-        return hits if self.reranked is None else [(name, 1.0 / rank) for rank, (name, _) in enumerate(hits, 1)]
+        count = int(self.counts[query])
+        names = self.ids[query, :count].tolist()
+        if self.reranked is not None:
+            return [(name, 1.0 / rank) for rank, name in enumerate(names, 1)]
+        return zip(names, self.scores[query, :count].tolist(), strict=True)
 
     def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
 
-        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry.
+        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, or if two
+        queries have the same id.
         """
-        for query, name in enumerate(self.query_ids()):
+        for query, name in enumerate(self._unique_query_ids()):
             for rank, (record, score) in enumerate(self._list_hits(query), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
@@ -241,7 +358,7 @@ class Hits:
     def _columns(self) -> dict[str, Any]:
         present = np.arange(self.scores.shape[1]) < self.counts[:, None]
         rows, ranks = np.nonzero(present)
-        names = np.array(self.query_ids(), dtype=object)
+        names = np.array(self._unique_query_ids(), dtype=object)
         return {
             "query": names[rows] if len(names) else names,
             "rank": ranks.astype(np.int64) + 1,
@@ -250,7 +367,7 @@ class Hits:
         }
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit."""
+        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
         try:
             import pandas as pd
         except ImportError:
@@ -258,7 +375,7 @@ class Hits:
         return pd.DataFrame(self._columns())
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit."""
+        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
         try:
             import pyarrow as pa
         except ImportError:
@@ -288,3 +405,34 @@ class Hits:
         It uses the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
         """
         return self.explainer(query, document)
+
+
+@dataclass(frozen=True, eq=False)
+class TravelledIds:
+    """The ids of an answer that came out of a pickle."""
+
+    documents: npt.NDArray[np.int64]  # [B, k]
+    ids: npt.NDArray[np.object_]  # [B, k]
+    spaces: npt.NDArray[np.object_]  # [B, k] namespaces
+
+    def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return self._look_up(self.ids, documents)
+
+    def namespaces(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        return self._look_up(self.spaces, documents)
+
+    def slice(self, start: int, stop: int) -> TravelledIds:
+        return TravelledIds(self.documents[start:stop], self.ids[start:stop], self.spaces[start:stop])
+
+    def _look_up(self, values: npt.NDArray[np.object_], documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        found = np.full(documents.shape, None, dtype=object)
+        for row, (own, row_values) in enumerate(zip(self.documents.tolist(), values.tolist(), strict=True)):
+            known = dict(zip(own, row_values, strict=True))
+            found[row] = [known.get(document) for document in documents[row].tolist()]
+        return found
+
+
+def _explain_nothing(query: int, document: str) -> NoReturn:
+    raise QueryError(
+        "hits that were pickled explain no scores, as the index stays behind; explain before, or ask engine.explain"
+    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import RecordError, StorageError
+from ..moments import MAX_TIME, Span
+from .checks import checked_span, shorten
 from .record import Record
 
 T = TypeVar("T")
@@ -56,16 +59,53 @@ def check_batch(records: object, verb: str) -> None:
         raise RecordError(f"{verb} takes a batch: pass a list of records")
 
 
-def as_records(records: Iterable[Record | Mapping[str, Any]]) -> Iterator[Record]:
-    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`."""
+def checked_ids(ids: object, verb: str) -> list[str]:
+    """A batch of ids as a list. Raises `RecordError` for a single id, and for an id that is no string."""
+    if isinstance(ids, (str, bytes, Record, Mapping)) or not isinstance(ids, Iterable):
+        raise RecordError(f"{verb} takes a batch: pass a list of ids")
+    batch = list(ids)
+    for record_id in batch:
+        if not isinstance(record_id, str):
+            raise RecordError(f"an id must be a string, not {shorten(record_id)}")
+    return batch
+
+
+def as_records(
+    records: Iterable[Record | Mapping[str, Any]], searched: Collection[str] | None = None
+) -> Iterator[Record]:
+    """Yields the records; `Record.from_dict` reads those that are mappings. Raises `RecordError`.
+
+    With `searched`, the text fields of an engine, a record that has another field is refused.
+    """
     for number, record in enumerate(records, 1):
-        if isinstance(record, Record):
-            yield record
-            continue
         try:
-            yield Record.from_dict(record)
+            checked = record if isinstance(record, Record) else Record.from_dict(record)
+            if checked.fields and searched is not None:
+                _check_fields(checked, searched)
         except RecordError as error:
             raise error.at(f"record {number}") from None
+        yield checked
+
+
+def _check_fields(record: Record, searched: Collection[str]) -> None:
+    for name in record.fields:
+        if name == "text":
+            raise RecordError("field 'text' is the record's own text; give it another name", record_id=record.id)
+        if name not in searched:
+            weights = ", ".join(f"{field!r}: 1.0" for field in (*searched, name))
+            raise RecordError(
+                f"no search would find the field {name!r}: make the engine with fields={{{weights}}}, or keep the "
+                "value in 'payload' or 'extra'",
+                record_id=record.id,
+            )
+
+
+def expiring(records: Iterable[Record], ttl: Span | None) -> Iterator[Record]:
+    """The records; those that do not say when they expire do so `ttl` after now. Raises `ParameterError`."""
+    if ttl is None:
+        return iter(records)
+    expires = min(time.time() + checked_span("ttl", ttl, 0.0, MAX_TIME), MAX_TIME)
+    return (record if record.expires is not None else record.with_expiry(expires) for record in records)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone, tzinfo
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import QueryError
+from ..moments import NO_TIME, MomentField, SpanField, to_seconds, to_span, zone_named
 from ..vectors.vectors import unit_rows
 from .checks import checked_weights, is_finite, shorten
 from .filters import Filter, parse_filter
@@ -60,14 +62,18 @@ class Query:
     """One lookup.
 
     `text` is analysed with the engine's analyzer. `terms`, if given, are searched as they are, without analysis; a
-    repeated term counts once for each repetition. `k` overrides the batch's k. `now` is the time of the query in
-    seconds, for strategies that use age. `filter` is an expression on metadata columns (``col("role") == "tool"``) or
+    repeated term counts once for each repetition. `k` overrides the batch's k. `now` is the time of the query, for
+    strategies that use age. `filter` is an expression on metadata columns (``col("role") == "tool"``) or
     its JSON form (``{"role": "tool"}``, see `parse_filter`); it is stored as an expression. It is applied before
     selection, so a filtered query returns its k best among the records that pass. Raises `QueryError`. Only the search
     itself reports a column that the engine does not have.
 
-    `half_life` (seconds) makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``,
-    exactly (see `engine/index/decay.py`). With `since` and `until` (seconds), only records with ``since <= time <=
+    `now`, `since`, `until` and `last_session_end` are points in time: a `datetime`, ISO 8601 text, or seconds since
+    1970-01-01 UTC. A date without a time is its first moment; what names no time zone is in `timezone`. `half_life` is
+    a `timedelta`, a number with a unit such as ``"7d"``, or seconds. All are stored as float seconds.
+
+    `half_life` makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``,
+    exactly (see `engine/index/decay.py`). With `since` and `until`, only records with ``since <= time <=
     until`` can be hits. `windows` is a number of time windows: only the newest windows that hold records are searched,
     up to the window of `now` if `now` is given. ``"auto"`` takes the number from the k* rule. `scope` limits the query
     to a session or a user. `statistics` says which records N, document frequencies and lengths are counted over: the
@@ -79,7 +85,7 @@ class Query:
 
     `entities` are the ids of the entities that the query is about. If None, they are the entities whose names occur in
     the text. `hints` are the record types that the query asks for. If None, they are derived from the words of the
-    text. `last_session_end` (seconds) is the start of the interval that expressions such as "last time" name.
+    text. `last_session_end` is the start of the interval that expressions such as "last time" name.
     `timezone` is the IANA name of the zone that defines days and weeks in time expressions (``"Europe/Berlin"``; None:
     UTC).
 
@@ -92,19 +98,20 @@ class Query:
     strategy. `offset` skips the first hits of the answer. `min_score` leaves out hits that score less. `distinct` keeps
     the best hit alone of those that agree in a column, or in their texts with ``"text"``; records without a value in
     the column are all kept. `newest` asks for the newest records that pass the filter, scope and time range, without
-    ranking: newest first, of equal times the last written first, records without a time last. Its scores are the times.
+    ranking: newest first, of equal times the last written first, records without a time last. Its scores are the times,
+    0.0 for a record without one; its text is not read.
     """
 
     text: str = ""
     k: int | None = None
-    now: float | None = None
+    now: MomentField = NO_TIME
     filter: Filter | Mapping[str, Any] | None = None
     namespace: str = ""
     terms: Sequence[str] | None = None
     id: str | None = None
-    half_life: float | None = None
-    since: float | None = None
-    until: float | None = None
+    half_life: SpanField = NO_TIME
+    since: MomentField = NO_TIME
+    until: MomentField = NO_TIME
     windows: int | Literal["auto"] | None = None
     scope: SearchScope | None = None
     statistics: Literal["namespace", "filtered"] = "namespace"
@@ -114,7 +121,7 @@ class Query:
     type: str | None = None
     entities: Sequence[str] | None = None
     hints: Sequence[str] | None = None
-    last_session_end: float | None = None
+    last_session_end: MomentField = NO_TIME
     timezone: str | None = None
     namespaces: Sequence[str] | None = None
     under: str | None = None
@@ -143,13 +150,8 @@ class Query:
             object.__setattr__(self, "terms", tuple(self.terms))
         for name in ("now", "since", "until", "half_life", "last_session_end"):
             value = getattr(self, name)
-            if value is not None and (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float, np.integer, np.floating))
-                or not is_finite(value)
-            ):
-                unit = "seconds" if name == "half_life" else "seconds since 1970-01-01 UTC"
-                raise QueryError(f"a query's {name!r} must be finite {unit}, not {shorten(value)}")
+            if value is not None and not (type(value) is float and -math.inf < value < math.inf):
+                self._set_time(name, value)
         if self.half_life is not None:
             if not self.half_life > 1e-300:
                 raise QueryError(f"a query's 'half_life' must be above 0 seconds, not {shorten(self.half_life)}")
@@ -166,6 +168,16 @@ class Query:
             raise QueryError(f"a query's statistics must be 'namespace' or 'filtered', not {self.statistics!r}")
         object.__setattr__(self, "filter", parse_filter(self.filter))
         self._check_evidence()
+
+    def _set_time(self, name: str, value: object) -> None:
+        """Store what was given as seconds. What names no time zone is in the query's."""
+        try:
+            seconds = to_span(value) if name == "half_life" else to_seconds(value, zone_of(self.timezone))
+        except ValueError as error:
+            if isinstance(error, QueryError):
+                raise
+            raise QueryError(f"a query's {name!r} {error}, not {shorten(value)}") from None
+        object.__setattr__(self, name, seconds)
 
     def _check_answer(self) -> None:
         """Check which namespaces are searched, and what is kept of the hits."""
@@ -194,6 +206,13 @@ class Query:
             raise QueryError(f"a query's 'distinct' must be 'text' or the name of a column, not {self.distinct!r}")
         if not isinstance(self.newest, bool):
             raise QueryError(f"a query's 'newest' must be true or false, not {self.newest!r}")
+        if self.newest:
+            for name in ("min_score", "strategy", "half_life"):
+                if getattr(self, name) is not None:
+                    raise QueryError(
+                        f"a query for the newest records is not scored, so it has no {name!r}; limit it by 'since', "
+                        "'until' and 'filter'"
+                    )
 
     def _check_evidence(self) -> None:
         for name, value in (("model", self.model), ("type", self.type)):
@@ -228,20 +247,12 @@ class Query:
 
 def zone_of(name: str | None) -> tzinfo:
     """The time zone of an IANA name, UTC for None. Raises `QueryError` for a name that the system does not know."""
-    if name is None or name == "UTC":
+    if name is None:
         return timezone.utc
-    # Imported here: most queries name no zone, and loading the module takes some milliseconds.
-    import zoneinfo
-
     try:
-        if not isinstance(name, str):
-            raise ValueError
-        return zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown zone, malformed name, name of a folder of zones
-        raise QueryError(
-            f"unknown time zone {shorten(name)}: give an IANA name such as 'Europe/Berlin' (where the system has no "
-            "database of zones, install tzdata)"
-        ) from None
+        return zone_named(name)
+    except ValueError as error:
+        raise QueryError(f"unknown time zone {shorten(name)}: {error}") from None
 
 
 def _is_positive(value: object) -> bool:

@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import RecordError
+from ..moments import MAX_TIME, NO_TIME, MomentField, to_seconds
 from ..vectors.vectors import Halves, unit_rows
-from .checks import MAX_TIME, checked_weights, is_finite, parse_time, shorten
+from .checks import checked_weights, is_finite, shorten
 from .entities import Relation, checked_entities, checked_relations
 
 CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 """The built-in metadata columns that hold strings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One memory: text with the metadata that an agent framework has at hand.
 
-    Only `id` and `text` are required. `time` is in seconds since 1970-01-01 UTC. `importance` lies in [0, 1].
+    Only `id` and `text` are required. `time` is a `datetime`, ISO 8601 text, or seconds since 1970-01-01 UTC. What
+    names no time zone is UTC. It is stored as float seconds, as `expires` is. `importance` lies in [0, 1].
     `fields` holds further text fields for BM25F (``{"predicate": "prefers tea"}``). `extra` holds any other values that
     came with the record. The index keeps ids and the metadata columns (`engine/index/columns.py`). The record store
     keeps texts and everything else, where there is a store.
@@ -40,7 +42,7 @@ class Record:
     the text (`engine/records/entities.py`).
 
     `payload` is a JSON object of the caller's own, which is kept and given back, and never indexed. From the moment
-    `expires` (seconds since 1970-01-01 UTC) on, the record counts in no answer and in no statistics; it is deleted
+    `expires` (given as `time` is) on, the record counts in no answer and in no statistics; it is deleted
     later. Raises `RecordError` for a value of the wrong type or out of range.
     """
 
@@ -53,7 +55,7 @@ class Record:
     agent: str | None = None
     tool: str | None = None
     type: str | None = None
-    time: float | None = None
+    time: MomentField = NO_TIME
     importance: float | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class Record:
     entities: Mapping[str, str] | Sequence[str] | None = None
     relations: Sequence[Relation | Mapping[str, Any]] | None = None
     payload: Mapping[str, Any] | None = None
-    expires: float | None = None
+    expires: MomentField = NO_TIME
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -78,18 +80,17 @@ class Record:
             if not isinstance(value, str):
                 raise RecordError(f"{name!r} must be a string, not {type(value).__name__}", record_id=self.id)
             self._check_encodable(name, value)
-        if self.time is not None:
-            self._check_number("time", self.time, "seconds since 1970-01-01 UTC")
-            if not -MAX_TIME <= self.time <= MAX_TIME:
-                raise RecordError(f"'time' must lie within {MAX_TIME:g} seconds of 1970", record_id=self.id)
+        # Almost every time is a float in range, and records are made by the million.
+        time = self.time
+        if time is not None and not (type(time) is float and -MAX_TIME <= time <= MAX_TIME):
+            self._set_time("time", time)
         if self.importance is not None:
             self._check_number("importance", self.importance, "a number in [0, 1]")
             if not 0.0 <= self.importance <= 1.0:
                 raise RecordError(f"'importance' must lie in [0, 1], not {self.importance!r}", record_id=self.id)
-        if self.expires is not None:
-            self._check_number("expires", self.expires, "seconds since 1970-01-01 UTC")
-            if not -MAX_TIME <= self.expires <= MAX_TIME:
-                raise RecordError(f"'expires' must lie within {MAX_TIME:g} seconds of 1970", record_id=self.id)
+        expires = self.expires
+        if expires is not None and not (type(expires) is float and -MAX_TIME <= expires <= MAX_TIME):
+            self._set_time("expires", expires)
         if self.payload is not None and not isinstance(self.payload, Mapping):
             raise RecordError(f"'payload' must be a JSON object, not {type(self.payload).__name__}", record_id=self.id)
         for name in ("fields", "extra"):
@@ -114,6 +115,16 @@ class Record:
                 raise RecordError(f"'embedding' {error}", record_id=self.id) from None
             self._check_rows(rows)
             object.__setattr__(self, "embedding", rows)
+
+    def with_expiry(self, expires: float) -> Record:
+        """A copy of the record that expires at this time, in seconds since 1970-01-01 UTC."""
+        record = object.__new__(type(self))  # as in `with_rows`
+        record.__dict__.update(self.__dict__, expires=expires)
+        return record
+
+    def __repr__(self) -> str:
+        namespace = f", namespace={self.namespace!r}" if self.namespace else ""
+        return f"{type(self).__name__}({self.id!r}, {shorten(self.text)}{namespace})"
 
     def expired(self, clock: float) -> bool:
         """Whether the record has expired by `clock` (seconds since 1970-01-01 UTC)."""
@@ -171,6 +182,15 @@ class Record:
                 record_id=None if name == "id" else self.id,
             ) from None
 
+    def _set_time(self, name: str, value: object) -> None:
+        try:
+            seconds = to_seconds(value)
+        except ValueError as error:
+            raise RecordError(f"{name!r} {error}, not {shorten(value)}", record_id=self.id) from None
+        if not -MAX_TIME <= seconds <= MAX_TIME:
+            raise RecordError(f"{name!r} must lie within {MAX_TIME:g} seconds of 1970", record_id=self.id)
+        object.__setattr__(self, name, seconds)
+
     def _check_number(self, name: str, value: object, unit: str) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise RecordError(f"{name!r} must be {unit}, not {value!r}", record_id=self.id)
@@ -181,8 +201,7 @@ class Record:
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
         """Makes a record from a JSON-like mapping.
 
-        ``_id`` is read as ``id`` (BEIR). `time` may also be an ISO 8601 string; a string without a zone is UTC. Unknown
-        keys go to `extra`. Raises `RecordError`.
+        ``_id`` is read as ``id`` (BEIR). Unknown keys go to `extra`. Raises `RecordError`.
         """
         if not isinstance(data, Mapping):
             raise RecordError(f"a record must be a JSON object, not {type(data).__name__}")
@@ -199,9 +218,6 @@ class Record:
         for name in ("id", "text"):
             if name not in values:
                 raise RecordError(f"{name!r} is missing", record_id=known_id)
-        for name in ("time", "expires"):
-            if isinstance(values.get(name), str):
-                values[name] = parse_time(values[name], known_id)
         for name in ("fields", "extra"):
             if values.get(name) is None:
                 values.pop(name, None)

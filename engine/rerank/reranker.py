@@ -209,6 +209,11 @@ class CheckedReranker:
     """
 
     def __init__(self, reranker: Reranker | Scorer, verdict: Verdict | None = None, *, unchecked: bool = False) -> None:
+        if not callable(reranker) and not callable(getattr(reranker, "scores", None)):
+            raise ParameterError(
+                f"reranker: {type(reranker).__name__} has no method 'scores'; a reranker has it, or is a function of "
+                "(query, text) pairs"
+            )
         self.name = name_of(reranker)
         self.reranker = reranker
         self.verdict = verdict

@@ -33,7 +33,9 @@ from ..records.query import Query
 from ..search import lexical
 from ..search.batch import Batch, PreparedQuery
 from ..search.explain import position_of
+from ..search.notes import Notes
 from ..search.options import SearchOptions
+from ..search.shaping import is_shaped, unshaped
 from .cascade import Cascade
 from .classifier import Classifier
 from .policy import Policy
@@ -145,6 +147,7 @@ class _Answers:
             reranked=None if self.reranked is None else self.reranked[source],
             decisions=tuple(self.decisions[row] for row in batch.source),
             source=batch.source,
+            annotator=Notes(batch.memory.indexer, batch.asked),
         )
 
 
@@ -173,7 +176,8 @@ class _Run:
     ) -> None:
         spent = _Clock(self, rows)
         # The margin needs two scores, other measures need more. Hits are cut at each query's own k afterwards.
-        deeper = [query if query.k >= policy.looks_at else query._replace(k=policy.looks_at) for query in prepared]
+        top = [unshaped(query) for query in prepared]
+        deeper = [query if query.k >= policy.looks_at else query._replace(k=policy.looks_at) for query in top]
         first = self._search_part(_PLAIN, deeper, batch, stage="first bm25")
         each = spent.lap()
         prepared, typed, types, _ = self._predict_types(policy.classifier, prepared, batch)
@@ -198,16 +202,18 @@ class _Run:
                 self._strategy(chosen, part, ask, batch, answers)
             for index, row in zip(escalated, part, strict=True):
                 decided[index] = _join_decisions(answers.decisions[row], decided[index])
-        confident = np.flatnonzero(skipped)
+        # Where a reranker reads the hits, or a query keeps a part of them, BM25 is asked again.
+        again = np.array([self.options.reranker is not None or is_shaped(query.query) for query in prepared])
+        confident, others = np.flatnonzero(skipped & ~again), np.flatnonzero(skipped & again)
         if len(confident):
             part = [rows[index] for index in confident.tolist()]
-            ask = [prepared[index] for index in confident.tolist()]
-            if self.options.reranker is None:
-                answers.take(part, _select_rows(first, confident), [query.k for query in ask])
-            else:  # searched again, as deep as the reranker reads; BM25 costs nothing compared with the reranker
-                self._strategy(_PLAIN, part, ask, batch, answers)
-                for index, row in zip(confident.tolist(), part, strict=True):
-                    decided[index] = _join_decisions(answers.decisions[row], decided[index])
+            limits = [prepared[index].k for index in confident.tolist()]
+            answers.take(part, _select_rows(first, confident), limits)
+        if len(others):
+            part = [rows[index] for index in others.tolist()]
+            self._strategy(_PLAIN, part, [prepared[index] for index in others.tolist()], batch, answers)
+            for index, row in zip(others.tolist(), part, strict=True):
+                decided[index] = _join_decisions(answers.decisions[row], decided[index])
         answers.decisions |= zip(rows, decided, strict=True)
 
     def _route(
@@ -256,14 +262,14 @@ class _Run:
                 continue
             own_rows = [rows[index] for index in places]
             spent = _Clock(self, own_rows)
-            ask = [prepared[index]._replace(k=max(prepared[index].k, SOFT_DEPTH)) for index in places]
+            ask = [unshaped(prepared[index])._replace(k=max(prepared[index].k, SOFT_DEPTH)) for index in places]
             lists[name] = places, self._search_part(strategy, ask, batch, reranked=False)
             each = spent.lap()
             for row in own_rows:
                 costs[row] += each
         spent = _Clock(self, rows)
         part = batch.select(prepared)
-        hits = SoftAnswer(part, weights, lists, router).hits()
+        hits = SoftAnswer(part, weights, lists, router).hits(self.sources.records)
         each = spent.lap("fuse")
         if self.options.reranker is not None:
             vectors = query_vectors(part, self.sources) if router.dense else None
@@ -303,7 +309,7 @@ class _Run:
         part = batch.select(prepared)
         options = self.options if reranked else replace(self.options, reranker=None)
         if strategy.plain and (options.reranker is None or stage is not None):
-            hits = lexical.answer_lexical(part, self.backend, options)
+            hits = lexical.answer_lexical(part, self.backend, options, records=self.sources.records)
         else:
             hits = hybrid.answer(part, self.backend, self.sources, strategy, options)
         if stage is not None:

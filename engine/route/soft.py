@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..fuse.candidates import Candidates, Channel, best
+from ..fuse.candidates import Candidates, Channel, best, rank_row
 from ..hybrid.evidence import NUMBER_BITS
 from ..hybrid.explain import explain_fused
 from ..records.explanation import FusedExplanation
 from ..records.hits import Hits
 from ..search.batch import Batch
 from ..search.explain import number_of, position_of
+from ..search.shaping import Pages, RecordsOf
 from .router import Router
 
 
@@ -47,11 +48,16 @@ class SoftAnswer:
         self.candidates = Candidates(offsets, every & (1 << NUMBER_BITS) - 1, channels, now, unknown, unknown, types)
         self.fused = router.blend(weights, self.candidates)
 
-    def hits(self) -> Hits:
+    def hits(self, records: RecordsOf | None) -> Hits:
+        """The hits of the batch. `records` is as for `Pages`."""
         batch = self.batch
         limits = np.array([prepared.k for prepared in batch.asked], dtype=np.int64)
         scores, documents, _ = best(self.fused, self.candidates, limits, batch.width)
         counts = (documents >= 0).sum(axis=1).astype(np.int32)
+        pages = Pages.of(batch, records)
+        if pages is not None:
+            pages.take({row: rank_row(self.candidates, self.fused, row) for row in pages.wanted}, complete=True)
+            scores, documents, counts = pages.fill(scores, documents, counts)
         return Hits(scores, documents, counts, batch.queries, self.served, batch.resolver(), self.explain)
 
     def explain(self, position: int, record_id: str) -> FusedExplanation:

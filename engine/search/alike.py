@@ -16,6 +16,7 @@ from ..storage.state import MemoryState
 from .batch import MAX_HITS, SETTINGS, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
 from .explain import explainer_of, position_of
 from .lexical import plan_batch
+from .notes import note_of
 
 _TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
@@ -61,6 +62,9 @@ class Alike:
 
     def queries(self) -> tuple[Query, ...]:
         return tuple([as_query(query, position) for position, query in enumerate(self.given)])
+
+    def annotate(self, position: int, query: Query) -> str | None:
+        return note_of(self.memory.indexer, self.snapshot, query)
 
     def explainer(self) -> AlikeExplainer:
         return AlikeExplainer(self, 0, len(self.given))

@@ -16,8 +16,9 @@ from ..arrays import Integers
 from ..errors import QueryError
 from ..index.decay import rate_of
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
-from ..index.snapshot import Snapshot, window_start
+from ..index.snapshot import Snapshot
 from ..index.union import Union
+from ..index.windows import window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.query import Query, check_k
@@ -153,15 +154,21 @@ def namespaces_of(snapshot: Snapshot, namespace: str, documents: Integers) -> np
 
 
 def prepare(
-    memory: MemoryState, queries: tuple[Query, ...], k: int, windows: Callable[[str], int], *, aged: bool = False
+    memory: MemoryState,
+    queries: tuple[Query, ...],
+    k: int,
+    windows: Callable[[str], int],
+    *,
+    aged: bool = False,
+    clock: float | None = None,
 ) -> Batch:
     """Decide all that does not depend on terms or vectors. Raises `QueryError`.
 
     `aged` is true where the strategy reads the query's time, so that queries of different times are not equal. Queries
-    that do not say their own time share the present moment as the clock by which records expire.
+    that do not say their own time share `clock` (None: the present moment) as the time by which records expire.
     """
     k = check_k(k)
-    clock = time.time()
+    clock = time.time() if clock is None else clock
     # Most queries of a batch differ in their words alone, so each distinct set of settings is decided once.
     settled: dict[object, tuple[int, Decided]] = {}
     numbers: dict[Decided, int] = {}
@@ -196,7 +203,7 @@ def _settings_key(query: Query, expiring: bool) -> object:
     return (settings, query.now) if timed else settings
 
 
-_words = attrgetter("text", "model", "type")
+_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct")
 
 
 _read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "scope")

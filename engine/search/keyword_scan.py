@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UnknownIdError
+from ..errors import QueryError, UnknownIdError
 from ..index.columns import Columns
 from ..index.masks import compile_filter
 from ..records.explanation import Explanation
@@ -23,19 +23,28 @@ from ..storage.state import names_under
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyQuery, as_queries, combine_filters, k_of
+from .options import SearchOptions
+from .shaping import is_shaped
 
 BACKEND = "keyword-scan"
+PLAIN = SearchOptions()
 
 
-def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
+def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOptions = PLAIN) -> Hits:
     """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
     Of several namespaces, those of the first by name come first.
 
     Filters, scopes and time ranges hold; decay, windows and statistics are ignored. There is no index to number the
-    documents, so they are numbered from 0 through the whole answer.
+    documents, so they are numbered from 0 through the whole answer. Of the options, `texts` and `payload` count.
     """
     assert memory.store is not None
     batch = as_queries(queries, "search")
+    for position, query in enumerate(batch):
+        if query.newest or is_shaped(query):
+            raise QueryError(
+                f"query {position}: offset, min_score, distinct and newest need the index, which is being built; ask "
+                "again once it is, or open the directory with wait=True"
+            )
     k = check_k(k)
     wanted = [k_of(query, k) for query in batch]
     shape = (len(batch), max(wanted, default=k))
@@ -43,11 +52,12 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     counts = np.zeros(len(batch), dtype=np.int32)
     ids: list[str] = []
     spaces: list[str] = []
+    records: list[Record] = []
     now = time.time()
     for row, query in enumerate(batch):
         words = keywords(query.text) if query.terms is None else list(query.terms)
         place = 0
-        accept = partial(_accepts, memory, query, now if query.now is None else float(query.now))
+        accept = partial(_accepts, memory, query, now if query.now is None else float(query.now), records)
         for name in _names_of(memory, query):
             for record_id, matched in memory.store.keyword_scan(name, words, wanted[row] - place, accept):
                 scores[row, place], documents[row, place] = matched, len(ids)
@@ -59,7 +69,11 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int) -> Hits:
     def explain(position: int, record_id: str) -> Explanation:
         raise UnknownIdError("there is no index yet to explain a score with")
 
-    return Hits(scores, documents, counts, batch, BACKEND, _Ids(ids, spaces), explain)
+    hits = Hits(scores, documents, counts, batch, BACKEND, _Ids(ids, spaces), explain)
+    if not (options.texts or options.payload):
+        return hits
+    arranged = np.array([*records, None], dtype=object)[documents]
+    return hits.with_records(arranged, texts=options.texts, payload=options.payload)
 
 
 @dataclass(frozen=True)
@@ -87,11 +101,15 @@ def _names_of(memory: Memory, query: Query) -> Sequence[str]:
     return names_under(memory.store.namespaces(), query.under)
 
 
-def _accepts(memory: Memory, query: Query, now: float, record: Record) -> bool:
+def _accepts(memory: Memory, query: Query, now: float, accepted: list[Record], record: Record) -> bool:
+    """Whether the record passes the query's filter, scope and time range; if so, it enters `accepted`."""
     if record.expired(now):
         return False
     since = None if query.since is None else ColumnComparison("time", ">=", query.since)
     until = None if query.until is None else ColumnComparison("time", "<=", query.until)
     values = {name: Vocabulary() for name in memory.schema.categories}
     columns = Columns.of([record], memory.schema, values)
-    return bool(compile_filter(all_of(since, until, combine_filters(query)), memory.schema, values).mask(columns)[0])
+    mask = compile_filter(all_of(since, until, combine_filters(query)), memory.schema, values).mask(columns)
+    if mask[0]:
+        accepted.append(record)
+    return bool(mask[0])

@@ -26,9 +26,14 @@ from ..text.vocabulary import Vocabulary
 from ..timing import Phases
 from .batch import Batch, Corpus, searched_snapshot
 from .explain import explainer_of
+from .notes import Notes
 from .options import SearchOptions
+from .shaping import DEEP_PLACES, Pages, Ranked, RecordsOf
 
 UNKNOWN = -1
+
+Answer = tuple[npt.NDArray[np.float64], Integers, npt.NDArray[np.int32]]
+"""Scores [B, width], documents [B, width] and counts [B]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +45,11 @@ class RetrieverResults:
     documents: Integers  # [B, width] numbers in the namespace, padding -1
     counts: npt.NDArray[np.int32]  # [B]
     plans: Mapping[Corpus, Plan]
+
+    def ranked(self, row: int) -> Ranked:
+        """The hits of a row, best first."""
+        count = self.counts[row]
+        return self.scores[row, :count], self.documents[row, :count]
 
 
 def search_lists(
@@ -189,15 +199,29 @@ def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int],
     )
 
 
-def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phases: Phases | None = None) -> Hits:
-    """The hits of a batch by BM25. `phases` holds the phases that ran before this call, if any did."""
+def answer_lexical(
+    batch: Batch,
+    backend: Backend,
+    options: SearchOptions,
+    phases: Phases | None = None,
+    records: RecordsOf | None = None,
+) -> Hits:
+    """The hits of a batch by BM25. `phases` holds the phases that ran before this call, if any did.
+
+    `records` is as for `Pages`.
+    """
     phases = phases or Phases(options.timing)
     with phases("prepare"):
         depths = {row: batch.asked[row].k for row in batch.rows}
-    results = search_lists(batch, backend, depths, options, phases)
+        pages = Pages.of(batch, records)
+    if pages is None:
+        results = search_lists(batch, backend, depths, options, phases)
+        found = results.scores, results.documents, results.counts
+    else:
+        results, found = _search_pages(batch, backend, depths, pages, options, phases)
     with phases("convert"):
         return Hits(
-            *expand_duplicates(batch, results.scores, results.documents, results.counts),
+            *expand_duplicates(batch, *found),
             batch.queries,
             results.served,
             batch.resolver(),
@@ -205,7 +229,32 @@ def answer_lexical(batch: Batch, backend: Backend, options: SearchOptions, phase
             phases.milliseconds if options.timing else None,
             phases.counts.get("postings") if options.timing else None,
             source=batch.source,
+            annotator=Notes(batch.memory.indexer, batch.asked),
         )
+
+
+def _search_pages(
+    batch: Batch,
+    backend: Backend,
+    depths: Mapping[int, int],
+    pages: Pages,
+    options: SearchOptions,
+    phases: Phases,
+) -> tuple[RetrieverResults, Answer]:
+    """(the results of all rows, the answer with its pages). Rows whose page is not full are searched again, deeper."""
+    # A few deep rows must not give every row of the first launch their width.
+    deep = {**depths, **pages.wanted}
+    together = len(batch) * max(deep.values(), default=0) <= DEEP_PLACES
+    results = search_lists(batch, backend, deep if together else depths, options, phases)
+    if together:
+        pages.take({row: results.ranked(row) for row in [*pages.wanted]})
+    while pages.wanted:
+        for rows in pages.portions():
+            part = batch.select([batch.asked[row] for row in rows])
+            part_depths = {place: pages.wanted[row] for place, row in enumerate(rows)}
+            part_results = search_lists(part, backend, part_depths, options, phases)
+            pages.take({row: part_results.ranked(place) for place, row in enumerate(rows)})
+    return results, pages.fill(results.scores, results.documents, results.counts)
 
 
 def expand_duplicates(

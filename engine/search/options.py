@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from ..encoders.models import positive
 from ..errors import ParameterError
 from ..plan.options import AUTO, EXECUTIONS
+from ..records.query import Query
 from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
 
 DEFAULT_THREADS = 1
+NO_OFFSET = 0
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """What a caller asks of a search beside the queries, k and the strategy.
 
-    Only `reranker` and `rerank_depth` change the answer. Raises `ParameterError` for an unknown or invalid value.
+    `threads`, `execution` and `timing` do not change the answer. Raises `ParameterError` for an unknown or invalid
+    value, and `QueryError` for the last three.
     """
 
     threads: int = DEFAULT_THREADS
@@ -28,6 +31,14 @@ class SearchOptions:
     reranker: CheckedReranker | None = None
     """What reorders the first `rerank_depth` hits of each query by their texts."""
     rerank_depth: int = DEPTH
+    texts: bool = False
+    """Whether the hits bring their texts, times and metadata."""
+    payload: bool = False
+    """Whether the hits bring their payloads."""
+    offset: int = NO_OFFSET
+    """This and the following are for the queries that set none of their own; `Query` says what they mean."""
+    min_score: float | None = None
+    distinct: str | None = None
 
     def __post_init__(self) -> None:
         # The default is tested first, without a call: this runs for every search.
@@ -38,3 +49,5 @@ class SearchOptions:
         if self.reranker is not None:
             check_reranker(self.reranker)
             positive("rerank_depth", self.rerank_depth)
+        if self.offset is not NO_OFFSET or self.min_score is not None or self.distinct is not None:
+            Query(offset=self.offset, min_score=self.min_score, distinct=self.distinct)

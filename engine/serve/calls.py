@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeadlineError, ParameterError
+from ..errors import DeadlineError, FanrankError, ParameterError
 from ..hybrid.strategy import Strategy
 from ..monitor.health import logger
 from ..records.hits import Hits
 from ..records.query import Query
 from ..rerank.reranker import DEPTH
+from ..route.by_namespace import AnyAnswerer, ByNamespace, answerer_of, same_answerer
 from ..route.cascade import Cascade
-from ..route.policy import Answerer
 from ..search.batch import k_of
 from ..search.options import SearchOptions
 from ..signatures import BatchKeywords, read_keywords
@@ -43,7 +43,7 @@ class CallState(enum.Enum):
 class LaunchOptions:
     """The options that all calls of one launch have in common."""
 
-    answerer: Answerer
+    answerer: AnyAnswerer
     search: SearchOptions
     any_threads: bool
     """Whether the launch chooses its threads by its size, whatever `search` says."""
@@ -66,16 +66,13 @@ class LaunchOptions:
         mine, theirs = self.search, other.search
         if (mine.rerank_depth, mine.threads, mine.execution) != (theirs.rerank_depth, theirs.threads, theirs.execution):
             return False
+        if (mine.texts, mine.payload) != (theirs.texts, theirs.payload):
+            return False
+        if (mine.offset, mine.min_score, mine.distinct) != (theirs.offset, theirs.min_score, theirs.distinct):
+            return False
         if self.any_threads != other.any_threads or mine.reranker is not theirs.reranker:
             return False
-        if self.answerer is other.answerer:
-            return True
-        try:
-            # Equal tables can list their entries in another order, and shares are added up in that order, which
-            # changes the sums. Their texts tell the order.
-            return bool(self.answerer == other.answerer) and self._text == other._text
-        except Exception:  # comparing a fusion of the caller's own may raise
-            return False
+        return same_answerer(self.answerer, other.answerer)
 
     @property
     def keywords(self) -> BatchKeywords:
@@ -86,23 +83,48 @@ class LaunchOptions:
             "reranker": options.reranker,
             "rerank_depth": options.rerank_depth,
             "execution": options.execution,
+            "texts": options.texts,
+            "payload": options.payload,
+            "offset": options.offset,
+            "min_score": options.min_score,
+            "distinct": options.distinct,
         }
 
     @cached_property
-    def _text(self) -> str:
-        return repr(self.answerer)
-
-    @cached_property
     def approximate(self) -> bool:
-        """Whether the batch decides which documents are looked at: an HNSW graph is searched for the largest k."""
-        return any(channel.mode == "hnsw" for strategy in _strategies(self.answerer) for channel in strategy.dense)
+        """Whether the batch decides which documents are looked at."""
+        return _is_approximate(self.answerer)
+
+    def of_queries(self, queries: Sequence[Query]) -> LaunchOptions:
+        """The options of a call with these queries: approximate also where a query's own strategy is."""
+        # A strategy that is none is refused by the search.
+        own = {id(query.strategy): query.strategy for query in queries if query.strategy is not None}
+        if self.approximate or not any(_may_be_approximate(strategy) for strategy in own.values()):
+            return self
+        options = replace(self)
+        options.__dict__["approximate"] = True
+        return options
 
 
-def _strategies(answerer: Answerer) -> list[Strategy]:
+def _is_approximate(answerer: AnyAnswerer) -> bool:
+    """Whether an HNSW graph is searched: for the largest k of the batch."""
+    return any(channel.mode == "hnsw" for strategy in _strategies(answerer) for channel in strategy.dense)
+
+
+def _may_be_approximate(value: object) -> bool:
+    try:
+        return _is_approximate(answerer_of(value))
+    except FanrankError:
+        return False
+
+
+def _strategies(answerer: AnyAnswerer) -> list[Strategy]:
     if isinstance(answerer, Strategy):
         return [answerer]
     if isinstance(answerer, Cascade):
         return _strategies(answerer.escalate)
+    if isinstance(answerer, ByNamespace):
+        return [strategy for one in answerer.every for strategy in _strategies(one)]
     return list(answerer.strategies.values())
 
 

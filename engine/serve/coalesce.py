@@ -352,7 +352,7 @@ class Coalescer:
         last = self._options
         if options.answerer is not last.answerer or not options.equals(last):
             last = self._options = options
-        return batch, limit, last
+        return batch, limit, last.of_queries(batch)
 
     @property
     def _waiting(self) -> int:

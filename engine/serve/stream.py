@@ -23,12 +23,13 @@ from ..errors import FanrankError, ParameterError, QueryError
 from ..plan.plan import Plan
 from ..plan.verbs import Output
 from ..records.hits import Hits
-from ..records.query import check_k
+from ..records.query import Query, check_k
 from ..search import lexical
 from ..search.batch import AnyQuery, as_queries, prepare
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
 from ..searcher import Searcher
+from ..storage.state import MemoryState
 from ..timing import Phases
 
 MAX_AHEAD = 64
@@ -75,11 +76,13 @@ def search_stream(
         started = time.perf_counter()
         try:
             if searcher.index.building:
-                hits = scan(searcher.index.memory, queries, k)
+                hits = scan(searcher.index.memory, queries, k, options)
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
-            batch = prepare(searcher.index.ready().state, checked, k, searcher.monitor.windows)
+            _check_plain(checked)
+            state = searcher.index.ready().state
+            batch = prepare(state, checked, k, searcher.monitor.windows)
         except FanrankError as error:
             searcher.count_failure(queries, error)
             raise
@@ -87,10 +90,22 @@ def search_stream(
         backend = searcher.backend
         serving = InTurn.of(backend, turns[backend.device is not None]) if ahead else backend
 
+        def search(current: MemoryState) -> Hits:
+            searched = batch
+            if current is not state:  # a record of a hit was changed since the batch was read
+                searched = prepare(current, checked, k, searcher.monitor.windows)
+            records = searcher.sources(current, checked).records
+            return lexical.answer_lexical(searched, serving, each, records=records)
+
+        def answer() -> Hits:
+            if options.texts or options.payload:
+                return searcher.bring_records(search, each, state)
+            return search(state)
+
         def finish() -> Hits:
             begun = time.perf_counter()
             try:
-                hits = lexical.answer_lexical(batch, serving, each)
+                hits = answer()
             except FanrankError as error:
                 searcher.count_failure(queries, error)
                 raise
@@ -100,6 +115,14 @@ def search_stream(
         return finish
 
     return run_in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
+
+
+def _check_plain(queries: Sequence[Query]) -> None:
+    """Raise `QueryError` for a query that BM25 does not answer."""
+    for position, query in enumerate(queries):
+        if query.strategy is not None or query.newest:
+            what = "has a strategy of its own" if query.strategy is not None else "asks for the newest records"
+            raise QueryError(f"query {position} {what}, and search_stream answers by bm25 alone; use search")
 
 
 def run_in_order(

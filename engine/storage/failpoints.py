@@ -31,9 +31,17 @@ POINTS: tuple[str, ...] = (
     "checkpoint.replaced",
     "checkpoint.pruned",
     "checkpoint.swept",
+    "fold.begin",
+    "fold.done",
+    "close.begin",
+    "close.folded",
+    "backup.begin",
+    "backup.pages",
+    "backup.copied",
+    "backup.renamed",
 )
-"""All failpoints: those of a write, a merge, a renumbering and a checkpoint, each in the order in which they are
-reached."""
+"""All failpoints: those of a write, a merge, a renumbering, a checkpoint, a fold of the log, a close and a backup, each
+in the order in which they are reached."""
 
 CARRYING: tuple[str, ...] = (
     "export.record",

@@ -37,6 +37,7 @@ from .index_arrays import (
     string_arrays,
     string_columns,
 )
+from .row_codec import RECORDS
 
 FORMAT = "fanrank index"
 VERSION = 5
@@ -44,6 +45,8 @@ VERSION = 5
 # without times of expiry, without entities, and without vectors and learned weights.
 ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 4, 3, 2
 MANIFEST = "manifest.json"
+INDEX = "index"
+"""The folder of the index files in an engine's directory."""
 
 # The names of the files that a save writes besides the manifest, and may delete.
 _OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
@@ -82,6 +85,14 @@ class IndexDirectory:
     def exists(self) -> bool:
         return (self.root / MANIFEST).exists()
 
+    def covers(self) -> tuple[str | None, int] | None:
+        """(the owner, the last change of its store that the index holds), as the manifest says; None without one."""
+        try:
+            manifest = _read_manifest(self.root)
+            return manifest.get("owner"), int(manifest["sequence"])
+        except (IndexFileError, OSError, KeyError, TypeError, ValueError):
+            return None
+
     def clear(self) -> None:
         """Make the directory hold no index. Raises `StorageError`."""
         try:
@@ -99,6 +110,11 @@ class IndexDirectory:
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not (root / MANIFEST).exists() and not all(_OURS.fullmatch(file.name) for file in root.iterdir()):
+                if (root / RECORDS).exists():
+                    raise ForeignIndexError(
+                        f"{root}: is an engine's directory; add records to it with Engine.open or `fanrank add`, or "
+                        "save the index in a new directory"
+                    )
                 raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
             if (root / MANIFEST).exists():
                 _read_manifest(root)
@@ -250,7 +266,7 @@ class IndexDirectory:
                 for number, name in enumerate(names)
             },
             sequence=manifest["sequence"],
-            settings=manifest["settings"],
+            settings=manifest.get("settings", {}),  # the first version 2 had none
             weight_terms=strings.get("weight_terms", []),
             entity_terms=strings.get("entity_terms", []),
         )

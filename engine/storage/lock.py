@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import ForeignIndexError, StoreLockedError
+from .index_files import MANIFEST
 from .row_codec import RECORDS
 
 if sys.platform == "win32":
@@ -32,6 +33,11 @@ def make_folder(root: Path) -> None:
             finally:
                 os.close(descriptor)
     if not (root / RECORDS).exists() and any(file.name != LOCK for file in root.iterdir()):
+        if (root / MANIFEST).exists():
+            raise ForeignIndexError(
+                f"{root}: is a saved index, which keeps no records and cannot grow; search it with Engine.load or "
+                "`fanrank search`, and add records to a new directory"
+            )
         raise ForeignIndexError(f"{root}: holds other files; choose an empty or new directory")
 
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
@@ -29,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StorageError, UnknownIdError
+from ..index.arrivals import Arrivals
 from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
@@ -43,10 +45,12 @@ from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
 from .other_columns import with_columns
+from .pending import Decide, Pending
 from .record_store import Change, ChangeRun, RecordStore
 from .record_stream import stream_records
 from .renumber import Left, Renumbering, UnusedEntries
 from .row_codec import EncodedRecord, encode
+from .sqlite import StoreMoment
 from .state import MemoryState, new_numbering
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
 
@@ -75,15 +79,24 @@ class Memory:
     store: RecordStore | None = None
     directory: IndexDirectory | None = None
     counters: Counters = field(default_factory=Counters)
+    keep: Callable[[RecordStore], None] | None = None
+    """Called at each checkpoint: keeps in the store what the engine learned beside the records."""
+    keep_texts: bool = True
+    """Whether a memory without a store keeps its records beside the segments."""
+    textless: str = "the engine was made with keep_texts=False; leave it out, or use Engine.open(path)"
+    """Why there are no texts, where there are none."""
 
     def __post_init__(self) -> None:
         self.checkpointed = 0
+        self.secret = secrets.token_hex(8)
+        """What cursors of listings are sealed with, where there is no store."""
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
         self._unused = UnusedEntries()
         self._renumbering = threading.Lock()
         self._dropped = False
+        self._written = 0  # the number of the next document's write, where there is no store
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
@@ -93,6 +106,16 @@ class Memory:
         self._dirty: set[str] = set()
         self._not_before = 0.0
         self._closed = False
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the segments hold the records. Where there is a store, it holds them."""
+        return self.keep_texts and self.store is None
+
+    def check_texts(self) -> None:
+        """Raise `StorageError` where there are no texts to read."""
+        if self.store is None and not self.keep_texts:
+            raise StorageError(f"there are no texts: {self.textless}")
 
     @property
     def indexer(self) -> TermIndexer:
@@ -136,13 +159,22 @@ class Memory:
             values={name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories},
             weight_terms=Vocabulary(saved.weight_terms),
             entity_terms=Vocabulary(saved.entity_terms),
-            snapshots=dict(saved.namespaces),
+            snapshots={name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()},
             sequence=saved.sequence,
             version=self.state.version + 1,
             numbering=saved.numbering,
         )
         self._unused = UnusedEntries(self.state)
         self.checkpointed, self._saved_version = saved.sequence, self.state.version
+        self.keep_texts = False
+        self.textless = "a saved index holds none; keep the records in a directory, with Engine.open(path)"
+
+    def _numbered(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with numbers for its documents, where no store has them."""
+        first = self._number(snapshot.segments)
+        if first is None:
+            return snapshot
+        return replace(snapshot, arrivals=Arrivals().extended([segment.size for segment in snapshot.segments], first))
 
     def snapshot(self, namespace: str) -> Snapshot:
         return self.state.snapshot(namespace)
@@ -154,6 +186,7 @@ class Memory:
         added: Iterable[Record] = (),
         missing_ok: bool = False,
         threads: int | None = None,
+        decide: Decide | None = None,
         expired: bool = False,
     ) -> int:
         """Apply one batch, all or nothing. Returns once the batch is durable and searches see it.
@@ -161,7 +194,8 @@ class Memory:
         With `expired` the records of all namespaces that have expired by now are removed as well.
 
         A batch of more than one chunk is analysed by `threads` threads. None means all cores that the process may run
-        on.
+        on. With `decide` the batch is what it returns. It is called when no other write is under way, by the thread
+        that holds the write lock, and sees all batches before this one.
         """
         threads = cores() if threads is None else threads
         if self._reading == threading.get_ident():
@@ -170,7 +204,9 @@ class Memory:
         first = list(chunks_of(source, 1))
         second = list(islice(source, 1))
         if not second:
-            request = Write(removed or {}, iter(first), missing_ok, threads, expired=expired)
+            # A record that `decide` chose may expire before the batch is prepared.
+            missing_ok = missing_ok or decide is not None
+            request = Write(removed or {}, iter(first), missing_ok, threads, decide=decide, expired=expired)
             self._queue.append(request)
             try:
                 with self._writing:
@@ -196,6 +232,8 @@ class Memory:
                     self._reading = None
         if request.error is not None:
             raise request.error
+        # Counts alone: a log must show no tenant what another one stores.
+        logger.debug("batch written: %d records, change %d", request.count, self.sequence)
         self.wake()
         return request.count
 
@@ -229,6 +267,9 @@ class Memory:
         for request in requests:
             before = self._sizes()
             try:
+                if request.decide is not None:
+                    self.check_texts()
+                    self._decide(request, request.decide, Pending(self.state, working, batches, self.store))
                 states, changes = self._prepare(request, working)
             except Exception as error:
                 self._forget(before)
@@ -270,6 +311,15 @@ class Memory:
         """Apply changes that the store holds and the snapshots lack: an interrupt came between commit and publish."""
         if self.store is not None and not self.store.read_only and self.store.sequence != self.sequence:
             self._replay(self.store.changes_after(self.sequence), self.store.sequence)
+
+    def _decide(self, request: Write, decide: Decide, pending: Pending) -> None:
+        """Make the request what its callback says."""
+        request.removed, records = decide(pending)
+        source = iter(records)
+        first = list(chunks_of(source, 1))
+        second = list(islice(source, 1))
+        request.bulk = bool(second)
+        request.added = chain(iter(first), chunks_of(chain(iter(second), source)))
 
     def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
         """The snapshots after the batch, and the batch as changes for the store (empty where there is no store)."""
@@ -319,9 +369,12 @@ class Memory:
             del chunk, group
         for namespace, build in builds.items():
             new[namespace] = build.finish()
-        for namespace, segments in new.items():
-            before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
-            states[namespace] = before.extended(segments)
+        for namespace in new:
+            states.setdefault(namespace, working.get(namespace) or self.snapshot(namespace))
+        for namespace, before in states.items():
+            # In this order the store numbers what is written.
+            if segments := new.get(namespace):
+                states[namespace] = before.extended(segments, first=self._number(segments))
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
             limit = MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS
@@ -345,6 +398,14 @@ class Memory:
             states[namespace] = before.without(list(expired.values()))
         return len(expired)
 
+    def _number(self, segments: Sequence[Segment]) -> int | None:
+        """The number of the first document's write; None where the store numbers them."""
+        if self.store is not None:
+            return None
+        first = self._written
+        self._written += sum(segment.size for segment in segments)
+        return first
+
     def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
         return build_segment(
             records,
@@ -355,6 +416,7 @@ class Memory:
             hashes,
             self.weight_terms,
             self.entity_terms,
+            keep=self.keeps,
         )
 
     def _start_bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:
@@ -370,6 +432,7 @@ class Memory:
             MAX_SEGMENT_DOCUMENTS,
             self.window,
             threads,
+            self.keeps,
         )
 
     def _sizes(self) -> Sizes:
@@ -437,9 +500,7 @@ class Memory:
 
     def _count_left(self, left: Left) -> None:
         """Count what a publication merged and took out of the index."""
-        self.counters.merges += left.merges
-        self.counters.merged_documents += left.merged_documents
-        self.counters.compacted_documents += left.compacted_documents
+        self.counters.add(left)
         self._unused.leave(left)
 
     def wake(self) -> None:
@@ -541,6 +602,8 @@ class Memory:
         self._become({**self.snapshots, namespace: following})
         self._count_left(left)
         self.counters.error = None
+        told = len(merge.segments), left.merged_documents, left.compacted_documents
+        logger.debug("%d segments merged: %d records, %d deleted ones left out", *told)
 
     def renumber(self, *, all_unused: bool = False) -> bool:
         """Take the unused entries out of the vocabularies that are due, or with `all_unused` out of all of them.
@@ -565,6 +628,16 @@ class Memory:
             self.counters.error = None
             reach("renumber.published")
             return True
+
+    @contextmanager
+    def paused(self) -> Iterator[MemoryState]:
+        """Hold writes off. Meanwhile the store holds the records of the state, and no others."""
+        if self._reading == threading.get_ident():  # this thread holds the lock, and reads a batch
+            yield self.state
+            return
+        with self._writing:
+            self._catch_up()
+            yield self.state
 
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""
@@ -591,11 +664,15 @@ class Memory:
         wrong type, and `StorageError`; nothing is changed then.
         """
         with self._saving, self._writing:
-            if self._closed or self.store is None:
-                raise StorageError("the engine is closed" if self._closed else "an engine in memory keeps no records")
+            if self._closed:
+                raise StorageError("the engine is closed")
+            self.check_texts()
             self._catch_up()
-            changed = with_columns(self.state, schema, stream_records(self.store, vectors=False))
+            changed = with_columns(self.state, schema, stream_records(self.store, self.state, vectors=False))
             reach("columns.made")
+            if self.store is None:
+                self.schema, self.state = schema, replace(changed, version=changed.version + 1)
+                return
             try:
                 self.store.change_columns(schema.declared())
                 reach("columns.committed")
@@ -617,6 +694,8 @@ class Memory:
             return
         with self._saving:
             version = self.state.version
+            if self.keep is not None and not self._closed and not self.store.read_only:
+                self.keep(self.store)
             if self._closed or version == self._saved_version:
                 return
             saved = self.saved()
@@ -627,6 +706,8 @@ class Memory:
             reach("checkpoint.pruned")
             self.counters.checkpoints += 1
             self.counters.error = None
+            records = sum(snapshot.size for snapshot in saved.namespaces.values())
+            logger.info("checkpoint: %d records, up to change %d", records, saved.sequence)
 
     def flush(self) -> None:
         """Delete what has expired, do all due merges and checkpoint. Raises `StorageError` where the files fail.
@@ -650,6 +731,16 @@ class Memory:
         # snapshots must hold the same ids.
         with self._writing:
             self.store.check_found(namespace, list(self.snapshot(namespace).find_all(ids)))
+
+    @contextmanager
+    def pinned(self) -> Iterator[tuple[MemoryState, StoreMoment]]:
+        """The published state, and the store as it was at that very moment. Writers wait only until it is opened."""
+        assert self.store is not None
+        with ExitStack() as held:
+            with self._writing:
+                self._catch_up()
+                moment, state = held.enter_context(self.store.moment()), self.state
+            yield state, moment
 
     def join(self) -> None:
         """Wait for the background thread to finish its work."""

@@ -3,49 +3,52 @@
 ``records.sqlite`` holds the live records and a log of the removals. One counter, `sequence`, numbers both. A write is
 one transaction in a write-ahead log, which is synced before the write returns. So a crash at any moment leaves exactly
 the writes that returned, or those and the whole write in flight.
+
+Long because reads and writes share the connections and the locks of one file.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import (
-    ForeignIndexError,
-    ParameterError,
-    StaleIndexError,
-    StorageError,
-)
+from ..errors import ForeignIndexError, ParameterError, StaleIndexError, StorageError
 from ..records.record import Record
 from . import failpoints
+from .commit_log import CommitLog
 from .lock import LOCK, let_go, make_folder, take_lock
-from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of
+from .log import log_of
+from .losses import Loss, check_loss
+from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of, with_checksum, without_checksum
 from .sqlite import (
+    NUMBER,
+    StoreMoment,
     damaged,
     is_blank,
     last_sequence,
-    log_of,
     named,
     open_reader,
     open_writer,
     pruned_sequence,
+    rows_of,
     storable,
     vectors_in,
     version_of,
 )
 
+logger = logging.getLogger("fanrank")
+
 # Rows of a replay that are in memory at a time.
 REPLAY_CHUNK = 10_000
-# Ids of one look-up.
-FETCH_CHUNK = 500
 # Rows of one statement. Every statement releases Python's lock. Beside one busy Python thread it gets the lock back
 # after up to 5 ms: 100 records by executemany then take up to 430 ms, and 33 ms at most as VALUES of many rows.
 MAX_ROWS = 128
@@ -53,7 +56,13 @@ MAX_ROWS = 128
 # Without OR ROLLBACK, an INSERT of many rows copies every page before changing it, so that it can undo itself alone.
 _ADD = "INSERT OR ROLLBACK INTO records(sequence, namespace, id, checksum, data, vectors) VALUES "
 _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
-_NUMBER = "(SELECT number FROM namespaces WHERE name = ?)"
+# The rows of `meta` that hold what was learned of a namespace; its name follows.
+LEARNED = "learned/"
+LEARNED_KEYS = LEARNED, "learned0"
+
+
+Texts = dict[str, tuple[int, Record]]
+"""By id, the sequence of a record's write, and the record without its embedding."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +113,19 @@ class RecordStore:
         self._next = 0  # the last sequence of the transaction under way
         self._numbers: dict[str, int] = {}
         self._version = 0
+        self._log = CommitLog(path)
+        self.loss: Loss | None = None
+        """The acknowledged changes that the records lack, where the caller accepted that."""
         if writer is not None:
             self._remember(writer)
 
     @classmethod
-    def open(cls, root: str | os.PathLike[str], *, read_only: bool = False) -> RecordStore:
+    def open(cls, root: str | os.PathLike[str], *, read_only: bool = False, accept_loss: bool = False) -> RecordStore:
         """The store in the directory `root`. A writer creates the directory and the store if they are missing.
 
         Raises `StoreLockedError` while another writer has the store open, `ForeignIndexError`, `NewerFormatError`,
-        `DamagedStoreError`, `StorageError`.
+        `DamagedStoreError`, `StorageError`. With `accept_loss` it goes on where acknowledged changes are missing, and
+        `loss` says which.
         """
         root = Path(root)
         path = root / RECORDS
@@ -122,9 +135,12 @@ class RecordStore:
                     raise ForeignIndexError(f"{root}: no fanrank records here (it has no {RECORDS})")
                 reader = open_reader(path)
                 try:
+                    loss = check_loss(path, read_only=True, accept=accept_loss)
                     if is_blank(reader, path):
                         raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
-                    return cls(path, reader, None, None)
+                    store = cls(path, reader, None, None)
+                    store.loss = loss
+                    return store
                 except BaseException:
                     reader.close()
                     raise
@@ -132,8 +148,13 @@ class RecordStore:
             lock = take_lock(root / LOCK)
             writer = None
             try:
+                loss = check_loss(path, read_only=False, accept=accept_loss)
                 writer = open_writer(path)
-                return cls(path, open_reader(path), writer, lock)
+                store = cls(path, open_reader(path), writer, lock)
+                store._log.repair(writer, store._last)
+                if loss is not None:
+                    store._give_up(loss)
+                return store
             except BaseException:
                 if writer is not None:
                     writer.close()
@@ -158,11 +179,10 @@ class RecordStore:
             lock, self._lock = self._lock, None
             try:
                 if writer is not None:
-                    # A reader in another process may have the log open. Then a later close folds it in.
-                    writer.execute("PRAGMA busy_timeout=0")
                     with closing(writer):
-                        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                        self._log.close(writer, self._last)
             finally:
+                self._log.release()
                 if lock is not None:
                     let_go(lock)
 
@@ -223,6 +243,24 @@ class RecordStore:
             rows = "config", value, "checksum", zlib.crc32(value.encode())
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
 
+    def keep_learned(self, learned: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep what was learned of these namespaces. It is no change of the records, and has no sequence."""
+        with self._transaction() as writer:
+            for namespace, values in learned.items():
+                writer.execute(
+                    "INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)",
+                    (LEARNED + namespace, with_checksum(JSON.encode(values))),
+                )
+
+    def learned(self) -> dict[str, dict[str, Any]]:
+        """What `keep_learned` kept, by namespace. What was altered is left out with a warning, and learned again."""
+        with self._reads() as reader:
+            rows = reader.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", LEARNED_KEYS).fetchall()
+        found = {name_of(key).removeprefix(LEARNED): without_checksum(value) for key, value in rows}
+        if None in found.values():
+            logger.warning("%s: what was learned of some namespaces was altered, and is learned anew", self.path)
+        return {namespace: json.loads(values) for namespace, values in found.items() if values is not None}
+
     def write(self, batches: Sequence[Sequence[Change]]) -> int:
         """Apply the batches in order, all or nothing. Returns the sequence of the last change, once it is durable.
 
@@ -254,6 +292,7 @@ class RecordStore:
         if change.dropped:
             last += 1
             writer.execute("DELETE FROM records WHERE namespace = ?", (number,))
+            writer.execute("DELETE FROM meta WHERE key = ?", (LEARNED + change.namespace,))
             writer.execute("INSERT INTO deletions(sequence, namespace) VALUES (?, ?)", (last, number))
         start = 0
         for size in _pieces(len(change.removed)):
@@ -280,12 +319,29 @@ class RecordStore:
             self._version = version
         self._next = last
 
+    def _give_up(self, loss: Loss) -> None:
+        """Go on without the changes that are missing.
+
+        Their numbers are not used again: an index, or a reader, that still holds them must see that it is stale.
+        """
+        self.loss = loss
+        with self._transaction() as writer:
+            self._next = max(loss.known, self._last) + 1
+            writer.execute("DELETE FROM deletions")
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (self._next,))
+
     def prune(self, sequence: int) -> None:
-        """Delete the log of removals up to `sequence`. No index needs to replay those any more."""
+        """Delete the log of removals up to `sequence`. No index needs to replay those any more.
+
+        The write-ahead log is then folded in, so that only what is younger depends on it.
+        """
         with self._transaction() as writer:
             upto = max(pruned_sequence(writer), min(sequence, self._last))
             writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
+        with self._writing, named(self.path):
+            if self._writer is not None:
+                self._log.fold(self._writer, self._last)
 
     def changes_after(self, sequence: int) -> Iterator[ChangeRun]:
         """The changes that turn the state at `sequence` into the present state, up to 10,000 at a time.
@@ -359,7 +415,7 @@ class RecordStore:
         """The number of live records in a namespace."""
         with self._reads() as reader:
             count: int = reader.execute(
-                f"SELECT count(*) FROM records WHERE namespace = {_NUMBER}", (storable(namespace),)
+                f"SELECT count(*) FROM records WHERE namespace = {NUMBER}", (storable(namespace),)
             ).fetchone()[0]
         return count
 
@@ -369,20 +425,41 @@ class RecordStore:
 
         An id that the namespace does not hold gets None.
         """
+        return [None if row is None else row[1] for row in self.rows(namespace, ids)]
+
+    def rows(self, namespace: str, ids: Iterable[str]) -> list[tuple[int, Record] | None]:
+        """As `fetch`, each record with the sequence of its last write."""
         ids = list(ids)
-        records: dict[str, Record] = {}
         with self._reads() as reader:
-            vectors = vectors_in(reader)
-            for start in range(0, len(ids), FETCH_CHUNK):
-                chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
-                marks = ",".join("?" * len(chunk))
-                rows = reader.execute(
-                    f"SELECT id, checksum, data, {vectors} FROM records"
-                    f" WHERE namespace = {_NUMBER} AND id IN ({marks})",
-                    (storable(namespace), *chunk),
-                ).fetchall()
-                records.update((record.id, record) for record in (decode_row(namespace, *row) for row in rows))
+            rows = rows_of(reader, f"sequence, id, checksum, data, {vectors_in(reader)}", namespace, ids)
+        records = {name_of(row[1]): (row[0], decode_row(namespace, *row[1:])) for row in rows}
         return [records.get(record_id) for record_id in ids]
+
+    def sequences(self, namespace: str, ids: Sequence[str]) -> list[int | None]:
+        """The sequence of each record's last write; None for an id that the namespace does not hold."""
+        with self._reads() as reader:
+            known = {name_of(name): sequence for sequence, name in rows_of(reader, "sequence, id", namespace, ids)}
+        return [known.get(record_id) for record_id in ids]
+
+    def texts(self, namespace: str, ids: Sequence[str], moment: StoreMoment | None = None) -> Texts:
+        """The live records with these ids by id, without embeddings, each with the sequence of its write.
+
+        `moment` reads them as they were then.
+        """
+        with nullcontext(moment) if moment is not None else self._reads() as reader, named(self.path):
+            rows = rows_of(reader, "sequence, id, checksum, data", namespace, ids)
+        records = [(sequence, decode_data(namespace, *row)[0]) for sequence, *row in rows]
+        return {record.id: (sequence, record) for sequence, record in records}
+
+    @contextmanager
+    def moment(self) -> Iterator[StoreMoment]:
+        """The store as it is now, for `texts`. Other reads and writes do not wait for it."""
+        with ExitStack() as held:
+            with named(self.path):
+                reader = held.enter_context(closing(self._open_snapshot()))
+                reader.execute("BEGIN")
+                last_sequence(reader)  # the transaction begins with its first read
+            yield reader
 
     def check_found(self, namespace: str, ids: Sequence[str]) -> None:
         """Raise `DamagedStoreError` unless `fetch` finds all these ids. Only for ids that are certainly live."""
@@ -410,7 +487,7 @@ class RecordStore:
             # The inner query reads the id index alone. Sorting whole rows instead would take the namespace's memory.
             rows = reader.execute(
                 "SELECT id, checksum, data FROM records WHERE sequence IN"
-                f" (SELECT sequence FROM records WHERE namespace = {_NUMBER}) ORDER BY sequence DESC",
+                f" (SELECT sequence FROM records WHERE namespace = {NUMBER}) ORDER BY sequence DESC",
                 (storable(namespace),),
             )
             for record_id, checksum, data in rows:
@@ -449,16 +526,19 @@ class RecordStore:
                     why = "belongs to the process that this one was forked from"
                 raise StorageError(f"{self.path}: the store {why}")
             try:
+                self._log.begin(writer, self._last)
                 writer.execute("BEGIN IMMEDIATE")
                 self._next = self._last
                 yield writer
                 writer.execute("COMMIT")
                 self._last = self._next
+                self._log.commit(writer, self._last)
             except BaseException:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
                 # An interrupt may have come just after the commit. Only the database knows whether it did.
                 self._remember(writer)
+                self._log.lose_track()
                 raise
 
     def _remember(self, writer: sqlite3.Connection) -> None:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-from ..errors import StorageError
+from ..records.copies import own_copy
 from ..records.record import Record
 from .record_store import RecordStore
 from .row_codec import decode_data, decode_row, name_of
 from .sqlite import named, open_reader, vectors_in
+from .state import MemoryState
 
 # Rows that are in memory at a time.
 STREAM_ROWS = 1_000
 
 
-def stream_records(store: RecordStore | None, *, vectors: bool = True) -> Iterator[Record]:
+def stream_records(store: RecordStore | None, state: MemoryState, *, vectors: bool = True) -> Iterator[Record]:
     """The live records, oldest first. All show the store at the moment of the first step; writers go on meanwhile.
 
-    With `vectors` false the records have no embedding. Raises `StorageError` for an engine in memory (`store` is None)
-    and for a closed one, `DamagedStoreError` for a record that was altered.
+    Where there is no store, they are those that the segments of `state` keep, one namespace after another. With
+    `vectors` false the records have no embedding. Raises `StorageError` for a closed store, `DamagedStoreError` for a
+    record that was altered.
     """
     if store is None:
-        raise StorageError("an engine in memory keeps no records; use Engine.open(path)")
+        yield from _kept(state, vectors)
+        return
     # A closed store raises here.
     assert store.config is not None
     with named(store.path), closing(open_reader(store.path)) as reader:
@@ -37,6 +40,18 @@ def stream_records(store: RecordStore | None, *, vectors: bool = True) -> Iterat
                 yield decode_row(name, *row) if vectors else decode_data(name, *row[:3])[0]
 
 
-def count_records(store: RecordStore | None) -> int:
-    """The number of live records, over all namespaces; 0 for an engine in memory."""
-    return 0 if store is None else sum(store.count(name) for name in store.namespaces())
+def _kept(state: MemoryState, vectors: bool) -> Iterator[Record]:
+    for snapshot in state.snapshots.values():
+        for number, segment in enumerate(snapshot.segments):
+            assert segment.records is not None
+            alive = snapshot.alive(number)
+            for position, record in enumerate(segment.records):
+                if alive is None or alive[position]:
+                    yield own_copy(record, vectors=vectors)
+
+
+def count_records(store: RecordStore | None, state: MemoryState) -> int:
+    """The number of records that `stream_records` gives."""
+    if store is None:
+        return sum(snapshot.size for snapshot in state.snapshots.values())
+    return sum(store.count(name) for name in store.namespaces())

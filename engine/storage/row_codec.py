@@ -174,3 +174,15 @@ def _altered_error(what: str) -> DamagedStoreError:
 def name_of(stored: bytes) -> str:
     """The string in a column; bytes that are no UTF-8, after damage, are replaced."""
     return stored.decode(errors="replace")
+
+
+def with_checksum(text: str) -> str:
+    """The text after eight digits of its CRC-32."""
+    return f"{zlib.crc32(text.encode()):08x}{text}"
+
+
+def without_checksum(stored: object) -> str | None:
+    """The text that `with_checksum` was given, of its bytes; None if they were altered."""
+    if not isinstance(stored, bytes) or stored[:8] != b"%08x" % zlib.crc32(stored[8:]):
+        return None
+    return stored[8:].decode()

@@ -9,8 +9,11 @@ from itertools import count
 
 from ..index.bm25 import BM25
 from ..index.columns import Schema
+from ..index.kept import records_of
 from ..index.snapshot import Snapshot
 from ..index.union import Union
+from ..records.copies import own_copy
+from ..records.record import Record
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
 
@@ -61,6 +64,15 @@ class MemoryState:
     def snapshot(self, namespace: str) -> Snapshot:
         """The snapshot of a namespace, expired records included; one without records if the namespace holds none."""
         return self.snapshots.get(namespace) or self._nothing
+
+    def records_of(self, namespace: str, ids: Sequence[str], *, vectors: bool = True) -> list[Record | None]:
+        """The records with these ids, in their order, expired ones too; None for an id that is not there.
+
+        For an engine in memory that keeps its records. The caller may change what is returned.
+        """
+        found = records_of(self.snapshot(namespace), ids)
+        records = [found.get(record_id) for record_id in ids]
+        return [None if record is None else own_copy(record, vectors=vectors) for record in records]
 
     @cached_property
     def _nothing(self) -> Snapshot:

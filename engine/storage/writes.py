@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..records.record import Record
+from .pending import Decide
 from .renumber import Left
 
 # Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
@@ -36,6 +37,8 @@ class Write:
     """Threads that analyse a batch of more than one chunk."""
     bulk: bool = False
     """Whether there is more than one chunk."""
+    decide: Decide | None = None
+    """Says what is removed and added once the batches before this one are prepared."""
     expired: bool = False
     """Whether all records that have expired are removed."""
     count: int = 0
@@ -70,6 +73,12 @@ class Counters:
     """Batches written; more than `commits` if several were committed together."""
     error: str | None = None
     """The last failure in the background; None once background work succeeds again."""
+
+    def add(self, left: Left) -> None:
+        """Count merges that were published."""
+        self.merges += left.merges
+        self.merged_documents += left.merged_documents
+        self.compacted_documents += left.compacted_documents
 
 
 def let_others_run() -> None:

@@ -18,45 +18,37 @@ What most programs need is here. The rest is by theme:
 """
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from . import _public
-from . import encoders as encoders
 from . import errors as errors
-from . import reports as reports
-from . import routing as routing
-from . import scopes as scopes
-from . import strategies as strategies
-from . import text as text
-from .engine.encoders.encoder import OwnVectors
-from .engine.encoders.sentence import SentenceEncoder
-from .engine.engine import Engine
-from .engine.errors import FanrankError
-from .engine.hybrid.strategy import Strategy
-from .engine.index.bm25 import BM25
-from .engine.records.entities import Relation
-from .engine.records.filters import col
-from .engine.records.hits import Hits
-from .engine.records.jsonl import read_records
-from .engine.records.query import Query, SearchScope
-from .engine.records.record import Record
-from .engine.route.cascade import Cascade
-from .engine.route.router import Router
-from .engine.serve.coalesce import Coalescer
-from .engine.text.time_expressions.parse import parse_when
 
 if TYPE_CHECKING:
+    from . import encoders as encoders
     from . import evaluation as evaluation
-else:
-
-    def __getattr__(name: str) -> ModuleType:
-        # An engine imports the modules of the other themes anyway. This theme would add 20 modules to every import.
-        # Type checkers do not see this function. If they did, they would accept every misspelled name of the package.
-        if name == "evaluation":
-            return importlib.import_module(f"{__name__}.evaluation")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+    from . import reports as reports
+    from . import routing as routing
+    from . import scopes as scopes
+    from . import strategies as strategies
+    from . import text as text
+    from .engine.encoders.encoder import OwnVectors
+    from .engine.encoders.sentence import SentenceEncoder
+    from .engine.engine import Engine
+    from .engine.errors import FanrankError
+    from .engine.hybrid.strategy import Strategy
+    from .engine.index.bm25 import BM25
+    from .engine.records.entities import Relation
+    from .engine.records.filters import col
+    from .engine.records.hit import Hit
+    from .engine.records.hits import Hits
+    from .engine.records.jsonl import read_records
+    from .engine.records.query import Query, SearchScope
+    from .engine.records.record import Record
+    from .engine.route.cascade import Cascade
+    from .engine.route.router import Router
+    from .engine.serve.coalesce import Coalescer
+    from .engine.text.time_expressions.parse import parse_when
 
 __version__ = "0.1.0"
 
@@ -66,6 +58,7 @@ __all__ = [
     "Coalescer",
     "Engine",
     "FanrankError",
+    "Hit",
     "Hits",
     "OwnVectors",
     "Query",
@@ -80,9 +73,49 @@ __all__ = [
     "read_records",
 ]
 
+_HOMES = {
+    "BM25": "engine.index.bm25",
+    "Cascade": "engine.route.cascade",
+    "Coalescer": "engine.serve.coalesce",
+    "Engine": "engine.engine",
+    "FanrankError": "engine.errors",
+    "Hit": "engine.records.hit",
+    "Hits": "engine.records.hits",
+    "OwnVectors": "engine.encoders.encoder",
+    "Query": "engine.records.query",
+    "Record": "engine.records.record",
+    "Relation": "engine.records.entities",
+    "Router": "engine.route.router",
+    "SearchScope": "engine.records.query",
+    "SentenceEncoder": "engine.encoders.sentence",
+    "Strategy": "engine.hybrid.strategy",
+    "col": "engine.records.filters",
+    "parse_when": "engine.text.time_expressions.parse",
+    "read_records": "engine.records.jsonl",
+}
+"""The module of each name, below this package. It is loaded when the name is first read."""
+
 _THEMES = ("encoders", "errors", "evaluation", "reports", "routing", "scopes", "strategies", "text")
 
-_public.publish(__name__)
+if not TYPE_CHECKING:
+    # Type checkers do not see this function. If they did, they would accept every misspelled name of the package.
+    def __getattr__(name: str) -> Any:
+        if name in _THEMES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        importlib.import_module(f"{__name__}.{_HOMES[name]}")
+        _publish_loaded()
+        return globals()[name]
+
+
+def _publish_loaded() -> None:
+    """Make public every name whose module is loaded: an engine gives out hits before a caller reads `fanrank.Hits`."""
+    for name, home in _HOMES.items():
+        module = sys.modules.get(f"{__name__}.{home}")
+        if name not in globals() and hasattr(module, name):
+            globals()[name] = getattr(module, name)
+            _public.publish(__name__, (name,))
 
 
 def __dir__() -> list[str]:

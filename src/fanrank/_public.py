@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import FunctionType
 
 
-def publish(module: str) -> None:
-    """Make `module` the home of every class and function in its ``__all__``.
+def publish(module: str, names: Sequence[str] | None = None) -> None:
+    """Make `module` the home of the classes and functions of these names; None: of all in its ``__all__``.
 
-    Tracebacks, ``help`` and pickle use ``__module__`` and ``__qualname__``. The values of ``__all__`` are defined in
-    other modules, whose names may change. So both attributes are set to the public path.
+    Tracebacks, ``help`` and pickle use ``__module__`` and ``__qualname__``. The values are defined in other
+    modules, whose names may change. So both attributes are set to the public path.
     """
     namespace = vars(sys.modules[module])
-    for name in namespace["__all__"]:
+    for name in namespace["__all__"] if names is None else names:
         value = namespace[name]
         if isinstance(value, (type, FunctionType)):
             if isinstance(value, type):

@@ -16,16 +16,17 @@ from .engine.errors import (
     MissingExtraError,
     ModelMismatchError,
     NewerFormatError,
+    NotBroughtError,
     OverloadedError,
     ParameterError,
     PolicyFileError,
     QueryError,
+    RecencyWarning,
     RecordError,
     StorageError,
     StoreLockedError,
     UnknownIdError,
 )
-from .engine.fuse.agent_rrf import RecencyWarning
 
 __all__ = [
     "BackendUnavailableError",
@@ -42,6 +43,7 @@ __all__ = [
     "MissingExtraError",
     "ModelMismatchError",
     "NewerFormatError",
+    "NotBroughtError",
     "OverloadedError",
     "ParameterError",
     "PolicyFileError",

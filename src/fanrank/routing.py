@@ -2,6 +2,7 @@
 
 from . import _public
 from .engine.records.decision import Decision
+from .engine.route.by_namespace import ByNamespace
 from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.classifier import Classifier
 from .engine.route.cost import amortised, capacity
@@ -9,6 +10,7 @@ from .engine.route.policy import load as load_policy
 from .engine.route.policy import save as save_policy
 
 __all__ = [
+    "ByNamespace",
     "CascadeRouter",
     "Classifier",
     "Decision",

@@ -1,12 +1,14 @@
-"""Ways to narrow a search: namespaces, filters and spans of time."""
+"""Ways to narrow a search or a listing: namespaces, filters and spans of time."""
 
 from . import _public
+from .engine.listing.listing import Listing
 from .engine.namespace import Namespace
 from .engine.records.filters import Filter, parse_filter
 from .engine.text.time_expressions.parse import When
 
 __all__ = [
     "Filter",
+    "Listing",
     "Namespace",
     "When",
     "parse_filter",

@@ -68,13 +68,13 @@ BAD_RECORDS: list[Any] = [
         for name in ("namespace", "role", "session", "user", "agent", "tool", "type")
     ),
     ({"id": "9", "text": "x", "namespace": None}, "'namespace' must be a string, not NoneType"),
-    ({"id": "9", "text": "x", "time": math.nan}, "id '9': 'time' must be finite, not nan"),
-    ({"id": "9", "text": "x", "time": -math.inf}, "'time' must be finite, not -inf"),
-    ({"id": "9", "text": "x", "time": True}, "'time' must be seconds since 1970-01-01 UTC, not True"),
-    ({"id": "9", "text": "x", "time": [1]}, "'time' must be seconds since 1970-01-01 UTC"),
-    ({"id": "9", "text": "x", "time": "yesterday"}, "id '9': 'time' is not an ISO 8601 date: 'yesterday'"),
-    ({"id": "9", "text": "x", "time": "2026-02-30"}, "'time' is not an ISO 8601 date"),
-    ({"id": "9", "text": "x", "time": ""}, "'time' is not an ISO 8601 date"),
+    ({"id": "9", "text": "x", "time": math.nan}, "id '9': 'time' must be finite seconds .*, not nan"),
+    ({"id": "9", "text": "x", "time": -math.inf}, "'time' must be finite seconds .*, not -inf"),
+    ({"id": "9", "text": "x", "time": True}, "'time' must be finite seconds since 1970-01-01 UTC, .*, not True"),
+    ({"id": "9", "text": "x", "time": [1]}, "'time' must be finite seconds since 1970-01-01 UTC"),
+    ({"id": "9", "text": "x", "time": "yesterday"}, "id '9': 'time' must be .* an ISO 8601 date .*, not 'yesterday'"),
+    ({"id": "9", "text": "x", "time": "2026-02-30"}, "'time' must be .* an ISO 8601 date"),
+    ({"id": "9", "text": "x", "time": ""}, "'time' must be .* an ISO 8601 date"),
     (
         {"id": "9", "text": "x", "time": 10**400},
         "'time' must be finite",
@@ -123,7 +123,8 @@ def test_duplicate_ids(engine: fr.Engine, chunk: int, position: int, taken: str)
     records.insert(position + (taken == "n0"), fr.Record(taken, "again"))
     with pytest.MonkeyPatch.context() as patch:
         borders.shrink(patch, BUILD_CHUNK=chunk)
-        with pytest.raises(fr.errors.DuplicateIdError, match="already taken") as caught:
+        message = "already taken" if taken == "2" else "the batch has this id twice"
+        with pytest.raises(fr.errors.DuplicateIdError, match=message) as caught:
             engine.add(records)
     assert caught.value.record_id == taken
     assert isinstance(caught.value, fr.errors.RecordError)
@@ -145,7 +146,7 @@ def test_the_same_id_elsewhere_is_no_duplicate(engine: fr.Engine) -> None:
         (lambda made: made.delete(["1", 5]), fr.errors.RecordError, "an id must be a string, not 5"),
         (lambda made: made.delete("1"), fr.errors.RecordError, "delete takes a batch"),
         (lambda made: made.update(fresh("1", "2", "nobody")), fr.errors.UnknownIdError, "'nobody'"),
-        (lambda made: made.update(fresh("1", "2", "1")), fr.errors.DuplicateIdError, "id '1'.*already taken"),
+        (lambda made: made.update(fresh("1", "2", "1")), fr.errors.DuplicateIdError, "id '1'.*twice"),
         (lambda made: made.update(fresh("1", "x", "y", "x"), insert=True), fr.errors.DuplicateIdError, "id 'x'"),
         (lambda made: made.update([*fresh("1", "2"), {"id": "3"}]), fr.errors.RecordError, "record 3, id '3': 'text'"),
     ],
@@ -188,8 +189,8 @@ def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: in
         (b"{'id': 'x'}", "not JSON"),
         (b'{"id": "x", "text": "t\xe9"}', "not UTF-8 at byte 22"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"id": "x", "text": "tea", "time": NaN}', "'time' must be finite, not nan"),
-        (b'{"id": "x", "text": "tea", "time": 1e999}', "'time' must be finite, not inf"),
+        (b'{"id": "x", "text": "tea", "time": NaN}', "'time' must be finite seconds .*, not nan"),
+        (b'{"id": "x", "text": "tea", "time": 1e999}', "'time' must be finite seconds .*, not inf"),
         (b'{"id": "\\ud800", "text": "tea"}', "lone surrogate"),
         (b'{"id": "x"}', "id 'x': 'text' is missing"),
         (b'"tea"', "a record must be a JSON object, not str"),

@@ -20,7 +20,7 @@ from fanrank.engine.cli import main as cli
 from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
-    *("demo", "index", "add", "delete", "stats", "search", "export", "import", "copy", "columns"),
+    *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
     *("eval", "tune", "check", "doctor"),
 }
 
@@ -123,7 +123,9 @@ def test_search(index: Path) -> None:
         {
             "id": str(number),
             "text": text,
-            "hits": [{"rank": rank, "id": name, "score": score} for rank, (name, score) in enumerate(row, 1)],
+            "hits": [
+                {"id": name, "score": score, "rank": rank, "namespace": ""} for rank, (name, score) in enumerate(row, 1)
+            ],
         }
         for number, (text, row) in enumerate(zip(["fix for error 4711", "tea"], expected, strict=True))
     ]
@@ -215,6 +217,32 @@ def test_queries_from_a_file(index: Path, tmp_path: Path) -> None:
     result = run_json("search", index, "coffee", "--queries", queries)["queries"]
     assert [query["id"] for query in result] == ["0", "q1", "q2", "3"]
     assert [len(query["hits"]) for query in result] == [2, 2, 1, 1]
+
+
+def test_search_pages_repeats_and_strategies(index: Path, tmp_path: Path) -> None:
+    def ids(*arguments: Any) -> list[list[str]]:
+        return [[hit["id"] for hit in row["hits"]] for row in run_json("search", index, *arguments)["queries"]]
+
+    (full,) = ids("error tea coffee")
+    assert len(full) == 3
+    assert ids("error tea coffee", "--offset", 1, "-k", 1) == [full[1:2]]
+    assert ids("error tea coffee", "--distinct", "role") == [[full[0], "tea"]]
+    assert ids("error tea coffee", "--min-score", 1000) == [[]]
+    assert "no column 'colour' to be distinct in" in fails("search", index, "tea", "--distinct", "colour")
+    queries = write(
+        tmp_path / "queries.jsonl",
+        [
+            {"text": "coffee", "strategy": "decay", "now": 5},
+            {"text": "coffee"},
+            {"newest": True, "filter": {"role": "tool"}, "k": 1},
+        ],
+    )
+    assert ids("--queries", queries) == [["coffee", "tea"], ["coffee", "tea"], ["coffee"]]
+    answered = run_json("search", index, "tea", "--strategy", '{"bob": "bm25", "": "sparse"}', "--namespace", "bob")
+    assert answered["strategy"]["kind"] == "by-namespace"
+    assert [hit["id"] for hit in answered["queries"][0]["hits"]] == ["tea"]
+    write(tmp_path / "queries.jsonl", [{"text": "tea"}, {"text": "tea", "strategy": "nonsense"}])
+    assert fails("search", index, "--queries", queries).startswith("query 1: unknown strategy 'nonsense'")
 
 
 def test_search_explain(index: Path) -> None:

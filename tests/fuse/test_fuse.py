@@ -16,9 +16,9 @@ from support import fuse_oracle
 from support.fuse_cases import FusionQuery, batch_of, batches, large
 from support.fuse_oracle import NAMES, Shares
 
-from fanrank.engine.errors import ParameterError
+from fanrank.engine.errors import ParameterError, RecencyWarning
 from fanrank.engine.fuse import FUSIONS, fusion_of, fusion_to_dict
-from fanrank.engine.fuse.agent_rrf import AgentRRF, RecencyWarning
+from fanrank.engine.fuse.agent_rrf import AgentRRF
 from fanrank.engine.fuse.candidates import Candidates, Fused, best, ranks_of
 from fanrank.engine.fuse.decay import Decay
 from fanrank.engine.fuse.fusion import Fusion

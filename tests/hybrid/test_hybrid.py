@@ -490,7 +490,7 @@ def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
         assert np.isnan(after.reranked[0, 3:]).all()
         only_first = engine.search(["tea"], strategy="bm25", reranker=checked, rerank_depth=1)
         assert list(only_first[0]) == list(engine.search(["tea"])[0])
-    in_memory = fr.Engine()
+    in_memory = fr.Engine(keep_texts=False)
     in_memory.add([fr.Record("a", "tea")])
     with pytest.raises(fr.errors.QueryError, match="texts"):
         in_memory.search(["tea"], reranker=checked)

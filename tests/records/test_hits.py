@@ -41,6 +41,10 @@ class Origin:
         self.made.append("explainer")
         return lambda position, record_id: (position, record_id)  # type: ignore[return-value]
 
+    def annotate(self, position: int, query: fr.Query) -> str | None:
+        self.made.append("note")
+        return f"nothing for {query.text} at {position}"
+
 
 def answer(origin: Origin, **rest: Any) -> Hits:
     return Hits.of(

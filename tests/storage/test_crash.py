@@ -20,12 +20,12 @@ from fanrank.engine.storage.index_arrays import SavedIndex
 from fanrank.engine.storage.record_store import ChangeRun
 
 pytest.importorskip("resource")
-crash = pytest.importorskip("crash")
+from support import borders, crash
 
 
 @pytest.fixture(autouse=True)
 def tiny() -> Iterator[None]:
-    with crash.small():
+    with borders.shrunken(crash.SMALL):
         yield
 
 
@@ -41,7 +41,8 @@ def made(tmp_path: Path, *batches: int) -> crash.Round:
 # In a process of its own: it forks, and pytest may have threads.
 def test_nothing_is_lost_and_nothing_comes_from_nowhere() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "tests" / "crash.py", "--rounds", "25", "--seed", "7", "--json"],
+        [sys.executable, "-m", "tests.support.crash", "--rounds", "25", "--seed", "7", "--json"],
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

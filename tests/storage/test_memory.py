@@ -243,11 +243,21 @@ class Memories(RuleBasedStateMachine):
             self.engine.close()
         self.engine = self.open()
 
-    @precondition(lambda self: self.durable)
+    @precondition(lambda self: self.engine.keeps_texts)
     @rule(namespace=spaces, ids=st.lists(names, max_size=5))
     def fetch(self, namespace: str, ids: list[str]) -> None:
         own = self.kept.get(namespace, {})
         assert self.engine.fetch(ids, namespace=namespace) == [own.get(name) for name in ids]
+
+    @precondition(lambda self: self.engine.keeps_texts)
+    @rule()
+    def bring_texts(self) -> None:
+        batch = [fr.Query(terms=WORDS, namespace=name) for name in NAMESPACES]
+        hits = self.engine.search(batch, 20, texts=True)
+        assert list(hits) == list(self.engine.search(batch, 20))
+        for row in hits:
+            for hit in row:
+                assert hit.record == self.kept[hit.namespace][hit.id]
 
     @rule(name=st.sampled_from(history.backends()))
     def serve_from(self, name: str) -> None:
@@ -717,3 +727,29 @@ def test_readers_that_refresh_together_count_nothing_twice(tmp_path: Path) -> No
             in_threads(reader.refresh, reader.refresh, reader.refresh)
             reader.refresh()
             assert len(reader) == len(writer) == n + 1
+
+
+def test_the_merges_of_writes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against what the segments say: a segment that holds more than a batch, or none of it, came by a merge."""
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=16, MAX_SEGMENT_DOCUMENTS=16)
+    engine = fr.Engine(backend="numpy")
+    merges = documents = compacted = 0
+    for number in range(60):
+        before = engine.index.memory.snapshot("").segments
+        if number % 3 == 2:
+            engine.delete([f"m{number - 2}"])
+        else:
+            engine.add([fr.Record(f"m{number}", "tea")])
+        engine.index.memory.join()
+        after = engine.index.memory.snapshot("").segments
+        added = number % 3 != 2
+        gone = [segment for segment in before if segment not in after]
+        came = [segment for segment in after if segment not in before]
+        if gone:
+            merges += 1
+            documents += sum(segment.size for segment in came)
+            compacted += sum(segment.size for segment in gone) + added - sum(segment.size for segment in came)
+    counted = engine.stats()
+    assert counted["merges"] >= merges > 10
+    assert counted["merged_documents"] >= documents > 0
+    assert counted["compacted_documents"] == compacted > 0

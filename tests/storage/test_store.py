@@ -35,6 +35,7 @@ from fanrank.engine.errors import (
 )
 from fanrank.engine.records.record import CATEGORIES
 from fanrank.engine.storage import failpoints
+from fanrank.engine.storage.log import note_of
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import RECORDS, EncodedRecord, decode, encode
 from fanrank.engine.storage.sqlite import VERSION
@@ -327,7 +328,7 @@ def test_one_writer(tmp_path: Path) -> None:
     put(first, "a")
     first.close()
     first.close()
-    assert {path.name for path in tmp_path.iterdir()} == {RECORDS, "lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {RECORDS, "lock", note_of(Path(RECORDS)).name}
     with RecordStore.open(tmp_path) as second:
         assert second.count("") == 1
     for use in (lambda: put(first, "b"), lambda: first.fetch("", ["a"]), lambda: list(first.changes_after(0))):
@@ -516,7 +517,9 @@ def test_the_database_of_another_program(tmp_path: Path, read_only: bool) -> Non
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_newer_format(tmp_path: Path, read_only: bool) -> None:
     altered(tmp_path, f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(NewerFormatError, match="format 4, and this fanrank reads up to 3; upgrade"):
+    with pytest.raises(
+        NewerFormatError, match=f"format {VERSION + 1}, and this fanrank reads up to {VERSION}; upgrade"
+    ):
         RecordStore.open(tmp_path, read_only=read_only)
 
 
@@ -541,6 +544,9 @@ def test_records_that_were_emptied_are_not_a_new_store(tmp_path: Path) -> None:
     made.close()
     (tmp_path / "manifest.json").write_text("{}")
     (tmp_path / RECORDS).write_bytes(b"")
+    with pytest.raises(DamagedStoreError, match="1 acknowledged changes are missing: the database is empty"):
+        RecordStore.open(tmp_path)
+    note_of(tmp_path / RECORDS).unlink()
     with pytest.raises(DamagedStoreError, match="empty, beside an index"):
         RecordStore.open(tmp_path)
     with pytest.raises(ForeignIndexError, match="holds nothing yet"):
@@ -562,6 +568,7 @@ def batch(n):
 WRITER = f"""
 import sys
 from fanrank import Record
+from fanrank.engine.storage.log import note_of
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import encode
 {WRITES}

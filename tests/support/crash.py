@@ -29,6 +29,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,11 +38,12 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine.opening import INDEX
 from fanrank.engine.records.entities import Relation, Said, parse_term
-from fanrank.engine.storage import failpoints, sqlite
+from fanrank.engine.storage import failpoints
 from fanrank.engine.storage import index_files as files
 from fanrank.engine.storage import record_store as store
+from fanrank.engine.storage.index_files import INDEX
+from fanrank.engine.storage.log import NOTE, log_of, note_of
 
 from . import borders
 
@@ -275,6 +277,7 @@ class Life:
     limit: int | None = None  # bytes that a file may grow to, after a few batches, until a write fails
     batches: int = 250
     pages: int = FOLDED
+    backups: bool = False  # made, and restored, one after another while it writes
 
 
 class Child:
@@ -296,14 +299,17 @@ class Child:
 
     def _live(self) -> None:
         life = self.life
-        pragmas = (*(one for one in sqlite._PRAGMAS if "auto" not in one), f"wal_autocheckpoint={life.pages}")
-        borders.shrink(pytest.MonkeyPatch(), _PRAGMAS=pragmas)  # For good: the process ends by `os._exit`.
+        borders.shrink(pytest.MonkeyPatch(), FOLD_FRAMES=life.pages)  # For good: the process ends by `os._exit`.
         if life.point is not None:
             failpoints.arm(life.point, life.count, self._disk_is_full if life.full else None)
         self.say("opening")
         engine = fr.Engine.open(self.path, backend="numpy", **OPTIONS)
         self.say("open", engine.opened)
         found = contents(engine)
+        stop = threading.Event()
+        copier = threading.Thread(target=self._back_up, args=(engine, stop))
+        if life.backups:
+            copier.start()
         work = [threading.Thread(target=self._write, args=(engine, found, own)) for own in range(len(self.streams))]
         if len(work) == 1:
             self._write(engine, found, 0)
@@ -312,6 +318,9 @@ class Child:
                 thread.start()
             for thread in work:
                 thread.join()
+        stop.set()
+        if life.backups:
+            copier.join()
         self.say("closing")
         try:
             engine.close()
@@ -319,6 +328,22 @@ class Child:
             if not life.full:
                 raise
         self.say("closed")
+
+    def _back_up(self, engine: fr.Engine, stop: threading.Event) -> None:
+        try:
+            number = 0
+            while not number or not stop.is_set():
+                made, restored = (f"{what}-{os.getpid()}-{number}" for what in ("backup", "restored"))
+                self.say("copy", made)
+                engine.backup(self.path.with_name(made))
+                self.say("copied", made)
+                self.say("copy", restored)
+                fr.Engine.restore(self.path.with_name(made), self.path.with_name(restored))
+                self.say("copied", restored)
+                number += 1
+        except BaseException:
+            self.say("error", json.dumps(traceback.format_exc(limit=-6)))
+            os._exit(0)
 
     def _disk_is_full(self) -> None:
         self.say("fired")
@@ -376,10 +401,14 @@ class Tally:
     acknowledged: int = 0
     in_flight: int = 0
     """Batches that were whole although nobody was told."""
-    tail: int = 0
-    """Acknowledged batches that stood in what was cut off a log: no loss of the engine's."""
     lost: int = 0
     phantom: int = 0
+    named: int = 0
+    """Directories that lacked acknowledged changes, and were refused with a word."""
+    copies: int = 0
+    """Backups, and what was restored of them, compared."""
+    partial: int = 0
+    """Copies that a kill interrupted, none of them taken for a whole one."""
     rebuilt: int = 0
     verified: int = 0
     """Directories opened and compared."""
@@ -405,6 +434,9 @@ class Round:
         self.begun = [0] * writers
         self.opened: str | None = None
         self.read = b""
+        self.copying: dict[str, list[int]] = {}
+        """Copies that were begun, and what was acknowledged by then of the batches of each stream."""
+        self.copied: set[str] = set()
 
     def fork(self, life: Life) -> tuple[int, int]:
         """A living child and the end of its pipe."""
@@ -439,6 +471,11 @@ class Round:
                 elif word == "survived":
                     own, number = map(int, rest.split())
                     self.acked[own] = self.begun[own] = number
+                elif word == "copy":
+                    made = rest.replace("restored", "backup")
+                    self.copying[rest] = list(self.copying.get(made, self.acked))
+                elif word == "copied":
+                    self.copied.add(rest)
                 elif word == "open":
                     self.opened = rest
                 elif word == "error":
@@ -472,15 +509,49 @@ class Round:
         shutil.copytree(self.path, target)
         return target
 
-    def look(self, path: Path | None = None, *, damaged: bool = False, tail: bool = False) -> str:
+    def look_at_copies(self) -> None:
+        """Compare the backups that were made since the last look, and delete them.
+
+        A copy that is there is whole. It holds what was acknowledged before it was begun, and nothing that was not.
+        """
+        for name, acked in self.copying.items():
+            path = self.path.with_name(name)
+            if path.exists():
+                fr.Engine.check_backup(path)
+                self._compare_copy(path, acked)
+                self.tally.copies += 1
+            elif name in self.copied:
+                raise Broken(f"{name} was made, and is not there")
+            for part in self.root.glob(f"{name}.partial-*"):
+                self.tally.partial += 1
+                with suppress(fr.errors.ForeignIndexError):
+                    self._compare_copy(part, acked)  # All but the last step was done.
+                shutil.rmtree(part)
+            shutil.rmtree(path, ignore_errors=True)
+        self.copying, self.copied = {}, set()
+
+    def _compare_copy(self, path: Path, acked: Sequence[int]) -> None:
+        with fr.Engine.open(path, backend="numpy", **OPTIONS) as engine:
+            found = contents(engine)
+            state: State = {}
+            for own, stream in enumerate(self.streams):
+                held = {name: records for name, records in found.items() if name in stream.namespaces}
+                upto = max(self.begun[own], self.acked[own])
+                prefix = next((p for p in range(acked[own], upto + 1) if same(held, stream.state(p))), None)
+                if prefix is None:
+                    raise Broken(f"{path.name}: stream {own}: none of the states from {acked[own]} to {upto} is there")
+                state |= stream.state(prefix)
+            agree(engine, state, self.number, self.namespaces)
+
+    def look(self, path: Path | None = None, *, damaged: bool = False) -> str:
         """Open the directory (a copy of it, unless `path` is given) and compare; how the index was come by.
 
-        What survived becomes what the next life starts from, unless `tail`: then any prefix will do.
+        What survived becomes what the next life starts from.
         """
         elsewhere = path or self.copy()
         with fr.Engine.open(elsewhere, backend="numpy", **OPTIONS) as engine:
             found = contents(engine)
-            prefixes = [self._prefix(own, found, tail) for own in range(len(self.streams))]
+            prefixes = [self._prefix(own, found) for own in range(len(self.streams))]
             strangers = found.keys() - set(self.namespaces)
             if strangers:
                 self.tally.phantom += 1
@@ -492,31 +563,23 @@ class Round:
                     raise Broken(f"fetch gives other records than those that remain, in {name!r}")
             opened = engine.opened or ""
             counted = engine.stats()["sequence"]
-            # A record that was added and deleted again leaves the state, not the count, as it was before.
-            possible = {0}
-            for stream, prefix in zip(self.streams, prefixes, strict=True):
-                state_there = stream.state(prefix)
-                equal = [p for p in range(prefix + 1) if p == prefix or (tail and same(state_there, stream.state(p)))]
-                possible = {own + stream.changes(p) for own in possible for p in equal}
-            if counted not in possible:
-                raise Broken(f"the store counts {counted} changes, and there were {sorted(possible)}")
+            expected = sum(stream.changes(prefix) for stream, prefix in zip(self.streams, prefixes, strict=True))
+            if counted != expected:
+                raise Broken(f"the store counts {counted} changes, and there were {expected}")
         self.tally.verified += 1
         self.tally.rebuilt += opened.startswith("built: ") and "no index files" not in opened
-        if not damaged and not tail and opened not in ("loaded", "built: there were no index files"):
+        if not damaged and opened not in ("loaded", "built: there were no index files"):
             raise Broken(f"a kill alone damaged the index: {opened}")
-        if tail:
-            self.tally.tail += sum(self.acked) - sum(prefixes)
-        else:
-            self.tally.in_flight += sum(prefixes) - sum(self.acked)
-            self.acked, self.begun = prefixes, list(prefixes)
+        self.tally.in_flight += sum(prefixes) - sum(self.acked)
+        self.acked, self.begun = prefixes, list(prefixes)
         return opened
 
-    def _prefix(self, own: int, found: State, tail: bool) -> int:
+    def _prefix(self, own: int, found: State) -> int:
         """How many of a stream's batches are there."""
         stream = self.streams[own]
         held = {name: records for name, records in found.items() if name in stream.namespaces}
         acked, begun = self.acked[own], max(self.begun[own], self.acked[own])
-        for prefix in range(begun, -1 if tail else acked - 1, -1):
+        for prefix in range(begun, acked - 1, -1):
             if same(held, stream.state(prefix)):
                 return prefix
         known = [{r.text for h in stream.state(p).values() for r in h.values()} for p in (acked, begun)]
@@ -531,10 +594,11 @@ def failpoint_round(r: Round, points: Sequence[str]) -> None:
     batches = 250 // len(r.streams)
     for point in points:
         most = 60 if point.startswith("write") else 12 if point.startswith("merge") else 3
-        if not r.live(Life(point, r.rng.randint(1, most), batches=batches)):
-            r.live(
-                Life(point, batches=batches)
-            )  # So often it was not reached; once it will be, at the latest when it closes.
+        backups = point.startswith("backup")
+        if not r.live(Life(point, r.rng.randint(1, most), batches=batches, backups=backups)):
+            # So often it was not reached; once it will be, at the latest when it closes.
+            r.live(Life(point, batches=batches, backups=backups))
+        r.look_at_copies()
         r.look()
 
 
@@ -597,16 +661,62 @@ def damage(rng: random.Random, file: Path, fault: str) -> None:
 
 
 def log_round(r: Round, _: Sequence[str]) -> None:
-    """SQLite's log cut or altered: what was in its tail is gone, and what is left is a prefix."""
+    """SQLite's log cut, altered, removed or an older one: all that was acknowledged is there, or opening says no."""
     r.live(Life(batches=10))
     r.look()
-    r.live(Life("write.commit", r.rng.randint(20, 60), pages=UNFOLDED))
-    r.look()
-    for fault in ("truncate", "flip", "truncate", "flip", "truncate"):
+    older = b""
+    for count in (r.rng.randint(5, 20), r.rng.randint(20, 60)):
+        kept = older
+        r.live(Life("write.commit", count, pages=r.rng.choice([FOLDED, UNFOLDED])))
+        older = log_of(r.path / store.RECORDS).read_bytes()
+        r.look()
+    for fault in ("truncate", "flip", "delete", "zero", "older", "truncate", "flip", "truncate"):
         path = r.copy()
-        damage(r.rng, path / f"{store.RECORDS}-wal", fault)
+        log = log_of(path / store.RECORDS)
+        if fault == "older":
+            log.write_bytes(kept)
+        else:
+            damage(r.rng, log, fault)
+        # Of a log that was cut, the note alone knows. That one is missing is written in the database too.
+        among = (INDEX, NOTE) if fault == "delete" else (INDEX,)
+        without = [what for what in among if r.rng.random() < 0.3]
+        if INDEX in without:
+            shutil.rmtree(path / INDEX, ignore_errors=True)
+        if NOTE in without:
+            note_of(path / store.RECORDS).unlink()
         r.tally.faults[f"log: {fault}"] += 1
-        r.look(path, tail=True)
+        if look_or_named(r, path):
+            continue
+        try:
+            fr.Engine.open(path, backend="numpy", accept_loss=True).close()
+        except fr.errors.DamagedStoreError:
+            continue  # The pages of an older log do not fit those of the database.
+        with fr.Engine.open(path, backend="numpy") as engine:
+            if any(engine.verify()[what] for what in ("missing", "extra")):
+                raise Broken("an index that was built after a loss differs from the records")
+    with fr.Engine.open(r.path, backend="numpy"):
+        pass
+    path = r.copy()
+    log_of(path / store.RECORDS).write_bytes(kept)
+    r.tally.faults["log: older, beside a closed database"] += 1
+    look_or_named(r, path)
+
+
+def look_or_named(r: Round, path: Path) -> bool:
+    """Whether all that was acknowledged is there. If not, the opening must say so, again and again."""
+    try:
+        r.look(path, damaged=True)
+    except fr.errors.DamagedStoreError:
+        for read_only in (False, True):
+            try:
+                fr.Engine.open(path, backend="numpy", read_only=read_only).close()
+            except fr.FanrankError:
+                continue
+            if not read_only:
+                raise Broken("an opening said that changes are missing, and the next one did not") from None
+        r.tally.named += 1
+        return False
+    return True
 
 
 def records_round(r: Round, _: Sequence[str]) -> None:
@@ -665,6 +775,14 @@ def full_round(r: Round, _: Sequence[str]) -> None:
         r.look()
 
 
+def backup_round(r: Round, _: Sequence[str]) -> None:
+    """Backups beside writes, and what is restored of them, under kills at any time."""
+    for _life in range(3):
+        r.live(Life(batches=4000, backups=True), "open", r.rng.uniform(0.05, 0.5))
+        r.look_at_copies()
+        r.look()
+
+
 def shared_round(r: Round, _: Sequence[str]) -> None:
     """A second writer is refused while the first lives; a reader beside it sees whole batches, and catches up."""
     r.live(Life(batches=5))
@@ -718,6 +836,7 @@ KINDS: list[tuple[Kind, int, int]] = [
     (full_round, 0, 1),
     (group_round, 3, 3),
     (records_round, 0, 1),
+    (backup_round, 0, 1),
     (shared_round, 0, 1),
 ]
 
@@ -743,7 +862,7 @@ def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
     logging.disable(logging.WARNING)  # What fails here shall.
     tally = Tally()
     started = time.monotonic()
-    borders.value("_PRAGMAS")  # Looked up once, here: each life is a fork that would do it again.
+    borders.value("FOLD_FRAMES")  # Looked up once, here: each life is a fork that would do it again.
     with borders.shrunken(SMALL):
         for number in numbers:
             play(seed, number, tally, folder)
@@ -774,7 +893,8 @@ def line(tally: Tally) -> str:
     return (
         f"{tally.rounds} rounds, {tally.lives} lives, {sum(tally.kills.values())} kills, "
         f"{sum(tally.faults.values())} faults; {tally.acknowledged} batches acknowledged, {tally.lost} lost, "
-        f"{tally.phantom} phantom; {tally.verified} directories compared, {tally.rebuilt} indexes rebuilt; "
+        f"{tally.phantom} phantom, {tally.named} refused with a word; {tally.copies} copies and "
+        f"{tally.verified} directories compared, {tally.rebuilt} indexes rebuilt; "
         f"{len(tally.broken)} broken, {tally.seconds} s"
     )
 

@@ -35,6 +35,7 @@ import math
 from dataclasses import dataclass
 
 from ...errors import ParameterError
+from ...moments import A_MOMENT, Moment, to_seconds, zone_named
 from .context import part_of_more
 from .grammar import RULES, SPECULATIVE, WORD, Kind, Rule
 from .intervals import DAY, EMPTY, Interval, TimeContext
@@ -61,27 +62,36 @@ class When:
 
 def parse_when(
     text: str,
-    now: float,
+    now: Moment,
     *,
-    last_session_end: float | None = None,
+    last_session_end: Moment | None = None,
     recent_days: float = RECENT_DAYS,
-    timezone: dt.tzinfo = dt.timezone.utc,
+    timezone: dt.tzinfo | str = dt.timezone.utc,
 ) -> When | None:
     """The interval that the first time expression of `text` names. None if there is no such interval.
 
     Of several expressions, the one that begins first counts; of those, the longest. Expressions are not combined.
-    `now` is the time of the query, and `last_session_end` the end of the session before it, both in seconds since
-    1970-01-01 UTC. Without `last_session_end`, "since we last talked" gives None, never everything. `recent_days` is
-    how many days "recently" reaches back. Raises `ParameterError` for a `now` outside the calendar or a `recent_days`
-    outside (0, 36525].
+    `now` is the time of the query, and `last_session_end` the end of the session before it: a `datetime`, ISO 8601
+    text, or seconds since 1970-01-01 UTC. `timezone` is a `tzinfo` or an IANA name. What names no time zone is in it.
+    Without `last_session_end`, "since we last talked" gives None, never everything. `recent_days` is how many days
+    "recently" reaches back. Raises `ParameterError` for a `now` outside the calendar, a `recent_days` outside
+    (0, 36525], or an unknown time zone.
     """
     if not 0.0 < recent_days <= MAX_RECENT_DAYS:
         raise ParameterError(f"recent_days must lie in (0, {MAX_RECENT_DAYS:g}], not {recent_days!r}")
+    zone = _zone(timezone)
     try:
-        today = dt.datetime.fromtimestamp(now, timezone).date()
-    except (OverflowError, ValueError, OSError, TypeError):
-        raise ParameterError(f"now must be seconds since 1970-01-01 UTC inside the calendar, not {now!r}") from None
-    context = TimeContext(text, now, today, timezone, last_session_end, recent_days * DAY)
+        time = to_seconds(now, zone)
+        today = dt.datetime.fromtimestamp(time, zone).date()
+    except (OverflowError, ValueError, OSError):
+        raise ParameterError(f"now {A_MOMENT}, inside the calendar, not {now!r}") from None
+    # A number that is not finite stays as it is: an interval that begins there is empty.
+    if last_session_end is not None and not isinstance(last_session_end, (int, float)):
+        try:
+            last_session_end = to_seconds(last_session_end, zone)
+        except ValueError as error:
+            raise ParameterError(f"last_session_end {error}, not {last_session_end!r}") from None
+    context = TimeContext(text, time, today, zone, last_session_end, recent_days * DAY)
     # Patterns match lower-case ASCII, and positions must stay those of `text`. 'İ'.lower() is two characters, so İ
     # stays as it is.
     folded = text.lower()
@@ -89,6 +99,15 @@ def parse_when(
         folded = "".join(lower if len(lower := letter.lower()) == 1 else letter for letter in text)
     words = frozenset(WORD.findall(folded))
     return _find_first(RULES, folded, words, context) or _find_first(SPECULATIVE, folded, words, context)
+
+
+def _zone(timezone: dt.tzinfo | str) -> dt.tzinfo:
+    if isinstance(timezone, dt.tzinfo):
+        return timezone
+    try:
+        return zone_named(timezone)
+    except ValueError as error:
+        raise ParameterError(f"unknown time zone {timezone!r}: {error}") from None
 
 
 def _find_first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], context: TimeContext) -> When | None:

@@ -1,0 +1,44 @@
+"""`fanrank backup` and `restore`: copies of an engine's directory, made, checked and brought back."""
+
+from __future__ import annotations
+
+import click
+
+from ..engine import Engine
+from ..errors import ParameterError
+from .options import json_option
+from .output import print_result
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.argument("target", type=click.Path(), required=False)
+@click.option("--check", is_flag=True, help="Check PATH, a backup or any engine's directory, and copy nothing.")
+@json_option
+def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
+    """Copy the engine's directory PATH to the new directory TARGET, also while another process writes to it.
+
+    The copy is of one moment, and appears in one step once all of it is on the disk.
+    """
+    if check == (target is not None):
+        raise ParameterError("give the directory and where to copy it, or one directory and --check")
+    if target is None:
+        report = Engine.check_backup(path, progress=True)
+        text = f"{report.records:,} records in {report.namespaces:,} namespace(s), all whole: {path}"
+        if report.index != "whole":
+            text += f"\nindex files: {report.index}; they are built anew when it is opened"
+    else:
+        with Engine.open(path, read_only=True, progress=True) as engine:
+            report = engine.backup(target, progress=True)
+        text = f"{report.records:,} records in {report.namespaces:,} namespace(s) copied: {target}"
+    print_result(report.to_dict(), as_json, text)
+
+
+@click.command()
+@click.argument("source", type=click.Path())
+@click.argument("path", type=click.Path())
+@json_option
+def restore(source: str, path: str, as_json: bool) -> None:
+    """Check the backup SOURCE and make the new engine's directory PATH of it."""
+    report = Engine.restore(source, path, progress=True)
+    print_result(report.to_dict(), as_json, f"{report.records:,} records restored: {path}")

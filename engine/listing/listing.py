@@ -1,0 +1,221 @@
+"""`Listing`: the records of a memory one after another, page by page, while others write.
+
+A page shows one moment. Its keys come from the snapshots, its records from the store. A row that was written after the
+snapshots were published, or is gone, shows that a write came in between: the page is then read again from newer
+snapshots, and after a few attempts while writes wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..arrays import Integers
+from ..errors import DamagedStoreError, StorageError
+from ..index.columns import ABSENT, Columns
+from ..index.snapshot import Snapshot
+from ..records.filters import Filter
+from ..records.record import Record
+from ..storage.memory import Memory
+from ..storage.row_codec import RECORDS
+from ..storage.state import MemoryState
+from .cursor import Course, decode, encode
+from .matching import compiled, snapshots_of
+from .orders import Entry, Key, entries
+
+# Records that are read at a time.
+PAGE = 1_000
+# How often a page is read again because of a write, before writes are held off.
+WRITER_ATTEMPTS = 4
+# As WRITER_ATTEMPTS, where the writer is another process and cannot be held off.
+READER_ATTEMPTS = 40
+
+
+class Source(Protocol):
+    """The memory of an engine, which may be replaced while it is listed."""
+
+    def ready(self) -> Memory: ...
+
+    def refresh(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records are listed, and how."""
+
+    filter: Filter | None
+    namespace: str | None
+    order: str
+    reverse: bool
+    texts: bool
+
+
+class _OutdatedError(Exception):
+    """A record was written since the snapshots were published."""
+
+
+class Listing(Iterator[Record]):
+    """An iterator of records, with the `cursor` at which another listing goes on. `Engine.records` makes it.
+
+    Records are read a page of up to 1,000 at a time. A page shows one moment; the next one may show a later moment. A
+    record that is live from the first page to the last, and keeps its place in the order, is given exactly once.
+    """
+
+    def __init__(self, source: Source, wanted: Wanted, after: str | None, limit: int | None) -> None:
+        self._source = source
+        self._wanted = wanted
+        self._left = limit
+        memory = source.ready()
+        self._course = Course(wanted.order, wanted.reverse, wanted.namespace)
+        self._secret = secret_of(memory)
+        self._key = None if after is None else decode(after, self._course, self._secret)
+        self._page: deque[tuple[Key, Record]] = deque()
+        self._more = True
+        # Of the last page: the snapshots and the entries behind it, which hold as long as nobody writes.
+        self._snapshots: Mapping[str, Snapshot] = {}
+        self._entries: Iterator[Entry] | None = None
+        compiled(memory.state, wanted.filter)  # raises for a column that is not there
+        if wanted.texts:
+            memory.check_texts()
+
+    def __iter__(self) -> Listing:
+        return self
+
+    def __next__(self) -> Record:
+        if not self._page and self._more and self._left != 0:
+            self._fill()
+        if not self._page:
+            raise StopIteration
+        self._key, record = self._page.popleft()
+        return record
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on behind the record that was given last: pass it as ``after``. It stays good while others write.
+
+        None once nothing follows.
+        """
+        return self.position if self._page or self._more else None
+
+    @property
+    def position(self) -> str | None:
+        """As `cursor`, at the end too: there records that are written later may follow. None before the first record
+        of a listing that was begun without ``after``.
+        """
+        return None if self._key is None else encode(self._course, self._key, self._secret)
+
+    def _fill(self) -> None:
+        """Read the next page."""
+        count = PAGE if self._left is None else min(PAGE, self._left)
+        memory = self._source.ready()
+        read_only = memory.store is not None and memory.store.read_only
+        for _ in range(READER_ATTEMPTS if read_only else WRITER_ATTEMPTS):
+            memory = self._source.ready()
+            with suppress(_OutdatedError):
+                return self._read(memory, memory.state, count)
+            if read_only:
+                self._source.refresh()
+        if read_only:
+            raise StorageError("the writer changes these records faster than they can be read; list them again later")
+        with memory.paused() as state:
+            try:
+                self._read(memory, state, count)
+            except _OutdatedError as error:
+                raise DamagedStoreError(
+                    f"{RECORDS}: {error}; restore the file from a copy, as records cannot be rebuilt"
+                ) from None
+
+    def _read(self, memory: Memory, state: MemoryState, count: int) -> None:
+        wanted, snapshots = self._wanted, snapshots_of(state, self._wanted.namespace)
+        entries_left = self._entries
+        # Left behind only by a page that was read whole.
+        self._entries = None
+        if entries_left is None or not _same(snapshots, self._snapshots):
+            arrivals = partial(_arrivals, memory, state)
+            accepted = compiled(state, wanted.filter)
+            entries_left = entries(wanted.order, snapshots, accepted, self._key, wanted.reverse, arrivals)
+        page = list(islice(entries_left, count))
+        following = list(islice(entries_left, 1))
+        make = _stored_records if wanted.texts else _indexed_records
+        records = make(memory, state, snapshots, page)
+        self._page.extend((entry.key, record) for entry, record in zip(page, records, strict=True))
+        self._more = bool(following)
+        self._left = None if self._left is None else self._left - len(page)
+        self._snapshots, self._entries = snapshots, chain(following, entries_left)
+
+
+def secret_of(memory: Memory) -> str:
+    """What cursors of a memory are sealed with. That of a directory stays as long as its records do."""
+    config = None if memory.store is None else memory.store.config
+    return memory.secret if config is None else str(config["store"])
+
+
+def _same(snapshots: Mapping[str, Snapshot], others: Mapping[str, Snapshot]) -> bool:
+    return snapshots.keys() == others.keys() and all(others[name] is one for name, one in snapshots.items())
+
+
+def _arrivals(
+    memory: Memory, state: MemoryState, namespace: str, snapshot: Snapshot, documents: Integers
+) -> Sequence[int]:
+    """As `orders.Numbers`."""
+    if snapshot.arrivals is not None:
+        segments = np.searchsorted(snapshot.firsts, documents, "right") - 1
+        positions = documents - np.array(snapshot.firsts)[segments]
+        return [snapshot.arrivals.of(n, p) for n, p in zip(segments.tolist(), positions.tolist(), strict=True)]
+    assert memory.store is not None
+    ids = snapshot.ids_of(documents).tolist()
+    sequences = memory.store.sequences(namespace, ids)
+    return [_checked(sequence, record_id, state) for sequence, record_id in zip(sequences, ids, strict=True)]
+
+
+def _checked(sequence: int | None, record_id: str, state: MemoryState) -> int:
+    if sequence is None or sequence > state.sequence:
+        raise _OutdatedError(f"the record with id {record_id!r} is not the one that the index holds")
+    return sequence
+
+
+def _stored_records(
+    memory: Memory, state: MemoryState, snapshots: Mapping[str, Snapshot], page: Sequence[Entry]
+) -> list[Record]:
+    """The records of a page as they were written."""
+    ids_of: dict[str, list[str]] = {}
+    for entry in page:
+        ids_of.setdefault(entry.namespace, []).append(entry.id)
+    records: dict[tuple[str, str], Record] = {}
+    for namespace, ids in ids_of.items():
+        if memory.store is None:
+            kept = zip(ids, state.records_of(namespace, ids), strict=True)
+            records |= {(namespace, record_id): record for record_id, record in kept if record is not None}
+            continue
+        for record_id, row in zip(ids, memory.store.rows(namespace, ids), strict=True):
+            _checked(None if row is None else row[0], record_id, state)
+            assert row is not None
+            records[namespace, record_id] = row[1]
+    return [records[entry.namespace, entry.id] for entry in page]
+
+
+def _indexed_records(
+    memory: Memory, state: MemoryState, snapshots: Mapping[str, Snapshot], page: Sequence[Entry]
+) -> list[Record]:
+    """The records of a page as the index knows them: ids, namespaces and columns."""
+    return [_indexed_record(state, snapshots[entry.namespace].segments[entry.segment].columns, entry) for entry in page]
+
+
+def _indexed_record(state: MemoryState, columns: Columns, entry: Entry) -> Record:
+    values: dict[str, Any] = {}
+    for name, codes in columns.categories.items():
+        if (code := int(codes[entry.position])) != ABSENT:
+            values[name] = state.values[name].strings[code]
+    for name, numbers in columns.numbers.items():
+        if not math.isnan(number := float(numbers[entry.position])):
+            values[name] = number
+    extra = {name: values.pop(name) for name in state.schema.declared() if name in values}
+    return Record(entry.id, "", entry.namespace, extra=extra, **values)

@@ -1,0 +1,118 @@
+"""Which records a listing, a count or a change by filter meets."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import QueryError
+from ..index.columns import ABSENT
+from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
+from ..index.snapshot import Snapshot
+from ..records.filters import Filter
+from ..storage.state import MemoryState
+
+Value = str | float | None
+"""A value of a metadata column; None for records without one."""
+
+
+def searched(snapshot: Snapshot) -> Snapshot:
+    """The records that count at this moment: those that have not expired.
+
+    Every verb that reads or changes records without ranking asks here.
+    """
+    return snapshot.at(time.time())
+
+
+def snapshots_of(state: MemoryState, namespace: str | None) -> dict[str, Snapshot]:
+    """The snapshots that a verb reads: that of one namespace, or (None) those of all."""
+    names = tuple(state.snapshots) if namespace is None else (namespace,)
+    return {name: searched(state.snapshot(name)) for name in names}
+
+
+def compiled(state: MemoryState, filter: Filter | None) -> CompiledFilter:
+    """The filter in the codes of this state. Raises `QueryError`."""
+    return compile_filter(filter, state.schema, state.values)
+
+
+def passing(snapshot: Snapshot, number: int, accepted: CompiledFilter) -> npt.NDArray[np.bool_] | None:
+    """[documents] which documents of a segment are live and pass; None means all of them."""
+    alive = snapshot.alive(number)
+    if accepted is EVERYTHING:
+        return alive
+    mask = snapshot.segments[number].mask(accepted)
+    return mask if alive is None else mask & alive
+
+
+def count(snapshots: Mapping[str, Snapshot], accepted: CompiledFilter) -> int:
+    """How many records pass."""
+    total = 0
+    for snapshot in snapshots.values():
+        if accepted is EVERYTHING:
+            total += snapshot.size
+            continue
+        for number, segment in enumerate(snapshot.segments):
+            mask = passing(snapshot, number, accepted)
+            total += segment.size if mask is None else int(np.count_nonzero(mask))
+    return total
+
+
+def ids_in(snapshot: Snapshot, accepted: CompiledFilter) -> Iterator[str]:
+    """The ids of the records that pass, in the order of their last write."""
+    for number, segment in enumerate(snapshot.segments):
+        mask = passing(snapshot, number, accepted)
+        if mask is None:
+            yield from segment.ids.strings.tolist()
+        else:
+            yield from segment.ids.strings.take(np.flatnonzero(mask))
+
+
+def distinct(
+    state: MemoryState, snapshots: Mapping[str, Snapshot], column: str, accepted: CompiledFilter
+) -> dict[Value, int]:
+    """How many of the records that pass have each value of a column; the most frequent first, ties by value.
+
+    Raises `QueryError` for an unknown column.
+    """
+    schema = state.schema
+    counts: Counter[Value] = Counter()
+    for snapshot in snapshots.values():
+        for number, segment in enumerate(snapshot.segments):
+            mask = passing(snapshot, number, accepted)
+            size = segment.size if mask is None else int(np.count_nonzero(mask))
+            if column in schema.numbers:
+                numbers = segment.columns.numbers.get(column)
+                counts.update(_numbers(numbers, mask) if numbers is not None else {None: size})
+            elif column in schema.categories:
+                codes = segment.columns.categories.get(column)
+                strings = state.values[column].strings
+                counts.update(_categories(codes, mask, strings) if codes is not None else {None: size})
+            else:
+                break
+    if column not in (*schema.categories, *schema.numbers):
+        there = ", ".join((*schema.categories, *schema.numbers))
+        raise QueryError(f"no column {column!r} to count by; there are: {there}")
+    # None is least frequent among equals. Numbers and strings never stand in one column.
+    ordered = sorted(
+        counts.items(), key=lambda entry: (-entry[1], entry[0] is None, 0 if entry[0] is None else entry[0])
+    )
+    return {value: number for value, number in ordered if number}
+
+
+def _numbers(numbers: npt.NDArray[np.float64], mask: npt.NDArray[np.bool_] | None) -> dict[Value, int]:
+    numbers = numbers if mask is None else numbers[mask]
+    absent = np.isnan(numbers)
+    values, counts = np.unique(numbers[~absent], return_counts=True)
+    return {None: int(absent.sum()), **dict(zip(values.tolist(), counts.tolist(), strict=True))}
+
+
+def _categories(
+    codes: npt.NDArray[np.int32], mask: npt.NDArray[np.bool_] | None, strings: Sequence[str]
+) -> dict[Value, int]:
+    counts = np.bincount((codes if mask is None else codes[mask]) - ABSENT)
+    present = np.flatnonzero(counts)
+    return {(strings[code - 1] if code else None): int(counts[code]) for code in present.tolist()}

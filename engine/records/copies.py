@@ -1,0 +1,48 @@
+"""Records that an engine in memory keeps, and those that it hands out: a caller's changes reach neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import RecordError
+from .record import Record
+
+
+def kept_records(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records as they are at this moment, whatever their callers change later.
+
+    A record is immutable but for its objects of JSON, so only records that hold some are copied. Raises `RecordError`
+    for objects that hold themselves.
+    """
+    return tuple([own_copy(one) if one.extra or one.payload or one.fields else one for one in records])
+
+
+def own_copy(record: Record, *, vectors: bool = True) -> Record:
+    """The record with `fields`, `extra` and `payload` of its own; without ``vectors`` it has no embedding."""
+    if not (record.extra or record.payload or record.fields) and (vectors or record.embedding is None):
+        return record
+    copied = object.__new__(type(record))  # as `Record.with_rows`: all fields are checked already
+    values = copied.__dict__
+    values.update(record.__dict__)
+    try:
+        for name in ("fields", "extra", "payload"):
+            if values[name]:
+                values[name] = _copy(values[name])
+    except RecursionError:
+        raise RecordError("'extra' or 'payload' is nested too deeply", record_id=record.id) from None
+    if not vectors:
+        values["embedding"] = None
+    return copied
+
+
+def _copy(value: Any) -> Any:
+    """A copy of a JSON value. What is no JSON, such as an object of a class, is taken as it is."""
+    if isinstance(value, (dict, Mapping)):
+        return {name: inner if type(inner) in _PLAIN else _copy(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [inner if type(inner) in _PLAIN else _copy(inner) for inner in value]
+    return value
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})

@@ -1,0 +1,103 @@
+"""One hit of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import NotBroughtError
+from .record import CATEGORIES, Record
+
+
+class Hit(tuple[str, float]):
+    """One hit: the pair ``(id, score)``, with what else the answer knows of it as attributes.
+
+    It equals the pair and unpacks as one. `Hits` makes it.
+    """
+
+    rank: int
+    """The place in the answer to its query, from 1."""
+    namespace: str
+    """The namespace of the record."""
+    _record: Record | None = None
+    _texts = False
+    _payload = False
+
+    @property
+    def id(self) -> str:
+        """The id of the record."""
+        return self[0]
+
+    @property
+    def score(self) -> float:
+        """The score, as in `Hits.scores`."""
+        return self[1]
+
+    @property
+    def record(self) -> Record:
+        """The record as it was scored, without its vectors.
+
+        Raises `NotBroughtError` if it was not searched with ``texts=True``.
+        """
+        if not self._texts or self._record is None:
+            raise self._missing("record", "texts")
+        return self._record
+
+    @property
+    def text(self) -> str:
+        """The text of the record, as it was scored. Raises as `record`."""
+        if not self._texts or self._record is None:
+            raise self._missing("text", "texts")
+        return self._record.text
+
+    @property
+    def payload(self) -> Mapping[str, Any] | None:
+        """The payload of the record, None where it has none.
+
+        Raises `NotBroughtError` if it was not searched with ``payload=True`` or ``texts=True``.
+        """
+        if self._record is None:
+            raise self._missing("payload", "payload")
+        return self._record.payload
+
+    def _missing(self, what: str, keyword: str) -> NotBroughtError:
+        return NotBroughtError(f"the hit {self.id!r} has no {what}: search with {keyword}=True to bring it")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The hit as a dictionary: id, score, rank and namespace.
+
+        With texts also text, time and metadata: the columns that are set, importance and `Record.extra`. With payloads
+        also the payload.
+        """
+        values: dict[str, Any] = {
+            "id": self.id,
+            "score": self.score,
+            "rank": self.rank,
+            "namespace": self.namespace,
+        }
+        record = self._record
+        if record is not None and self._texts:
+            values |= {"text": record.text, "time": record.time, "metadata": metadata_of(record)}
+        if record is not None and self._payload:
+            values["payload"] = record.payload
+        return values
+
+
+def metadata_of(record: Record) -> dict[str, Any]:
+    """What a record holds beside its text, its time and its payload: the columns that are set, and `Record.extra`."""
+    columns = {name: getattr(record, name) for name in (*CATEGORIES, "importance")}
+    return {**record.extra, **{name: value for name, value in columns.items() if value is not None}}
+
+
+def make_hits(pairs: Iterable[tuple[str, float]], namespaces: Iterable[str]) -> list[Hit]:
+    """The hits of a query, best first, each in its namespace."""
+    hits = [*map(Hit, pairs)]
+    for rank, (hit, namespace) in enumerate(zip(hits, namespaces, strict=False), 1):
+        hit.rank, hit.namespace = rank, namespace
+    return hits
+
+
+def add_records(hits: Sequence[Hit], records: Iterable[Record], *, texts: bool, payload: bool) -> None:
+    """Give each hit its record, of which it shows what was brought."""
+    for hit, record in zip(hits, records, strict=False):
+        hit._record, hit._texts, hit._payload = record, texts, payload

@@ -1,0 +1,51 @@
+"""Says why a query has no hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..index.snapshot import Snapshot
+from ..records.query import Query
+from ..text.vocabulary import TermIndexer
+from .batch import PreparedQuery
+
+EMPTY = "the query holds no word"
+STOP_WORDS = "no word of the query is searchable: only stop words"
+NO_RECORDS = "there are no records to search"
+UNKNOWN = "no record holds a word of the query"
+NARROWED = "no record that holds a word of the query passes its filter, scope and time range"
+
+
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """Says in a few words why a query of a batch has no hits. It works only when it is called."""
+
+    indexer: TermIndexer
+    asked: Sequence[PreparedQuery]
+
+    def __call__(self, position: int, query: Query) -> str | None:
+        return note_of(self.indexer, self.asked[position].snapshot, query)
+
+    def slice(self, start: int, stop: int) -> Notes:
+        """The notes on the queries at [start, stop) alone. They hold nothing of other tenants."""
+        return Notes(self.indexer, self.asked[start:stop])
+
+
+def note_of(indexer: TermIndexer, snapshot: Snapshot, query: Query) -> str | None:
+    """Why a query has no hits in the snapshot that it searched; None where nothing is known."""
+    if query.k == 0 or query.offset or query.newest or query.min_score is not None:
+        return None
+    worded = query.vector is None and not query.weights
+    words = indexer.analyzer(query.text) if query.terms is None else [*query.terms]
+    if not words and worded:
+        return STOP_WORDS if any(map(str.isalnum, query.text)) else EMPTY
+    if not snapshot.size:
+        return NO_RECORDS
+    terms = np.array(indexer.encode_terms(words), dtype=np.int32)
+    if not snapshot.document_frequencies(terms).any():
+        return UNKNOWN if worded else None
+    limits = (query.filter, query.scope, query.since, query.until, query.windows)
+    return None if limits.count(None) == len(limits) else NARROWED

@@ -1,0 +1,243 @@
+"""What a query keeps of its ranking.
+
+::
+
+    ranking ── min_score ── distinct ── offset ── k ── reranker ── row of the answer
+
+The ranking of BM25, and of any other single channel, holds every record that matches. That of a fusion holds its
+candidates: the best of each channel, as many as the strategy's depth says, or k. So pages with one k are parts of one
+ranking. A reranker orders the hits of a page among themselves.
+
+How deep a ranking must be read is not known before its texts or columns are. So `Pages` asks for ever deeper lists, and
+only for the rows whose page is not full yet.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import Floats, Integers
+from ..errors import QueryError
+from ..index.columns import ABSENT
+from ..index.snapshot import Snapshot
+from ..records.query import Query
+from ..records.record import Record
+from ..storage.state import MemoryState
+from .batch import Batch, PreparedQuery, namespaces_of
+
+RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
+"""Fetches records of a namespace by id."""
+
+Ranked = tuple[Floats, Integers]
+"""The hits of one query, best first: scores and documents."""
+
+TEXT = "text"
+"""The value of `distinct` that compares texts. No column has this name."""
+
+# The fewest hits that a query with `distinct` reads at first, and how much deeper each following list is. A list costs
+# about the same at any of these depths, so few steps are better than short lists.
+FIRST = 64
+GROWTH = 4
+# Places for hits in one launch of deep lists: 32 MiB for each array.
+DEEP_PLACES = 1 << 22
+
+
+def is_shaped(query: Query) -> bool:
+    """Whether the query keeps anything but the first k hits of its ranking."""
+    return bool(query.offset) or query.min_score is not None or query.distinct is not None
+
+
+def unshaped(prepared: PreparedQuery) -> PreparedQuery:
+    """The same query for the first k hits of its ranking."""
+    if not is_shaped(prepared.query):
+        return prepared
+    return prepared._replace(query=with_fields(prepared.query, offset=0, min_score=None, distinct=None))
+
+
+def with_fields(query: Query, **fields: object) -> Query:
+    """The query with other values in these fields, which were checked before."""
+    # `dataclasses.replace` would check all of the query again.
+    changed = copy.copy(query)
+    for name, value in fields.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def set_defaults(
+    queries: Sequence[Query], offset: int, min_score: float | None, distinct: str | None
+) -> tuple[Query, ...]:
+    """The queries, with a batch's values for those that have none of their own. Those for the newest are not scored."""
+    changed = []
+    for query in queries:
+        fields: dict[str, object] = {}
+        if offset and not query.offset:
+            fields["offset"] = offset
+        if min_score is not None and query.min_score is None and not query.newest:
+            fields["min_score"] = min_score
+        if distinct is not None and query.distinct is None:
+            fields["distinct"] = distinct
+        changed.append(with_fields(query, **fields) if fields else query)
+    return tuple(changed)
+
+
+class Pages:
+    """The rows of a batch whose queries keep a part of their ranking, filled from lists that get deeper."""
+
+    def __init__(self, batch: Batch, records: RecordsOf | None) -> None:
+        """`records` fetches the texts for ``distinct="text"``. Raises `QueryError` for what cannot be compared."""
+        self.batch = batch
+        self.wanted: dict[int, int] = {}
+        """By row whose page is not full: how many hits its list must hold, or all that there are."""
+        self._records = records
+        self._pages: dict[int, Ranked] = {}
+        self._text_of: dict[tuple[str, str], int] = {}  # number of the text of each record that was read
+        self._texts: dict[str, int] = {}
+        for row in batch.rows:
+            asked = batch.asked[row]
+            query = asked.query
+            if not is_shaped(query):
+                continue
+            if query.distinct is not None:
+                _check_distinct(batch.memory, query.distinct, row, records)
+            last = query.offset + asked.k
+            if asked.k:
+                depth = last if query.distinct is None else max(2 * last, FIRST)
+                self.wanted[row] = min(depth, self._size(row))
+            else:
+                self._pages[row] = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+    @classmethod
+    def of(cls, batch: Batch, records: RecordsOf | None) -> Pages | None:
+        """The pages of a batch; None where every query takes the first k hits."""
+        return cls(batch, records) if any(map(is_shaped, batch.queries)) else None
+
+    def take(self, lists: Mapping[int, Ranked], *, complete: bool = False) -> None:
+        """Fill the pages of these rows from lists that are as deep as `wanted` says.
+
+        `complete` says that the lists are whole rankings, however short. A row whose page is not full stays in
+        `wanted`, with a greater depth.
+        """
+        kept: dict[int, Ranked] = {}
+        whole: dict[int, bool] = {}
+        for row, (scores, documents) in lists.items():
+            wanted, least = self.wanted[row], self.batch.asked[row].query.min_score
+            count = len(scores) if least is None else int(np.searchsorted(-scores, -least, side="right"))
+            whole[row] = complete or count < len(scores) or len(scores) < wanted or wanted >= self._size(row)
+            kept[row] = scores[:count], documents[:count]
+        numbers = self._number_values(kept)
+        for row, (scores, documents) in kept.items():
+            asked = self.batch.asked[row]
+            if row in numbers:
+                first = _first_of_each(numbers[row])
+                scores, documents = scores[first], documents[first]
+            start, stop = asked.query.offset, asked.query.offset + asked.k
+            if len(scores) < stop and not whole[row]:
+                self.wanted[row] = min(self.wanted[row] * GROWTH, self._size(row))
+                continue
+            del self.wanted[row]
+            self._pages[row] = scores[start:stop], documents[start:stop]
+
+    def portions(self) -> Iterator[list[int]]:
+        """The rows of `wanted`, in portions of about one depth whose lists fit into `DEEP_PLACES` places."""
+        rows = sorted(self.wanted, key=self.wanted.__getitem__, reverse=True)
+        while rows:
+            count = max(DEEP_PLACES // max(self.wanted[rows[0]], 1), 1)
+            yield rows[:count]
+            rows = rows[count:]
+
+    def fill(
+        self, scores: Floats, documents: Integers, counts: npt.NDArray[np.int32]
+    ) -> tuple[Floats, Integers, npt.NDArray[np.int32]]:
+        """The answer [B, width] with the pages in their rows; the other rows are those of the arguments."""
+        width = self.batch.width
+        shape = len(counts), width
+        filled, numbers = np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64)
+        common = min(width, scores.shape[1])
+        filled[:, :common], numbers[:, :common] = scores[:, :common], documents[:, :common]
+        counts = counts.copy()
+        for row, (page_scores, page_documents) in self._pages.items():
+            count = counts[row] = len(page_scores)
+            filled[row], numbers[row] = -np.inf, -1
+            filled[row, :count], numbers[row, :count] = page_scores, page_documents
+        return filled, numbers, counts
+
+    def _size(self, row: int) -> int:
+        """How many records the row searches: no list is longer."""
+        return self.batch.asked[row].snapshot.size
+
+    def _number_values(self, lists: Mapping[int, Ranked]) -> dict[int, Integers]:
+        """For each row with `distinct`, a number for the value of each document, `ABSENT` where it has none."""
+        columns = {row: self.batch.asked[row].query.distinct for row in lists}
+        self._read_texts({row: lists[row][1] for row, name in columns.items() if name == TEXT})
+        return {
+            row: self._number_texts(row, lists[row][1])
+            if name == TEXT
+            else _number_column(self.batch, row, name, lists[row][1])
+            for row, name in columns.items()
+            if name is not None
+        }
+
+    def _read_texts(self, documents_of: Mapping[int, Integers]) -> None:
+        """Read the texts of all these documents that were not read before, at once for each namespace."""
+        missing: dict[str, dict[str, None]] = {}
+        for row, documents in documents_of.items():
+            for record in self._names(row, documents):
+                if record not in self._text_of:
+                    missing.setdefault(record[0], {})[record[1]] = None
+        for namespace, ids in missing.items():
+            assert self._records is not None
+            for record_id, found in zip(ids, self._records(namespace, list(ids)), strict=True):
+                # A record that was deleted after the search began has no text any more, and is kept.
+                number = ABSENT if found is None else self._texts.setdefault(found.text, len(self._texts))
+                self._text_of[namespace, record_id] = number
+
+    def _number_texts(self, row: int, documents: Integers) -> Integers:
+        numbers = [self._text_of[record] for record in self._names(row, documents)]
+        return np.array(numbers, dtype=np.int64)
+
+    def _names(self, row: int, documents: Integers) -> list[tuple[str, str]]:
+        """The namespace and the id of each document of a row."""
+        asked = self.batch.asked[row]
+        namespaces = namespaces_of(asked.snapshot, asked.query.namespace, documents)
+        return list(zip(namespaces.tolist(), asked.snapshot.ids_of(documents).tolist(), strict=True))
+
+
+def _check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
+    known = (TEXT, *memory.schema.categories, *memory.schema.numbers)
+    if name not in known:
+        raise QueryError(f"query {row}: no column {name!r} to be distinct in; there are: {', '.join(known)}")
+    if name == TEXT and records is None:
+        raise QueryError(
+            f"query {row}: distinct='text' compares the records' texts, which this engine does not keep; use "
+            "Engine.open, or a column"
+        )
+
+
+def _number_column(batch: Batch, row: int, name: str, documents: Integers) -> Integers:
+    snapshot = batch.asked[row].snapshot
+    if name in batch.memory.schema.categories:
+        return _codes_of(snapshot, name, documents)
+    values = snapshot.numbers_of(name, documents)
+    numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.where(np.isnan(values), ABSENT, numbers)
+
+
+def _codes_of(snapshot: Snapshot, column: str, documents: Integers) -> Integers:
+    """The codes of a category column at these document numbers; `ABSENT` where there is no value."""
+    codes = np.full(len(documents), ABSENT, dtype=np.int64)
+    for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
+        values = segment.columns.categories.get(column)
+        inside = (documents >= first) & (documents < first + segment.size)
+        if values is not None and inside.any():
+            codes[inside] = values[documents[inside] - first]
+    return codes
+
+
+def _first_of_each(numbers: Integers) -> Integers:
+    """The positions of the first document of each number, and of all documents without a value, ascending."""
+    first = np.unique(numbers, return_index=True)[1]
+    return np.union1d(first, np.flatnonzero(numbers == ABSENT))

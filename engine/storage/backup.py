@@ -1,0 +1,191 @@
+"""Copies the directory of an engine while it is written to, and checks such a copy.
+
+A copy is made beside its place under another name, and renamed when all of it is on the disk. So an interrupted copy is
+never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DamagedStoreError, ForeignIndexError, IndexFileError, StorageError
+from .failpoints import reach
+from .index_arrays import SavedIndex
+from .index_files import INDEX, IndexDirectory
+from .log import NoteWriter
+from .losses import check_loss, check_pages
+from .record_store import RecordStore
+from .row_codec import RECORDS
+from .sqlite import IN_USE, last_sequence, named, open_reader, version_of
+
+# Pages that are copied between two reports of progress: 4 MB.
+PAGES = 1000
+# The database's name until all of it is copied. A directory in which it has this name cannot be opened.
+_PARTIAL = RECORDS + ".partial"
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, and how much of how many: pages copied, or records checked."""
+
+
+@dataclass(frozen=True)
+class BackupReport:
+    """What a copy of an engine's directory holds."""
+
+    path: str
+    records: int
+    namespaces: int
+    sequence: int
+    """The last change that it holds."""
+    format: int
+    """The format of its database."""
+    bytes: int
+    """Bytes of its database."""
+    index: str
+    """``whole``, ``missing``, or what is wrong with the index files. `Engine.open` builds them anew where they are not
+    whole."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def back_up(store: RecordStore, index: SavedIndex, owner: str, target: Path, progress: Progress | None) -> BackupReport:
+    """Make the directory `target`: the records as of one moment, and the index as of that moment or shortly before."""
+
+    def copy_index(folder: Path) -> None:
+        IndexDirectory(folder / INDEX, owner=owner).save(index)
+
+    return _copy(store.path, target, copy_index, progress)
+
+
+def restore(backup: Path, target: Path, progress: Progress | None) -> BackupReport:
+    """Check the copy `backup` and make the directory `target` of it. Raises as `check_backup`, and `StorageError`."""
+    _refuse_existing(target)
+    report = check_backup(backup, progress)
+
+    def copy_index(folder: Path) -> None:
+        if report.index == "whole":
+            shutil.copytree(backup / INDEX, folder / INDEX)
+            for file in (folder / INDEX).iterdir():
+                _sync(file)
+
+    return _copy(backup / RECORDS, target, copy_index, progress)
+
+
+def check_backup(path: Path, progress: Progress | None = None) -> BackupReport:
+    """Check an engine's directory, and say what it holds.
+
+    SQLite checks its file, each record is compared with its checksum, and each index file with its own. Raises
+    `DamagedStoreError` for the first that is wrong, and where acknowledged changes are missing.
+    """
+    records = path / RECORDS
+    if not records.is_file():
+        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
+    with named(records):
+        check_loss(records, read_only=True, accept=False)
+        with closing(open_reader(records)) as reader:
+            reader.execute("BEGIN")
+            check_pages(reader, records)
+            version = version_of(reader)
+            (total,) = reader.execute("SELECT count(*) FROM records").fetchone()
+    with RecordStore.open(path, read_only=True) as store:
+        config = store.config
+        if config is None:
+            raise DamagedStoreError(f"{records}: holds no parameters of an engine; restore another copy")
+        count, namespaces = 0, set()
+        for run in store.changes_after(0):
+            count += len(run.added)
+            namespaces.add(run.namespace)
+            if progress is not None:
+                progress("checking", count, max(count, total))
+        index = _index_state(path, config.get("store"))
+        return BackupReport(str(path), count, len(namespaces), store.sequence, version, store.bytes, index)
+
+
+def _index_state(path: Path, owner: str | None) -> str:
+    index = IndexDirectory(path / INDEX, owner=owner)
+    if not index.exists():
+        return "missing"
+    try:
+        index.load()
+    except IndexFileError as error:
+        return f"damaged: {error}"
+    return "whole"
+
+
+def _copy(source: Path, target: Path, copy_index: Callable[[Path], None], progress: Progress | None) -> BackupReport:
+    with named(target), _beside(target) as folder:
+        copy_index(folder)
+        reach("backup.begin")
+        database = folder / _PARTIAL
+        with named(source), closing(open_reader(source)) as reader:
+            # With a transaction open, the copy is of one moment, whatever is written meanwhile.
+            reader.execute("BEGIN")
+            last_sequence(reader)
+
+            def copied(status: int, remaining: int, total: int) -> None:
+                reach("backup.pages")
+                if progress is not None:
+                    progress("copying", total - remaining, total)
+
+            with closing(sqlite3.connect(database, isolation_level=None)) as writer:
+                reader.backup(writer, pages=PAGES, progress=copied)
+                (journal,) = writer.execute("PRAGMA journal_mode=DELETE").fetchone()
+                if journal != "delete":
+                    raise StorageError(f"{database}: its journal is {journal}, not delete")
+                writer.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
+                sequence, version = last_sequence(writer), version_of(writer)
+                (records,) = writer.execute("SELECT count(*) FROM records").fetchone()
+                (namespaces,) = writer.execute("SELECT count(DISTINCT namespace) FROM records").fetchone()
+        note = NoteWriter(folder / RECORDS)
+        try:
+            note.write_closed(sequence)
+        finally:
+            note.close()
+        _sync(database)
+        os.rename(database, folder / RECORDS)
+        size = (folder / RECORDS).stat().st_size
+        _sync(folder)
+        index = "whole" if IndexDirectory(folder / INDEX).exists() else "missing"
+        reach("backup.copied")
+    reach("backup.renamed")
+    return BackupReport(str(target), records, namespaces, sequence, version, size, index)
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A new folder that becomes `target`, if what is done in it succeeds."""
+    _refuse_existing(target)
+    folder = target.with_name(f"{target.name}.partial-{secrets.token_hex(4)}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
+    try:
+        yield folder
+        _refuse_existing(target)
+        os.rename(folder, target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _sync(target.parent)
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise StorageError(f"{target}: is there already; choose a directory that is not there yet")
+
+
+def _sync(path: Path) -> None:
+    if path.is_dir() and os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

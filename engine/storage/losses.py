@@ -1,0 +1,192 @@
+"""Finds acknowledged changes that a store's records lack, before anything is written to its directory."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DamagedStoreError, IndexFileError
+from ..index.snapshot import Snapshot
+from .index_files import INDEX, IndexDirectory
+from .log import NO_LOG, LogEnd, Note, log_of, read_log, read_note
+from .row_codec import name_of
+from .sqlite import IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
+
+# The most ids that a message shows.
+SHOWN_IDS = 10
+# How often a reader looks again before it takes what it sees for a loss, and the seconds between two looks. A writer
+# may replace the index, fold its log in or close between two things that the reader reads.
+LOOKS, BETWEEN = 5, 0.05
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is missing, as far as it is known."""
+
+    path: Path
+    """The database."""
+    reason: str
+    sequence: int
+    """The last change that the records hold."""
+    known: int
+    """The last change that was acknowledged; `sequence` where that is not known."""
+    ids: tuple[tuple[str, str], ...] = ()
+    """(namespace, id) of records that the index has and the store has not."""
+    returned: int = 0
+    """Records that the store has and the index has not: they were deleted, or added after the loss."""
+
+    def error(self) -> DamagedStoreError:
+        missing = f"{self.known - self.sequence:,}" if self.known > self.sequence else "an unknown number of"
+        text = f"{self.path}: {missing} acknowledged changes are missing: {self.reason}"
+        if self.ids:
+            shown = ", ".join(
+                repr(record_id) + (f" of namespace {name!r}" if name else "")
+                for name, record_id in islice(self.ids, SHOWN_IDS)
+            )
+            more = len(self.ids) - SHOWN_IDS
+            text += f". Of the records, {shown}{f' and {more:,} more' if more > 0 else ''} are gone"
+        if self.returned:
+            text += f". {self.returned:,} records that were deleted are back"
+        return DamagedStoreError(
+            f"{text}. Nothing was changed. Put back the database with its log ({log_of(self.path).name}), or restore "
+            "a backup; to go on without these changes, open with accept_loss=True (fanrank stats "
+            f"{self.path.parent} --accept-loss)"
+        )
+
+
+def check_loss(path: Path, *, read_only: bool, accept: bool) -> Loss | None:
+    """As `find_loss`, but raises `DamagedStoreError` for a loss unless `accept`.
+
+    A loss cannot be accepted where the pages that are left do not fit together, as after another log was put in place.
+    """
+    loss = find_loss(path, read_only=read_only)
+    if loss is None:
+        return None
+    if not accept:
+        raise loss.error()
+    with closing(open_reader(path)) as reader:
+        check_pages(reader, path)
+    return loss
+
+
+def check_pages(reader: sqlite3.Connection, path: Path) -> None:
+    """Raise `DamagedStoreError` unless SQLite finds its file whole."""
+    (fault,) = reader.execute("PRAGMA integrity_check(1)").fetchone()
+    if fault != b"ok":
+        raise damaged(path, f"damaged ({name_of(fault)})")
+
+
+def find_loss(path: Path, *, read_only: bool) -> Loss | None:
+    """What the records in the database `path` lack, or None. Reads alone, and leaves the files as they are.
+
+    A writer calls it before it opens the database, under its lock. A reader may meet a writer at work, so it looks
+    again before it believes what it sees.
+    """
+    for look in range(LOOKS if read_only else 1):
+        if look:
+            time.sleep(BETWEEN)
+        loss = _find(path, read_only)
+        if loss is None:
+            return None
+    return loss
+
+
+def _find(path: Path, read_only: bool) -> Loss | None:
+    if not path.is_file():
+        return None
+    # In this order: what a writer does meanwhile makes the records newer than the note and the index, never older.
+    note = read_note(path)
+    index = IndexDirectory(path.parent / INDEX)
+    covered = index.covers()
+    log = None if read_only else read_log(path)
+    # While a writer uses its log, it is not empty.
+    there = log_of(path).exists() and log_of(path).stat().st_size > 0
+    with closing(open_reader(path)) as reader:
+        if is_blank(reader, path):
+            if note is None or not note.sequence:
+                return None
+            return Loss(path, "the database is empty", 0, note.sequence)
+        last = last_sequence(reader)
+        owner = _owner(reader)
+        known = {} if note is None else {"the note beside it": note.sequence}
+        if covered is not None and owner is not None and covered[0] == owner:
+            known["the index"] = covered[1]
+        where, most = max(known.items(), key=lambda item: item[1], default=("", 0))
+        reason = _log_reason(reader, note, log, there)
+        if most > last:
+            ends = f"{where} knows changes up to {most}, and the records end at {last}"
+            reason = f"{ends} ({reason})" if reason else ends
+        elif reason is None:
+            return None
+        ids, returned = _compare(reader, index) if "the index" in known and known["the index"] > last else ((), 0)
+        return Loss(path, reason, last, max(last, most), ids, returned)
+
+
+def _log_reason(reader: sqlite3.Connection, note: Note | None, log: LogEnd | None, there: bool) -> str | None:
+    """What is wrong with the log; None if nothing is. A reader (`log` is None) sees only whether it is there."""
+    name = "its write-ahead log"
+    if note is None:
+        in_use = value_of(reader, IN_USE)
+        (schema,) = reader.execute("PRAGMA schema_version").fetchone()
+        # SQLite's own backup gives its copy another number, and copies what the log holds.
+        if in_use == schema and (not there if log is None else not log.commits):
+            return f"{name} is missing, and the database was in use when it was copied or its log removed"
+        return None
+    if log is None:
+        return None
+    if not log.frames:
+        # After a loss of the log, the records still hold what was folded in before. The note's sequence says whether
+        # that was all, unless the log was lost while it was being folded in.
+        if note.folding:
+            return f"{name} is missing or damaged, and was being folded in"
+        return None
+    if note.salts == NO_LOG:
+        # The first transaction of a log is in it before the note knows it.
+        return f"{name} is of another time, as the database was closed without one" if log.commits > 1 else None
+    if log.salts == note.salts:
+        return None if log.frames >= note.frames else f"{name} was cut, or damaged at page {log.frames + 1}"
+    return None if log.may_follow(note.salts) else f"{name} is of another time"
+
+
+def _owner(reader: sqlite3.Connection) -> str | None:
+    config = value_of(reader, "config")
+    try:
+        owner = json.loads(config).get("store") if isinstance(config, bytes) else None
+    except ValueError:
+        return None
+    return owner if isinstance(owner, str) else None
+
+
+def _compare(reader: sqlite3.Connection, index: IndexDirectory) -> tuple[tuple[tuple[str, str], ...], int]:
+    """(the ids that the index has live and the store has not, how many the store has and the index has not)."""
+    try:
+        saved = index.load(verify=False)
+    except (IndexFileError, OSError):
+        return (), 0
+    lost: list[tuple[str, str]] = []
+    returned = 0
+    numbers = {name_of(name): number for number, name in reader.execute("SELECT number, name FROM namespaces")}
+    for name in {*numbers, *saved.namespaces}:
+        rows = reader.execute("SELECT id FROM records WHERE namespace = ? ORDER BY sequence", (numbers.get(name),))
+        stored = {name_of(record_id) for (record_id,) in rows}
+        snapshot = saved.namespaces.get(name)
+        indexed = [] if snapshot is None else _live_ids(snapshot)
+        lost += [(name, record_id) for record_id in indexed if record_id not in stored]
+        returned += len(stored.difference(indexed))
+    return tuple(lost), returned
+
+
+def _live_ids(snapshot: Snapshot) -> list[str]:
+    live = [
+        first + (np.arange(segment.size) if alive is None else np.flatnonzero(alive))
+        for number, (first, segment) in enumerate(zip(snapshot.firsts, snapshot.segments, strict=True))
+        for alive in (snapshot.alive(number),)
+    ]
+    return snapshot.ids_of(np.concatenate(live)).tolist() if live else []

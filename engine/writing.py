@@ -1,0 +1,270 @@
+"""`Writing`: the verbs of `Engine` that change its records."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from .encoders.embed import Given
+from .encoders.models import positive
+from .encoders.patch import Patch, RecordFields
+from .errors import ParameterError, StorageError, UnknownIdError
+from .index.bm25 import BM25
+from .listing.matching import ids_in, searched
+from .moments import Span
+from .monitor.monitor import Monitor, checked_namespace
+from .opening import OpenIndex, shows_progress
+from .records.filters import Filter, parse_filter
+from .records.jsonl import as_records, check_batch, checked_ids, expiring
+from .records.record import Record
+from .searcher import Searcher
+from .storage.pending import Decision, Pending
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+AnyRecord = Record | Mapping[str, Any]
+
+WRITERS = 8
+"""Threads of an engine's awaited writes. Writes that wait at the same time share one sync."""
+
+
+class Writing:
+    """A part of `Engine`, which says what an engine is."""
+
+    index: OpenIndex
+    searcher: Searcher
+    bm25: BM25
+    monitor: Monitor
+    _closed: bool
+
+    def add(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        progress: bool = False,
+        threads: int | None = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """Add records, or mappings that `Record.from_dict` reads.
+
+        Returns how many were added, once they are durable and searches find them.
+
+        Of a batch of more than 16,384 records, or of some eight million characters, the remainder is read and encoded
+        while other writers wait. Such a batch may be analysed by up to `threads` threads (None: as many as the process
+        has cores). The number of threads changes nothing in the index.
+
+        `vectors` are the embeddings of records that do not carry their own: rows [records, dimension] in the records'
+        order, or a mapping from ids. A record without either is encoded: its passages, or its text where it has no
+        passages. Where the encoder cannot encode (`OwnVectors`), the record has no vector.
+
+        With `ttl` (seconds, a `timedelta`, or text such as ``"7d"``), records that say no `expires` themselves expire
+        that long after the call.
+
+        `progress` shows a bar if standard error is a terminal.
+
+        All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
+        field in `Record.fields` that the engine does not search (``Engine(fields=...)``), `DuplicateIdError` for an id
+        that its namespace already holds, `UnknownIdError` for an id in `vectors` that is not in the batch,
+        `EncoderError`, and `StorageError` where the records cannot be made durable.
+        """
+        check_batch(records, "add")
+        shown = records
+        if shows_progress(progress):
+            from tqdm import tqdm  # as in opening.py
+
+            shown = tqdm(records, "indexing", unit=" records")
+        if threads is not None:
+            positive("threads", threads)
+        encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
+        return self.index.ready().write(added=encoded, threads=threads)
+
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
+
+        Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. `ttl` is as in `add`. All
+        or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert``
+        such a record is added.
+        """
+        check_batch(records, "update")
+        batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
+        removed: dict[str, list[str]] = {}
+        for record in batch:
+            removed.setdefault(record.namespace, []).append(record.id)
+        return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
+
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        """Add records, and replace those that are live: `update` with ``insert``. Returns how many they are."""
+        return self.update(records, insert=True, vectors=vectors, ttl=ttl)
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str = "",
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """Change some fields of live records, by one id or several; returns how many, once they are durable.
+
+        The fields are keywords, or the mapping `changes`, which also takes declared columns:
+        ``engine.patch("m1", {"project": "atlas"}, importance=0.9)``. A field that is given replaces the old value whole
+        (``extra`` and ``payload`` too); a column is set alone, and None takes its value away. All other fields stay.
+
+        Vectors stay where text and passages do. A new text is encoded as by `add`, and learned weights of the old text
+        go; new weights are encoded or given. A patched record is a new arrival, as by `update`. In between no other
+        write can change the record. All or nothing.
+
+        Raises `UnknownIdError` for an id that is not live, unless ``missing_ok``; `ParameterError` for a name that is
+        no field, `RecordError` for a value that no record may have, `EncoderError`, and `StorageError` for an engine
+        that keeps no records.
+        """
+        batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
+        name, patch = checked_namespace(namespace), self._patch(changes, fields)
+
+        def decide(pending: Pending) -> Decision:
+            live = searched(pending.snapshot(name)).find_all(batch)
+            missing = next((record_id for record_id in batch if record_id not in live), None)
+            if missing is not None and not missing_ok:
+                where = f" in namespace {name!r}" if name else ""
+                raise UnknownIdError(f"no live record with id {missing!r}{where}; nothing was changed")
+            return _patched(pending, {name: [record_id for record_id in batch if record_id in live]}, patch)
+
+        return self.index.ready().write(decide=decide)
+
+    def update_where(
+        self,
+        filter: Filter | Mapping[str, Any],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = "",
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """Change some fields of all records that pass a filter; returns how many, once they are durable.
+
+        `changes` and `fields` are as in `patch`, `filter` as in `Query`. With `namespace` None the records of all
+        namespaces are changed. The filter is read when no other write is under way, so it misses no record and meets
+        none that has changed. The records become the youngest, in their former order. All or nothing. Raises
+        `QueryError`, and as `patch`.
+        """
+        patch = self._patch(changes, fields)
+        decide = partial(_ids_where, _checked_filter(filter, "update_where"), _checked_scope(namespace))
+        return self.index.ready().write(decide=lambda pending: _patched(pending, decide(pending), patch))
+
+    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
+        """Delete live records by id; returns how many, once the deletion is durable.
+
+        All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
+        """
+        batch = checked_ids(ids, "delete")
+        return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
+
+    def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
+        """Delete all records that pass a filter; returns how many, once the deletion is durable.
+
+        `filter` is as in `Query`. With `namespace` None the records of all namespaces are deleted. The filter is read
+        when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
+        says nothing: `drop` deletes a whole namespace.
+        """
+        decide = partial(_ids_where, _checked_filter(filter, "delete_where"), _checked_scope(namespace))
+        return self.index.ready().write(decide=lambda pending: (decide(pending), ()))
+
+    def drop(self, namespace: str) -> None:
+        """Delete a namespace with all its records and the counts of its searches."""
+        self.index.ready().drop(checked_namespace(namespace))
+        self.monitor.drop(namespace)
+
+    async def aadd(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        threads: int | None = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """As `add`, awaited. A thread of the engine's own writes; `records` are read there.
+
+        A call that is cancelled before its thread began writes nothing. One that had begun goes on: its batch is
+        written whole, or fails whole, though nobody waits for it. `get` or `fetch` then tell which.
+        """
+        return await self._write_awaited(partial(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
+
+    async def aupdate(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """As `update`, awaited; cancelled as `aadd`."""
+        return await self._write_awaited(partial(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        """As `upsert`, awaited; cancelled as `aadd`."""
+        return await self._write_awaited(partial(self.upsert, records, vectors=vectors, ttl=ttl))
+
+    async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
+        """As `delete`, awaited; cancelled as `aadd`."""
+        return await self._write_awaited(partial(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
+
+    async def _write_awaited(self, write: Callable[[], int]) -> int:
+        if self._closed:
+            raise StorageError("the engine is closed")
+        pool: ThreadPoolExecutor | None = self.__dict__.get("_writers")
+        if pool is None:
+            # `setdefault` keeps the first, where two threads make one at the same time. A pool without work has no
+            # threads, and its threads end with it.
+            pool = self.__dict__.setdefault("_writers", ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write"))
+        # Cancelling the wrapped future cancels the other one if its work has not begun.
+        return await asyncio.wrap_future(pool.submit(write))
+
+    def _end_writers(self) -> None:
+        """Let the threads of awaited writes end. A write that has yet to begin finds the engine closed."""
+        if (pool := self.__dict__.get("_writers")) is not None:
+            pool.shutdown(wait=False)
+
+    def _patch(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
+        declared = tuple(self.index.ready().schema.declared())
+        return Patch.of(changes, fields, declared, self.searcher.models)
+
+
+def _checked_scope(namespace: str | None) -> str | None:
+    return None if namespace is None else checked_namespace(namespace)
+
+
+def _checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:
+    parsed = parse_filter(filter)
+    if parsed is None:
+        raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
+    return parsed
+
+
+def _ids_where(filter: Filter, namespace: str | None, pending: Pending) -> dict[str, list[str]]:
+    """The ids of the live records that pass, by namespace, in the order of their last write."""
+    names = pending.namespaces if namespace is None else (namespace,)
+    accepted = pending.compile(filter)
+    found = {name: list(ids_in(searched(pending.snapshot(name)), accepted)) for name in names}
+    return {name: ids for name, ids in found.items() if ids}
+
+
+def _patched(pending: Pending, ids: Mapping[str, Sequence[str]], patch: Patch) -> Decision:
+    """What a patch of these records removes and adds. The records are read while they are written."""
+    records: Iterator[Record] = chain.from_iterable(pending.records(name, some) for name, some in ids.items())
+    return ids, map(patch.apply, records)

@@ -1,0 +1,369 @@
+"""Changing records: fields, filters, upserts and awaited writes; whole or not at all, and durable."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import borders
+
+import fanrank as fr
+from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.record_store import RecordStore
+
+
+class Counting:
+    """An encoder whose vectors say which text they are of, and that counts what it encodes."""
+
+    name, version, dimension = "counting", "1", 4
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def documents(self, texts: Any) -> Any:
+        self.texts += texts
+        return np.array([[1.0, len(text), sum(map(ord, text)) % 97, ord(text[0])] for text in texts])
+
+    queries = documents
+
+
+class Terms:
+    name, version = "terms", "1"
+
+    def documents(self, texts: Any) -> Any:
+        return [dict.fromkeys(text.split(), 1.0) for text in texts]
+
+    queries = documents
+
+
+FULL = fr.Record(
+    "m1",
+    "tea in the rain",
+    role="user",
+    session="s1",
+    time=5.0,
+    importance=0.5,
+    extra={"project": "x", "other": [1, {"deep": None}]},
+    entities={"Sarah": "sarah-chen"},
+    relations=[fr.Relation("a", "knows", "b")],
+    payload={"n": 1},
+    expires=4e9,
+)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fr.Engine]:
+    with fr.Engine.open(tmp_path / "memory", columns={"project": "category", "priority": "number"}) as opened:
+        yield opened
+
+
+def open_with_models(path: Path) -> tuple[fr.Engine, Counting]:
+    encoder = Counting()
+    return fr.Engine.open(path, encoder=encoder, term_encoder=Terms()), encoder
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, {"text": "milk"}),
+        (None, {"role": None, "time": None}),
+        (None, {"importance": 0.25, "session": "s2"}),
+        ({"payload": {"n": 2}}, {"expires": None}),
+        ({"payload": None}, {}),
+        (None, {"extra": {"priority": 2}}),
+        (None, {"entities": ["e"], "relations": None}),
+        (None, {"fields": {"title": "tea"}, "weights": {"tea": 1.5}}),
+    ],
+)
+def test_a_patch_changes_these_fields_alone(
+    engine: fr.Engine, tmp_path: Path, changes: dict[str, Any] | None, fields: Any
+) -> None:
+    other = fr.Record("m2", "snow", time=1.0)
+    engine.add([FULL, other])
+    assert engine.patch("m1", changes, **fields) == 1
+    expected = replace(FULL, **{**(changes or {}), **fields})
+    assert list(engine.records()) == [other, expected]
+    engine.close()
+    with fr.Engine.open(tmp_path / "memory") as again:
+        assert list(again.records()) == [other, expected]
+        fresh = fr.Engine.from_records([other, expected], columns={"project": "category", "priority": "number"})
+        for words in ("tea", "milk snow", "rain"):
+            assert list(again.search([words])[0]) == list(fresh.search([words])[0])
+
+
+def test_a_column_is_set_alone(engine: fr.Engine) -> None:
+    engine.add([FULL])
+    assert engine.patch(["m1"], {"project": None, "priority": 2}) == 1
+    record = engine.get("m1")
+    assert record is not None
+    assert record.extra == {"other": [1, {"deep": None}], "priority": 2}
+    assert (engine.count({"priority": 2}), engine.count({"project": "x"})) == (1, 0)
+    engine.patch("m1", {"project": "y", "extra": {"new": 1}})
+    record = engine.get("m1")
+    assert record is not None
+    assert record.extra == {"new": 1, "project": "y"}
+
+
+def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> None:
+    engine, encoder = open_with_models(tmp_path / "memory")
+    engine.add(
+        [
+            fr.Record("plain", "tea time"),
+            fr.Record("own", "tea", embedding=[0.1, 0.7, 0.3, 0.2], weights={"mine": 2.0}),
+            fr.Record("passages", "tea", passages=["one", "two"]),
+        ]
+    )
+    before = {record.id: record for record in engine.records()}
+    encoder.texts.clear()
+    engine.patch([*before], role="user")
+    for record in engine.records():
+        assert record == replace(before[record.id], role="user")
+        assert np.array_equal(record.embedding, before[record.id].embedding)
+    assert encoder.texts == []
+    engine.patch([*before], text="new text")
+    after = {record.id: record for record in engine.records()}
+    assert encoder.texts == ["new text"]
+    fresh = fr.Engine.open(tmp_path / "fresh", encoder=Counting(), term_encoder=Terms())
+    fresh.add([fr.Record("new", "new text")])
+    encoded = fresh.get("new")
+    assert encoded is not None
+    for name in ("plain", "own"):
+        assert np.array_equal(after[name].embedding, encoded.embedding)
+        assert after[name].weights == encoded.weights == {"new": 1.0, "text": 1.0}
+    assert np.array_equal(after["passages"].embedding, before["passages"].embedding)
+    engine.patch("passages", passages=None, text="new text")
+    engine.patch("own", embedding=[[1.0, 0, 0, 0]])
+    passages, own = engine.fetch(["passages", "own"])
+    assert passages is not None
+    assert own is not None
+    assert np.array_equal(passages.embedding, encoded.embedding)
+    assert own.embedding.tolist() == [[1.0, 0.0, 0.0, 0.0]]
+    with pytest.raises(fr.errors.RecordError, match="'embedding' has 2 dimensions"):
+        engine.patch("own", embedding=[1.0, 0.0])
+    with pytest.raises(fr.errors.ParameterError, match="takes passages away"):
+        engine.patch("passages", passages=None)
+    engine.close()
+    fresh.close()
+
+
+def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory", encoder=fr.OwnVectors(2)) as engine:
+        for number, fields in enumerate(({"text": "milk"}, {"passages": ["one"]}, {"passages": None, "text": "tea"})):
+            name = str(number)
+            engine.add([fr.Record(name, "tea", passages=["a", "b"] if number else None, embedding=[[1, 0], [0, 1]])])
+            engine.patch(name, role="user")
+            record = engine.get(name)
+            assert record is not None
+            assert record.embedding is not None
+            engine.patch(name, fields)
+            record = engine.get(name)
+            assert record is not None
+            assert record.embedding is None
+        engine.patch("1", passages=["x", "y"], embedding=[[0, 1], [1, 0]])
+        record = engine.get("1")
+        assert record is not None
+        assert record.embedding.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+        with pytest.raises(fr.errors.RecordError, match="row for each of 2 passages"):
+            engine.patch("1", embedding=[1, 0])
+        assert list(engine.ids()) == ["0", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda e: e.patch("m1"), "ParameterError", "nothing to change"),
+        (lambda e: e.patch("m1", {"colour": "red"}), "ParameterError", "no field 'colour' to change; there are: text"),
+        (lambda e: e.patch("m1", id="m2"), "ParameterError", "no field 'id'"),
+        (lambda e: e.patch("m1", {"role": "x"}, role="y"), "ParameterError", "'role' is given twice"),
+        (lambda e: e.patch("m1", {3: "x"}), "ParameterError", "must be a string, not 3"),
+        (lambda e: e.patch("m1", ["role"]), "ParameterError", "changes must map names"),
+        (lambda e: e.patch("m1", importance=7), "RecordError", "'importance' must lie in"),
+        (lambda e: e.patch("m1", text=None), "RecordError", "'text' must be a string"),
+        (lambda e: e.patch("m1", {"priority": "high"}), "RecordError", "id 'm1': column 'priority' must be a number"),
+        (lambda e: e.patch("m1", payload={"a": (1,)}), "RecordError", "cannot be stored as JSON"),
+        (lambda e: e.patch("m1", embedding=None), "ParameterError", "cannot take a vector away"),
+        (lambda e: e.patch("m1", embedding=[1.0]), "RecordError", "engine has no encoder"),
+        (lambda e: e.patch(["m1", "m9"], role="x"), "UnknownIdError", "no live record with id 'm9'; nothing was"),
+        (lambda e: e.patch("m1", namespace="a", role="x"), "UnknownIdError", "'m1' in namespace 'a'"),
+        (lambda e: e.patch([1], role="x"), "RecordError", "an id must be a string, not 1"),
+        (lambda e: e.update_where({"role": "user"}, {"priority": "high"}), "RecordError", "column 'priority'"),
+        (lambda e: e.update_where({"colour": 1}, role="x"), "QueryError", "no column 'colour'"),
+        (lambda e: e.delete_where({"colour": 1}), "QueryError", "no column 'colour'"),
+        (lambda e: e.upsert("m1"), "RecordError", "takes a batch"),
+    ],
+)
+def test_a_bad_change_changes_nothing(engine: fr.Engine, call: Any, error: str, message: str) -> None:
+    engine.add([FULL, fr.Record("m2", "snow", role="user")])
+    before, sequence = list(engine.records()), engine.stats()["sequence"]
+    with pytest.raises(getattr(fr.errors, error), match=message):
+        call(engine)
+    assert (list(engine.records()), engine.stats()["sequence"]) == (before, sequence)
+    assert engine.patch(["m1", "m9", "m1"], role="x", missing_ok=True) == 1
+
+
+def test_no_change_is_lost_between_reading_and_writing(engine: fr.Engine) -> None:
+    """Each thread adds to a list that it reads and writes by a patch of its own; a lost update would be seen."""
+    engine.add([fr.Record(str(number), "tea", role="user", importance=0.0) for number in range(4)])
+    barrier = threading.Barrier(6)
+
+    def patch(column: int) -> None:
+        barrier.wait()
+        names = ["session", "user", "agent", "tool", "type"]
+        for number in range(20):
+            if column == 5:
+                engine.update_where({"role": "user"}, text=f"tea {number}")
+            else:
+                engine.patch([str(n) for n in range(4)], {names[column]: f"{column}.{number}"})
+
+    threads = [threading.Thread(target=patch, args=(column,)) for column in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for record in engine.records():
+        assert (record.session, record.user, record.agent, record.tool, record.type) == (
+            "0.19",
+            "1.19",
+            "2.19",
+            "3.19",
+            "4.19",
+        )
+        assert record.text == "tea 19"
+
+
+def test_batches_of_one_commit_see_each_other(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes that wait are committed together; a patch among them reads what those before it write."""
+    engine.add([fr.Record("1", "tea"), fr.Record("2", "tea")])
+    memory = engine.index.memory
+    commits = engine.stats()["commits"]
+    calls: list[Any] = [
+        lambda: engine.update([fr.Record("1", "milk", role="user")]),
+        lambda: engine.patch("1", session="s"),
+        lambda: engine.add([fr.Record("3", "snow", role="user")]),
+        lambda: engine.patch(["1", "9"], user="u"),
+        lambda: engine.delete(["2"]),
+        lambda: engine.patch("2", user="u"),
+        lambda: engine.update_where({"role": "user"}, tool="t"),
+        lambda: engine.delete_where({"session": "s"}),
+        lambda: engine.patch("1", user="u"),
+        lambda: engine.upsert([fr.Record("1", "rain", role="user")]),
+        lambda: engine.update_where({"role": "user"}, agent="a"),
+    ]
+    results: dict[int, Any] = {}
+
+    def run(number: int) -> None:
+        try:
+            results[number] = calls[number]()
+        except fr.FanrankError as error:
+            results[number] = type(error).__name__
+
+    threads = []
+    with memory._writing:
+        for number in range(len(calls)):
+            threads.append(threading.Thread(target=run, args=(number,)))
+            threads[-1].start()
+            while len(memory._queue) <= number:
+                pass
+    for thread in threads:
+        thread.join()
+    unknown = "UnknownIdError"
+    assert [results[number] for number in range(len(calls))] == [1, 1, 1, unknown, 1, unknown, 2, 1, unknown, 1, 2]
+    assert engine.stats()["commits"] == commits + 1
+    assert list(engine.records()) == [
+        fr.Record("3", "snow", role="user", tool="t", agent="a"),
+        fr.Record("1", "rain", role="user", agent="a"),
+    ]
+    assert engine.verify() == {"records": 2, "missing": 0, "extra": 0}
+
+
+def test_a_large_change_by_filter(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, BUILD_CHUNK=5, PENDING_CHUNK=3)
+    engine.add([fr.Record(str(n), f"tea {n}", "ab"[n % 2], role="user" if n % 3 else "tool") for n in range(40)])
+    assert engine.update_where({"role": "user"}, {"project": "x"}, namespace=None, time=3.0) == 26
+    assert [record.id for record in engine.records(namespace="a", order="time", filter={"project": "x"})] == sorted(
+        str(n) for n in range(40) if n % 3 and n % 2 == 0
+    )
+    assert [record.id for record in engine.records(namespace="a")] == [
+        *(str(n) for n in range(0, 40, 2) if not n % 3),
+        *(str(n) for n in range(0, 40, 2) if n % 3),
+    ]
+    assert engine.delete_where(fr.col("role") == "tool", namespace=None) == 14
+    assert engine.count(namespace=None) == len(engine) == 26
+
+
+def test_a_failing_disk_leaves_no_trace_of_a_patch(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.add([FULL])
+
+    def full(*_: object) -> int:
+        raise fr.errors.StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordStore, "write", full)
+        for call in (lambda: engine.patch("m1", text="milk"), lambda: engine.delete_where({"role": "user"})):
+            with pytest.raises(fr.errors.StorageError, match="the disk is full"):
+                call()
+    assert list(engine.records()) == [FULL]
+    assert [name for name, _ in engine.search(["milk tea"])[0]] == ["m1"]
+
+
+def test_an_engine_in_memory_deletes_by_filter() -> None:
+    engine = fr.Engine.from_records([fr.Record(str(n), "tea", role="user" if n % 2 else None) for n in range(5)])
+    assert engine.delete_where({"role": "user"}) == 2
+    assert list(engine.ids()) == ["0", "2", "4"]
+
+
+def test_writes_are_awaited(tmp_path: Path) -> None:
+    async def main() -> None:
+        with fr.Engine.open(tmp_path / "memory") as engine:
+            batches = [[fr.Record(f"{row}-{number}", "tea") for number in range(3)] for row in range(20)]
+            assert await asyncio.gather(*(engine.aadd(batch) for batch in batches)) == [3] * 20
+            assert await engine.aupdate([fr.Record("0-0", "milk")]) == 1
+            assert await engine.aupsert([fr.Record("0-0", "rain"), fr.Record("new", "rain")]) == 2
+            assert await engine.adelete(["0-1", "nobody"], missing_ok=True) == 1
+            with pytest.raises(fr.errors.DuplicateIdError):
+                await engine.aadd([fr.Record("new", "tea")])
+            tenant = engine.namespace("a")
+            assert await tenant.aadd([fr.Record("1", "tea")]) == await tenant.aupsert([fr.Record("1", "tea")]) == 1
+            assert await tenant.aupdate([fr.Record("1", "milk")]) == await tenant.adelete(["1"]) == 1
+            assert (engine.count(), tenant.count()) == (60, 0)
+        for call in (engine.aadd([fr.Record("x", "tea")]), engine.adelete(["new"])):
+            with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
+                await call
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_write_is_whole_or_never_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, WRITERS=1)
+    begun, go_on = threading.Event(), threading.Event()
+    write = Memory.write
+
+    def slow(memory: Memory, **keywords: Any) -> int:
+        begun.set()
+        assert go_on.wait(60)
+        return write(memory, **keywords)
+
+    async def main() -> None:
+        with fr.Engine.open(tmp_path / "memory") as engine:
+            monkeypatch.setattr(Memory, "write", slow)
+            first = asyncio.create_task(engine.aadd([fr.Record("1", "tea"), fr.Record("2", "tea")]))
+            waiting = asyncio.create_task(engine.aadd([fr.Record("3", "tea")]))
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+            first.cancel()
+            waiting.cancel()
+            for task in (first, waiting):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            go_on.set()
+            # The same single thread writes this one after what it had begun.
+            assert await engine.aadd([fr.Record("4", "tea")]) == 1
+            assert list(engine.ids()) == ["1", "2", "4"]
+
+    asyncio.run(main())

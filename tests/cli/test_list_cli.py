@@ -1,0 +1,155 @@
+"""`fanrank list`, `fanrank count` and `fanrank delete --where`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import fails, run, run_json, write
+
+import fanrank as fr
+from fanrank.engine.cli import main as cli
+
+RELATION = {"source": "x", "target": "y", "kind": "k"}
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "text": "tea\nwith   milk", "role": "user", "time": 86400, "payload": {"n": 1}},
+    {"id": "b", "text": "snow", "role": "tool"},
+    {
+        "id": "c",
+        "text": "rain " * 60,
+        "role": "user",
+        "time": 0,
+        "relations": [{"source": "x", "target": "y", "kind": "k"}],
+    },
+    {"id": "a", "text": "tea of bob", "namespace": "bob"},
+]
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    run("add", tmp_path / "memory", write(tmp_path / "records.jsonl", ROWS))
+    return tmp_path / "memory"
+
+
+def lines(*arguments: object) -> list[str]:
+    return run("list", *arguments).stdout.splitlines()
+
+
+def objects(*arguments: object) -> tuple[list[dict[str, Any]], str | None]:
+    """The records of a listing as JSON, and its cursor."""
+    *records, last = map(json.loads, lines(*arguments, "--json"))
+    assert list(last) == ["cursor"]
+    return records, last["cursor"]
+
+
+def test_a_line_a_record(memory: Path) -> None:
+    assert lines(memory) == [
+        f"{'a':20}  1970-01-02 00:00:00  tea with milk",
+        f"{'b':20}  {'-':19}  snow",
+        f"{'c':20}  1970-01-01 00:00:00  {' '.join(['rain'] * 60)}",
+    ]
+    assert lines(memory, "--all", "--order", "id")[:2] == [
+        f"{'a':20}  1970-01-02 00:00:00  -  tea with milk",
+        f"{'a':20}  {'-':19}  bob  tea of bob",
+    ]
+    assert lines(memory, "--namespace", "bob") == [f"{'a':20}  {'-':19}  tea of bob"]
+    assert lines(memory, "--namespace", "nobody") == []
+
+
+def test_records_as_json_are_whole(memory: Path) -> None:
+    records, cursor = objects(memory, "--all")
+    assert cursor is None
+    again = [fr.Record.from_dict(record) for record in records]
+    assert again == [fr.Record.from_dict(row) for row in ROWS]
+    assert records[1] == {"id": "b", "text": "snow", "role": "tool"}
+
+
+def test_orders_filters_and_pages(memory: Path) -> None:
+    assert [record["id"] for record in objects(memory, "--order", "time")[0]] == ["c", "a", "b"]
+    assert [record["id"] for record in objects(memory, "--order", "time", "--reverse")[0]] == ["a", "c", "b"]
+    assert [record["id"] for record in objects(memory, "--filter", "role=user", "--reverse")[0]] == ["c", "a"]
+    assert [record["id"] for record in objects(memory, "--filter", '{"time": {">": 5}}')[0]] == ["a"]
+    first, cursor = objects(memory, "--limit", "2")
+    assert cursor is not None
+    second, end = objects(memory, "--limit", "2", "--after", cursor)
+    assert ([record["id"] for record in first + second], end) == (["a", "b", "c"], None)
+    shown = run("list", memory, "--limit", "2")
+    assert shown.stderr == f"more: --after {cursor}\n"
+    assert run("list", memory, "--limit", "3").stderr == ""
+
+
+def test_counts(memory: Path) -> None:
+    assert run("count", memory).stdout == "3\n"
+    assert run_json("count", memory, "--all") == {"path": str(memory), "count": 4}
+    assert run_json("count", memory, "--filter", "role=user")["count"] == 2
+    assert run("count", memory, "--by", "role", "--all").stdout.splitlines() == [
+        f"{2:>12}  user",
+        f"{1:>12}  tool",
+        f"{1:>12}  -",
+    ]
+    assert run_json("count", memory, "--by", "time") == {
+        "path": str(memory),
+        "column": "time",
+        "counts": [{"value": value, "count": 1} for value in (0.0, 86400.0, None)],
+    }
+    assert run("count", memory, "--namespace", "nobody", "--by", "role").stdout == "no records\n"
+
+
+def test_a_saved_index_is_counted_but_not_listed(tmp_path: Path, memory: Path) -> None:
+    run("index", tmp_path / "records.jsonl", tmp_path / "index")
+    assert run_json("count", tmp_path / "index")["count"] == 3
+    assert "a saved index, which keeps no records" in fails("list", tmp_path / "index")
+
+
+def test_delete_where(memory: Path) -> None:
+    assert run_json("delete", memory, "--where", "role=user")["removed"] == 2
+    assert [record["id"] for record in objects(memory, "--all")[0]] == ["b", "a"]
+    assert run_json("delete", memory, "--where", '{"role": null}', "--namespace", "bob")["removed"] == 1
+    assert run_json("count", memory, "--all")["count"] == 1
+
+
+def test_upsert_is_named_as_such(tmp_path: Path, memory: Path) -> None:
+    newer = write(tmp_path / "newer.jsonl", [{"id": "b", "text": "ice"}, {"id": "d", "text": "ice"}])
+    assert run_json("add", memory, newer, "--upsert")["added"] == 2
+    assert [record["text"] for record in objects(memory)[0]][2:] == ["ice", "ice"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list", "--after", "tea"], "after: 'tea' is no cursor"),
+        (["list", "--filter", "colour=red"], "no column 'colour'"),
+        (["list", "--filter", "{"], "not JSON"),
+        (["count", "--by", "colour"], "no column 'colour' to count by"),
+        (["delete"], "either IDS or --where"),
+        (["delete", "--where", "role=user", "a"], "either IDS or --where"),
+        (["delete", "--where", "{}"], "--where says nothing"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(memory: Path, arguments: list[str], message: str) -> None:
+    verb, *rest = arguments
+    assert message in fails(verb, memory, *rest)
+    assert run_json("count", memory)["count"] == 3
+
+
+def test_lines_are_cut_to_a_terminal(memory: Path) -> None:
+    main, terminal = pty.openpty()
+    source = str(Path(fr.__path__[0]).parent)
+    done = subprocess.run(
+        [sys.executable, "-m", cli.__name__, "list", str(memory)],
+        stdout=terminal,
+        check=True,
+        env={"PYTHONPATH": source, "COLUMNS": "60", "LC_ALL": "C.UTF-8"},
+    )
+    os.close(terminal)
+    shown = os.read(main, 1 << 16).decode().replace("\r\n", "\n").splitlines()
+    os.close(main)
+    assert done.returncode == 0
+    assert [len(line) for line in shown] == [56, 47, 60]
+    assert shown[2] == f"{'c':20}  1970-01-01 00:00:00  rain rain rain r…"

@@ -1,0 +1,140 @@
+"""How the real command ends: one line that says what to do, and the right exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.commands import fails, run
+
+import fanrank
+from fanrank.engine.cli import main as cli
+
+# A process that was started in a shell's background ignores interrupts, and so do its children.
+START = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from fanrank.engine.cli.start import main; main()"
+)
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(json.dumps({"id": f"m{n}", "text": f"tea number {n}"}) + "\n" for n in range(300)))
+    run("add", tmp_path / "memory", records)
+    return tmp_path / "memory"
+
+
+# The package that this test imports, wherever it is installed from.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fanrank.__file__).parents[1])}
+
+
+def command(*arguments: object, code: str = START) -> list[str]:
+    return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+@needs_full
+@pytest.mark.parametrize("arguments", [("--help",), ("stats",), ("search", "tea"), ("search", "tea", "--json")])
+def test_a_full_output_is_one_line(memory: Path, arguments: tuple[str, ...]) -> None:
+    name, *rest = arguments
+    words = [name] if name == "--help" else [name, memory, *rest]
+    with FULL.open("w") as full:
+        ended = subprocess.run(
+            command(*words), stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, env=ENVIRONMENT
+        )
+    lines = ended.stderr.splitlines()
+    assert lines[-1] == "fanrank: standard output: cannot be written: No space left on device"
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 2
+
+
+@posix
+def test_a_reader_that_leaves_early_is_no_failure_to_report(memory: Path) -> None:
+    queries = memory.parent / "queries.jsonl"
+    # Enough lines that they do not fit into the pipe.
+    queries.write_text('{"text": "tea number"}\n' * 2000)
+    started = subprocess.Popen(
+        command("search", memory, "--queries", queries, "-k", 50),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "? tea number\n", started.stderr.read()
+    started.stdout.close()
+    assert started.stderr is not None
+    assert started.stderr.read() == ""
+    assert started.wait(timeout=120) == 1
+
+
+INTERRUPTED_LOAD = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fanrank.engine.cli.main":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+"""
+INTERRUPTED_WORK = """
+import signal
+from fanrank.engine.engine import Engine
+def search(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+Engine.search = search
+"""
+
+
+@posix
+@pytest.mark.parametrize("begin", [INTERRUPTED_LOAD, INTERRUPTED_WORK], ids=["while it loads", "while it works"])
+def test_an_interrupt_is_one_line(memory: Path, begin: str) -> None:
+    ended = subprocess.run(
+        command("search", memory, "tea", code=begin + START),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "fanrank: interrupted\n")
+
+
+def test_the_program_starts_where_an_interrupt_is_caught() -> None:
+    root = Path(__file__).resolve().parents[2]
+    assert 'fanrank = "fanrank.engine.cli.start:main"' in (root / "pyproject.toml").read_text()
+    assert cli.main.name == "main"
+
+
+def test_commands_say_what_to_do_with_a_directory_of_another_kind(memory: Path) -> None:
+    records, index = memory.parent / "records.jsonl", memory.parent / "index"
+    run("index", records, index)
+    assert fails("check", memory) == (
+        f"{memory}: is an engine's directory; this command takes records (JSON lines) or a dataset. "
+        f"`fanrank stats {memory} --verify` compares an index with its records"
+    )
+    assert "is a saved index, which keeps no texts; give the records" in fails("check", f"{index}/")
+    assert "saved index, which keeps no records to compare with" in fails("stats", index, "--verify")
+    assert "leave --verify out" in fails("stats", index, "--verify")
+    assert "is a saved index, which keeps no records and cannot grow" in fails("add", index, records)
+    assert "is an engine's directory; add records to it with" in fails("index", records, memory)
+    other = memory.parent / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("notes")
+    assert fails("add", other, records) == f"{other}: holds other files; choose an empty or new directory"
+    assert run("stats", memory, "--verify").exit_code == run("stats", index).exit_code == 0
+    assert [file.name for file in other.iterdir()] == ["notes.txt"]
+
+
+def test_a_run_with_two_queries_of_one_id_is_not_written(memory: Path) -> None:
+    queries, out = memory.parent / "queries.jsonl", memory.parent / "run.trec"
+    queries.write_text('{"id": "q", "text": "tea"}\n{"id": "q", "text": "number"}\n')
+    message = fails("search", memory, "--queries", queries, "--trec", out)
+    assert message == "two queries of the batch have the id 'q'; a run holds one answer for each id"
+    assert not out.exists()

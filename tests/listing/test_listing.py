@@ -1,0 +1,333 @@
+"""Listing, counting and paging: what a plain dictionary of the records gives, whatever was written and merged."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import borders, history
+from support.listing_cases import COLUMNS, FILTERS, NAMESPACES, Model, made, step
+
+import fanrank as fr
+from fanrank.engine.listing import listing as listings
+from fanrank.engine.listing.orders import ORDERS
+
+SCOPES = (*NAMESPACES, None, "nobody")
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fr.Engine]:
+    with fr.Engine.open(tmp_path / "memory", columns=COLUMNS) as opened:
+        yield opened
+
+
+def pages(engine: fr.Engine, limit: int, **options: Any) -> list[fr.Record]:
+    """All records of a listing, page by page."""
+    listed: list[fr.Record] = []
+    cursor: str | None = None
+    while True:
+        page = engine.records(after=cursor, limit=limit, **options)
+        listed += page
+        cursor = page.cursor
+        if cursor is None:
+            return listed
+
+
+def check(engine: fr.Engine, model: Model, rng: random.Random, texts: bool = True) -> None:
+    for namespace in SCOPES:
+        filter, passes = rng.choice(FILTERS)
+        assert engine.count(filter, namespace=namespace) == len(model.passing(namespace, passes))
+        for column in ("role", "time", "project", "priority"):
+            counted = list(engine.distinct(column, filter, namespace=namespace).items())
+            assert counted == model.distinct(namespace, passes, column)
+        if namespace is not None:
+            assert list(engine.ids(filter, namespace=namespace)) == [
+                record.id for record in model.passing(namespace, passes)
+            ]
+        for order in ORDERS:
+            reverse = rng.random() < 0.5
+            options: Any = {"filter": filter, "namespace": namespace, "order": order, "reverse": reverse}
+            expected = model.listed(namespace, passes, order, reverse)
+            if texts:
+                assert list(engine.records(**options)) == expected
+                assert pages(engine, rng.randrange(1, 5), **options) == expected
+            listed = list(engine.records(texts=False, **options))
+            assert listed == list(map(without_texts, expected))
+            assert pages(engine, rng.randrange(1, 5), texts=False, **options) == listed
+
+
+def without_texts(record: fr.Record) -> fr.Record:
+    """What the index knows of a record."""
+    extra = {name: value for name, value in record.extra.items() if name in COLUMNS}
+    return replace(record, text="", extra=extra, payload=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_listings_are_those_of_a_dictionary(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    history.shrink(monkeypatch)
+    borders.shrink(monkeypatch, PAGE=3, LEAST_ENTRIES=1, MOST_ENTRIES=2, PENDING_CHUNK=2)
+    if seed % 2:
+        borders.shrink(monkeypatch, PADDED_BYTES=0)
+    rng, model = random.Random(seed), Model()
+    for number in range(40):
+        step(rng, engine, model)
+        if number % 8 == 7:
+            check(engine, model, rng)
+            name = rng.choice([*model.ids("a"), "nobody"])
+            assert engine.get(name, namespace="a") == model.kept.get(("a", name))
+    assert engine.verify() == {"records": len(model.kept), "missing": 0, "extra": 0}
+
+
+def test_pages_neither_repeat_nor_skip_what_lives_through_while_others_write(
+    engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.shrink(monkeypatch)
+    borders.shrink(monkeypatch, PAGE=5, LEAST_ENTRIES=1, MOST_ENTRIES=4)
+    rng = random.Random(5)
+    staying = [made(rng, f"stay{number}", rng.choice(NAMESPACES)) for number in range(60)]
+    engine.add(staying)
+    written = [(record.namespace, record.id) for record in engine.records(namespace=None)]
+    stop, failures = threading.Event(), []
+
+    def write(seed: int) -> None:
+        mine = random.Random(seed)
+        try:
+            while not stop.is_set():
+                space = mine.choice(NAMESPACES)
+                names = [f"{seed}-{mine.randrange(20)}" for _ in range(3)]
+                engine.upsert([made(mine, name, space) for name in dict.fromkeys(names)])
+                engine.delete([names[0]], namespace=space)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for round_number in range(6):
+            order, reverse = ORDERS[round_number % 3], round_number >= 3
+            listed = [
+                (record.namespace, record.id)
+                for record in pages(engine, 7, namespace=None, order=order, reverse=reverse)
+                if record.id.startswith("stay")
+            ]
+            streamed = [
+                (record.namespace, record.id)
+                for record in engine.records(namespace=None, order=order, reverse=reverse)
+                if record.id.startswith("stay")
+            ]
+            assert len(listed) == len({*listed}) == len(staying)
+            assert streamed == listed
+            if order == "written":
+                assert listed == (written[::-1] if reverse else written)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_a_page_is_one_moment(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write between the keys and the rows: the page is read again, and in the end while writes wait."""
+    engine.add([fr.Record(str(number), "tea 0") for number in range(9)])
+    reads = 0
+    rows = type(engine.index.memory.store).rows
+
+    def write_first(store: Any, namespace: str, ids: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        if not engine.index.memory._writing.locked():
+            engine.update([fr.Record(str(number), f"tea {reads}") for number in (3, 7)])
+        return rows(store, namespace, ids)
+
+    monkeypatch.setattr(type(engine.index.memory.store), "rows", write_first)
+    for order in ORDERS:
+        reads = 0
+        listed = list(engine.records(order=order))
+        assert reads == listings.WRITER_ATTEMPTS + 1
+        assert sorted(record.id for record in listed) == [str(number) for number in range(9)]
+        assert {record.text for record in listed if record.id in "37"} == {f"tea {listings.WRITER_ATTEMPTS}"}
+
+
+def test_a_reader_catches_up_with_the_writer(engine: fr.Engine, tmp_path: Path) -> None:
+    engine.add([fr.Record(str(number), "tea") for number in range(5)])
+    with fr.Engine.open(tmp_path / "memory", read_only=True) as reader:
+        engine.update([fr.Record("1", "milk")])
+        engine.delete(["3"])
+        assert [record.id for record in reader.records()] == ["0", "2", "4", "1"]
+        engine.delete(["4"])
+        # What is made from the index alone is as old as the index.
+        assert [record.id for record in reader.records(texts=False, order="id")] == ["0", "1", "2", "4"]
+
+
+def test_a_record_that_is_gone_from_the_file_is_damage(engine: fr.Engine) -> None:
+    engine.add([fr.Record(str(number), "tea") for number in range(5)])
+    store = engine.index.memory.store
+    assert store is not None
+    assert store._writer is not None
+    store._writer.execute("DELETE FROM records WHERE id = '3'")
+    with pytest.raises(fr.errors.DamagedStoreError, match="id '3'"):
+        list(engine.records())
+
+
+def test_what_has_expired_is_listed_and_counted_nowhere(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.time", lambda: clock[0])
+    engine.add([fr.Record(str(n), "tea", role="user", expires=None if n % 2 else 100.0 + n) for n in range(6)])
+    for clock[0], left in ((99.0, "012345"), (100.0, "12345"), (102.0, "1345"), (1e9, "135")):
+        for order in ORDERS:
+            assert [record.id for record in engine.records(order=order)] == [*left]
+        assert (engine.count(), list(engine.ids()), engine.distinct("role")) == (
+            len(left),
+            [*left],
+            {"user": len(left)},
+        )
+        assert [n for n in "012345" if engine.get(n)] == [record.id for record in engine.fetch([*left]) if record]
+    with pytest.raises(fr.errors.UnknownIdError, match="'2'"):
+        engine.patch("2", role="tool")
+    assert engine.update_where({"role": "user"}, role="tool") == 3
+    assert engine.delete_where({"role": "user"}) == 0
+
+
+def test_cursors(engine: fr.Engine) -> None:
+    engine.add([fr.Record(str(number), "tea", time=float(number)) for number in range(5)])
+    page = engine.records(limit=2, order="time")
+    assert page.cursor is None
+    assert next(page).id == "0"
+    assert page.cursor == page.position is not None
+    assert next(page).id == "1"
+    assert [record.id for record in engine.records(order="time", after=page.cursor)] == ["2", "3", "4"]
+    whole = engine.records()
+    assert [*whole] == engine.fetch(["0", "1", "2", "3", "4"])
+    assert whole.cursor is None
+    engine.add([fr.Record("5", "tea")])
+    assert [record.id for record in engine.records(after=whole.position)] == ["5"]
+    assert [*engine.records(limit=0)] == []
+    # A place stays although its record is gone.
+    engine.delete(["1"])
+    assert [record.id for record in engine.records(order="time", after=page.cursor, limit=1)] == ["2"]
+
+
+def test_a_cursor_of_another_listing_is_refused(engine: fr.Engine, tmp_path: Path) -> None:
+    engine.add([fr.Record(str(number), "tea", space) for number in range(3) for space in ("", "a")])
+    cursor = engine.records(limit=1, order="id")
+    next(cursor)
+    for options, message in (
+        ({"order": "time"}, "order='id', not 'time'"),
+        ({"order": "id", "reverse": True}, "reverse=False, not True"),
+        ({"order": "id", "namespace": "a"}, "namespace='', not 'a'"),
+    ):
+        with pytest.raises(fr.errors.ParameterError, match=message):
+            engine.records(after=cursor.cursor, **options)  # type: ignore[arg-type]
+    for wrong in ("", "tea", "é", "W10", "IjEi", "WyJpZCIsZmFsc2UsIiIsIiIsMCwxLDJd", 3, b"tea"):
+        with pytest.raises(fr.errors.ParameterError, match=r"no cursor|must be the cursor"):
+            engine.records(order="id", after=wrong)  # type: ignore[arg-type]
+    written = engine.records(limit=1)
+    next(written)
+    with fr.Engine.open(tmp_path / "other") as other:
+        other.add([fr.Record("0", "tea")])
+        for order, of_another in (("id", cursor), ("written", written)):
+            with pytest.raises(fr.errors.ParameterError, match="is no cursor of this memory"):
+                other.records(order=order, after=of_another.cursor)
+    assert cursor.cursor is not None
+    for place in range(len(cursor.cursor)):
+        other_letter = "A" if cursor.cursor[place] != "A" else "B"
+        with pytest.raises(fr.errors.ParameterError, match="is no cursor"):
+            engine.records(order="id", after=cursor.cursor[:place] + other_letter + cursor.cursor[place + 1 :])
+    with fr.Engine.open(tmp_path / "memory", read_only=True) as again:
+        assert [record.id for record in again.records(after=written.cursor)] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda e: e.records(order="score"), "ParameterError", "unknown order 'score'; there are: time, id, written"),
+        (lambda e: e.records(limit=-1), "ParameterError", "limit must be 0 or more"),
+        (lambda e: e.records(limit=True), "ParameterError", "limit must be 0 or more"),
+        (lambda e: e.records(filter={"colour": "red"}), "QueryError", "no column 'colour'"),
+        (lambda e: e.records(namespace=3), "QueryError", "must be a string"),
+        (lambda e: e.count({"colour": "red"}), "QueryError", "no column 'colour'"),
+        (lambda e: e.distinct("colour"), "QueryError", "no column 'colour' to count by; there are: role"),
+        (lambda e: e.distinct("text"), "QueryError", "no column 'text'"),
+        (lambda e: e.get(3), "RecordError", "an id must be a string, not 3"),
+        (lambda e: e.delete_where({}), "ParameterError", "delete_where needs a filter"),
+        (lambda e: e.update_where({}, role="x"), "ParameterError", "update_where needs a filter"),
+        (lambda e: e.ids(namespace=None), "QueryError", "must be a string"),
+    ],
+)
+def test_bad_calls_are_named(engine: fr.Engine, call: Any, error: str, message: str) -> None:
+    with pytest.raises(getattr(fr.errors, error), match=message):
+        call(engine)
+
+
+def test_a_tenant_lists_its_own_records_alone(engine: fr.Engine) -> None:
+    engine.add([fr.Record(str(number), f"tea of {space}", space, role=space) for number in range(4) for space in "ab"])
+    tenant = engine.namespace("a")
+    for order in ORDERS:
+        assert [record.text for record in tenant.records(order=order)] == ["tea of a"] * 4
+    assert (tenant.count(), list(tenant.ids()), tenant.distinct("role")) == (4, [*"0123"], {"a": 4})
+    assert tenant.patch("1", role="x") == tenant.update_where({"role": "x"}, {"role": "y"}) == 1
+    assert tenant.delete_where({"role": "b"}) == 0
+    assert tenant.upsert([fr.Record("1", "milk"), fr.Record("9", "milk")]) == 2
+    assert (engine.count(namespace="b"), engine.distinct("role", namespace="b")) == (4, {"b": 4})
+    page = engine.namespace("b").records(limit=1)
+    next(page)
+    with pytest.raises(fr.errors.ParameterError):
+        tenant.records(after=page.cursor)
+    assert tenant.get("9") == fr.Record("9", "milk", "a")
+    assert engine.namespace("b").get("9") is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_engine_in_memory_lists_by_its_own_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    history.shrink(monkeypatch)
+    borders.shrink(monkeypatch, PAGE=3, LEAST_ENTRIES=1, MOST_ENTRIES=2)
+    rng, model = random.Random(seed), Model()
+    engine = fr.Engine(columns=COLUMNS)
+    for number in range(40):
+        step(rng, engine, model, ("upsert", "upsert", "add", "update", "delete", "delete_where", "flush"))
+        if number % 8 == 7:
+            check(engine, model, rng, texts=False)
+    engine.save(tmp_path / "saved")
+    loaded = fr.Engine.load(tmp_path / "saved")
+    spaces = list(loaded.index.memory.snapshots)
+    kept = sorted(model.kept.values(), key=lambda record: spaces.index(record.namespace))
+    model.kept = {(record.namespace, record.id): record for record in kept}
+    for _ in range(5):
+        check(loaded, model, rng, texts=False)
+        step(rng, loaded, model, ("upsert", "delete"))
+
+
+def test_a_place_among_writes_outlives_its_record_in_memory() -> None:
+    engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(6)])
+    page = engine.records(limit=3, texts=False)
+    assert [record.id for record in page] == [*"012"]
+    engine.delete(["2", "1", "4"])
+    engine.upsert([fr.Record("0", "tea")])
+    engine.flush()
+    engine.drop("")
+    assert [record.id for record in engine.records(after=page.cursor, texts=False)] == []
+    engine.add([fr.Record("1", "tea")])
+    assert [record.id for record in engine.records(after=page.cursor, texts=False)] == ["1"]
+    with pytest.raises(fr.errors.ParameterError, match="is no cursor of this memory"):
+        fr.Engine().records(after=page.cursor, texts=False)
+
+
+def test_a_later_page_of_a_stream_shows_a_later_moment(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, PAGE=2)
+    for order in ORDERS:
+        for texts in (True, False):
+            engine.drop("")
+            engine.add([fr.Record(str(number), "tea", time=float(number)) for number in range(6)])
+            stream = engine.records(order=order, texts=texts)
+            read = [next(stream).id, next(stream).id]
+            engine.delete(["3"])
+            engine.add([fr.Record("7", "tea", time=7.0)])
+            assert read + [record.id for record in stream] == [*"012457"]

@@ -1,0 +1,131 @@
+"""Why a query has no hits."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine.search import notes
+from fanrank.engine.search.notes import Notes
+
+CASES: list[tuple[Any, str | None]] = [
+    ("tea", None),
+    ("the", notes.STOP_WORDS),
+    ("of the and", notes.STOP_WORDS),
+    ("", notes.EMPTY),
+    ("?! ...", notes.EMPTY),
+    (fr.Query(terms=[]), notes.EMPTY),
+    ("zebra", notes.UNKNOWN),
+    ("the zebra", notes.UNKNOWN),
+    (fr.Query(terms=["Tea"]), notes.UNKNOWN),
+    ("bread", notes.UNKNOWN),  # a word of another tenant
+    (fr.Query("bread", namespace="other"), None),
+    (fr.Query("tea", namespace="other"), notes.UNKNOWN),
+    (fr.Query("tea", namespace="nobody"), notes.NO_RECORDS),
+    (fr.Query("the", namespace="nobody"), notes.STOP_WORDS),
+    (fr.Query("tea", filter={"role": "tool"}), notes.NARROWED),
+    (fr.Query("tea", since=100.0), notes.NARROWED),
+    (fr.Query("tea", scope=fr.SearchScope.session("s")), notes.NARROWED),
+    (fr.Query("tea", k=0), None),
+    (fr.Query("zebra", namespaces=["", "other"]), notes.UNKNOWN),
+    (fr.Query("bread", namespaces=["", "other"]), None),
+    (fr.Query("bread", under="nobody"), notes.NO_RECORDS),
+    ("gone", notes.UNKNOWN),  # a word of a deleted record
+]
+
+
+LEXICAL = fr.Cascade(
+    tau=1.0,
+    escalate=fr.Strategy("two", (fr.strategies.Lexical("one"), fr.strategies.Lexical("other")), fr.strategies.RRF()),
+)
+"""A policy that needs neither vectors nor times."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> fr.Engine:
+    made = fr.Engine(encoder=fr.OwnVectors(2))
+    made.add(
+        [
+            fr.Record("a", "tea", time=5.0, role="user"),
+            fr.Record("b", "bread", namespace="other"),
+            fr.Record("c", "gone"),
+        ]
+    )
+    made.delete(["c"])
+    return made
+
+
+@pytest.mark.parametrize("strategy", ["bm25", LEXICAL, LEXICAL.escalate])
+def test_a_query_without_hits_says_why(engine: fr.Engine, strategy: Any) -> None:
+    hits = engine.search([query for query, _ in CASES], strategy=strategy)
+    assert list(hits.notes) == [note for _, note in CASES]
+
+
+@pytest.mark.parametrize(("query", "expected"), CASES)
+def test_it_says_the_same_of_a_query_alone(engine: fr.Engine, query: Any, expected: str | None) -> None:
+    assert engine.search([query]).notes == (expected,)
+    assert engine.search([query, query]).notes == (expected, expected)
+    assert engine.submit([query]).result().notes == (expected,)
+    assert [hits.notes for hits in engine.search_stream([[query]])] == [(expected,)]
+
+
+def test_meaning_needs_no_word(engine: fr.Engine) -> None:
+    hits = engine.search([fr.Query("zebra", vector=[1, 0])], strategy="dense")
+    assert (hits.counts[0], hits.notes) == (0, (None,))
+
+
+def test_notes_are_those_of_the_search(tmp_path: Path) -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record("a", "tea")])
+    before = engine.search(["jam", "tea"])
+    mixed = engine.search(["jam", fr.Query("tea", k=3)])
+    engine.add([fr.Record("b", "jam")])
+    assert before.notes == mixed.notes == (notes.UNKNOWN, None)
+    assert before.notes is before.notes
+
+
+def test_notes_cost_nothing_until_they_are_read(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a note was made")
+
+    monkeypatch.setattr(Notes, "__call__", refuse)
+    hits = engine.search(["zebra", fr.Query("tea", k=2)])
+    assert hits[0] == []
+    with pytest.raises(AssertionError, match="a note was made"):
+        hits.notes  # noqa: B018
+    assert engine.search(["tea"]).notes == (None,)
+
+
+def test_callers_of_one_launch_get_their_own_notes(engine: fr.Engine) -> None:
+    coalescer = fr.Coalescer(engine, max_wait=0.2, max_batch=8)
+    start, found = threading.Barrier(8), dict[int, tuple[str | None, ...]]()
+    asked = [fr.Query("tea"), fr.Query("zebra"), fr.Query("tea", namespace="other"), fr.Query("the")]
+
+    def ask(number: int) -> None:
+        start.wait()
+        found[number] = coalescer.submit([asked[number % 4]]).result().notes
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    coalescer.close()
+    expected = [None, notes.UNKNOWN, notes.UNKNOWN, notes.STOP_WORDS]
+    assert [found[number] for number in range(8)] == [(expected[number % 4],) for number in range(8)]
+
+
+def test_a_part_of_an_answer_holds_no_other_tenant() -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record("a", "tea"), fr.Record("b", "jam", namespace="other")])
+    queries = (fr.Query("salt"), fr.Query("salt", namespace="other", k=3))
+    hits = engine.search(queries)
+    part = hits.slice(0, 1, 3, queries[:1])
+    assert part.notes == (notes.UNKNOWN,)
+    assert isinstance(part.annotator, Notes)
+    assert len(part.annotator.asked) == 1
+    assert part.annotator.asked[0].snapshot is engine.index.memory.snapshots[""]

@@ -1,0 +1,457 @@
+"""Hits with the records that were scored, whatever is written meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import borders
+
+import fanrank as fr
+from fanrank.engine.records.hits import Hits
+from fanrank.engine.search import texts as bringing
+from fanrank.engine.searcher import Searcher
+from fanrank.engine.storage.record_store import RecordStore
+
+PATIENCE = 60.0
+WORDS = ["tea", "milk", "jam", "bread", "salt"]
+
+
+@pytest.fixture(params=["memory", "directory"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[fr.Engine]:
+    made = fr.Engine(analyzer="minimal") if request.param == "memory" else fr.Engine.open(tmp_path, analyzer="minimal")
+    with made:
+        yield made
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[fr.Engine]:
+    with fr.Engine.open(tmp_path / "store", analyzer="minimal") as made:
+        made.add([fr.Record("a", "tea"), fr.Record("b", "tea tea milk"), fr.Record("c", "jam")])
+        yield made
+
+
+def scored_texts(hits: Hits) -> list[list[tuple[str, str]]]:
+    return [[(hit.id, hit.text) for hit in row] for row in hits]
+
+
+def test_every_record_is_that_of_a_plain_dictionary(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=8, BUILD_CHUNK=16, COUNTED_DOCUMENTS=20, FETCH_CHUNK=7)
+    numbers = random.Random(4)
+    kept: dict[tuple[str, str], fr.Record] = {}
+
+    def record(name: str, space: str, turn: int) -> fr.Record:
+        text = " ".join(numbers.choices(WORDS, k=numbers.randrange(4)))
+        payload = {"turn": [turn]} if numbers.random() < 0.5 else None
+        return fr.Record(name, text, space, time=float(turn), extra={"turn": {"n": turn}}, payload=payload)
+
+    for turn in range(60):
+        space = numbers.choice(["", "x", "y"])
+        live = [name for own, name in kept if own == space]
+        chosen = numbers.sample(live, min(len(live), numbers.randrange(6)))
+        verb = numbers.choice(["add", "add", "update", "delete", "bulk", "drop"] if turn % 20 else ["drop"])
+        if verb in ("add", "bulk"):
+            batch = [record(f"{turn}-{n}", space, turn) for n in range(5 if verb == "add" else 40)]
+            engine.add(batch)
+        elif verb == "update":
+            batch = [record(name, space, turn) for name in chosen]
+            engine.update(batch)
+        else:
+            batch = []
+            gone = chosen if verb == "delete" else live
+            if verb == "delete":
+                engine.delete(gone, namespace=space)
+            else:
+                engine.drop(space)
+            for name in gone:
+                del kept[space, name]
+        kept |= {(one.namespace, one.id): one for one in batch}
+        queries = [fr.Query(word, namespace=own) for word in WORDS for own in ("", "x", "y", "nobody")]
+        hits = engine.search(queries, numbers.randrange(1, 60), texts=True, payload=True)
+        for query, row in zip(queries, hits, strict=True):
+            for hit in row:
+                own = kept[query.namespace, hit.id]
+                assert query.text in hit.text.split()
+                assert (hit.record, hit.text, hit.payload) == (own, own.text, own.payload)
+        ids = [name for own, name in kept if own == space]
+        assert engine.fetch([*ids, "nobody"], namespace=space) == [*(kept[space, name] for name in ids), None]
+    assert len(engine) == len(kept)
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "rrf", fr.Cascade(escalate="rrf", tau=1.0)])
+def test_a_strategy_brings_texts_too(strategy: Any, tmp_path: Path) -> None:
+    for made in (fr.Engine(encoder=fr.OwnVectors(2)), fr.Engine.open(tmp_path, encoder=fr.OwnVectors(2))):
+        with made as engine:
+            engine.add([fr.Record(f"r{n}", f"tea {n}", embedding=[1.0, n]) for n in range(9)])
+            batch = [
+                fr.Query("tea 3", vector=[1, 3]),
+                fr.Query("tea 5", vector=[0, 1]),
+                fr.Query("tea 3", vector=[1, 3]),
+            ]
+            hits = engine.search(batch, 4, strategy=strategy, texts=True)
+            plain = engine.search(batch, 4, strategy=strategy)
+            assert list(hits) == list(plain)
+            assert hits.counts.all()
+            for row in hits:
+                for hit in row:
+                    assert hit.text == f"tea {hit.id[1:]}"
+                    assert hit.record.embedding is None
+            assert hits.explain(0, hits[0][0].id).score == hits[0][0].score
+
+
+def test_tenants_with_equal_ids_get_their_own_texts(engine: fr.Engine) -> None:
+    spaces = [f"t{n}" for n in range(20)]
+    engine.add([fr.Record("1", f"tea of {space}", space, payload={"of": space}) for space in spaces])
+    hits = engine.search([fr.Query("tea", namespace=space) for space in spaces], texts=True, payload=True)
+    assert scored_texts(hits) == [[("1", f"tea of {space}")] for space in spaces]
+    for space in spaces:
+        (row,) = engine.namespace(space).search(["tea"], texts=True, payload=True)
+        assert [(hit.text, hit.payload, hit.namespace) for hit in row] == [(f"tea of {space}", {"of": space}, space)]
+
+
+def test_every_way_to_ask_brings_texts(engine: fr.Engine) -> None:
+    engine.add([fr.Record(f"r{n}", f"tea {WORDS[n % 5]}", payload={"n": n}) for n in range(20)])
+    batch = ["tea", "jam", "tea salt"]
+    expected = engine.search(batch, 3, texts=True, payload=True).to_dicts()
+    how: dict[str, Any] = {"texts": True, "payload": True}
+    assert asyncio.run(engine.asearch(batch, 3, **how)).to_dicts() == expected
+    assert engine.submit(batch, 3, **how).result().to_dicts() == expected
+    assert engine.coalescer.search(batch, 3, **how).to_dicts() == expected
+    assert engine.namespace("").search(batch, 3, **how).to_dicts() == expected
+    assert [hits.to_dicts() for hits in engine.search_stream([batch, batch], 3, **how)] == [expected, expected]
+    plain = engine.search(batch, 3).to_dicts()
+    assert plain != expected
+    assert [hits.to_dicts() for hits in engine.search_stream([batch], 3)] == [plain]
+
+    async def together() -> list[Hits]:
+        calls = [engine.asearch([text], 3, **(how if number % 2 else {})) for number, text in enumerate(batch * 4)]
+        return list(await asyncio.gather(*calls))
+
+    for number, hits in enumerate(asyncio.run(together())):
+        assert hits.to_dicts() == [(expected if number % 2 else plain)[number % 3]]
+
+
+def interfere(monkeypatch: pytest.MonkeyPatch, write: Callable[[int], object]) -> list[bool]:
+    """Call `write` before each read of texts. Returns a list that gets an entry for each: whether it is pinned."""
+    reads: list[bool] = []
+    texts = RecordStore.texts
+
+    def after_a_write(self: RecordStore, namespace: str, ids: Sequence[str], moment: Any = None) -> Any:
+        reads.append(moment is not None)
+        write(len(reads))
+        return texts(self, namespace, ids, moment)
+
+    monkeypatch.setattr(RecordStore, "texts", after_a_write)
+    return reads
+
+
+CHANGES: list[Callable[[fr.Engine], object]] = [
+    lambda engine: engine.update([fr.Record("b", "nothing of the kind")]),
+    lambda engine: engine.delete(["b"]),
+    lambda engine: (engine.delete(["b"]), engine.add([fr.Record("b", "jam")])),
+    lambda engine: engine.drop(""),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_between_search_and_read_is_searched_again(
+    stored: fr.Engine, monkeypatch: pytest.MonkeyPatch, change: Callable[[fr.Engine], object]
+) -> None:
+    reads = interfere(monkeypatch, lambda number: change(stored) if number == 1 else None)
+    hits = stored.search(["tea"], texts=True)
+    assert all("tea" in hit.text.split() for hit in hits[0])
+    assert list(hits) == list(stored.search(["tea"]))
+    assert set(reads) == {False}
+    assert len(reads) == (2 if hits.counts[0] else 1)
+
+
+def test_the_check_finds_a_text_that_was_not_scored(stored: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the comparison of sequences, the test above would fail."""
+    interfere(monkeypatch, lambda number: CHANGES[0](stored) if number == 1 else None)
+    texts = RecordStore.texts
+
+    def of_long_ago(self: RecordStore, namespace: str, ids: Sequence[str], moment: Any = None) -> Any:
+        return {name: (0, record) for name, (_, record) in texts(self, namespace, ids, moment).items()}
+
+    monkeypatch.setattr(RecordStore, "texts", of_long_ago)
+    hits = stored.search(["tea"], texts=True)
+    assert not all("tea" in hit.text.split() for hit in hits[0])
+
+
+def test_a_write_elsewhere_does_not_search_again(stored: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = interfere(monkeypatch, lambda number: stored.add([fr.Record(f"new{number}", "tea")]))
+    hits = stored.search(["tea"], texts=True)
+    assert scored_texts(hits) == [[("a", "tea"), ("b", "tea tea milk")]] or len(hits[0]) == 2
+    assert reads == [False]
+
+
+def test_a_search_ends_beside_a_writer_that_never_rests(stored: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = interfere(monkeypatch, lambda number: stored.update([fr.Record("a", "tea" + " tea" * number)]))
+    (row,) = stored.search(["tea"], texts=True)
+    assert reads == [False] * bringing.TRIES + [True]
+    # The last search saw the writes of the reads before, and not that of its own.
+    assert {hit.id: hit.text for hit in row}["a"] == "tea" + " tea" * bringing.TRIES
+    assert stored.fetch(["a"])[0] == fr.Record("a", "tea" + " tea" * (bringing.TRIES + 1))
+
+
+def test_writers_go_on_while_a_pinned_search_runs(stored: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reranker that itself writes would wait for ever, if the search held the lock of the writers."""
+    written: list[int] = []
+
+    def rewriting(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        written.append(stored.update([fr.Record("a", "tea" + " milk" * len(written))]))
+        return [float(len(text)) for _, text in pairs]
+
+    checked = fr.strategies.CheckedReranker(rewriting, unchecked=True)
+    (row,) = stored.search(["tea"], reranker=checked, texts=True)
+    assert len(written) == bringing.TRIES + 1
+    assert {hit.id for hit in row} == {"a", "b"}
+
+
+def test_texts_beside_writers_are_those_that_were_scored(tmp_path: Path) -> None:
+    """Every record is now of tea, now of jam: no hit for one may show the other."""
+    count, rounds = 12, 40
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record(str(n), "tea 0") for n in range(count)])
+        done, failures = threading.Event(), list[BaseException]()
+
+        def write(seed: int) -> None:
+            numbers = random.Random(seed)
+            try:
+                for turn in range(rounds):
+                    own = [str(n) for n in range(count) if n % 2 == seed]
+                    names = numbers.sample(own, 4)
+                    word = numbers.choice(["tea", "jam"])
+                    if numbers.random() < 0.3:
+                        engine.delete(names)
+                        engine.add([fr.Record(name, f"{word} {turn}") for name in names])
+                    else:
+                        engine.update([fr.Record(name, f"{word} {turn}") for name in names])
+            except BaseException as error:
+                failures.append(error)
+
+        def read() -> None:
+            try:
+                while not done.is_set():
+                    hits = engine.search(["tea", "jam"], count, texts=True)
+                    ids = [hit.id for row in hits for hit in row]
+                    assert len(ids) == len(set(ids)) >= count - 8
+                    for word, row in zip(("tea", "jam"), hits, strict=True):
+                        assert all(hit.text.split()[0] == word for hit in row)
+            except BaseException as error:
+                failures.append(error)
+
+        writers = [threading.Thread(target=write, args=(seed,), daemon=True) for seed in range(2)]
+        readers = [threading.Thread(target=read, daemon=True) for _ in range(2)]
+        for thread in (*writers, *readers):
+            thread.start()
+        for thread in writers:
+            thread.join(PATIENCE)
+        done.set()
+        for thread in readers:
+            thread.join(PATIENCE)
+        if failures:
+            raise failures[0]
+        assert not any(thread.is_alive() for thread in (*writers, *readers))
+
+
+def test_in_memory_the_texts_are_those_of_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("a", "tea"), fr.Record("b", "tea milk")])
+    answer = Searcher.answer
+
+    def with_a_write_after(self: Searcher, *args: Any) -> Hits:
+        hits = answer(self, *args)
+        if len(args) == 5:  # the search itself, over a state
+            engine.update([fr.Record("a", "jam")])
+            engine.delete(["b"], missing_ok=True)
+        return hits
+
+    monkeypatch.setattr(Searcher, "answer", with_a_write_after)
+    assert scored_texts(engine.search(["tea"], texts=True)) == [[("a", "tea"), ("b", "tea milk")]]
+    assert scored_texts(engine.search(["tea"], texts=True)) == [[]]
+
+
+def test_a_reranker_in_memory_reads_what_was_scored() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("a", "tea"), fr.Record("b", "tea milk milk")])
+    read: list[list[str]] = []
+
+    def longest(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        read.append([text for _, text in pairs])
+        engine.update([fr.Record("a", f"jam {len(read)}")])
+        return [float(len(text)) for _, text in pairs]
+
+    (row,) = engine.search(["tea"], reranker=fr.strategies.CheckedReranker(longest, unchecked=True), texts=True)
+    assert [(hit.id, hit.text) for hit in row] == [("b", "tea milk milk"), ("a", "tea")]
+    assert read == [["tea", "tea milk milk"]]
+
+
+def test_a_reader_catches_up_where_a_hit_was_changed(stored: fr.Engine, tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "store", read_only=True) as reader:
+        stored.add([fr.Record("d", "tea")])
+        assert {hit.id for hit in reader.search(["tea"], texts=True)[0]} == {"a", "b"}  # nothing of them was changed
+        stored.update([fr.Record("b", "jam")])
+        assert {hit.id for hit in reader.search(["tea"])[0]} == {"a", "b"}
+        assert scored_texts(reader.search(["tea"], texts=True)) == [[("a", "tea"), ("d", "tea")]]
+        assert {hit.id for hit in reader.search(["tea"])[0]} == {"a", "d"}
+
+
+def test_a_reader_gives_up_beside_a_writer_that_never_rests(
+    stored: fr.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fr.Engine.open(tmp_path / "store", read_only=True) as reader:
+        reads = interfere(monkeypatch, lambda number: stored.update([fr.Record("a", "tea" + " tea" * number)]))
+        with pytest.raises(fr.errors.StorageError, match=r"during 20 searches; search again, or without texts"):
+            reader.search(["tea"], texts=True)
+        assert len(reads) == bringing.READER_TRIES
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_record_that_is_lost_is_reported(tmp_path: Path, read_only: bool) -> None:
+    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
+        engine.add([fr.Record("a", "tea"), fr.Record("b", "tea"), fr.Record("c", "jam")])
+    with fr.Engine.open(tmp_path, read_only=read_only) as engine:
+        with closing(sqlite3.connect(tmp_path / "records.sqlite")) as other, other:
+            other.execute("DELETE FROM records WHERE id = 'b'")
+        assert [hit.text for hit in engine.search(["jam"], texts=True)[0]] == ["jam"]
+        with pytest.raises(fr.errors.DamagedStoreError, match="the record of a hit is not found"):
+            engine.search(["tea"], texts=True)
+
+
+def test_an_engine_without_texts_says_why(tmp_path: Path) -> None:
+    forgetful = fr.Engine(keep_texts=False)
+    forgetful.add([fr.Record("a", "tea")])
+    forgetful.save(tmp_path / "saved")
+    kept = fr.Engine.from_records([fr.Record("a", "tea")])
+    kept.save(tmp_path / "kept")
+    assert (kept.keeps_texts, forgetful.keeps_texts) == (True, False)
+    loaded = [fr.Engine.load(tmp_path / name) for name in ("saved", "kept")]
+    loaded[1].add([fr.Record("b", "tea")])
+    for engine, why in (
+        (forgetful, "made with keep_texts=False"),
+        *((one, "a saved index holds none") for one in loaded),
+    ):
+        assert not engine.keeps_texts
+        assert engine.search(["tea"])[0]
+        for ask in (
+            lambda engine=engine: engine.fetch(["a"]),
+            lambda engine=engine: engine.search(["tea"], texts=True),
+            lambda engine=engine: engine.search(["tea"], payload=True),
+            lambda engine=engine: engine.submit(["tea"], texts=True).result(),
+            lambda engine=engine: list(engine.search_stream([["tea"]], texts=True)),
+        ):
+            with pytest.raises(fr.errors.StorageError, match=why):
+                ask()
+    with pytest.raises(fr.errors.ParameterError, match="keep_texts=False is for an engine in memory"):
+        fr.Engine.open(tmp_path / "memory", keep_texts=False)
+    assert not (tmp_path / "memory").exists()
+    with pytest.raises(fr.errors.ParameterError, match="keep_texts must be true or false"):
+        fr.Engine(keep_texts=1)  # type: ignore[arg-type]
+
+
+def test_what_a_caller_changes_reaches_no_kept_record() -> None:
+    extra, payload, fields = {"n": [1]}, {"deep": {"x": 1}}, {"title": "jam"}
+    engine = fr.Engine(fields={"text": 1.0, "title": 1.0})
+    engine.add([fr.Record("a", "tea", extra=extra, payload=payload, fields=fields)])
+    stated = fr.Record("a", "tea", extra={"n": [1]}, payload={"deep": {"x": 1}}, fields={"title": "jam"})
+    extra["n"].append(2)
+    payload["deep"]["x"] = 2
+    fields["title"] = "salt"
+    for _ in range(2):
+        (got,) = engine.fetch(["a"])
+        (hit,) = engine.search(["tea"], texts=True)[0]
+        assert got == hit.record == stated
+        for record in (got, hit.record):
+            record.payload["deep"]["x"] = 3  # type: ignore[index]
+            record.extra["n"].append(3)
+    nested: dict[str, Any] = {}
+    nested["self"] = nested
+    with pytest.raises(fr.errors.RecordError, match="nested too deeply"):
+        engine.add([fr.Record("b", "tea", payload=nested)])
+    assert len(engine) == 1
+
+
+def test_the_scan_before_there_is_an_index_brings_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fr.Engine.open(tmp_path) as engine:
+        engine.add(
+            [
+                fr.Record("a", "billing now", payload={"x": 1}),
+                fr.Record("b", "billing", "n"),
+                fr.Record("c", "billing", role="user"),
+            ]
+        )
+        monkeypatch.setattr(type(engine.index), "building", True)
+        engine.index.filler = threading.current_thread()
+        try:
+            batch = [fr.Query("billing", filter={"role": None}), fr.Query("billing", namespace="n"), "salt"]
+            hits = engine.search(batch, texts=True, payload=True)
+        finally:
+            engine.index.filler = None
+        assert hits.backend == "keyword-scan"
+        assert [[(hit.id, hit.text, hit.payload) for hit in row] for row in hits] == [
+            [("a", "billing now", {"x": 1})],
+            [("b", "billing", None)],
+            [],
+        ]
+
+
+@pytest.mark.parametrize("fields", [None, {"text": 1.0, "title": 2.0}])
+def test_a_field_that_no_search_would_find_is_refused(fields: dict[str, float] | None) -> None:
+    engine = fr.Engine(fields=fields)
+    batch: list[Any] = [{"id": "a", "text": "tea"}, {"id": "b", "text": "tea", "fields": {"title": "unicorn"}}]
+    if fields is not None:
+        assert engine.add(batch) == 2
+        assert [hit.id for hit in engine.search(["unicorn"])[0]] == ["b"]
+        return
+    for write in (engine.add, lambda batch: engine.update(batch, insert=True), engine.namespace("n").add):
+        with pytest.raises(fr.errors.RecordError, match=r"record 2, id 'b': no search would find the field 'title'"):
+            write(batch)
+        with pytest.raises(fr.errors.RecordError, match=r"fields=\{'text': 1.0, 'title': 1.0\}, or keep"):
+            write([fr.Record("b", "tea", fields={"title": "unicorn"})])
+        with pytest.raises(fr.errors.RecordError, match="'text' is the record's own text"):
+            write([fr.Record("b", "tea", fields={"text": "unicorn"})])
+    assert len(engine) == 0
+
+
+def test_a_directory_that_holds_such_fields_still_opens(tmp_path: Path) -> None:
+    old = fr.Record("a", "tea", fields={"title": "unicorn"})
+    with fr.Engine.open(tmp_path) as engine:
+        engine.index.memory.write(added=[old])  # as versions that did not refuse it
+    with fr.Engine.open(tmp_path) as engine:
+        assert engine.search(["tea"], texts=True)[0][0].record == old
+        assert engine.search(["unicorn"])[0] == []
+
+
+def test_several_namespaces_bring_the_texts_of_each(engine: fr.Engine) -> None:
+    spaces = ["users/ana", "users/ana/work", "users/ben"]
+    engine.add([fr.Record(str(n), f"tea {n} of {space}", space) for space in spaces for n in range(4)])
+    engine.delete(["2"], namespace=spaces[0])
+    batch = [
+        fr.Query("tea", namespaces=spaces),
+        fr.Query("tea 3", under="users/ana"),
+        fr.Query("tea", namespace="users/ben"),
+    ]
+    for how in ({}, {"strategy": fr.Cascade(escalate="bm25", tau=1.0)}):
+        hits = engine.search(batch, 20, texts=True, **how)  # type: ignore[arg-type]
+        assert hits.counts.tolist() == [11, 7, 4]
+        for row in (*hits, *pickle.loads(pickle.dumps(hits))):
+            assert all(hit.text == f"tea {hit.id} of {hit.namespace}" for hit in row)
+            assert all(hit.record.namespace == hit.namespace for hit in row)
+        assert {hit.namespace for hit in hits[1]} == {*spaces[:2]}
+        assert hits.slice(1, 2, 20, (batch[1],)).to_dicts() == hits.to_dicts()[1:2]
+
+
+def test_an_earlier_clock_still_shows_what_has_expired_since(engine: fr.Engine) -> None:
+    engine.add([fr.Record("a", "tea", expires=1e11), fr.Record("b", "tea jam")])
+    early, late = engine.search([fr.Query("tea", now=5.0), fr.Query("tea", now=2e11)], texts=True)
+    assert {(hit.id, hit.text) for hit in early} == {("a", "tea"), ("b", "tea jam")}
+    assert [(hit.id, hit.text) for hit in late] == [("b", "tea jam")]

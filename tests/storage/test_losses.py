@@ -1,0 +1,320 @@
+"""A log that was lost, cut or replaced, or a database older than its index: no change goes without a word."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from support import borders
+
+import fanrank as fr
+from fanrank.engine.storage import failpoints, losses
+from fanrank.engine.storage.index_files import INDEX, IndexDirectory
+from fanrank.engine.storage.log import NO_LOG, Note, NoteWriter, log_of, note_of, read_log, read_note
+from fanrank.engine.storage.row_codec import RECORDS
+
+Damaged = fr.errors.DamagedStoreError
+
+
+def records(start: int, stop: int, namespace: str = "") -> list[fr.Record]:
+    return [fr.Record(f"m{n}", f"tea {n}", namespace) for n in range(start, stop)]
+
+
+def opened(path: Path, **options: bool) -> fr.Engine:
+    return fr.Engine.open(path, backend="numpy", **options)
+
+
+def ids(engine: fr.Engine, namespace: str = "") -> set[str]:
+    return set(engine.search([fr.Query("tea", namespace=namespace, k=100)]).ids[0].tolist()) - {None}
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """A directory as a kill leaves it: 10 records of a closed session, 10 of a checkpoint, 5 in the log alone."""
+    path, copy = tmp_path / "memory", tmp_path / "crashed"
+    with opened(path) as engine:
+        engine.add(records(0, 10))
+    with opened(path) as engine:
+        engine.add(records(10, 20))
+        engine.flush()
+        engine.add(records(20, 25))
+        engine.delete(["m0"])
+        shutil.copytree(path, copy)
+    (copy / f"{RECORDS}-shm").unlink()
+    return copy
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """Of all but the lock, and the shared memory that SQLite makes for every look."""
+    kept = [file for file in path.rglob("*") if file.is_file() and file.name not in ("lock", f"{RECORDS}-shm")]
+    return {str(file.relative_to(path)): file.read_bytes() for file in kept if file.stat().st_size}
+
+
+def test_a_kill_alone_loses_nothing(crashed: Path) -> None:
+    for _ in range(2):
+        with opened(crashed) as engine:
+            assert (ids(engine), engine.opened) == ({f"m{n}" for n in range(1, 25)}, "loaded")
+
+
+def remove(log: Path) -> None:
+    log.unlink()
+
+
+def empty(log: Path) -> None:
+    log.write_bytes(b"")
+
+
+def cut(log: Path) -> None:
+    os.truncate(log, log.stat().st_size - 1)
+
+
+def flip(log: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[-3] ^= 1
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [remove, empty, cut, flip])
+@pytest.mark.parametrize("index", [True, False])
+def test_a_lost_log_is_named_and_nothing_is_changed(
+    crashed: Path, damage: Callable[[Path], None], index: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not index:
+        shutil.rmtree(crashed / INDEX)
+    damage(log_of(crashed / RECORDS))
+    before = files(crashed)
+    for read_only in (False, True, False):
+        with pytest.raises(Damaged, match=r"acknowledged changes are missing.*accept_loss=True"):
+            opened(crashed, read_only=read_only)
+        assert files(crashed) == before
+    with caplog.at_level(logging.WARNING, "fanrank"), opened(crashed, accept_loss=True) as engine:
+        assert "acknowledged changes are missing" in caplog.text
+        assert (engine.opened or "").startswith("built: ")
+        left = ids(engine)
+        assert {f"m{n}" for n in range(1, 20)} <= left <= {f"m{n}" for n in range(25)}
+        assert engine.verify() == {"records": len(left), "missing": 0, "extra": 0}
+        engine.add([fr.Record("new", "tea")])
+    with opened(crashed) as engine:
+        assert (ids(engine), engine.opened) == (left | {"new"}, "loaded")
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_a_copy_of_the_database_alone_is_named(crashed: Path, index: bool) -> None:
+    log_of(crashed / RECORDS).unlink()
+    note_of(crashed / RECORDS).unlink()
+    if not index:
+        shutil.rmtree(crashed / INDEX)
+    for read_only in (False, True):
+        with pytest.raises(Damaged, match="an unknown number of acknowledged changes are missing: its write-ahead log"):
+            opened(crashed, read_only=read_only)
+    with opened(crashed, accept_loss=True) as engine:
+        assert ids(engine) == {f"m{n}" for n in range(20)}
+
+
+def test_a_copy_of_a_database_that_was_just_made_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path / "memory") as engine:
+        engine.add(records(0, 3))
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "memory" / RECORDS, tmp_path / "copy" / RECORDS)
+        with pytest.raises(Damaged, match="its write-ahead log is missing"):
+            opened(tmp_path / "copy")
+
+
+def test_an_older_database_beside_a_newer_index(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    with opened(path) as engine:
+        engine.add([*records(0, 10), *records(0, 2, "ana")])
+    old = (path / RECORDS).read_bytes()
+    with opened(path) as engine:
+        engine.add([*records(10, 30), *records(5, 6, "ana")])
+        engine.delete(["m3", "m4", "m5"])
+    (path / RECORDS).write_bytes(old)
+    note_of(path / RECORDS).unlink()
+    with pytest.raises(Damaged) as raised:
+        opened(path)
+    text = str(raised.value)
+    assert "24 acknowledged changes are missing: the index knows changes up to 36, and the records end at 12" in text
+    assert "'m10', 'm11'" in text
+    assert "and 11 more are gone" in text
+    assert "3 records that were deleted are back" in text
+    loss = losses.find_loss(path / RECORDS, read_only=False)
+    assert loss is not None
+    assert set(loss.ids) == {("ana", "m5"), *(("", f"m{n}") for n in range(10, 30))}
+    with opened(path, accept_loss=True) as engine:
+        assert ids(engine) == {f"m{n}" for n in range(10)}
+        assert engine.stats()["sequence"] > 36  # No number is used twice.
+
+
+def test_an_older_log_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    with opened(path) as engine:
+        engine.add(records(0, 5))
+        engine.add(records(5, 8))
+        older = log_of(path / RECORDS).read_bytes()
+    with opened(path) as engine:
+        engine.add(records(8, 20))
+        shutil.copytree(path, tmp_path / "killed")
+    for copy in (tmp_path / "killed", path):
+        log_of(copy / RECORDS).write_bytes(older)
+        with pytest.raises(Damaged, match=r"acknowledged changes are missing.*of another time"):
+            opened(copy)
+
+
+def test_an_older_copy_of_all_files_is_no_loss(crashed: Path, tmp_path: Path) -> None:
+    shutil.copytree(crashed, tmp_path / "older")
+    with opened(crashed) as engine:
+        engine.add(records(30, 40))
+    shutil.rmtree(crashed)
+    shutil.copytree(tmp_path / "older", crashed)
+    with opened(crashed) as engine:
+        assert ids(engine) == {f"m{n}" for n in range(1, 25)}
+
+
+def test_copies_that_sqlite_makes_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    with opened(path) as engine:
+        engine.add(records(0, 5))
+        for name, statement in (("backup", None), ("vacuum", "VACUUM INTO ?")):
+            (tmp_path / name).mkdir()
+            source = sqlite3.connect(path / RECORDS)
+            if statement is None:
+                target = sqlite3.connect(tmp_path / name / RECORDS)
+                source.backup(target)
+                target.close()
+            else:
+                source.execute(statement, (str(tmp_path / name / RECORDS),))
+            source.close()
+    for name in ("backup", "vacuum"):
+        with opened(tmp_path / name) as engine:
+            assert ids(engine) == {f"m{n}" for n in range(5)}
+
+
+def test_a_process_that_did_not_close_leaves_a_whole_database(crashed: Path) -> None:
+    """At the last close SQLite folds the log in and removes it, in any program."""
+    other = sqlite3.connect(crashed / RECORDS)
+    other.execute("SELECT count(*) FROM records").fetchone()
+    other.close()
+    assert not log_of(crashed / RECORDS).exists()
+    for _ in range(2):
+        with opened(crashed) as engine:
+            assert ids(engine) == {f"m{n}" for n in range(1, 25)}
+
+
+def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> None:
+    note = NoteWriter(crashed / RECORDS)
+    note.write_folding(26, True)
+    note.close()
+    shutil.copytree(crashed, crashed.with_name("whole"))
+    with opened(crashed.with_name("whole")) as engine:
+        assert len(engine) == 24
+    other = sqlite3.connect(crashed / RECORDS)
+    other.execute("SELECT count(*) FROM records").fetchone()
+    other.close()  # It folds the log in and removes it; for all we see, somebody removed it half-way.
+    with pytest.raises(Damaged, match="was being folded in"):
+        opened(crashed)
+
+
+def test_a_reader_beside_a_writer_sees_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer's note and index may be newer than what the reader read before."""
+    borders.shrink(monkeypatch, FOLD_FRAMES=3)
+    path = tmp_path / "memory"
+    with opened(path) as engine:
+        engine.add(records(0, 5))
+        find, covers = losses.find_loss, IndexDirectory.covers
+        number = 5
+
+        def overtaken(directory: IndexDirectory) -> tuple[str | None, int] | None:
+            nonlocal number
+            before = covers(directory)
+            engine.add(records(number, number + 1))
+            engine.flush()
+            number += 1
+            return before
+
+        monkeypatch.setattr(IndexDirectory, "covers", overtaken)
+        for _ in range(10):
+            assert find(path / RECORDS, read_only=True) is None
+            with opened(path, read_only=True) as reader:
+                assert len(reader) == number
+
+
+READS = """
+import sys
+import fanrank as fr
+fr.Engine.open(sys.argv[1], backend="numpy").close()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills processes as `kill -9` does")
+@pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
+def test_a_kill_while_the_log_is_folded_in_loses_nothing(crashed: Path, point: str) -> None:
+    """The first session finds a log to fold in, the second finds none."""
+    for _ in range(2):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), failpoints.VARIABLE: point}
+        command = [sys.executable, "-c", READS, str(crashed)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        copy = crashed.with_name("copy")
+        shutil.copytree(crashed, copy)
+        with opened(copy) as engine:
+            assert (len(engine), engine.opened) == (24, "loaded")
+        shutil.rmtree(copy)
+        with opened(crashed) as engine:
+            assert len(engine) == 24
+
+
+def test_the_note_follows_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, FOLD_FRAMES=12)
+    path = tmp_path / "memory"
+    salts = set()
+    with opened(path) as engine:
+        for number in range(40):
+            engine.add(records(number, number + 1))
+            if number % 7 == 3:
+                with pytest.raises(fr.errors.DuplicateIdError):
+                    engine.add(records(number, number + 1))
+            log, note = read_log(path / RECORDS), read_note(path / RECORDS)
+            assert note == Note(number + 1, log.salts, log.frames)
+            salts.add(log.salts)
+    assert len(salts) > 2
+    assert read_note(path / RECORDS) == Note(40, NO_LOG)
+    assert not log_of(path / RECORDS).exists()
+
+
+def test_a_note_that_is_not_whole_says_nothing(crashed: Path) -> None:
+    note = note_of(crashed / RECORDS)
+    data = note.read_bytes()
+    for altered in (b"", data[:-1], data[:8] + bytes([data[8] ^ 1]) + data[9:]):
+        note.write_bytes(altered)
+        assert read_note(crashed / RECORDS) is None
+    with opened(crashed) as engine:
+        assert len(engine) == 24
+
+
+def test_the_log_is_read_as_sqlite_reads_it(crashed: Path, tmp_path: Path) -> None:
+    whole = log_of(crashed / RECORDS).read_bytes()
+    (tmp_path / "look").mkdir()
+    path = tmp_path / "look" / "records.sqlite"
+    sizes = {0, 31, 32, 100, len(whole), *range(0, len(whole), 1999)}
+    for size in sizes:
+        for flipped in (None, size // 2):
+            data = bytearray(whole[:size])
+            if flipped is not None and data:
+                data[flipped] ^= 4
+            shutil.copy(crashed / RECORDS, path)
+            log_of(path).write_bytes(data)
+            end = read_log(path)
+            raw = sqlite3.connect(path)
+            raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            _, frames, _ = raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            raw.close()
+            assert max(frames, 0) == end.frames, (size, flipped)
