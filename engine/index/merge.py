@@ -33,6 +33,10 @@ Tally = Callable[[Merge, Segment | None], None]
 """What counts a merge and its result."""
 
 
+def count_nothing(_: Merge, __: Segment | None) -> None:
+    """A `Tally` that counts nothing."""
+
+
 def closes(older: tuple[float, float] | None, newer: tuple[float, float] | None, window: float, size: int) -> bool:
     """Whether two neighbours, given by their earliest and latest times, stay separate segments.
 

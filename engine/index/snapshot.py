@@ -24,7 +24,7 @@ from .columns import hashes_of
 from .contributions import Contributions
 from .learned import IMPACTS
 from .masks import CompiledFilter
-from .merge import Merge, Tally, closes
+from .merge import Merge, Tally, closes, count_nothing
 from .record_ids import RecordIds
 from .segment import Segment, select_documents
 from .tombstones import NOTHING_DELETED, Tombstones
@@ -487,18 +487,13 @@ class Snapshot:
             tuple(self.tombstones[number].deleted if number in self.tombstones else None for number in group),
         )
 
-    def compacted(self, limit: int | None = None, window: float = WEEK, tally: Tally | None = None) -> Snapshot:
-        """The snapshot after all its merges of at most `limit` documents (by default `MAX_SEGMENT_DOCUMENTS`).
-
-        `tally` is called with each merge and its result.
-        """
+    def compacted(self, limit: int | None = None, window: float = WEEK, tally: Tally = count_nothing) -> Snapshot:
+        """The snapshot after all its merges of at most `limit` documents (default: `MAX_SEGMENT_DOCUMENTS`)."""
         snapshot = self
         limit = MAX_SEGMENT_DOCUMENTS if limit is None else limit
         while merges := list(snapshot.merges(limit, window)):
             for merge in merges:
-                merged = merge.run()
-                if tally is not None:
-                    tally(merge, merged)
+                tally(merge, merged := merge.run())
                 following = snapshot.replaced(merge, merged)
                 assert following is not None
                 snapshot = following
