@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,7 @@ class Searcher:
             records = self._read
         elif memory.keeps:
             # An answer keeps its sources, so they must hold no other tenant's records.
-            names = {name for query in queries for name in _names_of(state, query)}
+            names = {name for searched in {*map(_searched, queries)} for name in _names_of(state, *searched)}
             kept = {name: snapshot for name, snapshot in state.snapshots.items() if name in names}
             records = replace(state, snapshots=kept, unions={}).records_of
         return Sources(
@@ -254,11 +255,14 @@ class Searcher:
         )
 
 
-def _names_of(state: MemoryState, query: Query) -> Sequence[str]:
-    """The namespaces that a query searches."""
-    if query.under is not None:
-        return state.names_under(query.under)
-    return (query.namespace,) if query.namespaces is None else query.namespaces
+_searched = attrgetter("namespace", "namespaces", "under")
+
+
+def _names_of(state: MemoryState, namespace: str, namespaces: Sequence[str] | None, under: str | None) -> Sequence[str]:
+    """The namespaces that a query searches, whose fields these are."""
+    if under is not None:
+        return state.names_under(under)
+    return (namespace,) if namespaces is None else namespaces
 
 
 def _first_sentences(

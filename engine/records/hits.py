@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -60,6 +61,9 @@ class Origin(Protocol):
     def annotate(self, position: int, query: Query, /) -> str | None:
         """Says why the query at a position of the batch has no hits."""
         ...
+
+
+_searched = attrgetter("namespace", "namespaces", "under")
 
 
 class once(cached_property[Value]):
@@ -163,9 +167,11 @@ class Hits:
     @once
     def namespace(self) -> str | None:
         """The namespace that all queries search; None where they search several, or there are none."""
-        spaces = {query.namespace for query in self.queries}
-        several = any(query.namespaces is not None or query.under is not None for query in self.queries)
-        return spaces.pop() if len(spaces) == 1 and not several else None
+        spaces = {*map(_searched, self.queries)}
+        if len(spaces) != 1:
+            return None
+        name, names, path = spaces.pop()
+        return name if names is None and path is None else None
 
     @once
     def namespaces(self) -> npt.NDArray[np.object_]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,11 @@ def needs_parts(queries: Sequence[Query], answerer: AnyAnswerer) -> bool:
     """Whether queries of the batch may be answered in different ways."""
     if isinstance(answerer, ByNamespace):
         return True
-    return any(query.strategy is not None or query.newest for query in queries)
+    # Compared all at once, as most batches have none: a call for each query would show in a fan-out.
+    return True in map(_newest, queries) or [*map(_strategy, queries)].count(None) < len(queries)
+
+
+_newest, _strategy = attrgetter("newest"), attrgetter("strategy")
 
 
 def divide(queries: Sequence[Query], answerer: AnyAnswerer) -> list[Part]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,10 @@ FIRST = 64
 GROWTH = 4
 # Places for hits in one launch of deep lists: 32 MiB for each array.
 DEEP_PLACES = 1 << 22
+
+
+_shape = attrgetter("offset", "min_score", "distinct")
+_UNSHAPED = {_shape(Query())}
 
 
 def is_shaped(query: Query) -> bool:
@@ -113,7 +118,7 @@ class Pages:
     @classmethod
     def of(cls, batch: Batch, records: RecordsOf | None) -> Pages | None:
         """The pages of a batch; None where every query takes the first k hits."""
-        return cls(batch, records) if any(map(is_shaped, batch.queries)) else None
+        return None if {*map(_shape, batch.queries)} <= _UNSHAPED else cls(batch, records)
 
     def take(self, lists: Mapping[int, Ranked], *, complete: bool = False) -> None:
         """Fill the pages of these rows from lists that are as deep as `wanted` says.

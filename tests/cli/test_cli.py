@@ -21,6 +21,7 @@ from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
     *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
+    *("backup", "restore"),
     *("eval", "tune", "check", "doctor"),
 }
 

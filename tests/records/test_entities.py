@@ -15,7 +15,7 @@ import fanrank as fr
 from fanrank.engine.records.entities import Relation, parse_term, terms_of, words_of
 from fanrank.engine.records.query import Query, zone_of
 from fanrank.engine.records.record import Record
-from fanrank.engine.storage.row_codec import decode, encode
+from fanrank.engine.storage.row_codec import ENTITIES_VERSION, PLAIN_VERSION, decode, encode
 
 
 def test_a_record_says_what_the_module_shows() -> None:
@@ -49,7 +49,8 @@ def test_terms_say_what_the_record_says(parts: dict[str, Any]) -> None:
 def test_a_record_comes_back_from_its_row(parts: dict[str, Any]) -> None:
     record = Record("r", "x", "n", **parts)
     encoded = encode(record)
-    assert encoded.entities == (record.entities is not None or record.relations is not None)
+    stated = record.entities is not None or record.relations is not None
+    assert encoded.version == (ENTITIES_VERSION if stated else PLAIN_VERSION)
     back = decode("n", encoded)
     assert back == record
     assert Record.from_dict(dataclasses.asdict(record)) == record
@@ -69,7 +70,7 @@ def test_what_stands_in_extra_stays_there() -> None:
     """Rows of before there were entities, and what a caller calls so of its own."""
     old = '{"text":"a","extra":{"entities":["ana"],"relations":7}}'
     encoded = encode(Record("r", "a", extra={"entities": ["ana"], "relations": 7}))
-    assert (encoded.data, encoded.entities) == (old, False)
+    assert (encoded.data, encoded.version) == (old, PLAIN_VERSION)
     back = decode("", encoded)
     assert (back.entities, back.relations, back.extra) == (None, None, {"entities": ["ana"], "relations": 7})
 

@@ -57,6 +57,8 @@ def test_record_from_a_mapping() -> None:
                 "category": None,
             },
         ),
+        "payload": {"mood": ["glad", 1]},
+        "expires": 4e9,
     }
     record = fr.Record.from_dict(whole)
     assert dataclasses.asdict(record) == whole

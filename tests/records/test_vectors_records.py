@@ -144,7 +144,8 @@ def test_bad_queries() -> None:
 def test_a_passage_that_no_file_can_store(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path) as engine:
         with pytest.raises(
-            fr.errors.RecordError, match="'m7': 'text', 'passages', 'fields' or 'extra' holds a lone surrogate"
+            fr.errors.RecordError,
+            match="'m7': 'text', 'passages', 'fields', 'extra' or 'payload' holds a lone",
         ):
             engine.add([Record("m7", "x", passages=["\ud800"])])
         assert len(engine) == 0
