@@ -602,8 +602,8 @@ class Memory:
         self._become({**self.snapshots, namespace: following})
         self._count_left(left)
         self.counters.error = None
-        told = len(merge.segments), left.merged_documents, left.compacted_documents
-        logger.debug("%d segments merged: %d records, %d deleted ones left out", *told)
+        counts = len(merge.segments), left.merged_documents, left.compacted_documents
+        logger.debug("%d segments merged: %d records, %d deleted ones left out", *counts)
 
     def renumber(self, *, all_unused: bool = False) -> bool:
         """Take the unused entries out of the vocabularies that are due, or with `all_unused` out of all of them.
