@@ -55,7 +55,7 @@ class Verbs(Protocol):
 
     def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
 
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given, ttl: Span | None) -> int: ...
 
     def patch(
         self,
@@ -80,11 +80,13 @@ class Verbs(Protocol):
 
     def delete_where(self, filter: AnyFilter, *, namespace: str) -> int: ...
 
-    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given, threads: int | None) -> int: ...
+    async def aadd(
+        self, records: Iterable[AnyRecord], *, vectors: Given, threads: int | None, ttl: Span | None
+    ) -> int: ...
 
-    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given) -> int: ...
+    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
 
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given) -> int: ...
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given, ttl: Span | None) -> int: ...
 
     async def adelete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
 
@@ -202,8 +204,8 @@ class Namespace:
     ) -> int:
         return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
 
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
-        return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors)
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors, ttl=ttl)
 
     def patch(
         self,
@@ -226,14 +228,23 @@ class Namespace:
     def delete_where(self, filter: AnyFilter) -> int:
         return self._engine.delete_where(filter, namespace=self.name)
 
-    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, threads: int | None = None) -> int:
-        return await self._engine.aadd(self._own_records(records, "add"), vectors=vectors, threads=threads)
+    async def aadd(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        threads: int | None = None,
+        ttl: Span | None = None,
+    ) -> int:
+        return await self._engine.aadd(self._own_records(records, "add"), vectors=vectors, threads=threads, ttl=ttl)
 
-    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None) -> int:
-        return await self._engine.aupdate(self._own_records(records, "update"), insert=insert, vectors=vectors)
+    async def aupdate(
+        self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None, ttl: Span | None = None
+    ) -> int:
+        return await self._engine.aupdate(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
 
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None) -> int:
-        return await self._engine.aupsert(self._own_records(records, "upsert"), vectors=vectors)
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        return await self._engine.aupsert(self._own_records(records, "upsert"), vectors=vectors, ttl=ttl)
 
     async def adelete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
         return await self._engine.adelete(ids, namespace=self.name, missing_ok=missing_ok)

@@ -72,7 +72,7 @@ class Reading:
 
         A directory that was opened with ``read_only`` catches up with its writer where a page needs it, as `refresh`
         does. Raises `QueryError`, `ParameterError` for an `after` that is no cursor of such listings, and
-        `StorageError` for an engine that keeps no records.
+        `StorageError` for an engine that keeps no texts.
         """
         if order not in ORDERS:
             raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")

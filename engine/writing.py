@@ -133,7 +133,7 @@ class Writing:
 
         Raises `UnknownIdError` for an id that is not live, unless ``missing_ok``; `ParameterError` for a name that is
         no field, `RecordError` for a value that no record may have, `EncoderError`, and `StorageError` for an engine
-        that keeps no records.
+        that keeps no texts.
         """
         batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
         name, patch = checked_namespace(namespace), self._patch(changes, fields)
@@ -241,8 +241,9 @@ class Writing:
             pool.shutdown(wait=False)
 
     def _patch(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
-        declared = tuple(self.index.ready().schema.declared())
-        return Patch.of(changes, fields, declared, self.searcher.models)
+        memory = self.index.ready()
+        memory.check_texts()
+        return Patch.of(changes, fields, tuple(memory.schema.declared()), self.bm25.fields, self.searcher.models)
 
 
 def _checked_scope(namespace: str | None) -> str | None:

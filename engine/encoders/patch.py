@@ -9,7 +9,9 @@ from typing import Any, TypedDict
 import numpy.typing as npt
 
 from ..errors import ParameterError, RecordError
+from ..moments import Moment
 from ..records.entities import Relation
+from ..records.jsonl import as_records
 from ..records.record import Record
 from ..vectors.vectors import Halves
 from .pins import Models
@@ -25,7 +27,7 @@ class RecordFields(TypedDict, total=False):
     agent: str | None
     tool: str | None
     type: str | None
-    time: float | None
+    time: Moment | None
     importance: float | None
     fields: Mapping[str, str]
     extra: Mapping[str, Any]
@@ -35,7 +37,7 @@ class RecordFields(TypedDict, total=False):
     entities: Mapping[str, str] | Sequence[str] | None
     relations: Sequence[Relation | Mapping[str, Any]] | None
     payload: Mapping[str, Any] | None
-    expires: float | None
+    expires: Moment | None
 
 
 FIELDS = tuple(RecordFields.__annotations__)
@@ -61,9 +63,16 @@ class Patch:
 
     @classmethod
     def of(
-        cls, changes: Mapping[str, Any] | None, fields: Mapping[str, Any], columns: Collection[str], models: Models
+        cls,
+        changes: Mapping[str, Any] | None,
+        fields: Mapping[str, Any],
+        columns: Collection[str],
+        searched: Collection[str],
+        models: Models,
     ) -> Patch:
-        """The patch of `changes` and `fields` together; `columns` are the names of the declared columns.
+        """The patch of `changes` and `fields` together.
+
+        `columns` are the names of the declared columns, `searched` those of the engine's text fields.
 
         Raises `ParameterError` for a name that is no field and no column, `RecordError` for a value that no record may
         have, and as `Models.encode`.
@@ -78,7 +87,7 @@ class Patch:
         if values.get("passages", ()) is None and not {"text", "embedding"} & values.keys():
             raise ParameterError("a patch that takes passages away must give the text or the embedding that counts now")
         try:
-            checked = Record(**{"id": "patched", "text": "", **values})
+            checked = next(as_records([Record(**{"id": "patched", "text": "", **values})], searched))
             text = next(models.encode([Record("patched", checked.text)], None)) if "text" in values else checked
             # A blank text has no vector, and nothing is encoded.
             whole = {"embedding": checked.embedding, "passages": checked.passages}

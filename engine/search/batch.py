@@ -109,7 +109,7 @@ class Batch:
         return prepared._replace(query=query, corpus=(prepared.corpus[0], accepted))
 
     def resolver(self) -> IdResolver:
-        return IdResolver(tuple([(asked.snapshot, asked.query.namespace) for asked in self.asked]))
+        return IdResolver(tuple([(asked.corpus[0], asked.query.namespace) for asked in self.asked]))
 
 
 @dataclass(frozen=True, eq=False)

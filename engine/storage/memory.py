@@ -93,10 +93,10 @@ class Memory:
         self.state = MemoryState.empty(self.bm25, self.analyzer, self.schema, self.window)
         """What searches read. Each publication replaces it."""
         self._saved_version = 0
+        self._written = 0  # the number of the next document's write, where there is no store
         self._unused = UnusedEntries()
         self._renumbering = threading.Lock()
         self._dropped = False
-        self._written = 0  # the number of the next document's write, where there is no store
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
@@ -268,7 +268,6 @@ class Memory:
             before = self._sizes()
             try:
                 if request.decide is not None:
-                    self.check_texts()
                     self._decide(request, request.decide, Pending(self.state, working, batches, self.store))
                 states, changes = self._prepare(request, working)
             except Exception as error:
@@ -500,7 +499,9 @@ class Memory:
 
     def _count_left(self, left: Left) -> None:
         """Count what a publication merged and took out of the index."""
-        self.counters.add(left)
+        self.counters.merges += left.merges
+        self.counters.merged_documents += left.merged_documents
+        self.counters.compacted_documents += left.compacted_documents
         self._unused.leave(left)
 
     def wake(self) -> None:
@@ -602,8 +603,22 @@ class Memory:
         self._become({**self.snapshots, namespace: following})
         self._count_left(left)
         self.counters.error = None
-        counts = len(merge.segments), left.merged_documents, left.compacted_documents
-        logger.debug("%d segments merged: %d records, %d deleted ones left out", *counts)
+        logger.debug(
+            "%d segments merged: %d records, %d deleted ones left out",
+            len(merge.segments),
+            left.merged_documents,
+            left.compacted_documents,
+        )
+
+    @contextmanager
+    def paused(self) -> Iterator[MemoryState]:
+        """Hold writes off. Meanwhile the store holds the records of the state, and no others."""
+        if self._reading == threading.get_ident():  # this thread holds the lock, and reads a batch
+            yield self.state
+            return
+        with self._writing:
+            self._catch_up()
+            yield self.state
 
     def renumber(self, *, all_unused: bool = False) -> bool:
         """Take the unused entries out of the vocabularies that are due, or with `all_unused` out of all of them.
@@ -629,16 +644,6 @@ class Memory:
             reach("renumber.published")
             return True
 
-    @contextmanager
-    def paused(self) -> Iterator[MemoryState]:
-        """Hold writes off. Meanwhile the store holds the records of the state, and no others."""
-        if self._reading == threading.get_ident():  # this thread holds the lock, and reads a batch
-            yield self.state
-            return
-        with self._writing:
-            self._catch_up()
-            yield self.state
-
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""
         with self._writing:
@@ -663,7 +668,8 @@ class Memory:
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
         wrong type, and `StorageError`; nothing is changed then.
         """
-        with self._saving, self._writing:
+        # A renumbering that began before knows nothing of the new columns.
+        with self._renumbering, self._saving, self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
             self.check_texts()

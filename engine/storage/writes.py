@@ -74,12 +74,6 @@ class Counters:
     error: str | None = None
     """The last failure in the background; None once background work succeeds again."""
 
-    def add(self, left: Left) -> None:
-        """Count merges that were published."""
-        self.merges += left.merges
-        self.merged_documents += left.merged_documents
-        self.compacted_documents += left.compacted_documents
-
 
 def let_others_run() -> None:
     """Release the interpreter's lock for a moment. Otherwise a search that waits for it would wait up to 5 ms."""

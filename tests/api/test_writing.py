@@ -57,9 +57,12 @@ FULL = fr.Record(
 )
 
 
+COLUMNS = {"project": "category", "priority": "number"}
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[fr.Engine]:
-    with fr.Engine.open(tmp_path / "memory", columns={"project": "category", "priority": "number"}) as opened:
+    with fr.Engine.open(tmp_path / "memory", columns=COLUMNS) as opened:
         yield opened
 
 
@@ -78,7 +81,7 @@ def open_with_models(path: Path) -> tuple[fr.Engine, Counting]:
         ({"payload": None}, {}),
         (None, {"extra": {"priority": 2}}),
         (None, {"entities": ["e"], "relations": None}),
-        (None, {"fields": {"title": "tea"}, "weights": {"tea": 1.5}}),
+        (None, {"weights": {"tea": 1.5}}),
     ],
 )
 def test_a_patch_changes_these_fields_alone(
@@ -237,8 +240,10 @@ def test_no_change_is_lost_between_reading_and_writing(engine: fr.Engine) -> Non
         assert record.text == "tea 19"
 
 
-def test_batches_of_one_commit_see_each_other(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("durable", [True, False])
+def test_batches_of_one_commit_see_each_other(engine: fr.Engine, durable: bool) -> None:
     """Writes that wait are committed together; a patch among them reads what those before it write."""
+    engine = engine if durable else fr.Engine(columns=COLUMNS)
     engine.add([fr.Record("1", "tea"), fr.Record("2", "tea")])
     memory = engine.index.memory
     commits = engine.stats()["commits"]
@@ -279,7 +284,8 @@ def test_batches_of_one_commit_see_each_other(engine: fr.Engine, monkeypatch: py
         fr.Record("3", "snow", role="user", tool="t", agent="a"),
         fr.Record("1", "rain", role="user", agent="a"),
     ]
-    assert engine.verify() == {"records": 2, "missing": 0, "extra": 0}
+    if durable:
+        assert engine.verify() == {"records": 2, "missing": 0, "extra": 0}
 
 
 def test_a_large_change_by_filter(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,10 +318,38 @@ def test_a_failing_disk_leaves_no_trace_of_a_patch(engine: fr.Engine, monkeypatc
     assert [name for name, _ in engine.search(["milk tea"])[0]] == ["m1"]
 
 
-def test_an_engine_in_memory_deletes_by_filter() -> None:
-    engine = fr.Engine.from_records([fr.Record(str(n), "tea", role="user" if n % 2 else None) for n in range(5)])
+def test_an_engine_without_texts_deletes_by_filter_and_patches_nothing() -> None:
+    engine = fr.Engine(keep_texts=False)
+    engine.add([fr.Record(str(n), "tea", role="user" if n % 2 else None) for n in range(5)])
     assert engine.delete_where({"role": "user"}) == 2
     assert list(engine.ids()) == ["0", "2", "4"]
+    calls: list[Any] = [
+        lambda: engine.patch("0", role="x"),
+        lambda: engine.update_where({"role": None}, role="x"),
+        lambda: engine.records(),
+    ]
+    for call in calls:
+        with pytest.raises(fr.errors.StorageError, match="there are no texts"):
+            call()
+    assert engine.count({"role": None}) == 3
+
+
+def test_a_patch_in_memory_leaves_what_was_handed_out_alone() -> None:
+    engine = fr.Engine.from_records([FULL], columns={"project": "category"})
+    before = engine.get("m1")
+    engine.patch("m1", {"project": "y"}, payload={"n": [1]})
+    after = engine.get("m1")
+    assert before == FULL
+    assert after is not None
+    assert after == replace(FULL, extra={**FULL.extra, "project": "y"}, payload={"n": [1]})
+    after.payload["n"].append(2)  # type: ignore[index]
+    assert engine.get("m1") == replace(after, payload={"n": [1]})
+
+
+def test_a_field_that_no_search_reads_is_refused(engine: fr.Engine) -> None:
+    engine.add([FULL])
+    with pytest.raises(fr.errors.RecordError, match="title"):
+        engine.patch("m1", fields={"title": "tea"})
 
 
 def test_writes_are_awaited(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def test_a_copy_answers_as_a_fresh_engine(tmp_path: Path, change: dict[str, Any]
         fr.Record(**{**vars(record), "fields": {"title": "tea pot"[: number % 8]}})
         for number, record in enumerate(plain(300))
     ]
-    with engine_at(tmp_path / "one", columns={"project": "category"}) as one, borders.shrunken(BUILD_CHUNK=50):
+    made: dict[str, Any] = {"columns": {"project": "category"}, "fields": {"text": 1.0, "title": 1.0}}
+    with engine_at(tmp_path / "one", **made) as one, borders.shrunken(BUILD_CHUNK=50):
         for start in range(0, 300, 41):
             one.add(history[start : start + 41])
         gone = [record for record in history[50:100:3] if record.namespace == ""]
@@ -63,7 +64,7 @@ def test_a_copy_answers_as_a_fresh_engine(tmp_path: Path, change: dict[str, Any]
             [*order, *history[100:140:3]],
             encoder=f"own:{DIMENSION}",
             backend="numpy",
-            **{"columns": {"project": "category"}, **change},
+            **{**made, **change},
         )
         assert answers(two) == answers(fresh)
         if change.get("columns") == COLUMNS:

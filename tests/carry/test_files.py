@@ -32,7 +32,7 @@ NAMES = ("records.jsonl", "records.jsonl.gz", "records.parquet")
 def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> None:
     with tempfile.TemporaryDirectory() as folder, borders.shrunken(STREAM_ROWS=3, GROUP_RECORDS=4, READ_RECORDS=3):
         root = Path(folder)
-        with engine_at(root / "memory") as engine:
+        with engine_at(root / "memory", fields={"text": 1.0, "title": 1.0, "predicate": 2.0}) as engine:
             engine.add(given_records)
             assert held(engine) == encoded(given_records)
             for name in NAMES:

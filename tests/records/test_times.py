@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import math
 from datetime import datetime, timedelta, timezone
@@ -213,6 +214,15 @@ def test_add_and_update_store_when_records_expire(tmp_path: Any, monkeypatch: py
         assert first is not None
         assert third is not None
         assert (first.expires, third.expires) == (4e9 + 86400, 4e9 + 10)
+        engine.namespace("").upsert([fr.Record("u", "tea")], ttl="1h")
+        asyncio.run(engine.namespace("").aadd([fr.Record("a", "tea")], ttl="1h"))
+        asyncio.run(engine.namespace("").aupdate([fr.Record("2", "tea")], ttl="1h"))
+        asyncio.run(engine.namespace("").aupsert([fr.Record("b", "tea")], ttl="1h"))
+        assert {record and record.expires for record in engine.fetch(["u", "a", "2", "b"])} == {4e9 + 3600}
+        engine.patch("u", time=NOON, expires="2200-01-01")
+        patched = engine.get("u")
+        assert patched is not None
+        assert (patched.time, patched.expires) == (SECONDS, to_seconds("2200-01-01"))
         with pytest.raises(fr.errors.ParameterError, match="ttl must"):
             engine.add([fr.Record("9", "tea")], ttl=-1)
         assert engine.fetch(["9"]) == [None]

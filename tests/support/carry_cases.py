@@ -123,7 +123,8 @@ def engine_at(path: Path, **options: Any) -> Iterator[fr.Engine]:
 
 def held(engine: fr.Engine) -> dict[str, list[EncodedRecord]]:
     """All that an engine's records say, bit by bit, in the order of arrival in each namespace."""
-    return encoded(stream_records(engine.index.memory.store))
+    memory = engine.index.memory
+    return encoded(stream_records(memory.store, memory.state))
 
 
 def encoded(given: Iterable[fr.Record]) -> dict[str, list[EncodedRecord]]:
