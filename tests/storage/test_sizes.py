@@ -25,7 +25,7 @@ def drawn(count: int) -> Iterator[fr.Record]:
 
 
 def made() -> fr.Engine:
-    return fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(8), backend="numpy")
+    return fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(8), backend="numpy", keep_texts=False)
 
 
 def test_the_index_is_counted_within_some_percent() -> None:
