@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engine.arrays import Flags, Floats, Integers, offsets_of, ranges
+from ..engine.locks import once
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import BLOCK_VALUES, Halves, Vectors, blocks_of, quantized, widen
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
@@ -122,15 +122,15 @@ class _Queries:
 
     halves: Halves
 
-    @cached_property
+    @once
     def singles(self) -> Singles:
         return widen(self.halves)
 
-    @cached_property
+    @once
     def doubles(self) -> Floats:
         return self.singles.astype(np.float64)
 
-    @cached_property
+    @once
     def codes(self) -> tuple[Singles, Floats]:
         codes, steps = quantized(self.halves)
         return codes.astype(np.float32), steps

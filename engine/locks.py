@@ -1,10 +1,28 @@
-"""Locks that a forked process finds free, whatever other threads did at the moment of the fork."""
+"""Locks, and values without one, that a forked process can use whatever other threads did when it was forked."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    once = cached_property
+else:
+
+    class once(cached_property):
+        """A `cached_property` without the lock that all instances share before Python 3.12.
+
+        Threads that read at the same time may compute the value twice; all get the one that was kept first.
+        """
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            return instance.__dict__.setdefault(self.attrname, self.func(instance))
+
 
 _made: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 _making = threading.Lock()

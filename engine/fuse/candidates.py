@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers, ranges
+from ..locks import once
 
 # With more than this many times as many candidates as hits asked for, the worst are cut off before the sort.
 MANY = 4
@@ -52,7 +52,7 @@ class Channel:
         """The channel of these scores. Scores of candidates that are not `scored` become 0."""
         return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, tied)
 
-    @cached_property
+    @once
     def ranks(self) -> Integers:
         """[candidates] ranks from 1, by score descending, then by document ascending; 0 where not listed.
 
@@ -84,7 +84,7 @@ class Candidates:
         """The number of queries."""
         return len(self.offsets) - 1
 
-    @cached_property
+    @once
     def owners(self) -> Integers:
         """[candidates] the number of each candidate's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from ..feedback.pool import Pool, round_moved
 from ..fuse.candidates import Candidates, Channel, Fused, best
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
+from ..locks import once
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..search.batch import Batch, namespaces_of
@@ -54,18 +55,18 @@ class Group:
     snapshot: Snapshot
     passing: tuple[Flags, ...]  # a mask [documents] for each segment
 
-    @cached_property
+    @once
     def documents(self) -> Integers:
         """The numbers of all documents that may be hits, ascending."""
         parts = [first + np.flatnonzero(mask) for first, mask in zip(self.snapshot.firsts, self.passing, strict=True)]
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
-    @cached_property
+    @once
     def flags(self) -> Flags:
         """By document number, whether the document may be a hit."""
         return np.concatenate([np.zeros(0, dtype=np.bool_), *self.passing])
 
-    @cached_property
+    @once
     def embedded(self) -> Integers:
         """Those of `documents` that have a vector."""
         parts = [
@@ -77,7 +78,7 @@ class Group:
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
-    @cached_property
+    @once
     def stretches(self) -> tuple[Stretch, ...]:
         """The segments with vectors that can hold a hit."""
         return tuple(
@@ -119,7 +120,7 @@ class EvidenceCollector:
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
 
-    @cached_property
+    @once
     def groups(self) -> list[Group]:
         rows: dict[tuple[Snapshot, CompiledFilter, float, float], list[int]] = {}
         for row in self.batch.rows:
@@ -133,7 +134,7 @@ class EvidenceCollector:
             groups.append(Group(np.array(group_rows, dtype=np.int64), snapshot, tuple(masks)))
         return groups
 
-    @cached_property
+    @once
     def depths(self) -> dict[int, int]:
         """How many documents a channel lists for each row."""
         if self.of is not None:
@@ -154,7 +155,7 @@ class EvidenceCollector:
             )
         return depths
 
-    @cached_property
+    @once
     def vectors(self) -> tuple[Halves, Flags]:
         """(the queries' vectors [B, dimension], which of them have one)."""
         if self.of is not None:
@@ -162,7 +163,7 @@ class EvidenceCollector:
         with self.phases("encode"):
             return query_vectors(self.batch, self.sources)
 
-    @cached_property
+    @once
     def weights(self) -> dict[int, Mapping[str, float]]:
         """The queries' learned term weights, by row; rows without any are left out."""
         with self.phases("encode"):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from ..errors import ParameterError, QueryError
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
 from ..index.snapshot import Snapshot
+from ..locks import once
 from ..recall.conversation import rank, seeds_of
 from ..recall.entity_graph import HOP_SCORES
 from ..recall.hints import EVENT
@@ -72,7 +72,7 @@ class RecallCollector(EvidenceCollector):
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
 
-    @cached_property
+    @once
     def mentions(self) -> dict[int, tuple[Mention, ...]]:
         """The entities of each row that is searched; none where neither the optimizer nor a channel needs them."""
         batch = self.batch
@@ -98,7 +98,7 @@ class RecallCollector(EvidenceCollector):
                 mentions_of.update(zip(rows, resolved, strict=True))
         return mentions_of
 
-    @cached_property
+    @once
     def whens(self) -> dict[int, When | None]:
         """The time that each row names, rows of namespaces that hold nothing included."""
         days = next((channel.recent_days for channel in self.strategy.channels if isinstance(channel, Temporal)), None)
@@ -121,7 +121,7 @@ class RecallCollector(EvidenceCollector):
                     raise QueryError(f"query {row}: {error}") from None
         return times
 
-    @cached_property
+    @once
     def routes(self) -> dict[int, Route]:
         """The optimizer's decision for each row, rows of namespaces that hold nothing included."""
         batch, optimizer = self.batch, self.strategy.optimizer
@@ -169,7 +169,7 @@ class RecallCollector(EvidenceCollector):
         """The searched rows for which a channel is not left out."""
         return {row for row in self.batch.rows if channel not in self.routes[row].skipped}
 
-    @cached_property
+    @once
     def vectors(self) -> tuple[Halves, Flags]:
         rows = {row for channel in self.strategy.dense for row in self._running(channel.name)}
         if not rows:
@@ -284,7 +284,7 @@ class RecallCollector(EvidenceCollector):
                 scores[row, : len(first)] = moments[first] if channel.newest_first else 1.0
         return scores, documents
 
-    @cached_property
+    @once
     def _events(self) -> list[tuple[Group, Integers, Floats]]:
         """Each group with its events: document numbers ascending, and times."""
         return [(group, *self._events_of(group)) for group in self.groups]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from ..errors import ParameterError
@@ -17,6 +16,7 @@ from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
 from ..fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
 from ..fuse.fusion import check_channels, checked_table
+from ..locks import once
 from ..recall.conversation import PageRank
 from ..recall.entity_graph import TYPE_PRIOR
 from ..recall.optimizer import Optimizer
@@ -197,12 +197,12 @@ class Strategy:
             raise ParameterError(f"strategy {self.name!r}: optimizer must be an Optimizer, not {self.optimizer!r}")
 
     # These are worked out once: each search of a fan-out asks for them.
-    @cached_property
+    @once
     def plain(self) -> bool:
         """Whether BM25 alone answers."""
         return self.channels == (Lexical(),) and self.fusion is None and not self.complete and self.optimizer is None
 
-    @cached_property
+    @once
     def single(self) -> bool:
         """Whether one channel's list is the ranking, so that a longer list begins with the shorter one."""
         (first, *others) = self.channels
@@ -214,7 +214,7 @@ class Strategy:
             and self.optimizer is None
         )
 
-    @cached_property
+    @once
     def recalls(self) -> bool:
         """Whether it reads more in a query than words and a vector: entities, times, types of record."""
         beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)
@@ -230,7 +230,7 @@ class Strategy:
         """Its channels of learned term weights."""
         return tuple(channel for channel in self.channels if isinstance(channel, Learned))
 
-    @cached_property
+    @once
     def aged(self) -> bool:
         """Whether answers depend on the query's time (beyond a half-life), entities, hints, session, zone or scope."""
         return self.recalls or isinstance(self.fusion, (AgentRRF, Decay))

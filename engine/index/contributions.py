@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import ranges
-from ..locks import make_short_lock
+from ..locks import make_short_lock, once
 from .bm25 import BM25, FloatArray, Statistics
 from .segment import Segment
 
@@ -50,23 +49,23 @@ class Contributions:
             arrays += [bounds.tiles, bounds.starts, bounds.maxima]
         return sum(array.nbytes for array in arrays)
 
-    @cached_property
+    @once
     def saturated(self) -> FloatArray:
         """[impact_classes] the contribution of a posting of each impact class, without the idf (`BM25.saturated`)."""
         norms = self._bm25.norms(self._segment.class_lengths, self._statistics)
         return self._bm25.saturated(self._segment.class_frequencies, norms)
 
-    @cached_property
+    @once
     def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:
         """[postings] contributions in quanta; valid in the lists that are derived."""
         return np.empty(self._segment.postings, dtype=self._dtype)
 
-    @cached_property
+    @once
     def maxima(self) -> npt.NDArray[np.int64]:
         """[terms] the largest absolute contribution in each posting list; 0 if the list is not derived yet."""
         return np.zeros(len(self._segment.terms), dtype=np.int64)
 
-    @cached_property
+    @once
     def dense(self) -> npt.NDArray[np.signedinteger[Any]]:
         """[`Segment.dense_rows`, documents] the contribution to each document, 0 if it is not in the list.
 

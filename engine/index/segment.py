@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, compress
 from typing import Any
 
@@ -30,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Integers, offsets_of, ranges
+from ..locks import once
 from ..records.record import Record
 from ..text.vocabulary import Vocabulary
 from ..vectors.vectors import Vectors
@@ -113,7 +113,7 @@ class Segment:
         inner = self.held(name)
         return 0 if inner is None else inner.postings
 
-    @cached_property
+    @once
     def _without_postings(self) -> Segment:
         return Segment(**vars(Postings.none(self.size)), ids=self.ids, columns=self.columns)
 
@@ -127,7 +127,7 @@ class Segment:
         """Raw counts of the postings selected by `where`, [fields, postings]."""
         return self.class_frequencies[:, self.impact_classes[where]]
 
-    @cached_property
+    @once
     def total_lengths(self) -> tuple[int, ...]:
         """Tokens of all documents, one number for each field."""
         return tuple(int(lengths.sum(dtype=np.int64)) for lengths in self.lengths)
@@ -137,25 +137,25 @@ class Segment:
         """[size] seconds, NaN where a record has no time; None if no record has one."""
         return self.columns.times
 
-    @cached_property
+    @once
     def expiries(self) -> npt.NDArray[np.float64]:
         """The distinct times of expiry of the documents, ascending."""
         expires = self.columns.numbers.get("expires")
         return np.zeros(0) if expires is None else np.unique(expires[~np.isnan(expires)])
 
-    @cached_property
+    @once
     def span(self) -> tuple[float, float] | None:
         """The earliest and the latest time, or None if no record has one."""
         if self.times is None or not len(self.times):
             return None
         return float(np.nanmin(self.times)), float(np.nanmax(self.times))
 
-    @cached_property
+    @once
     def in_order(self) -> bool:
         """Whether every record has a time and none is before its predecessor's."""
         return self.times is not None and not np.isnan(self.times).any() and bool((np.diff(self.times) >= 0).all())
 
-    @cached_property
+    @once
     def latest_in(self) -> npt.NDArray[np.float64]:
         """[blocks] the latest time in each block of `TIME_BLOCK` documents; inf where one of them has no time."""
         blocks = -(-self.size // TIME_BLOCK)
@@ -165,7 +165,7 @@ class Segment:
         padded[: self.size] = np.where(np.isnan(self.times), np.inf, self.times)
         return np.asarray(padded.reshape(blocks, TIME_BLOCK).max(axis=1))
 
-    @cached_property
+    @once
     def latest_before(self) -> npt.NDArray[np.float64]:
         """[blocks] the latest time of all documents up to the end of each block, as in `latest_in`."""
         return np.maximum.accumulate(self.latest_in)
@@ -187,7 +187,7 @@ class Segment:
         times = np.zeros(0) if self.times is None else self.times[documents]
         return distinct_numbers(np.floor(times[~np.isnan(times)] / window).astype(np.int64))
 
-    @cached_property
+    @once
     def _windows(self) -> dict[float, Integers]:
         return {}
 
@@ -208,7 +208,7 @@ class Segment:
             self._masks[accepted] = mask
         return mask
 
-    @cached_property
+    @once
     def _masks(self) -> dict[CompiledFilter, npt.NDArray[np.bool_]]:
         return {}
 
@@ -217,12 +217,12 @@ class Segment:
         own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row")]
         return [*own, *list(self._masks.values()), *list(self._windows.values())]
 
-    @cached_property
+    @once
     def derived(self) -> dict[str, Any]:
         """What other files work out for this segment once, by their names for it."""
         return {}
 
-    @cached_property
+    @once
     def dense_row(self) -> npt.NDArray[np.int32]:
         """[terms] number of each list's dense row, or -1 for a list that has none."""
         lengths = np.diff(self.offsets)
@@ -234,7 +234,7 @@ class Segment:
         rows[dense] = np.arange(len(dense), dtype=np.int32)
         return rows
 
-    @cached_property
+    @once
     def dense_rows(self) -> int:
         """How many dense rows there are."""
         return int(self.dense_row.max(initial=-1)) + 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..locks import once
 from .arrivals import Arrivals
 from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of
@@ -70,29 +70,29 @@ class Snapshot:
     arrivals: Arrivals | None = None
     """The numbers of the documents' last writes, in an engine in memory. A store keeps its own."""
 
-    @cached_property
+    @once
     def firsts(self) -> tuple[int, ...]:
         """The number of each segment's first document."""
         return tuple(accumulate((segment.size for segment in self.segments), initial=0))[:-1]
 
-    @cached_property
+    @once
     def numbers(self) -> int:
         """The number of documents, deleted ones included: one more than the largest document number."""
         return sum(segment.size for segment in self.segments)
 
-    @cached_property
+    @once
     def size(self) -> int:
         """The number of live documents."""
         return self.numbers - sum(tombstones.count for tombstones in self.tombstones.values())
 
-    @cached_property
+    @once
     def spans(self) -> tuple[FloatArray, FloatArray]:
         """(earliest, latest) time of each segment [segments]; inf and -inf where no record has a time."""
         spans = [segment.span or (math.inf, -math.inf) for segment in self.segments]
         earliest, latest = np.array(spans, dtype=np.float64).reshape(-1, 2).T
         return earliest, latest
 
-    @cached_property
+    @once
     def latest_upto(self) -> FloatArray:
         """[segments] the latest time in each segment and all older ones; inf where a record among them has no time."""
         return np.maximum.accumulate(np.array([segment.latest for segment in self.segments], dtype=np.float64))
@@ -108,7 +108,7 @@ class Snapshot:
             self._newest[key] = self._find_start(count, window, last, newest)
         return self._newest[key]
 
-    @cached_property
+    @once
     def _newest(self) -> dict[tuple[int, float, float], float]:
         return {}
 
@@ -122,7 +122,7 @@ class Snapshot:
             occupied.update(windows[max(stop - count, 0) : stop].tolist())
         return window_start(min(sorted(occupied)[-count:]), window) if occupied else math.inf
 
-    @cached_property
+    @once
     def statistics(self) -> Statistics:
         totals = [sum(column) for column in zip(*(s.total_lengths for s in self.segments), strict=True)]
         for tombstones in self.tombstones.values():
@@ -145,7 +145,7 @@ class Snapshot:
                 df[segment.terms[tombstones.terms]] -= tombstones.frequencies
         return df
 
-    @cached_property
+    @once
     def term_idf(self) -> FloatArray:
         """The idf of every term by vocabulary id, float64 [largest id + 1]; 0 if no live document has the term."""
         df = self.all_document_frequencies()
@@ -154,22 +154,22 @@ class Snapshot:
         idf[used] = self.bm25.idf(df[used], self.statistics)
         return idf
 
-    @cached_property
+    @once
     def long(self) -> bool:
         """Whether contributions are kept in int64, because a single one could exceed int32."""
         return self.bm25.needs_int64(self.statistics)
 
-    @cached_property
+    @once
     def highest_bound(self) -> float:
         """An upper bound, in quanta, of the absolute value of every contribution."""
         return float(self.bm25.bounds(self.term_idf).max(initial=0.0))
 
-    @cached_property
+    @once
     def learned(self) -> Snapshot:
         """The learned term weights as a snapshot of their own, with the same documents, numbers and deletions."""
         return self._nest("learned")
 
-    @cached_property
+    @once
     def entities(self) -> Snapshot:
         """The entities as a snapshot of their own, like `learned`. The document frequency of a term
         (`engine/records/entities.py`) is the number of live documents that say it.
@@ -181,22 +181,22 @@ class Snapshot:
         deleted = {number: tombstones.nested(inner[number]) for number, tombstones in self.tombstones.items()}
         return Snapshot((), IMPACTS).extended(inner, deleted)
 
-    @cached_property
+    @once
     def has_vectors(self) -> bool:
         """Whether any document has a vector; deleted documents count."""
         return any(segment.vectors is not None for segment in self.segments)
 
-    @cached_property
+    @once
     def largest_frequency(self) -> int:
         """No document has a term more often, in any field. Deleted documents count."""
         return max((int(segment.class_frequencies.max(initial=0)) for segment in self.segments), default=0)
 
-    @cached_property
+    @once
     def derived(self) -> dict[str, Any]:
         """What other files work out for this snapshot once, by their names for it."""
         return {}
 
-    @cached_property
+    @once
     def contributions(self) -> tuple[Contributions, ...]:
         return tuple(Contributions(segment, self.bm25, self.statistics) for segment in self.segments)
 
@@ -252,7 +252,7 @@ class Snapshot:
                     places[ids[index]] = Place(number, position)
         return places
 
-    @cached_property
+    @once
     def record_ids(self) -> RecordIds:
         """The record ids (str) of document numbers."""
         return RecordIds([segment.ids.strings for segment in self.segments])
@@ -292,11 +292,11 @@ class Snapshot:
             self._filtered[accepted] = known
         return known
 
-    @cached_property
+    @once
     def _filtered(self) -> dict[CompiledFilter, tuple[Snapshot, npt.NDArray[np.int64]]]:
         return {}
 
-    @cached_property
+    @once
     def compiled(self) -> dict[tuple[int, str | None, str | None], tuple[object, CompiledFilter]]:
         """Filters that searches compiled; `engine/search/batch.py` fills it."""
         return {}
@@ -361,7 +361,7 @@ class Snapshot:
             tombstones[number] = tombstones[number].join(new) if number in tombstones else new
         return replace(self, tombstones=MappingProxyType(tombstones), counts=counts)
 
-    @cached_property
+    @once
     def expiring(self) -> bool:
         """Whether any document has a time of expiry. Deleted documents count."""
         return any(len(segment.expiries) for segment in self.segments)
@@ -414,7 +414,7 @@ class Snapshot:
                 found[segment.ids[position]] = Place(number, position)
         return found
 
-    @cached_property
+    @once
     def _at(self) -> dict[tuple[int, ...], Snapshot]:
         return {}
 

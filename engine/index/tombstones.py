@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
+from ..locks import once
 from .segment import Segment, postings_of
 
 
@@ -37,11 +37,11 @@ class Tombstones:
         lengths = tuple(a + b for a, b in zip(self.lengths, other.lengths, strict=True))
         return Tombstones(self.deleted | other.deleted, terms, counts.astype(np.int64), lengths)
 
-    @cached_property
+    @once
     def alive(self) -> npt.NDArray[np.bool_]:
         return ~self.deleted
 
-    @cached_property
+    @once
     def count(self) -> int:
         return int(self.deleted.sum())
 
@@ -58,7 +58,7 @@ class Tombstones:
         nested = sum(inner.bytes + inner.cache_bytes for inner in list(self._nested.values()))
         return windows + nested + (0 if alive is None else int(alive.nbytes))
 
-    @cached_property
+    @once
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:
         """What `Snapshot.windows` returned for the segment, kept by the length of a window."""
         return {}
@@ -70,7 +70,7 @@ class Tombstones:
             known = self._nested[inner] = Tombstones.of(inner, self.deleted)
         return known
 
-    @cached_property
+    @once
     def _nested(self) -> dict[Segment, Tombstones]:
         return {}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from ..index.decay import decay, decayed_bits, ticks_of
 from ..index.masks import EVERYTHING
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
+from ..locks import once
 from .requests import Request, Requests
 
 # The terms of a batch are sorted where the highest term id is above this many times their number. Else flags mark them.
@@ -81,7 +81,7 @@ class Plan:
     requests: Requests
     segment_numbers: tuple[int, ...]  # the segments whose times overlap a query's range, in order of arrival
 
-    @cached_property
+    @once
     def segments(self) -> tuple[SegmentPlan, ...]:
         """The plans of the segments that can hold a hit, in order of arrival."""
         plans = (self.plan_segment(number) for number in self.segment_numbers)
@@ -93,7 +93,7 @@ class Plan:
             self._segment_plans[number] = segment_plan(self.snapshot, number, self.requests, self.terms)
         return self._segment_plans[number]
 
-    @cached_property
+    @once
     def _segment_plans(self) -> dict[int, SegmentPlan | None]:
         return {}
 
@@ -116,18 +116,18 @@ class Plan:
         sums = offsets_of(of_slot)
         return np.asarray(sums[self.offsets[1:]] - sums[self.offsets[:-1]])
 
-    @cached_property
+    @once
     def _bounds(self) -> Integers:
         """[queries] an upper bound of the sum of contributions, for any document lengths and term frequencies."""
         bounds = np.ceil(_term_bounds(self.snapshot, self.idf)).astype(np.int64)
         return self.summed(bounds[self.slots] * self.multiplicities)
 
-    @cached_property
+    @once
     def answerable(self) -> Integers:
         """Positions of the queries that can have hits. They have a term that the namespace holds, and k above 0."""
         return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
 
-    @cached_property
+    @once
     def wide(self) -> npt.NDArray[np.bool_]:
         """[queries] whether scores need int64. The bits of decayed scores always do."""
         return self.large | (self.rates > 0)

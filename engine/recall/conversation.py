@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from ..arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..errors import ParameterError
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
+from ..locks import once
 from ..text.analyzers import Analyzer
 from ..text.keywords import TRIGGER_WORDS
 
@@ -145,7 +146,7 @@ class ConversationGraph:
     def __len__(self) -> int:
         return len(self.documents)
 
-    @cached_property
+    @once
     def flow(self) -> tuple[Integers, Sums, Sums]:
         """How `rank` adds the rank along the edges: (order of the turns, sums of edges, sums of groups).
 

@@ -20,7 +20,6 @@ continuation of it also continues the shorter walk, at no less worth. So few wal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,6 +30,7 @@ import numpy.typing as npt
 from ..arrays import Floats, Integers, offsets_of, ranges
 from ..errors import ParameterError
 from ..index.snapshot import Snapshot
+from ..locks import once
 from ..records.entities import Category, Said
 from .statements import CATEGORIES, EntityNames, Statements
 
@@ -168,7 +168,7 @@ class EntityGraph:
         lengths = names.offsets[chosen + 1] - names.offsets[chosen]
         return np.unique(names.words[ranges(names.offsets[chosen], lengths)])
 
-    @cached_property
+    @once
     def _names(self) -> tuple[Integers, Integers, EntityNames]:
         """(offsets [entities + 1], positions in the names, entity by entity; the names)."""
         names = self.statements.names(len(self._live))

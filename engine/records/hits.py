@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from ..arrays import Integers
 from ..errors import MissingExtraError, QueryError
+from ..locks import once
 from .checks import shorten
 from .hit import Hit, add_records, make_hits
 from .query import Query
@@ -64,18 +64,6 @@ class Origin(Protocol):
 
 
 _searched = attrgetter("namespace", "namespaces", "under")
-
-
-class once(cached_property[Value]):
-    """A `cached_property` without the lock that all instances share before Python 3.12.
-
-    Threads that read at the same time may compute the value twice; all get the one that was kept first.
-    """
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -17,7 +17,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +27,7 @@ from ..arrays import Floats, Integers
 from ..errors import MissingExtraError, ParameterError
 from ..fuse.age import exponential
 from ..fuse.fusion import check_number
+from ..locks import once
 
 STEPS = 1000
 """The largest number of iterations of fitting."""
@@ -215,7 +215,7 @@ class Classifier:
         behind = f" and {self.dimension} dimensions of {self.model or 'a vector'}" if self.dimension else ""
         return f"{len(self.labels)} types by {len(self.terms)} terms{behind}"
 
-    @cached_property
+    @once
     def _places(self) -> dict[str, int]:
         return {term: number for number, term in enumerate(self.terms)}
 

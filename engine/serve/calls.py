@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeadlineError, FanrankError, ParameterError
 from ..hybrid.strategy import Strategy
+from ..locks import once
 from ..monitor.health import logger
 from ..records.hits import Hits
 from ..records.query import Query
@@ -90,7 +91,7 @@ class LaunchOptions:
             "distinct": options.distinct,
         }
 
-    @cached_property
+    @once
     def approximate(self) -> bool:
         """Whether the batch decides which documents are looked at."""
         return _is_approximate(self.answerer)

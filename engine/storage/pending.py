@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from ..errors import DamagedStoreError
 from ..index.kept import records_of
 from ..index.masks import CompiledFilter, compile_filter
 from ..index.snapshot import Snapshot
+from ..locks import once
 from ..records.copies import own_copy
 from ..records.filters import Filter
 from ..records.record import Record
@@ -67,7 +67,7 @@ class Pending:
                     )
                 yield record
 
-    @cached_property
+    @once
     def _later(self) -> dict[str, dict[str, EncodedRecord]]:
         """What the earlier batches wrote last under each id."""
         later: dict[str, dict[str, EncodedRecord]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 
 from ..index.bm25 import BM25
@@ -12,6 +11,7 @@ from ..index.columns import Schema
 from ..index.kept import records_of
 from ..index.snapshot import Snapshot
 from ..index.union import Union
+from ..locks import once
 from ..records.copies import own_copy
 from ..records.record import Record
 from ..text.analyzers import Analyzer
@@ -74,16 +74,16 @@ class MemoryState:
         records = [found.get(record_id) for record_id in ids]
         return [None if record is None else own_copy(record, vectors=vectors) for record in records]
 
-    @cached_property
+    @once
     def _nothing(self) -> Snapshot:
         return Snapshot((), self.bm25)
 
-    @cached_property
+    @once
     def vocabularies(self) -> MemoryState:
         """The state without its records: what an answer keeps, so that it does not keep those of other tenants."""
         return replace(self, snapshots={}, unions={})
 
-    @cached_property
+    @once
     def expiring(self) -> bool:
         """Whether any record has a time of expiry."""
         return any(snapshot.expiring for snapshot in self.snapshots.values())

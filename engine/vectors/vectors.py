@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers, offsets_of, ranges
+from ..locks import once
 
 Halves = npt.NDArray[np.float16]
 
@@ -50,18 +50,18 @@ class Vectors:
     def dimension(self) -> int:
         return int(self.matrix.shape[1])
 
-    @cached_property
+    @once
     def single(self) -> bool:
         """Whether every document has exactly one row."""
         return len(self.matrix) == len(self) and bool((np.diff(self.offsets) == 1).all())
 
-    @cached_property
+    @once
     def held(self) -> npt.NDArray[np.bool_]:
         """[documents] whether each document has a vector."""
         return np.diff(self.offsets) > 0
 
     # Sources: D001.
-    @cached_property
+    @once
     def centroids(self) -> Vectors:
         """One row for each document that has any: the mean of its rows, scaled to length 1.
 
@@ -84,7 +84,7 @@ class Vectors:
             means[block][unchanged] = self.matrix[firsts[block][unchanged]]
         return Vectors(means, offsets_of(self.held))
 
-    @cached_property
+    @once
     def codes(self) -> tuple[npt.NDArray[np.int8], Floats]:
         """The codes and steps of all rows, as `quantized` returns them."""
         return quantized(self.matrix)

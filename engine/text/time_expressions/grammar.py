@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
+from ...locks import once
 from .intervals import (
     DAY,
     EMPTY,
@@ -121,7 +121,7 @@ class Rule:
     expression: str
     resolve: Resolve
 
-    @cached_property
+    @once
     def pattern(self) -> re.Pattern[str]:
         """The compiled pattern. It is compiled at the first use: all patterns together take 50 ms."""
         return re.compile(self.expression)
