@@ -97,7 +97,7 @@ def case_of(name: str) -> Case:
     problem = gpu_corpora.problem(name)
     words = [f"w{number}" for number in range(len(problem.document_frequencies))]
     memory = engine.index.memory
-    memory.indexer = TermIndexer(memory.analyzer, Vocabulary(words))
+    memory.state = replace(memory.state, indexer=TermIndexer(memory.analyzer, Vocabulary(words)))
     memory.snapshots = {"": _add_ids(problem.snapshot)}
     return Case(engine, [" ".join(words[term] for term in problem.query(n)) for n in range(problem.queries)])
 

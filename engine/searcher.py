@@ -110,11 +110,14 @@ class Searcher:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
             if hits is not None:
                 return hits
-        checked = as_queries(queries, "search")
-        if needs_parts(checked, answerer):
+        phases = Phases(options.timing)
+        with phases("prepare"):
+            checked = as_queries(queries, "search")
+            several = needs_parts(checked, answerer)
+        if several:
             return self._answer_parts(memory, checked, k, answerer, options)
         assert not isinstance(answerer, ByNamespace)
-        return self._answer_all(memory, checked, k, answerer, options)
+        return self._answer_all(memory, checked, k, answerer, options, phases)
 
     def _answer_parts(
         self, memory: MemoryState, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
@@ -122,12 +125,13 @@ class Searcher:
         """The hits of a batch whose queries may have different strategies."""
         parts, clock = divide(queries, answerer), time.time()
         if len(parts) == 1:
-            return self._answer_all(memory, queries, k, parts[0].answerer, options)
+            return self._answer_all(memory, queries, k, parts[0].answerer, options, Phases(options.timing))
         answers = []
         for part in parts:
             asked = tuple([queries[row] for row in part.rows])
             try:
-                answers.append(self._answer_all(memory, asked, k, part.answerer, options, clock))
+                phases = Phases(options.timing)
+                answers.append(self._answer_all(memory, asked, k, part.answerer, options, phases, clock))
             except FanrankError as error:
                 renumber(error, part)
                 raise
@@ -140,14 +144,18 @@ class Searcher:
         k: int,
         answerer: Answerer | None,
         options: SearchOptions,
+        phases: Phases,
         clock: float | None = None,
     ) -> Hits:
-        """The hits of queries that one strategy or policy answers; None: the newest records. `clock` as `prepare`."""
+        """The hits of queries that one strategy or policy answers; None: the newest records. `clock` as `prepare`.
+
+        `phases` holds the phases that ran before this call.
+        """
         plain = isinstance(answerer, Strategy) and answerer.plain
         aged = not plain and answerer is not None and answerer.aged
-        phases, windows, sources = Phases(options.timing), self.monitor.windows, self.sources(memory, queries)
         with phases("prepare"):
-            batch = prepare(memory, queries, k, windows, aged=aged, clock=clock)
+            batch = prepare(memory, queries, k, self.monitor.windows, aged=aged, clock=clock)
+            sources = self.sources(memory, queries)
         if answerer is None:
             return answer_newest(batch, sources.records, timing=options.timing)
         if not isinstance(answerer, Strategy):

@@ -270,19 +270,25 @@ def test_several_namespaces_are_as_one(
     history: int | None,
     options: dict[str, object],
 ) -> None:
-    plain_records = records([t for t, _ in documents])
+    # One namespace after another, in the order of their names: so a union numbers its documents, and so are the ids.
+    order = sorted(range(len(documents)), key=lambda n: documents[n][1])
+    place = {n: number for number, n in enumerate(order)}
     engine = made(
-        [replace(r, namespace=s) for r, (_, s) in zip(plain_records, documents, strict=True)], history, **options
+        [
+            replace(r, id=f"r{place[n]}", namespace=documents[n][1])
+            for n, r in enumerate(records([t for t, _ in documents]))
+        ],
+        history,
+        **options,
     )
     for where, names in (
         ({"namespaces": ["z", "x/a", "nobody"]}, ["x/a", "z"]),
         ({"under": "x"}, ["x", "x/a"]),
         ({"under": "w"}, []),
     ):
-        # One namespace after another, in the order of their names.
-        own = [n for name in names for n, (_, space) in enumerate(documents) if space == name]
+        own = [n for n in order if documents[n][1] in names]
         plain = oracle([documents[n][0] for n in own], **options)
-        expected = [[(own[d], quanta) for d, quanta in plain.search(q, k)] for q in batch]
+        expected = [[(place[own[d]], quanta) for d, quanta in plain.search(q, k)] for q in batch]
         for path, got in paths(engine, [fr.Query(terms=tuple(q), **where) for q in batch], k, gaps=True):
             assert got == expected, (where, path)
 
@@ -339,7 +345,11 @@ def test_fields(
     names = ("text", "predicate")[: len(weights)]
     plain_records = records([t for t, _ in documents])
     engine = made(
-        [replace(r, fields={"predicate": " ".join(p)}) for r, (_, p) in zip(plain_records, documents, strict=True)],
+        [
+            # A field that no search would find is refused.
+            replace(r, fields={"predicate": " ".join(p)} if "predicate" in names else {})
+            for r, (_, p) in zip(plain_records, documents, strict=True)
+        ],
         history,
         fields=dict(zip(names, weights, strict=True)),
         **options,

@@ -138,6 +138,8 @@ class IdResolver:
 
     def _rows(self) -> list[tuple[tuple[Snapshot, str], list[int]]]:
         """The rows of each snapshot and namespace."""
+        if len(distinct := {*self.searched}) == 1:
+            return [(distinct.pop(), [*range(len(self.searched))])]
         rows: dict[tuple[Snapshot, str], list[int]] = {}
         for row, searched in enumerate(self.searched):
             rows.setdefault(searched, []).append(row)

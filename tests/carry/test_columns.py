@@ -93,10 +93,14 @@ def test_wrong_values_change_nothing(tmp_path: Path) -> None:
 
 
 def test_without_records_there_is_nothing_to_read_a_column_from(tmp_path: Path) -> None:
-    with pytest.raises(
-        fr.errors.StorageError, match=r"in memory keeps no records to read a column from; use Engine\.op"
-    ):
-        fr.Engine().add_column("project", "category")
+    with pytest.raises(fr.errors.StorageError, match="there are no texts"):
+        fr.Engine(keep_texts=False).add_column("project", "category")
+    kept = fr.Engine.from_records([fr.Record("a", "tea", extra={"project": "x"}), fr.Record("b", "tea")])
+    kept.add_column("project", "category")
+    assert kept.columns == {"project": "category"}
+    assert [name for name, _ in kept.search([fr.Query("tea", filter={"project": "x"})])[0]] == ["a"]
+    kept.add([fr.Record("c", "tea", extra={"project": "x"})])
+    assert kept.count({"project": "x"}) == 2
     with engine_at(tmp_path / "one") as one:
         one.add_column("project", "category")  # of no records
         one.add([fr.Record("a", "tea", extra={"project": "x"})])

@@ -158,8 +158,18 @@ def test_a_copy_is_refused_where_something_is(tmp_path: Path) -> None:
         with pytest.raises(fr.errors.ForeignIndexError, match="holds other files"):
             one.copy_to(tmp_path / "other")
     assert (tmp_path / ".other.partial" / "file").read_text() == "mine"
-    with pytest.raises(fr.errors.StorageError, match="in memory keeps no records"):
-        fr.Engine().copy_to(tmp_path / "memory")
+    with pytest.raises(fr.errors.StorageError, match="there are no texts"):
+        fr.Engine(keep_texts=False).copy_to(tmp_path / "memory")
+
+
+def test_an_engine_in_memory_is_copied(tmp_path: Path) -> None:
+    engine = fr.Engine(columns=COLUMNS, encoder=f"own:{DIMENSION}", backend="numpy")
+    engine.add(plain(30))
+    engine.delete([next(engine.ids())])
+    assert engine.copy_to(tmp_path / "copy", k1=0.9) == 29
+    with engine_at(tmp_path / "copy") as copy:
+        assert (copy.columns, copy.bm25.k1) == (COLUMNS, 0.9)
+        assert held(copy) == held(engine)
 
 
 def test_a_failing_copy_leaves_nothing(tmp_path: Path) -> None:

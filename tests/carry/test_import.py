@@ -172,12 +172,17 @@ def test_records_are_encoded_where_they_bring_no_vectors(tmp_path: Path) -> None
 def test_an_engine_in_memory_imports(tmp_path: Path) -> None:
     engine = fr.Engine(backend="numpy")
     assert engine.import_records(lines(*rows(20))) == Imported(added=20)
-    with pytest.raises(fr.errors.DuplicateIdError, match="is there"):
-        engine.import_records(lines(*rows(20)))
-    assert engine.import_records(lines(*rows(21)), upsert=True) == Imported(added=1, replaced=20)
+    assert engine.import_records(lines(*rows(21)), upsert=True) == Imported(added=1, held=20)
     assert len(engine) == 21
-    with pytest.raises(fr.errors.StorageError, match="keeps no"):
-        engine.export(tmp_path / "x.jsonl")
+    assert engine.export(tmp_path / "x.jsonl") == 21
+    assert fr.Engine(backend="numpy").import_records(tmp_path / "x.jsonl") == Imported(added=21)
+    textless = fr.Engine(backend="numpy", keep_texts=False)
+    assert textless.import_records(lines(*rows(20))) == Imported(added=20)
+    with pytest.raises(fr.errors.DuplicateIdError, match="is there"):
+        textless.import_records(lines(*rows(20)))
+    assert textless.import_records(lines(*rows(21)), upsert=True) == Imported(added=1, replaced=20)
+    with pytest.raises(fr.errors.StorageError, match="there are no texts"):
+        textless.export(tmp_path / "y.jsonl")
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:

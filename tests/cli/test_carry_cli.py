@@ -64,7 +64,9 @@ def test_standard_input_and_output(tmp_path: Path) -> None:
     assert [json.loads(line)["id"] for line in shown.stdout.splitlines()] == ["a", "b"]
     assert shown.stderr == "2 records exported\n"
     assert "2 records added" in piped(shown.stdout, "import", "-", tmp_path / "two").output
-    assert run("search", tmp_path / "m", "tea", "--filter", "project=y").stdout.split()[-1] == "b"
+    found = json.loads(run("search", tmp_path / "m", "tea", "--filter", "project=y", "--json").stdout)
+    assert '"id": "b"' in json.dumps(found)
+    assert '"id": "a"' not in json.dumps(found)
     broken = piped("{\n", "add", tmp_path / "m", "-")
     assert broken.exit_code == 2
     assert "fanrank: standard input:1: not JSON" in broken.output

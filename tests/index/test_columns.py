@@ -77,7 +77,7 @@ def vocabularies() -> dict[str, Vocabulary]:
 def test_schema() -> None:
     assert Schema.of(None) == Schema.of({}) == Schema(CATEGORIES, NUMBERS)
     assert Schema.of(None).categories == ("role", "session", "user", "agent", "tool", "type")
-    assert Schema.of(None).numbers == ("time", "importance")
+    assert Schema.of(None).numbers == ("time", "importance", "expires")
     assert Schema((*CATEGORIES, "project"), (*NUMBERS, "priority")) == SCHEMA
     declared = {"b": "number", "project": "category", "a": "number", "größe": "category"}
     assert Schema.of(declared).declared() == declared

@@ -351,8 +351,10 @@ def test_distinct_reads_each_text_once_and_searches_deeper_only_where_it_must(
     texts = ["a1 b2"] * 200 + [f"a1 w{n} filler words" for n in range(20)] + [f"c3 u{n}" for n in range(30)]
     engine.add(fr.Record(str(n), text) for n, text in enumerate(texts))
     read: list[str] = []
-    fetch = engine.searcher.read
-    monkeypatch.setattr(engine.searcher, "read", lambda ids, namespace: read.extend(ids) or fetch(ids, namespace))
+    store = engine.index.memory.store
+    assert store is not None
+    fetch = store.fetch
+    monkeypatch.setattr(store, "fetch", lambda namespace, ids: read.extend(ids) or fetch(namespace, ids))
     launches: list[int] = []
     serve = backend.Backend.serve
 
