@@ -183,10 +183,17 @@ class Hits:
 
         `queries` are the queries of the new answer, and `width` is their largest k. The arrays are copies, so that a
         slice does not keep the whole answer in memory. For a strategy other than ``bm25``, the explainer does keep the
-        evidence of the whole batch. Times and counts of the whole batch are left out. `backend` names the backend that
-        served the whole batch.
+        evidence of the whole batch. Times and counts of the whole batch are left out. Where several strategies answered
+        the batch, `backend`, `decisions` and `reranked` are of those that answered these queries.
         """
         rows = slice(start, stop)
+        resolver = self.resolver.slice(start, stop)
+        parts: Sequence[Any] | None = getattr(resolver, "parts", None)
+        backend = self.backend if parts is None else join_names([part.backend for part in parts])
+        decided, reranked = self.decisions is not None, self.reranked is not None
+        if parts is not None:
+            decided = any(part.decided for part in parts)
+            reranked = any(part.reranked for part in parts)
         whole, count = self.explainer, stop - start
 
         def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
@@ -201,12 +208,12 @@ class Hits:
             self.documents[rows, :width].copy(),
             self.counts[rows].copy(),
             queries,
-            self.backend,
-            self.resolver.slice(start, stop),
+            backend,
+            resolver,
             explain if slice_explainer is None else slice_explainer(start, stop),
-            reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
-            decisions=None if self.decisions is None else self.decisions[rows],
-            source=None if self.source is None else self.source[rows],
+            reranked=self.reranked[rows, :width].copy() if reranked and self.reranked is not None else None,
+            decisions=self.decisions[rows] if decided and self.decisions is not None else None,
+            source=None if self.source is None else _first_rows(self.source[rows]),
             annotator=self.annotator if slice_annotator is None else slice_annotator(start, stop),
             records=None if self.records is None else self.records[rows, :width].copy(),
             texts=self.texts,
@@ -399,6 +406,17 @@ class Hits:
         It uses the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
         """
         return self.explainer(query, document)
+
+
+def join_names(backends: Iterable[str]) -> str:
+    """Each name once, of backends that may be several names already."""
+    return ", ".join(dict.fromkeys([name for served in backends for name in served.split(", ")]))
+
+
+def _first_rows(source: Sequence[int] | Integers) -> tuple[int, ...]:
+    """For each query, the first row that has the same number."""
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(int(number), row) for row, number in enumerate(source)])
 
 
 @dataclass(frozen=True, eq=False)

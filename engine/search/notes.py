@@ -27,7 +27,9 @@ class Notes:
     asked: Sequence[PreparedQuery]
 
     def __call__(self, position: int, query: Query) -> str | None:
-        return note_of(self.indexer, self.asked[position].snapshot, query)
+        # The query as it was searched: a batch may have set its offset.
+        prepared = self.asked[position]
+        return note_of(self.indexer, prepared.snapshot, prepared.query)
 
     def slice(self, start: int, stop: int) -> Notes:
         """The notes on the queries at [start, stop) alone. They hold nothing of other tenants."""
