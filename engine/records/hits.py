@@ -290,7 +290,7 @@ class Hits:
 
     @once
     def notes(self) -> tuple[str | None, ...]:
-        """[B] for each query without hits a short word why, such as that all its words are stop words; else None."""
+        """[B] for each query without hits a short word why, such as that no record holds a word of it; else None."""
         annotator = None if self.counts.all() else self.annotator
         if annotator is None:
             return (None,) * len(self)

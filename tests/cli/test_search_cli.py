@@ -114,12 +114,12 @@ def test_json_has_all_of_it(memory: Path) -> None:
 def test_a_query_without_hits_says_why(memory: Path, tmp_path: Path) -> None:
     assert lines_of(memory, "the", "zebra") == [
         "? the",
-        "      no hits: no word of the query is searchable: only stop words",
+        "      no hits: no word of the query is searchable: the analyzer left none",
         "? zebra",
         "      no hits: no record holds a word of the query",
     ]
     stop, unknown, found = run_json("search", memory, "the", "zebra", "tea")["queries"]
-    assert stop["note"] == "no word of the query is searchable: only stop words"
+    assert stop["note"] == "no word of the query is searchable: the analyzer left none"
     assert unknown["note"] == "no record holds a word of the query"
     assert "note" not in found
     assert (stop["hits"], unknown["hits"]) == ([], [])
