@@ -696,8 +696,9 @@ def test_several_namespaces_are_paged_collapsed_and_read_from_the_newest(tmp_pat
     seen: set[str] = set()
     texts = [hit for hit in full if (text := f"w{int(hit[1]) % 3}") not in seen and not seen.add(text)]  # type: ignore[func-returns-value]
     timed = [(space, n) for space in "ab" for n in range(20) if n % 5]
-    newest = sorted(timed, key=lambda pair: (-(pair[1] // 4), pair[0], -pair[1]))
-    untimed = [(space, n) for space in "ab" for n in reversed(range(0, 20, 5))]
+    # As in one namespace that holds the records of a, then those of b.
+    newest = sorted(timed, key=lambda pair: (pair[1] // 4, *pair), reverse=True)
+    untimed = [(space, n) for space in "ba" for n in reversed(range(0, 20, 5))]
     expected = [(space, f"{n}", float(n // 4)) for space, n in newest] + [(space, f"{n}", 0.0) for space, n in untimed]
     for _ in range(2):
         rows = named(
@@ -715,6 +716,32 @@ def test_several_namespaces_are_paged_collapsed_and_read_from_the_newest(tmp_pat
         assert {space for space, _, _ in rows[4]} == {"b"}
         engine.index.memory.flush()
     engine.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_newest_of_several_namespaces_are_those_of_one(seed: int) -> None:
+    rng = random.Random(seed)
+    several, one = fr.Engine(analyzer="minimal"), fr.Engine(analyzer="minimal")
+    names = ["a", "b", "c"]
+    times = [None, *(float(time) for time in range(4))]
+    by_name = {
+        name: [fr.Record(f"{name}{n}", "a1", time=rng.choice(times)) for n in range(rng.randint(0, 25))]
+        for name in names
+    }
+    for start in range(0, 25, 6):
+        for name in rng.sample(names, 3):
+            several.add([replace(record, namespace=name) for record in by_name[name][start : start + 6]])
+    one.add([record for name in names for record in by_name[name]])
+    for name in names:
+        gone = [record.id for record in by_name[name][::4]]
+        several.delete(gone, namespace=name)
+        one.delete(gone)
+    for _ in range(2):
+        for shape in ({}, {"offset": 7}, {"since": 1.0}, {"k": 3}):
+            asked = fr.Query(newest=True, namespaces=names, **shape)
+            (found,) = several.search([asked], 40)
+            assert found == one.search([replace(asked, namespaces=None)], 40)[0]
+        several.index.memory.flush()
 
 
 def test_what_has_expired_is_neither_newest_nor_a_better_twin(tmp_path: Path) -> None:
