@@ -330,10 +330,27 @@ class Hits:
         """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
 
         Evaluators sort a run by its scores. Where a reranker decided the order, the scores are therefore 1 / rank.
-        Raises `QueryError` if two queries have the same id.
+        Raises `QueryError` if two queries have the same id, or two hits of a query, which are then from different
+        namespaces.
         """
         names = self._unique_query_ids()
+        self._check_unique_ids(names)
         return {name: dict(self._list_hits(query)) for query, name in enumerate(names)}
+
+    def _check_unique_ids(self, names: Sequence[str]) -> None:
+        """Raise `QueryError` if two hits of a query have one id: in a run one would take the place of the other."""
+        if self.namespace is not None:
+            return
+        for name, row in zip(names, self, strict=True):
+            first: dict[str, Hit] = {}
+            for hit in row:
+                other = first.setdefault(hit.id, hit)
+                if other is not hit:
+                    raise QueryError(
+                        f"query {name!r} has two hits with the id {hit.id!r}, of the namespaces {other.namespace!r} "
+                        f"and {hit.namespace!r}, and a run holds one score for each id; ask for one namespace a query, "
+                        "or use to_dicts, to_pandas or to_arrow, which name the namespace"
+                    )
 
     def _list_hits(self, query: int) -> Iterable[tuple[str, float]]:
         """As ``self[query]``, but with scores that sort into the order of the hits: 1 / rank after a reranker."""
@@ -346,10 +363,12 @@ class Hits:
     def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
 
-        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, or if two
-        queries have the same id.
+        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, and as
+        `to_run`.
         """
-        for query, name in enumerate(self._unique_query_ids()):
+        names = self._unique_query_ids()
+        self._check_unique_ids(names)
+        for query, name in enumerate(names):
             for rank, (record, score) in enumerate(self._list_hits(query), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
@@ -365,10 +384,14 @@ class Hits:
             "rank": ranks.astype(np.int64) + 1,
             "id": self.ids[present],
             "score": self.scores[present],
+            "namespace": self.namespaces[present],
         }
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
+        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score and namespace, a row per hit.
+
+        Raises `QueryError` if two queries have the same id.
+        """
         try:
             import pandas as pd
         except ImportError:
@@ -376,7 +399,10 @@ class Hits:
         return pd.DataFrame(self._columns())
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
+        """A `pyarrow.Table` with the columns query, rank (from 1), id, score and namespace, a row per hit.
+
+        Raises `QueryError` if two queries have the same id.
+        """
         try:
             import pyarrow as pa
         except ImportError:
@@ -388,6 +414,7 @@ class Hits:
                 "rank": pa.array(columns["rank"], pa.int64()),
                 "id": pa.array(columns["id"], pa.string()),
                 "score": pa.array(columns["score"], pa.float64()),
+                "namespace": pa.array(columns["namespace"], pa.string()),
             }
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run, run_json, write
+from support.commands import fails, run, run_json, write
 
 from fanrank.engine.cli import output
 from fanrank.engine.cli import search as command
@@ -135,3 +135,11 @@ def test_a_saved_index_shows_ids_alone(tmp_path: Path) -> None:
         "rank",
         "namespace",
     }
+
+
+def test_a_run_of_several_namespaces_is_refused_where_ids_repeat(memory: Path, tmp_path: Path) -> None:
+    run("add", memory, write(tmp_path / "more.jsonl", [{"id": "a", "text": "tea", "namespace": "acme"}]))
+    queries = write(tmp_path / "queries.jsonl", [{"text": "tea", "namespaces": ["", "acme"]}])
+    path = tmp_path / "run.txt"
+    assert "two hits with the id 'a'" in fails("search", memory, "--queries", queries, "--trec", path)
+    assert not path.exists()
