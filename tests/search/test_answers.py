@@ -582,6 +582,34 @@ def test_a_mapping_that_is_none_is_refused(strategy: Any, message: str) -> None:
         fr.Engine().search(["a1"], strategy=strategy)
 
 
+@pytest.mark.parametrize("name", ["name", "kind"])
+def test_a_tenant_of_any_name_has_a_strategy(name: str) -> None:
+    engine = made([fr.Record("r0", "a1", namespace=name), fr.Record("r1", "a1")], None, encoder=fr.OwnVectors(3))
+    mappings: list[Any] = [
+        {name: "recall", "": "bm25"},
+        {name: "rrf"},
+        {name: fr.Cascade()},
+        {name: fr.Cascade(), "t": "bm25"},
+        {name: "cascade", "t": "rrf"},
+    ]
+    for plain in mappings:
+        with pytest.raises(fr.errors.ParameterError, match=f"for a namespace called '{name}' pass fanrank.routing.By"):
+            engine.search(["a1"], strategy=plain)
+    strategies = fr.routing.ByNamespace({name: "recall"})
+    batch = [fr.Query("a1", namespace=name, vector=[1.0, 0.0, 0.0]), "a1"]
+    for mapping in (strategies, strategies.to_dict(), fr.routing.ByNamespace.of(strategies.to_dict())):
+        hits = engine.search(batch, strategy=mapping)
+        assert hits.decisions is not None
+        assert [one.strategy for one in hits.decisions] == ["recall", "bm25"]
+
+
+@pytest.mark.parametrize("mapping", [{"kind": "oracle"}, {"kind": "cascade", "tau": -1}, {"name": "x", "channels": 3}])
+def test_a_wrong_field_is_no_tenant(mapping: dict[str, Any]) -> None:
+    with pytest.raises(fr.errors.ParameterError) as caught:
+        fr.Engine().search(["a1"], strategy=mapping)
+    assert "ByNamespace" not in str(caught.value)
+
+
 def test_errors_of_a_part_name_the_row_of_the_batch() -> None:
     engine = made(records([["a1"]]), None, encoder=fr.OwnVectors(3))
     wrong = fr.Query("a1", strategy="dense", vector=[1.0])
