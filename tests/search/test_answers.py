@@ -773,20 +773,21 @@ def test_the_newest_of_several_namespaces_are_those_of_one(seed: int) -> None:
 
 
 def test_what_has_expired_is_neither_newest_nor_a_better_twin(tmp_path: Path) -> None:
+    later = 1e11  # what has expired by the wall clock may be swept between two searches
     engine = fr.Engine.open(tmp_path / "memory", analyzer="minimal")
     engine.add(
         [
             fr.Record("old", "a1 b2", time=1.0),
-            fr.Record("gone", "a1 b2", time=2.0, expires=10.0),
-            fr.Record("other", "a1 c3", time=0.0, expires=20.0),
+            fr.Record("gone", "a1 b2", time=2.0, expires=later + 10),
+            fr.Record("other", "a1 c3", time=0.0, expires=later + 20),
         ]
     )
     for now, names in ((5.0, ["gone", "old", "other"]), (15.0, ["old", "other"]), (25.0, ["old"])):
         hits = engine.search(
             [
-                fr.Query(newest=True, now=now),
-                fr.Query("b2 a1", now=now, distinct="text"),
-                fr.Query("a1", now=now, offset=1),
+                fr.Query(newest=True, now=later + now),
+                fr.Query("b2 a1", now=later + now, distinct="text"),
+                fr.Query("a1", now=later + now, offset=1),
             ]
         )
         assert [name for name, _ in hits[0]] == names
