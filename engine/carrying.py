@@ -93,9 +93,11 @@ class Carrying:
         An id that is there already is an error, or its record is replaced with `upsert`. A record that the engine holds
         with the same content is passed over. So an import that was stopped or killed goes on where it was when it is
         run again. With `resume` false nothing is compared. Where an id stands twice in the file, `upsert` lets the last
-        one win.
+        one win. A record that has expired is passed over too, unless it replaces one that is live. What a batch does is
+        decided when no other write is under way, so others may write the same ids meanwhile.
 
-        An error stops the import at its record, and says how many are in the engine by then. Raises `RecordError` and
+        An error stops the import at its record, and says how many are in the engine by then. Raises `RecordError` (also
+        for a field in `Record.fields` that the engine does not search) and
         `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
