@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..carry.files import FORMATS
+from ..carrying import change_columns
 from ..encoders.embed import show_pin
 from ..engine import Engine
 from ..errors import ForeignIndexError
@@ -160,14 +161,12 @@ def copy_command(
 def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> None:
     """Show the declared columns of the engine's directory PATH, or change them in place.
 
-    The values of a column are those that records hold in "extra".
+    The values of a column are those that records hold in "extra". All changes are made, or none after an error.
     """
     fresh = parse_columns(added, "--add")
     with _open(path, read_only=not (added or dropped)) as engine:
-        for name in dropped:
-            engine.drop_column(name)
-        for name, kind in fresh.items():
-            engine.add_column(name, kind)
+        if dropped or fresh:
+            change_columns(engine, dropped, fresh)
         columns = engine.columns
     text = "\n".join(f"{name:20} {kind}" for name, kind in columns.items())
     print_result({"path": path, "columns": columns}, as_json, text or "no declared columns")
