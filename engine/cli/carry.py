@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..carry.files import FORMATS
+from ..carry.files import FORMATS, format_of
 from ..carrying import change_columns
 from ..encoders.embed import show_pin
 from ..engine import Engine
@@ -17,10 +17,7 @@ from ..errors import ForeignIndexError
 from ..storage.row_codec import RECORDS
 from .options import EngineParameters, Models, engine_options, json_option, model_options
 from .output import print_result
-from .values import parse_columns, parse_filters
-
-STANDARD = "-"
-"""What stands for standard input or output in place of a file."""
+from .values import STANDARD, check_source, parse_columns, parse_filters
 
 _format_option = click.option(
     "--format", type=click.Choice(FORMATS), help="Format of FILE. Default: by its suffix; JSON lines for -."
@@ -37,7 +34,7 @@ _format_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Export only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as JSON; "
+    help="Export only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as JSON; "
     "repeatable.",
 )
 @click.option("--no-vectors", is_flag=True, help="Leave the embeddings out.")
@@ -102,9 +99,12 @@ def import_command(
     is not there is made.
     """
     started = time.perf_counter()
+    source = sys.stdin.buffer if file == STANDARD else file
+    format_of(source, format)
+    check_source(file, path)
     with Engine.open(path, progress=True, **models.load(), **parameters.given_keywords(context)) as engine:
         done = engine.import_records(
-            sys.stdin.buffer if file == STANDARD else file,
+            source,
             format=format,
             upsert=upsert,
             progress=True,
@@ -114,6 +114,7 @@ def import_command(
     result: dict[str, Any] = {"path": path, **vars(done), "documents": documents}
     result["seconds"] = time.perf_counter() - started
     text = f"{done.added:,} records added, {done.replaced:,} replaced, {done.held:,} there before as they are"
+    text += f", {done.expired:,} passed over as they have expired" if done.expired else ""
     print_result(result, as_json, f"{text}; {documents:,} there now: {path}")
 
 

@@ -78,7 +78,7 @@ query_options = bundle(
         "filters",
         multiple=True,
         metavar="COLUMN=VALUE",
-        help="Search only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as "
+        help="Search only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as "
         f"JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must hold, but "
         "several = on one column are alternatives.",
     ),

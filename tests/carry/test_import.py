@@ -200,11 +200,11 @@ def test_an_id_in_two_namespaces_does_not_blame_the_wrong_line(tmp_path: Path) -
     good, bad = ({"id": "x", "text": "tea", "namespace": name, "n": n} for name, n in (("a", 1), ("b", "many")))
     more = [{"id": "x", "text": "tea", "namespace": f"c{number}"} for number in range(3)]
     with engine_at(tmp_path / "one", columns={"n": "number"}) as one:
-        with pytest.raises(fr.errors.RecordError, match=r"^file:2, id 'x': column 'n' must be .* \(1 records before it"):
+        with pytest.raises(fr.errors.RecordError, match=r"^file:2, id 'x': column 'n' must .* \(1 records before it"):
             one.import_records(lines(good, bad))
         assert one.namespaces == ("a",)
     with engine_at(tmp_path / "two", columns={"n": "number"}) as two:
-        with pytest.raises(fr.errors.RecordError, match=r"^file:5, id 'x': column 'n' must be .* \(4 records before it"):
+        with pytest.raises(fr.errors.RecordError, match=r"^file:5, id 'x': column 'n' must .* \(4 records before it"):
             two.import_records(lines(good, *more, bad, *rows(2)))
         assert [two.namespace(name).count() for name in ("a", "c0", "c2", "b")] == [1, 1, 1, 0]
 
