@@ -172,18 +172,21 @@ class Import:
 
         def decide(pending: Pending) -> Decision:
             plan = self._plan(batch, pending, seen)
-            if any(_key(record) not in encoded for record in plan.wanted):
-                raise _UnencodedError(plan.wanted)
+            if missing := [record for record in plan.wanted if _key(record) not in encoded]:
+                raise _UnencodedError(missing)
             plans.append(plan)
             return plan.replaced, [encoded[_key(record)] for record in plan.wanted]
 
-        while True:
+        def write() -> list[Record]:
             try:
                 self.memory.write(decide=decide)
-                return plans[-1]
-            except _UnencodedError as outdated:
-                missing = [record for record in outdated.records if _key(record) not in encoded]
-                encoded.update((_key(record), record) for record in self.models.encode(missing, None))
+            except _UnencodedError as error:
+                return error.records
+            return []
+
+        while missing := write():
+            encoded.update((_key(record), record) for record in self.models.encode(missing, None))
+        return plans[-1]
 
     def _plan(
         self,

@@ -34,8 +34,8 @@ _format_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Export only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as JSON; "
-    "repeatable.",
+    help="Export only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter "
+    "as JSON; repeatable.",
 )
 @click.option("--no-vectors", is_flag=True, help="Leave the embeddings out.")
 @json_option

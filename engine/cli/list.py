@@ -25,8 +25,8 @@ filter_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as JSON. "
-    "Repeatable: all must hold, but several = on one column are alternatives.",
+    help="Only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as "
+    "JSON. Repeatable: all must hold, but several = on one column are alternatives.",
 )
 namespace_option = click.option(
     "--namespace", default="", show_default="the unnamed namespace", help="Namespace of the records."

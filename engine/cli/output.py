@@ -27,8 +27,8 @@ OPTIONS = {
 
 def in_options(message: str) -> str:
     """A message of the engine in the words of the command line."""
-    for pattern, said in OPTIONS.items():
-        message = re.sub(pattern, said, message)
+    for pattern, option in OPTIONS.items():
+        message = re.sub(pattern, option, message)
     return message
 
 

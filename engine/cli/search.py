@@ -78,8 +78,8 @@ query_options = bundle(
         "filters",
         multiple=True,
         metavar="COLUMN=VALUE",
-        help="Search only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as "
-        f"JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must hold, but "
+        help="Search only records whose column has this value; also != and, for numbers and times, < <= > >=, or a "
+        f"filter as JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must hold, but "
         "several = on one column are alternatives.",
     ),
     click.option(
