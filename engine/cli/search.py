@@ -79,8 +79,8 @@ query_options = bundle(
         multiple=True,
         metavar="COLUMN=VALUE",
         help="Search only records whose column has this value; also != and, for numbers and times, < <= > >=, or a "
-        f"filter as JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must hold, "
-        "but several = on one column are alternatives.",
+        f"filter as JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must "
+        "hold, but several = on one column are alternatives.",
     ),
     click.option(
         "--namespace", default="", help="Namespace that the QUERY arguments search. Default: the unnamed one."
