@@ -170,6 +170,8 @@ class NoteWriter:
         self._log: int | None = None
         self._end: LogEnd | None = None
         """Where the log ends; None if that must be read from its beginning."""
+        self._folding = False
+        """Whether the log is being folded in, or a fold failed half-way."""
 
     @property
     def frames(self) -> int:
@@ -186,7 +188,7 @@ class NoteWriter:
         self._end = read_log(self._path) if before is None else self._follow(before)
         # Two logs further on, the log would look like one of another time. So each log's first note is synced.
         new = before is None or before.salts != self._end.salts
-        self._put(Note(sequence, self._end.salts, self._end.frames), sync=new)
+        self._put(Note(sequence, self._end.salts, self._end.frames, self._folding), sync=new)
 
     def write_folding(self, sequence: int, folding: bool) -> None:
         """Note that the log is being folded in, or no longer. Says nothing where there is no log."""
@@ -194,10 +196,12 @@ class NoteWriter:
             self._end = read_log(self._path)
         if not self._end.frames:
             return
+        self._folding = folding
         self._put(Note(sequence, self._end.salts, self._end.frames, folding), sync=folding)
 
     def write_closed(self, sequence: int) -> None:
         """Note that the log was folded in and is gone."""
+        self._folding = False
         self._put(Note(sequence), sync=True)
 
     def _follow(self, end: LogEnd) -> LogEnd:
