@@ -31,6 +31,15 @@ class CommitLog:
         self._marked = False
         self._folded = False
 
+    @property
+    def columns(self) -> int:
+        """How often the declared columns changed: what the next note says."""
+        return self._note.columns
+
+    @columns.setter
+    def columns(self, changes: int) -> None:
+        self._note.columns = changes
+
     def repair(self, writer: sqlite3.Connection, sequence: int) -> None:
         """Finish what a process began that was killed while it folded the log in."""
         note = read_note(self._path)

@@ -18,7 +18,7 @@ from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
 from .log import NO_LOG, LogEnd, Note, log_of, read_log, read_note
 from .row_codec import name_of
-from .sqlite import IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
+from .sqlite import COLUMN_CHANGES, IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
 
 # The most ids that a message shows.
 SHOWN_IDS = 10
@@ -152,7 +152,9 @@ def _find(path: Path, read_only: bool) -> Loss | None:
             ends = f"{where} knows changes up to {most}, and the records end at {last}"
             reason = f"{ends} ({reason})" if reason else ends
         elif fault is None:
-            return None
+            if note is None or note.columns <= (value_of(reader, COLUMN_CHANGES) or 0):
+                return None
+            reason = "the note beside it knows a later change of the declared columns"
         ids, returned = _compare(reader, index) if "the index" in known and known["the index"] > last else ((), 0)
         return Loss(path, reason, last, max(last, most), ids, returned, fault is not None and fault.mixed)
 

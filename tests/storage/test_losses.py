@@ -363,6 +363,40 @@ def test_what_an_older_version_wrote_is_no_loss(crashed: Path, tmp_path: Path, c
     assert "of another time" in loss.reason
 
 
+@pytest.mark.parametrize("verb", ["add", "drop"])
+def test_a_lost_change_of_the_columns_is_named(tmp_path: Path, verb: str) -> None:
+    """No record changes, so its sequence says nothing."""
+    path, killed = tmp_path / "memory", tmp_path / "killed"
+    with opened(path) as engine:
+        engine.add([fr.Record("a", "tea", extra={"p": "x"})])
+        engine.add_column("q", "number")
+    reader = sqlite3.connect(path / RECORDS)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM records").fetchone()  # The log cannot be folded in.
+    with opened(path) as engine:
+        if verb == "add":
+            engine.add_column("p", "category")
+        else:
+            engine.drop_column("q")
+        declared = engine.columns
+        shutil.copytree(path, killed)
+        (killed / f"{RECORDS}-shm").unlink()
+        shutil.copytree(killed, tmp_path / "whole")
+    reader.close()
+    with opened(tmp_path / "whole") as engine:
+        assert engine.columns == declared
+    log_of(killed / RECORDS).unlink()
+    shutil.copytree(killed, tmp_path / "bare")
+    shutil.rmtree(tmp_path / "bare" / INDEX)
+    for copy in (killed, tmp_path / "bare"):
+        with pytest.raises(Damaged, match="a later change of the declared columns"):
+            opened(copy)
+        for accept in (True, False):
+            with opened(copy, accept_loss=accept) as engine:
+                assert engine.columns == {"q": "number"}
+                assert len(engine) == 1
+
+
 def find(path: Path) -> losses.Loss | None:
     return losses.find_loss(path / RECORDS, read_only=False)
 
