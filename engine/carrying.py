@@ -135,11 +135,12 @@ class Carrying:
         can filter by the column. Writes wait meanwhile; searches go on. A crash at any moment leaves the old columns or
         the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
 
-        Raises `ParameterError` for a name that is taken, `RecordError` with the id of a record whose value is of the
-        wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
+        Raises `ParameterError` for a name that is taken or longer than 200 bytes, `RecordError` with the id of a record
+        whose value is of the wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
         if name in self.columns:
             raise ParameterError(f"column {name!r} is there already, as a {self.columns[name]}")
+        Schema.of({name: kind}).check_names()
         self._change_columns({**self.columns, name: kind})
 
     def drop_column(self, name: str) -> None:

@@ -256,6 +256,15 @@ class RecordStore:
                     (LEARNED + namespace, with_checksum(JSON.encode(values))),
                 )
 
+    def forget_learned(self, namespace: str) -> None:
+        """Forget what `keep_learned` kept of a namespace. Writes nothing where there is nothing."""
+        key = LEARNED + namespace
+        with self._reads() as reader:
+            there = storable(key) and value_of(reader, key) is not None
+        if there:
+            with self._transaction() as writer:
+                writer.execute("DELETE FROM meta WHERE key = ?", (key,))
+
     def learned(self) -> dict[str, dict[str, Any]]:
         """What `keep_learned` kept, by namespace. What was altered is left out with a warning, and learned again."""
         with self._reads() as reader:
