@@ -15,7 +15,7 @@ from .carry.files import AnyFile
 from .carry.importing import Import, Imported, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
-from .index.columns import Schema
+from .index.columns import KINDS, Schema
 from .monitor.monitor import checked_namespace
 from .opening import OpenIndex, shows_progress
 from .records.filters import Filter
@@ -54,6 +54,7 @@ def _check_declared(name: str, columns: Mapping[str, str]) -> None:
 def _check_new(name: str, columns: Mapping[str, str]) -> None:
     if name in columns:
         raise ParameterError(f"column {name!r} is there already, as a {columns[name]}")
+    Schema.of({name: KINDS[0]}).check_names()
 
 
 class Carrying:
@@ -165,8 +166,8 @@ class Carrying:
         can filter by the column. Writes wait meanwhile; searches go on. A crash at any moment leaves the old columns or
         the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
 
-        Raises `ParameterError` for a name that is taken, `RecordError` with the id of a record whose value is of the
-        wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
+        Raises `ParameterError` for a name that is taken or longer than 200 bytes, `RecordError` with the id of a record
+        whose value is of the wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
         _check_new(name, self.columns)
         self._change_columns({**self.columns, name: kind})

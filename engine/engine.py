@@ -124,7 +124,7 @@ class Engine(Reading, Writing, Carrying):
         if not isinstance(keep_texts, bool):
             raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
         own = self.bm25, self.analyzer, self.schema, self.window
-        self.index = OpenIndex(partial(Memory, *own, keep=self.monitor.keep, keep_texts=keep_texts))
+        self.index = OpenIndex(partial(Memory, *own, learned=self.monitor, keep_texts=keep_texts))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
 
@@ -195,6 +195,7 @@ class Engine(Reading, Writing, Carrying):
                 raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:
                 engine = cls(backend=backend, **options)
+                engine.schema.check_names()
                 config = {**engine._config(), "store": secrets.token_hex(8)}
                 store.set_config(config)
             else:

@@ -188,7 +188,6 @@ class Writing:
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records and the counts of its searches."""
         self.index.ready().drop(checked_namespace(namespace))
-        self.monitor.drop(namespace)
 
     async def aadd(
         self,

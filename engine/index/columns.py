@@ -25,6 +25,9 @@ ABSENT = -1
 NUMBERS = ("time", "importance", "expires")
 """The built-in metadata columns that hold numbers."""
 
+LONGEST_NAME = 200
+"""Bytes that the name of a declared column may have. Files are named by it, with up to 36 bytes more."""
+
 KINDS = ("category", "number")
 """What a column that the user declares can hold: strings or numbers."""
 
@@ -228,6 +231,15 @@ class Schema:
                 raise ParameterError(f"column {name!r}: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
             declared[kind].append(name)
         return cls((*CATEGORIES, *declared["category"]), (*NUMBERS, *declared["number"]))
+
+    def check_names(self) -> None:
+        """Raise `ParameterError` for a user's column whose name is too long to name files by."""
+        for name in self.declared():
+            if (size := len(name.encode())) > LONGEST_NAME:
+                raise ParameterError(
+                    f"column {name[:20] + '...'!r}: its name has {size} bytes, and at most {LONGEST_NAME} can name "
+                    "files; choose a shorter one"
+                )
 
     def declared(self) -> dict[str, str]:
         """The user's columns, in the form that `of` takes."""

@@ -42,10 +42,13 @@ class Monitor:
         )
 
     def keep(self, store: RecordStore) -> None:
-        """Keep in the store what was learned since the last call."""
-        changes = {name: recency.take_changes() for name, recency in list(self._recency.items())}
-        if learned := {name: change for name, change in changes.items() if change is not None}:
+        """Keep in the store what was learned since the last call that succeeded."""
+        changed = [(name, recency, recency.changes()) for name, recency in list(self._recency.items())]
+        if learned := {name: changes for name, _, changes in changed if changes is not None}:
             store.keep_learned(learned)
+        for _, recency, changes in changed:
+            if changes is not None:
+                recency.mark_kept(changes)
 
     def restore(self, store: RecordStore) -> None:
         """Go on from what `keep` kept."""

@@ -67,7 +67,7 @@ class Recency:
         # that was ever in use.
         self._hits: dict[int | None, float] = {}
         self._observed = 0
-        self._kept = 0  # hits observed when `take_changes` last gave something
+        self._kept = 0  # hits observed when the changes were last kept
         self._lock = make_short_lock()
 
     def observe(self, ranks: Iterable[int], windows: int | None = None) -> None:
@@ -92,16 +92,20 @@ class Recency:
                 self._hits = {reach: count / 2.0 for reach, count in self._hits.items()}
                 self._sum /= 2.0
 
-    def take_changes(self) -> dict[str, Any] | None:
-        """What was learned, as JSON that `restore` takes; None if nothing was since the last call."""
+    def changes(self) -> dict[str, Any] | None:
+        """What was learned, as JSON that `restore` takes; None if nothing was since `mark_kept`."""
         with self._lock:
             if self._observed == self._kept:
                 return None
-            self._kept = self._observed
             return {"hits": [*map(list, self._hits.items())], "sum": self._sum, "observed": self._observed}
 
+    def mark_kept(self, changes: Mapping[str, Any]) -> None:
+        """Note that what `changes` gave is kept."""
+        with self._lock:
+            self._kept = int(changes["observed"])
+
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Go on from what `take_changes` gave."""
+        """Go on from what `changes` gave."""
         with self._lock:
             self._hits = {reach: float(count) for reach, count in learned["hits"]}
             self._sum, self._observed = float(learned["sum"]), int(learned["observed"])

@@ -31,6 +31,15 @@ class CommitLog:
         self._marked = False
         self._folded = False
 
+    @property
+    def columns(self) -> int:
+        """How often the declared columns changed: what the next note says."""
+        return self._note.columns
+
+    @columns.setter
+    def columns(self, changes: int) -> None:
+        self._note.columns = changes
+
     def repair(self, writer: sqlite3.Connection, sequence: int) -> None:
         """Finish what a process began that was killed while it folded the log in."""
         note = read_note(self._path)
@@ -71,15 +80,20 @@ class CommitLog:
 
         Returns whether all of it is there now.
         """
-        self._write(self._note.write_folding, sequence, True)
-        reach("fold.begin")
         try:
+            self._write(self._note.write_folding, sequence, True)
+            reach("fold.begin")
             busy, frames, folded = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            reach("fold.done")
         except sqlite3.Error as error:
-            # All that is acknowledged stands in the log. The next fold does what this one could not.
+            # All that is acknowledged stands in the log. The next fold does what this one could not. Until then the
+            # note says what it says: the database alone may hold a part.
             logger.warning("%s: its log cannot be folded in: %s", self._path, error)
             return False
-        reach("fold.done")
+        except BaseException:
+            # An interrupt comes before SQLite folds the log in, or after it.
+            self._write(self._note.write_folding, sequence, False)
+            raise
         self._write(self._note.write_folding, sequence, False)
         whole = not busy and frames == folded
         self._folded = self._folded or whole

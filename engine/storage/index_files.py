@@ -49,7 +49,7 @@ INDEX = "index"
 """The folder of the index files in an engine's directory."""
 
 # The names of the files that a save writes besides the manifest, and may delete.
-_OURS = re.compile(r"[a-z_A-Z0-9]+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
+_OURS = re.compile(r"\w+\.[0-9a-f]{8}\.npy|manifest\.json\.[0-9a-f]{8}")
 # How often a load is tried when saves replace the index while it reads.
 LOAD_ATTEMPTS = 20
 # A part is dropped, and its segments are written again, when no more than this share of its weight is in use.

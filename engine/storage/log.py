@@ -26,7 +26,7 @@ NOTE = "-note"
 NO_LOG = (0, 0)
 """Stands for the salts of a log that is not there."""
 
-_NOTE = struct.Struct("<4sQIIIII")
+_NOTE = struct.Struct("<4sQIIIIII")
 _MAGIC = b"fan1"
 _HEADER, _FRAME = 32, 24
 # Frames of the log that are in memory at a time: 4 MB.
@@ -61,6 +61,8 @@ class Note(NamedTuple):
     """The frames of the log that hold acknowledged transactions."""
     folding: bool = False
     """Whether the log is being folded in: without its log the database is then no state of any moment."""
+    columns: int = 0
+    """How often the declared columns changed."""
 
 
 def log_of(path: Path) -> Path:
@@ -79,10 +81,10 @@ def read_note(path: Path) -> Note | None:
         return None
     if len(data) != _NOTE.size:
         return None
-    magic, sequence, first, second, frames, folding, checksum = _NOTE.unpack(data)
+    magic, sequence, first, second, frames, folding, columns, checksum = _NOTE.unpack(data)
     if magic != _MAGIC or checksum != zlib.crc32(data[:-4]):
         return None
-    return Note(sequence, (first, second), frames, bool(folding))
+    return Note(sequence, (first, second), frames, bool(folding), columns)
 
 
 def read_log(path: Path) -> LogEnd:
@@ -170,6 +172,12 @@ class NoteWriter:
         self._log: int | None = None
         self._end: LogEnd | None = None
         """Where the log ends; None if that must be read from its beginning."""
+        self._folding = False
+        """Whether the log is being folded in, or a fold failed half-way."""
+        self.columns = 0
+        """How often the declared columns changed, for the notes to come."""
+        self._synced = 0
+        """The same, as of the last note that was synced."""
 
     @property
     def frames(self) -> int:
@@ -186,7 +194,7 @@ class NoteWriter:
         self._end = read_log(self._path) if before is None else self._follow(before)
         # Two logs further on, the log would look like one of another time. So each log's first note is synced.
         new = before is None or before.salts != self._end.salts
-        self._put(Note(sequence, self._end.salts, self._end.frames), sync=new)
+        self._put(Note(sequence, self._end.salts, self._end.frames, self._folding), sync=new)
 
     def write_folding(self, sequence: int, folding: bool) -> None:
         """Note that the log is being folded in, or no longer. Says nothing where there is no log."""
@@ -194,10 +202,12 @@ class NoteWriter:
             self._end = read_log(self._path)
         if not self._end.frames:
             return
+        self._folding = folding
         self._put(Note(sequence, self._end.salts, self._end.frames, folding), sync=folding)
 
     def write_closed(self, sequence: int) -> None:
         """Note that the log was folded in and is gone."""
+        self._folding = False
         self._put(Note(sequence), sync=True)
 
     def _follow(self, end: LogEnd) -> LogEnd:
@@ -228,13 +238,15 @@ class NoteWriter:
         return os.read(self._log, size)
 
     def _put(self, note: Note, sync: bool) -> None:
+        note = note._replace(columns=self.columns)
         if self._note is None:
             self._note = os.open(note_of(self._path), os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        data = _NOTE.pack(_MAGIC, note.sequence, *note.salts, note.frames, note.folding, 0)[:-4]
+        data = _NOTE.pack(_MAGIC, note.sequence, *note.salts, note.frames, note.folding, note.columns, 0)[:-4]
         os.lseek(self._note, 0, os.SEEK_SET)
         os.write(self._note, data + struct.pack("<I", zlib.crc32(data)))
-        if sync:
+        if sync or self._synced != note.columns:
             os.fsync(self._note)
+            self._synced = note.columns
 
     def close(self) -> None:
         for descriptor in (self._note, self._log):

@@ -6,9 +6,10 @@ import json
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
 from .log import NO_LOG, LogEnd, Note, log_of, read_log, read_note
 from .row_codec import name_of
-from .sqlite import IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
+from .sqlite import COLUMN_CHANGES, IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
 
 # The most ids that a message shows.
 SHOWN_IDS = 10
@@ -41,6 +42,10 @@ class Loss:
     """(namespace, id) of records that the index has and the store has not."""
     returned: int = 0
     """Records that the store has and the index has not: they were deleted, or added after the loss."""
+    mixed: bool = False
+    """Whether the pages may be of different moments."""
+    whole: bool = False
+    """Whether the records are those of one moment, that of change `sequence`. `check_loss` finds it out."""
 
     def error(self) -> DamagedStoreError:
         missing = f"{self.known - self.sequence:,}" if self.known > self.sequence else "an unknown number of"
@@ -54,11 +59,20 @@ class Loss:
             text += f". Of the records, {shown}{f' and {more:,} more' if more > 0 else ''} are gone"
         if self.returned:
             text += f". {self.returned:,} records that were deleted are back"
+        state = f"The database is whole up to change {self.sequence}. " if self.whole else ""
         return DamagedStoreError(
-            f"{text}. Nothing was changed. Put back the database with its log ({log_of(self.path).name}), or restore "
-            "a backup; to go on without these changes, open with accept_loss=True (fanrank stats "
-            f"{self.path.parent} --accept-loss)"
+            f"{text}. Nothing was changed. {state}Put back the database with its log ({log_of(self.path).name}), or "
+            f"restore a backup; accept_loss=True (fanrank stats {self.path.parent} --accept-loss) gives up what is "
+            f"missing for good, and goes on with {'that state' if self.whole else 'what is left'}"
         )
+
+
+class Fault(NamedTuple):
+    """What is wrong with a log."""
+
+    text: str
+    mixed: bool = False
+    """Whether the database may hold a part of what the log held."""
 
 
 def check_loss(path: Path, *, read_only: bool, accept: bool) -> Loss | None:
@@ -69,9 +83,9 @@ def check_loss(path: Path, *, read_only: bool, accept: bool) -> Loss | None:
     loss = find_loss(path, read_only=read_only)
     if loss is None:
         return None
-    if not accept:
-        raise loss.error()
     with closing(open_reader(path)) as reader:
+        if not accept:
+            raise replace(loss, whole=bool(loss.sequence) and not loss.mixed and is_whole(reader)).error()
         check_pages(reader, path)
     return loss
 
@@ -81,6 +95,19 @@ def check_pages(reader: sqlite3.Connection, path: Path) -> None:
     (fault,) = reader.execute("PRAGMA integrity_check(1)").fetchone()
     if fault != b"ok":
         raise damaged(path, f"damaged ({name_of(fault)})")
+
+
+def is_whole(reader: sqlite3.Connection) -> bool:
+    """Whether the pages of a database fit together, and no record lives that was deleted later."""
+    try:
+        faults = reader.execute("PRAGMA integrity_check(1)").fetchall()
+        back = reader.execute(
+            "SELECT 1 FROM deletions AS gone JOIN records AS live ON live.namespace = gone.namespace"
+            " AND live.id = gone.id AND live.sequence < gone.sequence LIMIT 1"
+        ).fetchall()
+    except sqlite3.DatabaseError:
+        return False
+    return faults == [(b"ok",)] and not back
 
 
 def find_loss(path: Path, *, read_only: bool) -> Loss | None:
@@ -119,17 +146,20 @@ def _find(path: Path, read_only: bool) -> Loss | None:
         if covered is not None and owner is not None and covered[0] == owner:
             known["the index"] = covered[1]
         where, most = max(known.items(), key=lambda item: item[1], default=("", 0))
-        reason = _log_reason(reader, note, log, there)
+        fault = _fault(reader, note, log, there, last)
+        reason = "" if fault is None else fault.text
         if most > last:
             ends = f"{where} knows changes up to {most}, and the records end at {last}"
             reason = f"{ends} ({reason})" if reason else ends
-        elif reason is None:
-            return None
+        elif fault is None:
+            if note is None or note.columns <= (value_of(reader, COLUMN_CHANGES) or 0):
+                return None
+            reason = "the note beside it knows a later change of the declared columns"
         ids, returned = _compare(reader, index) if "the index" in known and known["the index"] > last else ((), 0)
-        return Loss(path, reason, last, max(last, most), ids, returned)
+        return Loss(path, reason, last, max(last, most), ids, returned, fault is not None and fault.mixed)
 
 
-def _log_reason(reader: sqlite3.Connection, note: Note | None, log: LogEnd | None, there: bool) -> str | None:
+def _fault(reader: sqlite3.Connection, note: Note | None, log: LogEnd | None, there: bool, last: int) -> Fault | None:
     """What is wrong with the log; None if nothing is. A reader (`log` is None) sees only whether it is there."""
     name = "its write-ahead log"
     if note is None:
@@ -137,22 +167,29 @@ def _log_reason(reader: sqlite3.Connection, note: Note | None, log: LogEnd | Non
         (schema,) = reader.execute("PRAGMA schema_version").fetchone()
         # SQLite's own backup gives its copy another number, and copies what the log holds.
         if in_use == schema and (not there if log is None else not log.commits):
-            return f"{name} is missing, and the database was in use when it was copied or its log removed"
+            return Fault(f"{name} is missing, and the database was in use when it was copied or its log removed")
         return None
     if log is None:
         return None
     if not log.frames:
         # After a loss of the log, the records still hold what was folded in before. The note's sequence says whether
-        # that was all, unless the log was lost while it was being folded in.
-        if note.folding:
-            return f"{name} is missing or damaged, and was being folded in"
+        # that was all, unless the log was lost while it was being folded in. Where a process was killed in a fold, any
+        # program that opens the database and closes it finishes the fold and removes the log.
+        if note.folding and not (last >= note.sequence and is_whole(reader)):
+            return Fault(f"{name} is missing or damaged, and was being folded in", mixed=True)
         return None
-    if note.salts == NO_LOG:
-        # The first transaction of a log is in it before the note knows it.
-        return f"{name} is of another time, as the database was closed without one" if log.commits > 1 else None
     if log.salts == note.salts:
-        return None if log.frames >= note.frames else f"{name} was cut, or damaged at page {log.frames + 1}"
-    return None if log.may_follow(note.salts) else f"{name} is of another time"
+        if log.frames >= note.frames:
+            return None
+        return Fault(f"{name} was cut, or damaged at page {log.frames + 1}", note.folding)
+    # The first transaction of a log is in it before the note knows it.
+    if (log.commits <= 1) if note.salts == NO_LOG else log.may_follow(note.salts):
+        return None
+    # An older version of fanrank writes no note. Then the records go on after the note, and all of them fit together.
+    if last > note.sequence and is_whole(reader):
+        return None
+    closed = ", as the database was closed without one" if note.salts == NO_LOG else ""
+    return Fault(f"{name} is of another time{closed}", mixed=True)
 
 
 def _owner(reader: sqlite3.Connection) -> str | None:

@@ -20,11 +20,11 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,16 @@ CHECKPOINT_CHANGES = 100_000
 PAUSE = 5.0
 
 
+class Learned(Protocol):
+    """What the engine learned beside the records, by namespace."""
+
+    def keep(self, store: RecordStore) -> None:
+        """Keep in the store what was learned since the last call that succeeded."""
+
+    def drop(self, namespace: str) -> None:
+        """Forget what was learned of a namespace."""
+
+
 @dataclass(eq=False)
 class Memory:
     """The records of all namespaces as snapshots. `store` and `directory` are None for an engine without files."""
@@ -79,8 +89,8 @@ class Memory:
     store: RecordStore | None = None
     directory: IndexDirectory | None = None
     counters: Counters = field(default_factory=Counters)
-    keep: Callable[[RecordStore], None] | None = None
-    """Called at each checkpoint: keeps in the store what the engine learned beside the records."""
+    learned: Learned | None = None
+    """Is kept in the store at each checkpoint, and goes with its namespace."""
     keep_texts: bool = True
     """Whether a memory without a store keeps its records beside the segments."""
     textless: str = "the engine was made with keep_texts=False; leave it out, or use Engine.open(path)"
@@ -100,6 +110,7 @@ class Memory:
         self._queue: deque[Write] = deque()
         self._writing = threading.Lock()
         self._saving = threading.Lock()
+        self._keeping = threading.Lock()
         self._reading: int | None = None  # the thread that reads a caller's iterable under the lock
         self._starting = threading.Lock()
         self._worker: threading.Thread | None = None
@@ -455,21 +466,28 @@ class Memory:
             column.truncate(sizes.values[name])
 
     def drop(self, namespace: str) -> None:
-        """Remove a namespace with all its records."""
-        with self._writing:
+        """Remove a namespace with all its records, and what was learned of it."""
+        # A checkpoint in between would keep again what was learned.
+        with self._keeping, self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
             self._catch_up()
-            if namespace not in self.snapshots:
-                return
-            sequence = None if self.store is None else self.store.drop(namespace)
-            left = Left()
-            left.drop(self.snapshots[namespace])
-            self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
-            self.state.unions.clear()  # They hold the snapshots that they were made of.
-            self._count_left(left)
-            self._dropped = True
+            if namespace in self.snapshots:
+                self._drop(namespace)
+            elif self.store is not None:
+                self.store.forget_learned(namespace)
+            if self.learned is not None:
+                self.learned.drop(namespace)
         self.wake()
+
+    def _drop(self, namespace: str) -> None:
+        sequence = None if self.store is None else self.store.drop(namespace)
+        left = Left()
+        left.drop(self.snapshots[namespace])
+        self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
+        self.state.unions.clear()  # They hold the snapshots that they were made of.
+        self._count_left(left)
+        self._dropped = True
 
     def replay(self, runs: Iterable[ChangeRun], last: int) -> None:
         """Apply changes that the store holds and the index lacks. Removals of ids that are not live are skipped.
@@ -669,7 +687,8 @@ class Memory:
 
         Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
-        wrong type, and `StorageError`; nothing is changed then.
+        wrong type, and `StorageError`; nothing is changed then. Index files that cannot be written are left to the next
+        checkpoint.
         """
         # A renumbering that began before knows nothing of the new columns.
         with self._renumbering, self._saving, self._writing:
@@ -692,10 +711,17 @@ class Memory:
                     self.state = replace(changed, version=changed.version + 1, numbering=new_numbering())
                     self._unused = UnusedEntries(self.state)
             reach("columns.published")
-            if self.directory is not None:
-                # Its strings are of the old columns.
-                self.directory.clear()
-        self.checkpoint()
+            # The columns are changed, whatever becomes of the index files. Opening builds an index where they are old.
+            try:
+                if self.directory is not None:
+                    # Its strings are of the old columns.
+                    self.directory.clear()
+            except StorageError as error:
+                self._fail(error)
+        try:
+            self.checkpoint()
+        except StorageError as error:
+            self._fail(error)
 
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""
@@ -703,8 +729,9 @@ class Memory:
             return
         with self._saving:
             version = self.state.version
-            if self.keep is not None and not self._closed and not self.store.read_only:
-                self.keep(self.store)
+            if self.learned is not None and not self._closed and not self.store.read_only:
+                with self._keeping:
+                    self.learned.keep(self.store)
             if self._closed or version == self._saved_version:
                 return
             saved = self.saved()

@@ -30,6 +30,7 @@ from .log import log_of
 from .losses import Loss, check_loss
 from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of, with_checksum, without_checksum
 from .sqlite import (
+    COLUMN_CHANGES,
     NUMBER,
     StoreMoment,
     damaged,
@@ -41,6 +42,7 @@ from .sqlite import (
     pruned_sequence,
     rows_of,
     storable,
+    value_of,
     vectors_in,
     version_of,
 )
@@ -240,8 +242,10 @@ class RecordStore:
         """Store that the records have these declared columns from now on. An index of others is then of no use."""
         value = _config_json({**(self.config or {}), "columns": dict(columns)})
         with self._transaction() as writer:
-            rows = "config", value, "checksum", zlib.crc32(value.encode())
-            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
+            rows = "config", value, "checksum", zlib.crc32(value.encode()), COLUMN_CHANGES, self._log.columns + 1
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?), (?, ?)", rows)
+            self._log.columns += 1
+        self._fold()
 
     def keep_learned(self, learned: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep what was learned of these namespaces. It is no change of the records, and has no sequence."""
@@ -251,6 +255,15 @@ class RecordStore:
                     "INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)",
                     (LEARNED + namespace, with_checksum(JSON.encode(values))),
                 )
+
+    def forget_learned(self, namespace: str) -> None:
+        """Forget what `keep_learned` kept of a namespace. Writes nothing where there is nothing."""
+        key = LEARNED + namespace
+        with self._reads() as reader:
+            there = storable(key) and value_of(reader, key) is not None
+        if there:
+            with self._transaction() as writer:
+                writer.execute("DELETE FROM meta WHERE key = ?", (key,))
 
     def learned(self) -> dict[str, dict[str, Any]]:
         """What `keep_learned` kept, by namespace. What was altered is left out with a warning, and learned again."""
@@ -339,6 +352,9 @@ class RecordStore:
             upto = max(pruned_sequence(writer), min(sequence, self._last))
             writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
+        self._fold()
+
+    def _fold(self) -> None:
         with self._writing, named(self.path):
             if self._writer is not None:
                 self._log.fold(self._writer, self._last)
@@ -544,6 +560,7 @@ class RecordStore:
     def _remember(self, writer: sqlite3.Connection) -> None:
         """Read the counter, the format and the numbers of the namespaces from the database."""
         self._last, self._version = last_sequence(writer), version_of(writer)
+        self._log.columns = value_of(writer, COLUMN_CHANGES) or 0
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")

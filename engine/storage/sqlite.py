@@ -37,6 +37,9 @@ _PRAGMAS = "synchronous=FULL", "wal_autocheckpoint=0", "journal_size_limit=67108
 IN_USE = "log_in_use"
 """The row of `meta` that is there from a session's first write to its close."""
 
+COLUMN_CHANGES = "column_changes"
+"""The row of `meta` that counts how often the declared columns changed. That has no sequence, as no record changes."""
+
 
 _SCHEMA = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered
 import fanrank as fr
 from fanrank.engine.carrying import change_columns
 from fanrank.engine.storage import failpoints
+from fanrank.engine.storage.index_files import IndexDirectory
 
 
 def fill(engine: fr.Engine) -> None:
@@ -80,6 +82,8 @@ def test_wrong_values_change_nothing(tmp_path: Path) -> None:
             ("role", "category", "is built in"),
             ("a b", "category", "letters, digits"),
             ("x", "text", "unknown kind"),
+            ("c" * 201, "category", "has 201 bytes, and at most 200"),
+            ("ß" * 101, "number", "has 202 bytes, and at most 200"),
         ):
             with pytest.raises(fr.errors.ParameterError, match=wrong):
                 one.add_column(name, kind)
@@ -91,6 +95,51 @@ def test_wrong_values_change_nothing(tmp_path: Path) -> None:
             one.add_column("priority", "number")
         with pytest.raises(fr.errors.RecordError, match="column 'priority'"):
             one.add([fr.Record("odd", "tea", extra={"priority": "high"})])
+
+
+def test_the_longest_names_name_files(tmp_path: Path) -> None:
+    names = {"c" * 200: "category", "ß" * 100: "category", "n" * 200: "number"}
+    with engine_at(tmp_path / "one") as one:
+        one.add([fr.Record("a", "tea", extra=dict.fromkeys(names, "v") | {"n" * 200: 1})])
+        for name, kind in names.items():
+            one.add_column(name, kind)
+            assert one.stats()["background_error"] is None
+    with engine_at(tmp_path / "one") as one:
+        assert one.opened == "loaded"
+        assert one.columns == names
+        assert one.count({"ß" * 100: "v"}) == 1
+    with (
+        pytest.raises(fr.errors.ParameterError, match="has 201 bytes"),
+        engine_at(tmp_path / "new", columns={"c" * 201: "category"}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("verb", ["clear", "save"])
+def test_index_files_that_fail_leave_the_columns_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    def full(*_: object) -> None:
+        raise fr.errors.StorageError("no space left")
+
+    with engine_at(tmp_path / "one") as one:
+        one.add([fr.Record("a", "tea", extra={"project": "x"})])
+        one.flush()
+        with monkeypatch.context() as patched, caplog.at_level("WARNING", "fanrank"):
+            patched.setattr(IndexDirectory, verb, full)
+            one.add_column("project", "category")
+            assert "background work failed: StorageError" in caplog.text
+        assert one.columns == {"project": "category"}
+        # It stands in the database itself, though no checkpoint folded the log in.
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "one" / "records.sqlite", tmp_path / "copy")
+        with engine_at(tmp_path / "copy", accept_loss=True) as copy:
+            assert copy.columns == {"project": "category"}
+        one.flush()
+        assert one.stats()["background_error"] is None or verb == "clear"
+    with engine_at(tmp_path / "one") as one:
+        assert one.opened == "loaded"
+        assert one.count({"project": "x"}) == 1
 
 
 def test_without_records_there_is_nothing_to_read_a_column_from(tmp_path: Path) -> None:

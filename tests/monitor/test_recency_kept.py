@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,63 @@ def test_it_goes_with_its_namespace(tmp_path: Path) -> None:
     with opened(tmp_path) as engine:
         assert engine.recency("ana").to_dict() == fr.Engine(backend="numpy").recency().to_dict()
         assert engine.recency().to_dict() == kept
+
+
+def learned_of(path: Path) -> list[str]:
+    raw = sqlite3.connect(path / RECORDS)
+    keys = [key for (key,) in raw.execute("SELECT key FROM meta WHERE key LIKE 'learned/%'")]
+    raw.close()
+    return keys
+
+
+def test_it_goes_with_a_namespace_without_records(tmp_path: Path) -> None:
+    with opened(tmp_path) as engine:
+        learn(engine)
+        engine.delete([f"m{n}" for n in range(6)], namespace="ana")
+    shutil.rmtree(tmp_path / "index")
+    with opened(tmp_path) as engine:
+        assert sorted(learned_of(tmp_path)) == ["learned/", "learned/ana"]
+        engine.drop("ana")
+        assert learned_of(tmp_path) == ["learned/"]
+        before = engine.stats()["sequence"]
+        engine.drop("nobody")
+        assert engine.stats()["sequence"] == before
+    assert learned_of(tmp_path) == ["learned/"]
+
+
+def test_a_checkpoint_during_a_drop_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop = RecordStore.drop
+    checkpoints: list[threading.Thread] = []
+
+    def and_checkpoint(store: RecordStore, namespace: str) -> int:
+        sequence = drop(store, namespace)
+        checkpoints.append(threading.Thread(target=engine.flush))
+        checkpoints[0].start()
+        checkpoints[0].join(0.2)
+        return sequence
+
+    monkeypatch.setattr(RecordStore, "drop", and_checkpoint)
+    with opened(tmp_path) as engine:
+        learn(engine)
+        engine.drop("ana")
+        checkpoints[0].join()
+        engine.flush()
+        assert learned_of(tmp_path) == ["learned/"]
+
+
+def test_what_could_not_be_kept_is_kept_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise fr.errors.StorageError("no space left")
+
+    with opened(tmp_path) as engine:
+        learn(engine)
+        expected = engine.recency().to_dict()
+        with monkeypatch.context() as patched:
+            patched.setattr(RecordStore, "keep_learned", full)
+            with pytest.raises(fr.errors.StorageError, match="no space left"):
+                engine.flush()
+    with opened(tmp_path) as engine:
+        assert engine.recency().to_dict() == expected
 
 
 def test_it_is_written_when_something_was_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -10,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -209,6 +211,17 @@ def test_a_process_that_did_not_close_leaves_a_whole_database(crashed: Path) -> 
             assert ids(engine) == {f"m{n}" for n in range(1, 25)}
 
 
+def pages_of(log: Path, size: int) -> dict[int, bytes]:
+    """The newest image of each page in a log, in the order in which SQLite copies them."""
+    data = log.read_bytes()
+    found = {}
+    for start in range(32, len(data), 24 + size):
+        frame = data[start : start + 24 + size]
+        if len(frame) == 24 + size and frame[8:16] == data[16:24]:
+            found[int.from_bytes(frame[:4], "big")] = frame[24:]
+    return dict(sorted(found.items()))
+
+
 def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> None:
     note = NoteWriter(crashed / RECORDS)
     note.write_folding(26, True)
@@ -216,11 +229,176 @@ def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> N
     shutil.copytree(crashed, crashed.with_name("whole"))
     with opened(crashed.with_name("whole")) as engine:
         assert len(engine) == 24
-    other = sqlite3.connect(crashed / RECORDS)
-    other.execute("SELECT count(*) FROM records").fetchone()
-    other.close()  # It folds the log in and removes it; for all we see, somebody removed it half-way.
-    with pytest.raises(Damaged, match="was being folded in"):
-        opened(crashed)
+    pages = pages_of(log_of(crashed / RECORDS), 4096)
+    assert len(pages) > 2
+    log_of(crashed / RECORDS).unlink()
+    for number, image in pages.items():
+        with pytest.raises(Damaged, match="was being folded in"):
+            opened(crashed)
+        with (crashed / RECORDS).open("r+b") as handle:
+            handle.seek((number - 1) * 4096)
+            handle.write(image)
+    with opened(crashed) as engine:
+        assert ids(engine) == {f"m{n}" for n in range(1, 25)}
+
+
+FOLDS = """
+import sys
+import fanrank as fr
+with fr.Engine.open(sys.argv[1], backend="numpy") as engine:
+    engine.add([fr.Record(f"m{n}", "tea") for n in range(30, 40)])
+"""
+
+
+def killed(path: Path, point: str, program: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), failpoints.VARIABLE: point}
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills processes as `kill -9` does")
+@pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
+def test_a_kill_in_a_fold_that_another_program_finishes_loses_nothing(tmp_path: Path, point: str) -> None:
+    with opened(tmp_path / "memory") as engine:
+        engine.add(records(0, 5))
+    killed(tmp_path / "memory", point, FOLDS)
+    other = sqlite3.connect(tmp_path / "memory" / RECORDS)
+    (count,) = other.execute("SELECT count(*) FROM records").fetchone()
+    other.close()
+    for _ in range(2):
+        with opened(tmp_path / "memory") as engine:
+            assert len(engine) == count
+
+
+@pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
+@pytest.mark.parametrize("verb", ["add", "flush", "close"])
+def test_an_interrupt_of_a_fold_loses_nothing(
+    tmp_path: Path, point: str, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borders.shrink(monkeypatch, FOLD_FRAMES=1)
+    path = tmp_path / "memory"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with opened(path) as engine:
+        engine.add(records(0, 5))
+    engine = opened(path)
+    failpoints.arm(point, action=interrupt)
+    try:
+        engine.add(records(5, 10))
+        if verb == "flush":
+            engine.flush()
+        elif verb == "close":
+            engine.close()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        failpoints.disarm()
+    note = read_note(path / RECORDS)
+    assert note is not None
+    assert not note.folding
+    count = len(engine)
+    with suppress(fr.errors.StorageError):
+        engine.index.memory.store.close()
+    del engine
+    gc.collect()
+    for _ in range(2):
+        with opened(path) as engine:
+            assert len(engine) == count
+
+
+def test_a_fold_that_failed_stays_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as engine:
+        engine.add(records(0, 5))
+
+        def full() -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        failpoints.arm("fold.begin", action=full)
+        try:
+            engine.flush()
+            engine.add(records(5, 8))
+        finally:
+            failpoints.disarm()
+        note = read_note(tmp_path / RECORDS)
+        assert note is not None
+        assert note.folding
+    with opened(tmp_path) as engine:
+        assert len(engine) == 8
+
+
+OLDER = (
+    "UPDATE meta SET value = value WHERE key = 'config'",
+    "INSERT INTO records SELECT sequence + 100, namespace, 'older' || id, checksum, data, vectors FROM records",
+    "INSERT INTO deletions(sequence, namespace, id) SELECT sequence + 400, namespace, id FROM records WHERE id = 'm1'",
+    "DELETE FROM records WHERE id = 'm1'",
+)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_an_older_version_wrote_is_no_loss(crashed: Path, tmp_path: Path, closed: bool) -> None:
+    """It writes no note, and leaves the row that says that the log is in use."""
+    if closed:
+        opened(crashed).close()
+    else:
+        sqlite3.connect(crashed / RECORDS).close()
+        older = sqlite3.connect(crashed / RECORDS)
+        older.execute("SELECT count(*) FROM records").fetchone()
+        older.close()
+    older = sqlite3.connect(crashed / RECORDS, isolation_level=None)
+    for statement in OLDER:
+        older.execute(statement)
+    shutil.copytree(crashed, tmp_path / "killed")
+    older.close()
+    for path in (tmp_path / "killed", crashed):
+        assert find(path) is None
+    # A log whose records are older than the note is still one of another time.
+    note = NoteWriter(tmp_path / "killed" / RECORDS)
+    note.write_closed(1000)
+    note.close()
+    loss = find(tmp_path / "killed")
+    assert loss is not None
+    assert "of another time" in loss.reason
+
+
+@pytest.mark.parametrize("verb", ["add", "drop"])
+def test_a_lost_change_of_the_columns_is_named(tmp_path: Path, verb: str) -> None:
+    """No record changes, so its sequence says nothing."""
+    path, killed = tmp_path / "memory", tmp_path / "killed"
+    with opened(path) as engine:
+        engine.add([fr.Record("a", "tea", extra={"p": "x"})])
+        engine.add_column("q", "number")
+    reader = sqlite3.connect(path / RECORDS)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM records").fetchone()  # The log cannot be folded in.
+    with opened(path) as engine:
+        if verb == "add":
+            engine.add_column("p", "category")
+        else:
+            engine.drop_column("q")
+        declared = engine.columns
+        shutil.copytree(path, killed)
+        (killed / f"{RECORDS}-shm").unlink()
+        shutil.copytree(killed, tmp_path / "whole")
+    reader.close()
+    with opened(tmp_path / "whole") as engine:
+        assert engine.columns == declared
+    log_of(killed / RECORDS).unlink()
+    shutil.copytree(killed, tmp_path / "bare")
+    shutil.rmtree(tmp_path / "bare" / INDEX)
+    for copy in (killed, tmp_path / "bare"):
+        with pytest.raises(Damaged, match="a later change of the declared columns"):
+            opened(copy)
+        for accept in (True, False):
+            with opened(copy, accept_loss=accept) as engine:
+                assert engine.columns == {"q": "number"}
+                assert len(engine) == 1
+
+
+def find(path: Path) -> losses.Loss | None:
+    return losses.find_loss(path / RECORDS, read_only=False)
 
 
 def test_a_reader_beside_a_writer_sees_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
