@@ -145,23 +145,21 @@ class Memory:
     def sequence(self) -> int:
         return self.state.sequence
 
-    def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
+    def _become(
+        self, snapshots: Mapping[str, Snapshot], sequence: int | None = None, written: Iterable[str] | None = None
+    ) -> None:
         """Publish these snapshots. One assignment does it, so an interrupt cannot leave half of them."""
-        state = self.state
-        sequence = state.sequence if sequence is None else sequence
-        self.state = replace(state, snapshots=snapshots, sequence=sequence, version=state.version + 1)
+        self.state = self.state.following(snapshots, sequence, written)
 
     def restore(self, saved: SavedIndex) -> None:
         """Take over an index from files."""
+        snapshots = {name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()}
         self.state = replace(
-            self.state,
+            self.state.following(snapshots, saved.sequence),
             indexer=TermIndexer(self.analyzer, Vocabulary(saved.terms)),
             values={name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories},
             weight_terms=Vocabulary(saved.weight_terms),
             entity_terms=Vocabulary(saved.entity_terms),
-            snapshots={name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()},
-            sequence=saved.sequence,
-            version=self.state.version + 1,
             numbering=saved.numbering,
         )
         self._unused = UnusedEntries(self.state)
@@ -294,7 +292,7 @@ class Memory:
                     raise
                 return
             sequence, interrupt = self.store.sequence, error
-        self._become({**self.snapshots, **working}, sequence)
+        self._become({**self.snapshots, **working}, sequence, working)
         for request in prepared:
             self._count_left(request.left)
         self._dirty |= working.keys()
@@ -341,7 +339,7 @@ class Memory:
             states[namespace] = before.without(list(live.values()))
             count += len(present)
         if request.expired:
-            for namespace in self.snapshots:
+            for namespace in dict.fromkeys([*self.state.expired(clock), *working]):
                 before = working.get(namespace) or self.snapshot(namespace)
                 count += self._remove_expired(namespace, before, before.expired(clock), states, removed)
         analysed = 0
@@ -462,8 +460,8 @@ class Memory:
             sequence = None if self.store is None else self.store.drop(namespace)
             left = Left()
             left.drop(self.snapshots[namespace])
-            self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
-            self.state.unions.clear()  # They hold the snapshots that they were made of.
+            kept = {name: snapshot for name, snapshot in self.snapshots.items() if name != namespace}
+            self._become(kept, sequence, (namespace,))
             self._count_left(left)
             self._dropped = True
         self.wake()
@@ -544,10 +542,9 @@ class Memory:
 
     def _sweep_due(self) -> bool:
         """Whether a record has expired and is still there."""
-        if not self.state.expiring or (self.store is not None and self.store.read_only):
+        if self.store is not None and self.store.read_only:
             return False
-        clock = time.time()
-        return any(snapshot.at(clock) is not snapshot for snapshot in self.snapshots.values())
+        return self.state.next_expiry <= time.time()
 
     def sweep(self) -> int:
         """Delete the records that have expired. Returns how many."""
@@ -600,7 +597,7 @@ class Memory:
             return  # a write has merged these segments meanwhile, or the namespace is gone
         left = Left()
         left.merge(merge, merged)
-        self._become({**self.snapshots, namespace: following})
+        self._become({**self.snapshots, namespace: following}, written=(namespace,))
         self._count_left(left)
         self.counters.error = None
         logger.debug(
