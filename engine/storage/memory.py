@@ -117,6 +117,11 @@ class Memory:
         if self.store is None and not self.keep_texts:
             raise StorageError(f"there are no texts: {self.textless}")
 
+    def _check_process(self) -> None:
+        """As `RecordStore.check_process`; before a lock is taken that another thread may have held at the fork."""
+        if self.store is not None:
+            self.store.check_process()
+
     @property
     def indexer(self) -> TermIndexer:
         return self.state.indexer
@@ -196,6 +201,7 @@ class Memory:
         that holds the write lock, and sees all batches before this one.
         """
         threads = cores() if threads is None else threads
+        self._check_process()
         if self._reading == threading.get_ident():
             raise StorageError("the records come from an iterable that itself writes; collect them first")
         source = iter(added)
@@ -451,6 +457,7 @@ class Memory:
 
     def drop(self, namespace: str) -> None:
         """Remove a namespace with all its records."""
+        self._check_process()
         with self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
@@ -610,6 +617,7 @@ class Memory:
     @contextmanager
     def paused(self) -> Iterator[MemoryState]:
         """Hold writes off. Meanwhile the store holds the records of the state, and no others."""
+        self._check_process()
         if self._reading == threading.get_ident():  # this thread holds the lock, and reads a batch
             yield self.state
             return
@@ -643,6 +651,7 @@ class Memory:
 
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""
+        self._check_process()
         with self._writing:
             self._catch_up()
             return SavedIndex(
@@ -739,6 +748,7 @@ class Memory:
     def pinned(self) -> Iterator[tuple[MemoryState, StoreMoment]]:
         """The published state, and the store as it was at that very moment. Writers wait only until it is opened."""
         assert self.store is not None
+        self.store.check_process()
         with ExitStack() as held:
             with self._writing:
                 self._catch_up()
@@ -768,6 +778,7 @@ class Memory:
     def verify(self) -> dict[str, int]:
         """As `Engine.verify`. Writes wait until it is done."""
         assert self.store is not None
+        self.store.check_process()
         with self._writing:
             self._catch_up()
             records = missing = 0

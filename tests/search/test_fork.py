@@ -105,8 +105,47 @@ engine.close()
 """
 
 
+# The parent holds each lock of a directory's engine while it forks, as its other threads may.
+STORED = """
+import os, signal, tempfile
+import fanrank as fr
+
+with tempfile.TemporaryDirectory() as folder:
+    engine = fr.Engine.open(folder + "/memory")
+    engine.add([fr.Record("a", "tea")])
+    memory = engine.index.memory
+    wanted = engine.search(["tea"]).ids.tolist()
+    with memory._writing, memory.store._reading, memory.store._writing:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            assert engine.search(["tea"]).ids.tolist() == wanted
+            for verb in (
+                lambda: engine.search(["tea"], texts=True),
+                lambda: engine.get("a"),
+                lambda: engine.fetch(["a"]),
+                lambda: list(engine.records()),
+                lambda: engine.add([fr.Record("b", "tea")]),
+                lambda: engine.delete(["a"]),
+                lambda: engine.drop(""),
+                lambda: engine.verify(),
+                lambda: engine.backup(folder + "/copy"),
+            ):
+                try:
+                    verb()
+                except fr.errors.StorageError as error:
+                    assert "forked" in str(error), error
+                else:
+                    os._exit(3)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert engine.get("a").text == "tea"
+    engine.close()
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
-@pytest.mark.parametrize("program", [ENCODES, WRITES], ids=["encodes", "writes"])
+@pytest.mark.parametrize("program", [ENCODES, WRITES, STORED], ids=["encodes", "writes", "stored"])
 def test_a_fork_leaves_nobody_waiting(program: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
