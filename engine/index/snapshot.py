@@ -366,16 +366,6 @@ class Snapshot:
         """Whether any document has a time of expiry. Deleted documents count."""
         return any(len(segment.expiries) for segment in self.segments)
 
-    @once
-    def next_expiry(self) -> float:
-        """When the first live document expires; inf if none does."""
-        moments = [math.inf]
-        for number, segment in enumerate(self.segments):
-            if len(segment.expiries):
-                tombstones = self.tombstones.get(number)
-                moments.append(segment.expiries[0] if tombstones is None else tombstones.next_expiry(segment))
-        return float(min(moments))
-
     def at(self, clock: float) -> Snapshot:
         """The snapshot without the documents that have expired by `clock` (seconds), as if they were deleted.
 

@@ -119,7 +119,7 @@ class MemoryState:
         changed: dict[str, float] = {}
         first = self.next_expiry
         for name in written:
-            moment = snapshots[name].next_expiry if name in snapshots else math.inf
+            moment = _next_expiry(snapshots[name]) if name in snapshots else math.inf
             before = self.expiries.get(name, math.inf)
             if moment != before:
                 changed[name] = moment
@@ -174,6 +174,16 @@ class MemoryState:
             self.unions.clear()
         self.unions[key] = members, made
         return made
+
+
+def _next_expiry(snapshot: Snapshot) -> float:
+    """When the first live document expires; inf if none does."""
+    moments = [math.inf]
+    for number, segment in enumerate(snapshot.segments):
+        if len(segment.expiries):
+            tombstones = snapshot.tombstones.get(number)
+            moments.append(segment.expiries[0] if tombstones is None else tombstones.next_expiry(segment))
+    return float(min(moments))
 
 
 def names_under(names: Iterable[str], path: str) -> tuple[str, ...]:
