@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from .carry import copying
 from .carry import export as exporting
-from .carry.files import AnyFile
+from .carry.files import AnyFile, path_of
 from .carry.importing import Import, Imported, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
@@ -89,7 +88,8 @@ class Carrying:
         back.
 
         All records are those of one moment, while writes and searches go on. The file is written a few thousand records
-        at a time; a path is renamed to when all of it is on disk. Raises `StorageError` for an engine that keeps no
+        at a time; a path is renamed to when all of it is on disk. A symbolic link stays, and its target is replaced. A
+        FIFO and a character device are written to as they are. Raises `StorageError` for an engine that keeps no
         texts and for a failing disk, `RecordError` for an `extra` of an engine in memory that is no JSON,
         `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow is not installed.
         """
@@ -203,7 +203,7 @@ class Carrying:
         if store is None or config is None:
             raise StorageError("an engine in memory keeps no records to back up; use Engine.open(path), or save(path)")
         with _shown(progress) as show:
-            return back_up(store, memory.saved(), config["store"], Path(path), show)
+            return back_up(store, memory.saved(), config["store"], path_of(path), show)
 
     @staticmethod
     def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
@@ -214,7 +214,7 @@ class Carrying:
         `NewerFormatError`, `StorageError`.
         """
         with _shown(progress) as show:
-            return check_backup(Path(path), show)
+            return check_backup(path_of(path), show)
 
     @staticmethod
     def restore(
@@ -225,7 +225,7 @@ class Carrying:
         Raises as `check_backup`, and `StorageError` if something is at `path` already or it cannot be written.
         """
         with _shown(progress) as show:
-            return restore(Path(backup), Path(path), show)
+            return restore(path_of(backup), path_of(path), show)
 
 
 @contextmanager

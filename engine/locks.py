@@ -30,7 +30,10 @@ _held: list[threading.Lock] = []
 
 
 def make_short_lock() -> threading.Lock:
-    """A lock that threads hold for moments only. A fork waits for it, so its child finds it free."""
+    """A lock that threads hold for moments only. A fork waits for it, so its child finds it free.
+
+    So nobody who holds one may call what is not fanrank's own, as that may fork, or make another short lock.
+    """
     lock = threading.Lock()
     with _making:
         _made.add(lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -226,17 +227,19 @@ class Writing:
     async def _write_awaited(self, write: Callable[[], int]) -> int:
         if self._closed:
             raise StorageError("the engine is closed")
-        pool: ThreadPoolExecutor | None = self.__dict__.get("_writers")
+        # A pool of each process: a forked child has none of its parent's threads.
+        pools: dict[int, ThreadPoolExecutor] = self.__dict__.setdefault("_writers", {})
+        pool = pools.get(os.getpid())
         if pool is None:
             # `setdefault` keeps the first, where two threads make one at the same time. A pool without work has no
             # threads, and its threads end with it.
-            pool = self.__dict__.setdefault("_writers", ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write"))
+            pool = pools.setdefault(os.getpid(), ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write"))
         # Cancelling the wrapped future cancels the other one if its work has not begun.
         return await asyncio.wrap_future(pool.submit(write))
 
     def _end_writers(self) -> None:
         """Let the threads of awaited writes end. A write that has yet to begin finds the engine closed."""
-        if (pool := self.__dict__.get("_writers")) is not None:
+        if (pool := self.__dict__.get("_writers", {}).get(os.getpid())) is not None:
             pool.shutdown(wait=False)
 
     def _patch(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:

@@ -22,12 +22,13 @@ from ..opening import OpenIndex
 from ..records.record import Record
 from ..storage.backup import check_apart
 from ..storage.failpoints import reach
+from ..storage.index_files import INDEX, is_index_file
 from ..storage.lock import LOCK, let_go, make_folder, take_lock
 from ..storage.memory import Memory
 from ..storage.record_stream import count_records, stream_records
 from ..storage.row_codec import RECORDS
 from ..storage.writes import chunks_of
-from .files import sync_folder
+from .files import path_of, sync_folder
 from .progress import counted
 
 logger = logging.getLogger("fanrank")
@@ -71,7 +72,7 @@ def copy(
 ) -> int:
     """As `Engine.copy_to`; `models` and `config` are those of the engine that is copied."""
     memory.check_texts()
-    target = Path(path)
+    target = path_of(path)
     _check_free(target)
     if memory.store is not None:
         check_apart(memory.store.path.parent, target)
@@ -142,7 +143,8 @@ def _clear(partial: Path) -> None:
 
     Raises `StoreLockedError` while another copy runs.
     """
-    make_folder(partial)
+    if not (partial.is_dir() and all(map(_is_ours, partial.iterdir()))):
+        make_folder(partial)
     lock = take_lock(partial / LOCK)
     try:
         for entry in partial.iterdir():
@@ -152,6 +154,13 @@ def _clear(partial: Path) -> None:
                 entry.unlink()
     finally:
         let_go(lock)
+
+
+def _is_ours(entry: Path) -> bool:
+    """Whether it is a part of an engine's directory. Deleting one may have been stopped anywhere."""
+    if entry.name == INDEX:
+        return entry.is_dir() and all(map(is_index_file, entry.iterdir()))
+    return entry.name == LOCK or entry.name.startswith(RECORDS)
 
 
 def _rename(partial: Path, target: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,14 +33,14 @@ def format_of(file: AnyFile, format: str | None) -> str:
             raise ParameterError(f"unknown format {format!r}; there are: {', '.join(FORMATS)}")
         chosen: str | None = format
     elif is_path(file):
-        path = _path(file)
+        path = path_of(file)
         inner = path.with_suffix("") if path.suffix == _ZIPPED else path
         chosen = _SUFFIXES.get(inner.suffix.lower())
         if chosen is None:
             raise ParameterError(f"{path}: the suffix names no format; say format=, one of: {', '.join(FORMATS)}")
     else:
         return "jsonl"
-    if chosen == "parquet" and is_path(file) and _path(file).suffix == _ZIPPED:
+    if chosen == "parquet" and is_path(file) and path_of(file).suffix == _ZIPPED:
         raise ParameterError(f"{file}: Parquet compresses by itself; leave {_ZIPPED} out")
     assert chosen is not None
     return chosen
@@ -47,16 +49,31 @@ def format_of(file: AnyFile, format: str | None) -> str:
 def is_path(file: AnyFile) -> bool:
     """Whether `file` is a path. Raises `ParameterError` for what is neither a path nor a binary file."""
     if isinstance(file, (str, os.PathLike)):
+        path_of(file)
         return True
     if not (hasattr(file, "write") or hasattr(file, "read")):
         raise ParameterError(f"a file must be a path or an open binary file, not {type(file).__name__}")
+    # A temporary file is a wrapper of its `file`.
+    if isinstance(getattr(file, "file", file), io.TextIOBase):
+        raise ParameterError(
+            f"a file must be a path or an open binary file, and this one is open for text ({type(file).__name__}); "
+            "open it with mode 'rb' or 'wb', or give its .buffer"
+        )
     return False
+
+
+def path_of(path: Any) -> Path:
+    """A path. Raises `ParameterError` for what is none."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise ParameterError(f"a path must be text or a Path, not {type(path).__name__}") from None
 
 
 def name_of(file: AnyFile) -> str:
     """What errors call the file."""
     if is_path(file):
-        return _path(file).name
+        return path_of(file).name
     name = getattr(file, "name", None)
     if name == "<stdin>" or not isinstance(name, str):
         return "standard input" if name == "<stdin>" else "file"
@@ -68,40 +85,80 @@ def written(file: AnyFile) -> Iterator[IO[bytes]]:
     """A binary file to write to.
 
     A path is written beside, as ``.NAME.xxxxxxxx.part``, and renamed once all of it is on disk. So whatever happens,
-    `file` is the old file or the whole new one. A path that ends with ``.gz`` is compressed.
+    `file` is the old file or the whole new one. A path that ends with ``.gz`` is compressed. Of a symbolic link the
+    target is replaced. What is no file that could be replaced (`_is_stream`) is written to as it is.
     """
     if not is_path(file):
+        if not hasattr(file, "write"):
+            raise ParameterError(f"the file ({type(file).__name__}) is not open for writing; open it with mode 'wb'")
         yield cast("IO[bytes]", file)
         return
-    path = _path(file)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with _named(path, "written"):
+    path = path_of(file)
+    with _named(path, "written"):
+        if _is_stream(path):
+            with path.open("ab") as raw, _zipped(path, raw) as handle:
+                yield handle
+            return
+        target = Path(os.path.realpath(path))
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        try:
             with part.open("xb") as raw:
-                if path.suffix == _ZIPPED:
-                    # Without a time in it, equal records make equal files.
-                    with gzip.GzipFile("", "wb", 6, raw, mtime=0) as zipped:
-                        yield cast("IO[bytes]", zipped)
-                else:
-                    yield raw
+                with _zipped(path, raw) as handle:
+                    yield handle
                 raw.flush()
                 os.fsync(raw.fileno())
             reach("export.written")
-            os.replace(part, path)
-            sync_folder(path.parent)
+            os.replace(part, target)
+            sync_folder(target.parent)
             reach("export.renamed")
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether the path is a FIFO, a character device, or an open descriptor (``/dev/stdout``), and no file to replace.
+
+    Raises `StorageError` for what nothing can be written to.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        return True
+    if not stat.S_ISREG(mode):
+        what = "a directory" if stat.S_ISDIR(mode) else "neither a file, a FIFO nor a character device"
+        raise StorageError(f"{path}: cannot be written: it is {what}")
+    # A link of the system to a descriptor: the file behind it is open, and is not replaced.
+    while path.is_symlink():
+        folder = Path(os.path.realpath(path.parent))
+        if folder.parts[:2] == ("/", "proc"):
+            return True
+        path = folder / os.readlink(path)
+    return False
+
+
+@contextmanager
+def _zipped(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The file, or one that compresses into it if the path says so."""
+    if path.suffix != _ZIPPED:
+        yield raw
+        return
+    # Without a time in it, equal records make equal files.
+    with gzip.GzipFile("", "wb", 6, raw, mtime=0) as zipped:
+        yield cast("IO[bytes]", zipped)
 
 
 @contextmanager
 def opened(file: AnyFile) -> Iterator[IO[bytes]]:
     """A binary file to read. A path that ends with ``.gz`` is decompressed. Raises `StorageError`."""
     if not is_path(file):
+        if not hasattr(file, "read"):
+            raise ParameterError(f"the file ({type(file).__name__}) is not open for reading; open it with mode 'rb'")
         yield cast("IO[bytes]", file)
         return
-    path = _path(file)
+    path = path_of(file)
     with _named(path, "read"), path.open("rb") as raw:
         if path.suffix == _ZIPPED:
             with gzip.GzipFile("", "rb", fileobj=raw) as unzipped:
@@ -118,10 +175,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _path(file: Any) -> Path:
-    return Path(file)
 
 
 @contextmanager

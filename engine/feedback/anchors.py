@@ -18,7 +18,10 @@ KEPT = 1 << 16
 
 
 class Anchors:
-    """A cache of the vectors of sentences. Many threads may use it at once."""
+    """A cache of the vectors of sentences.
+
+    Many threads may use it at once. Two that need a new sentence at the same time may both encode it.
+    """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -29,15 +32,21 @@ class Anchors:
         """Vectors [texts, dimension] of the texts' first sentences, at length 1; 0 for a text without a sentence."""
         sentences = [first_sentence(text) for text in texts]
         vectors = np.zeros((len(texts), self._encoder.dimension))
+        wanted = [anchor for anchor in dict.fromkeys(sentences) if anchor]
         with self._lock:
-            new = [anchor for anchor in dict.fromkeys(sentences) if anchor and anchor not in self._known]
-            if new:
-                encoded = normalize(check_rows(self._encoder.documents(new), new, self._encoder))
-                self._known.update(zip(new, encoded, strict=True))
-            for row, sentence in enumerate(sentences):
-                if sentence:
-                    self._known.move_to_end(sentence)
-                    vectors[row] = self._known[sentence]
+            found = {anchor: self._known[anchor] for anchor in wanted if anchor in self._known}
+        new = [anchor for anchor in wanted if anchor not in found]
+        if new:
+            # Not under the lock: it may take long, and the encoder may fork.
+            encoded = normalize(check_rows(self._encoder.documents(new), new, self._encoder))
+            found |= zip(new, encoded, strict=True)
+        with self._lock:
+            for anchor in wanted:
+                self._known[anchor] = found[anchor]
+                self._known.move_to_end(anchor)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
+        for row, sentence in enumerate(sentences):
+            if sentence:
+                vectors[row] = found[sentence]
         return vectors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -69,6 +70,18 @@ class Tombstones:
         if known is None:
             known = self._nested[inner] = Tombstones.of(inner, self.deleted)
         return known
+
+    def next_expiry(self, segment: Segment) -> float:
+        """When the first document of the segment that is not deleted expires; inf if none does."""
+        known = self._next_expiry.get(segment)
+        if known is None:
+            expires = segment.columns.numbers["expires"][~self.deleted]
+            known = self._next_expiry[segment] = float(expires[~np.isnan(expires)].min(initial=math.inf))
+        return known
+
+    @once
+    def _next_expiry(self) -> dict[Segment, float]:
+        return {}
 
     @once
     def _nested(self) -> dict[Segment, Tombstones]:

@@ -45,7 +45,11 @@ class Graphs:
     ) -> EntityGraph:
         """The entity graph of a namespace's live records; `type_prior` is that of `strategy.Graph`."""
         with self._lock:
-            statements = self._statements.setdefault(memory.entity_terms, Statements())
+            statements = self._statements.get(memory.entity_terms)
+        if statements is None:
+            fresh = Statements()  # not under the lock: it makes a lock of its own
+            with self._lock:
+                statements = self._statements.setdefault(memory.entity_terms, fresh)
         strings = memory.entity_terms.strings
         priors = {**TYPE_PRIOR, **cast("Mapping[Category, float]", type_prior or {})}
         return self._keep(

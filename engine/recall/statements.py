@@ -17,6 +17,9 @@ from ..arrays import Floats, Integers
 from ..locks import make_short_lock
 from ..records.entities import Category, Said, parse_term
 
+# Terms that are parsed while the lock is held: some milliseconds.
+READ_TERMS = 1 << 10
+
 CATEGORIES: tuple[Category, ...] = ("structural", "semantic", "lifecycle")
 """The category of each code in `Relations.categories`."""
 
@@ -73,9 +76,11 @@ class Statements:
         Only terms that a snapshot holds may be read: a failed write removes its terms again, and later terms get their
         numbers.
         """
-        with self._lock:
-            for term in strings[self._count : upto]:
-                self._take(parse_term(term))
+        upto = min(upto, len(strings))
+        while self._count < upto:
+            with self._lock:
+                for term in strings[self._count : min(self._count + READ_TERMS, upto)]:
+                    self._take(parse_term(term))
         return self
 
     def mentions(self, upto: int) -> tuple[Integers, Integers]:

@@ -63,6 +63,11 @@ PINNED = {"encoder", "term_encoder"}
 T = TypeVar("T")
 
 
+def is_index_file(path: Path) -> bool:
+    """Whether a save may have written the file, by its name."""
+    return path.name == MANIFEST or _OURS.fullmatch(path.name) is not None
+
+
 def _weight(segment: Segment) -> int:
     """The weight of a segment in its part: its postings, its nested segments' postings, and its vectors' numbers."""
     nested = sum(segment.nested_postings(name) for name in NESTED)

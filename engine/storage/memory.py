@@ -128,6 +128,11 @@ class Memory:
         if self.store is None and not self.keep_texts:
             raise StorageError(f"there are no texts: {self.textless}")
 
+    def _check_process(self) -> None:
+        """As `RecordStore.check_process`; before a lock is taken that another thread may have held at the fork."""
+        if self.store is not None:
+            self.store.check_process()
+
     @property
     def indexer(self) -> TermIndexer:
         return self.state.indexer
@@ -156,23 +161,21 @@ class Memory:
     def sequence(self) -> int:
         return self.state.sequence
 
-    def _become(self, snapshots: Mapping[str, Snapshot], sequence: int | None = None) -> None:
+    def _become(
+        self, snapshots: Mapping[str, Snapshot], sequence: int | None = None, written: Iterable[str] | None = None
+    ) -> None:
         """Publish these snapshots. One assignment does it, so an interrupt cannot leave half of them."""
-        state = self.state
-        sequence = state.sequence if sequence is None else sequence
-        self.state = replace(state, snapshots=snapshots, sequence=sequence, version=state.version + 1)
+        self.state = self.state.following(snapshots, sequence, written)
 
     def restore(self, saved: SavedIndex) -> None:
         """Take over an index from files."""
+        snapshots = {name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()}
         self.state = replace(
-            self.state,
+            self.state.following(snapshots, saved.sequence),
             indexer=TermIndexer(self.analyzer, Vocabulary(saved.terms)),
             values={name: Vocabulary(saved.categories.get(name, ())) for name in self.schema.categories},
             weight_terms=Vocabulary(saved.weight_terms),
             entity_terms=Vocabulary(saved.entity_terms),
-            snapshots={name: self._numbered(snapshot) for name, snapshot in saved.namespaces.items()},
-            sequence=saved.sequence,
-            version=self.state.version + 1,
             numbering=saved.numbering,
         )
         self._unused = UnusedEntries(self.state)
@@ -209,6 +212,7 @@ class Memory:
         that holds the write lock, and sees all batches before this one.
         """
         threads = cores() if threads is None else threads
+        self._check_process()
         if self._reading == threading.get_ident():
             raise StorageError("the records come from an iterable that itself writes; collect them first")
         source = iter(added)
@@ -305,7 +309,7 @@ class Memory:
                     raise
                 return
             sequence, interrupt = self.store.sequence, error
-        self._become({**self.snapshots, **working}, sequence)
+        self._become({**self.snapshots, **working}, sequence, working)
         for request in prepared:
             self._count_left(request.left)
         self._dirty |= working.keys()
@@ -352,7 +356,7 @@ class Memory:
             states[namespace] = before.without(list(live.values()))
             count += len(present)
         if request.expired:
-            for namespace in self.snapshots:
+            for namespace in dict.fromkeys([*self.state.expired(clock), *working]):
                 before = working.get(namespace) or self.snapshot(namespace)
                 count += self._remove_expired(namespace, before, before.expired(clock), states, removed)
         analysed = 0
@@ -467,6 +471,7 @@ class Memory:
 
     def drop(self, namespace: str) -> None:
         """Remove a namespace with all its records, and what was learned of it."""
+        self._check_process()
         # A checkpoint in between would keep again what was learned.
         with self._keeping, self._writing:
             if self._closed:
@@ -484,8 +489,8 @@ class Memory:
         sequence = None if self.store is None else self.store.drop(namespace)
         left = Left()
         left.drop(self.snapshots[namespace])
-        self._become({name: kept for name, kept in self.snapshots.items() if name != namespace}, sequence)
-        self.state.unions.clear()  # They hold the snapshots that they were made of.
+        kept = {name: snapshot for name, snapshot in self.snapshots.items() if name != namespace}
+        self._become(kept, sequence, (namespace,))
         self._count_left(left)
         self._dropped = True
 
@@ -565,10 +570,9 @@ class Memory:
 
     def _sweep_due(self) -> bool:
         """Whether a record has expired and is still there."""
-        if not self.state.expiring or (self.store is not None and self.store.read_only):
+        if self.store is not None and self.store.read_only:
             return False
-        clock = time.time()
-        return any(snapshot.at(clock) is not snapshot for snapshot in self.snapshots.values())
+        return self.state.next_expiry <= time.time()
 
     def sweep(self) -> int:
         """Delete the records that have expired. Returns how many."""
@@ -621,7 +625,7 @@ class Memory:
             return  # a write has merged these segments meanwhile, or the namespace is gone
         left = Left()
         left.merge(merge, merged)
-        self._become({**self.snapshots, namespace: following})
+        self._become({**self.snapshots, namespace: following}, written=(namespace,))
         self._count_left(left)
         self.counters.error = None
         logger.debug(
@@ -634,6 +638,7 @@ class Memory:
     @contextmanager
     def paused(self) -> Iterator[MemoryState]:
         """Hold writes off. Meanwhile the store holds the records of the state, and no others."""
+        self._check_process()
         if self._reading == threading.get_ident():  # this thread holds the lock, and reads a batch
             yield self.state
             return
@@ -667,6 +672,7 @@ class Memory:
 
     def saved(self) -> SavedIndex:
         """The whole index, as of one moment between two writes."""
+        self._check_process()
         with self._writing:
             self._catch_up()
             return SavedIndex(
@@ -772,6 +778,7 @@ class Memory:
     def pinned(self) -> Iterator[tuple[MemoryState, StoreMoment]]:
         """The published state, and the store as it was at that very moment. Writers wait only until it is opened."""
         assert self.store is not None
+        self.store.check_process()
         with ExitStack() as held:
             with self._writing:
                 self._catch_up()
@@ -801,6 +808,7 @@ class Memory:
     def verify(self) -> dict[str, int]:
         """As `Engine.verify`. Writes wait until it is done."""
         assert self.store is not None
+        self.store.check_process()
         with self._writing:
             self._catch_up()
             records = missing = 0

@@ -49,7 +49,7 @@ def with_columns(state: MemoryState, schema: Schema, records: Iterable[Record]) 
         name: _rebuilt(held, [_joined(s, schema, new) for s, new in zip(held.segments, made[name], strict=True)])
         for name, held in state.snapshots.items()
     }
-    return replace(state, schema=schema, values=values, snapshots=snapshots)
+    return replace(state, schema=schema, values=values, snapshots=snapshots, unions={})
 
 
 def _take(source: Any) -> list[Record]:

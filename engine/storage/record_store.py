@@ -188,6 +188,17 @@ class RecordStore:
                 if lock is not None:
                     let_go(lock)
 
+    def check_process(self) -> None:
+        """Raise `StorageError` in a process that was forked from the one that opened the store.
+
+        SQLite's connections are of one process, and a lock that another thread held at the fork stays held.
+        """
+        if os.getpid() != self._process:
+            raise StorageError(
+                f"{self.path}: the store belongs to the process that this one was forked from; open the directory "
+                "again here, with read_only=True, to read texts and records"
+            )
+
     @property
     def read_only(self) -> bool:
         return self._read_only
@@ -521,6 +532,7 @@ class RecordStore:
 
     @contextmanager
     def _reads(self) -> Iterator[sqlite3.Connection]:
+        self.check_process()
         with self._reading, named(self.path):
             if self._reader is None:
                 raise StorageError(f"{self.path}: the store is closed")
@@ -528,18 +540,18 @@ class RecordStore:
 
     def _open_snapshot(self) -> sqlite3.Connection:
         """A new connection. Its transaction may last as long as the caller needs; other reads do not wait for it."""
+        self.check_process()
         if self._reader is None:
             raise StorageError(f"{self.path}: the store is closed")
         return open_reader(self.path)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self.check_process()
         with self._writing, named(self.path):
             writer = self._writer
-            if writer is None or os.getpid() != self._process:
+            if writer is None:
                 why = "was opened with read_only=True" if self._read_only else "is closed"
-                if writer is not None:
-                    why = "belongs to the process that this one was forked from"
                 raise StorageError(f"{self.path}: the store {why}")
             try:
                 self._log.begin(writer, self._last)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..index.segment import NESTED, Segment
 from ..index.snapshot import Snapshot
+from ..index.tombstones import Tombstones
 from .renumber import vocabularies_of
 from .state import MemoryState
 
@@ -23,10 +24,11 @@ def sizes_of(state: MemoryState) -> dict[str, int]:
     """
     snapshots = list(state.snapshots.values())
     held = sizes_in(snapshots)
-    held["deleted_bytes"] += sum(snapshot.counts.nbytes for snapshot in snapshots if snapshot.counts is not None)
+    held["deleted_bytes"] += sum(map(_counts_of, snapshots))
     held["vocabulary_bytes"] = sum(vocabulary.bytes for vocabulary in vocabularies_of(state).values())
     unions = [union for _, union in list(state.unions.values())]
-    cached = sum(map(_cached_by, snapshots)) + sum(_derived_of(union) + _cached_by(union) for union in unions)
+    # The tombstones of a union are those of its namespaces.
+    cached = sum(map(_cached_by, snapshots)) + sum(_counts_of(union) + _cached_by(union, ()) for union in unions)
     segments = [segment for snapshot in snapshots for segment in snapshot.segments]
     cached += sum(map(_cached_in, segments)) + state.indexer.cache_bytes
     return {"index_bytes": sum(held.values()), **held, "cache_bytes": cached}
@@ -55,15 +57,19 @@ def _cached_in(segment: Segment) -> int:
     return sum(_arrays_in(own.cached()) for own in (segment, *_nested_in(segment)))
 
 
-def _cached_by(snapshot: Snapshot) -> int:
-    """What searches worked out for a snapshot: contributions, idf, filtered corpora, the snapshots at some clocks."""
+def _cached_by(snapshot: Snapshot, deleted: Iterable[Tombstones] | None = None) -> int:
+    """What searches worked out for a snapshot: contributions, idf, filtered corpora, the snapshots at some clocks.
+
+    `deleted` are those of its tombstones that count; None: all.
+    """
     held: dict[str, Any] = vars(snapshot)
     size = _arrays_in([held.get("term_idf")])
-    size += sum(tombstones.cache_bytes for tombstones in snapshot.tombstones.values())
+    size += sum(each.cache_bytes for each in (snapshot.tombstones.values() if deleted is None else deleted))
     size += sum(contributions.bytes for contributions in held.get("contributions", ()))
-    size += sum(_cached_by(held[name]) for name in NESTED if name in held)
+    # The nested tombstones are counted with those that they belong to.
+    size += sum(_counts_of(held[name]) + _cached_by(held[name], ()) for name in NESTED if name in held)
     for part, numbers in list(held.get("_filtered", {}).values()):
-        size += int(numbers.nbytes) + sum(sizes_in([part]).values()) + _cached_by(part)
+        size += int(numbers.nbytes) + sum(sizes_in([part]).values()) + _counts_of(part) + _cached_by(part)
         size += sum(map(_cached_in, part.segments))
     for past in list(held.get("_at", {}).values()):
         if past is not snapshot:
@@ -73,8 +79,11 @@ def _cached_by(snapshot: Snapshot) -> int:
 
 def _derived_of(snapshot: Snapshot) -> int:
     """What a snapshot keeps that was made of the segments of another one."""
-    counts = 0 if snapshot.counts is None else snapshot.counts.nbytes
-    return counts + sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
+    return _counts_of(snapshot) + sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
+
+
+def _counts_of(snapshot: Snapshot) -> int:
+    return 0 if snapshot.counts is None else int(snapshot.counts.nbytes)
 
 
 def _arrays_in(values: Iterable[Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -52,7 +53,13 @@ class MemoryState:
     """Which numbering of terms and column values this is. No two of a process have the same."""
 
     unions: dict[tuple[str, ...], tuple[tuple[Snapshot, ...], Union]] = field(default_factory=dict)
-    """The unions that searches asked for last, each with the snapshots that it was made of. States share them."""
+    """The unions that searches asked for last, each with the snapshots that it was made of. The next state takes over
+    those whose snapshots it holds.
+    """
+    expiries: Mapping[str, float] = field(default_factory=dict)
+    """When the first live record of a namespace expires, for each namespace in which any does."""
+    next_expiry: float = math.inf
+    """The smallest of `expiries`."""
 
     @classmethod
     def empty(cls, bm25: BM25, analyzer: Analyzer, schema: Schema, window: float) -> MemoryState:
@@ -78,21 +85,76 @@ class MemoryState:
     def _nothing(self) -> Snapshot:
         return Snapshot((), self.bm25)
 
+    def following(
+        self, snapshots: Mapping[str, Snapshot], sequence: int | None = None, written: Iterable[str] | None = None
+    ) -> MemoryState:
+        """The state after a publication of these snapshots.
+
+        `written` are the namespaces whose snapshots are others than before, gone ones included; None: it may be any.
+        """
+        # The unions go into a new mapping: a search that still runs on this state must not put one with records that
+        # are gone into the mapping of later states.
+        unions = {
+            names: kept
+            for names, kept in list(self.unions.items())
+            if all(snapshots.get(name) is member for name, member in zip(names, kept[0], strict=True))
+        }
+        expiries, next_expiry = self._expiries_of(
+            snapshots, {*self.snapshots, *snapshots} if written is None else written
+        )
+        return replace(
+            self,
+            snapshots=snapshots,
+            sequence=self.sequence if sequence is None else sequence,
+            version=self.version + 1,
+            unions=unions,
+            expiries=expiries,
+            next_expiry=next_expiry,
+        )
+
+    def _expiries_of(
+        self, snapshots: Mapping[str, Snapshot], written: Iterable[str]
+    ) -> tuple[Mapping[str, float], float]:
+        """`expiries` and `next_expiry` of these snapshots. It looks at the written namespaces alone."""
+        changed: dict[str, float] = {}
+        first = self.next_expiry
+        for name in written:
+            moment = _next_expiry(snapshots[name]) if name in snapshots else math.inf
+            before = self.expiries.get(name, math.inf)
+            if moment != before:
+                changed[name] = moment
+                if before == first:
+                    first = -math.inf  # not known any more
+        if not changed:
+            return self.expiries, self.next_expiry
+        expiries = {**self.expiries, **changed}
+        for name, moment in changed.items():
+            if moment == math.inf:
+                del expiries[name]
+        return expiries, min(expiries.values() if first == -math.inf else (first, *changed.values()), default=math.inf)
+
     @once
     def vocabularies(self) -> MemoryState:
         """The state without its records: what an answer keeps, so that it does not keep those of other tenants."""
-        return replace(self, snapshots={}, unions={})
+        return replace(self, snapshots={}, unions={}, expiries={}, next_expiry=math.inf)
 
-    @once
+    @property
     def expiring(self) -> bool:
-        """Whether any record has a time of expiry."""
-        return any(snapshot.expiring for snapshot in self.snapshots.values())
+        """Whether any live record has a time of expiry."""
+        return bool(self.expiries)
+
+    def expired(self, clock: float) -> list[str]:
+        """The namespaces that hold records which have expired by `clock`."""
+        if clock < self.next_expiry:
+            return []
+        return [name for name, moment in self.expiries.items() if moment <= clock and name in self.snapshots]
 
     def present(self, clock: float) -> Mapping[str, Snapshot]:
         """The snapshot of each namespace, without the records that have expired by `clock`."""
-        if not self.expiring:
-            return self.snapshots
-        return {name: snapshot.at(clock) for name, snapshot in self.snapshots.items()}
+        names = self.expired(clock)
+        return (
+            {**self.snapshots, **{name: self.snapshots[name].at(clock) for name in names}} if names else self.snapshots
+        )
 
     def names_under(self, path: str) -> tuple[str, ...]:
         """As the function of this name, over all namespaces."""
@@ -112,6 +174,16 @@ class MemoryState:
             self.unions.clear()
         self.unions[key] = members, made
         return made
+
+
+def _next_expiry(snapshot: Snapshot) -> float:
+    """When the first live document expires; inf if none does."""
+    moments = [math.inf]
+    for number, segment in enumerate(snapshot.segments):
+        if len(segment.expiries):
+            tombstones = snapshot.tombstones.get(number)
+            moments.append(segment.expiries[0] if tombstones is None else tombstones.next_expiry(segment))
+    return float(min(moments))
 
 
 def names_under(names: Iterable[str], path: str) -> tuple[str, ...]:

@@ -162,6 +162,25 @@ def test_a_copy_is_refused_where_something_is(tmp_path: Path) -> None:
         fr.Engine(keep_texts=False).copy_to(tmp_path / "memory")
 
 
+@pytest.mark.parametrize("gone", [[], ["records.sqlite"], ["records.sqlite", "lock"], ["index/manifest.json", "lock"]])
+def test_what_a_killed_copy_left_is_no_obstacle(tmp_path: Path, gone: list[str]) -> None:
+    """Each kill may leave any part of the hidden directory: also one while the next copy empties it."""
+    with engine_at(tmp_path / "one") as one:
+        one.add(plain(10))
+        one.copy_to(tmp_path / ".other.partial")
+        assert (tmp_path / ".other.partial" / "index" / "manifest.json").exists()
+        (tmp_path / ".other.partial" / "lock").touch()
+        for name in gone:
+            (tmp_path / ".other.partial" / name).unlink()
+        assert one.copy_to(tmp_path / "other") == 10
+        (tmp_path / ".third.partial" / "index").mkdir(parents=True)
+        (tmp_path / ".third.partial" / "index" / "mine.npy").write_text("mine")
+        with pytest.raises(fr.errors.ForeignIndexError, match="holds other files"):
+            one.copy_to(tmp_path / "third")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".third.partial", "one", "other"]
+    assert (tmp_path / ".third.partial" / "index" / "mine.npy").exists()
+
+
 def test_an_engine_in_memory_is_copied(tmp_path: Path) -> None:
     engine = fr.Engine(columns=COLUMNS, encoder=f"own:{DIMENSION}", backend="numpy")
     engine.add(plain(30))

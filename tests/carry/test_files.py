@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -156,6 +157,85 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
             one.export(path)
         assert path.read_text() == "old\n"
         assert sorted(file.name for file in tmp_path.iterdir()) == ["old.jsonl", "one"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
+    engine = fr.Engine.from_records([fr.Record("a", "tea"), fr.Record("b", "key")])
+    engine.export(tmp_path / "plain.jsonl")
+    wanted = (tmp_path / "plain.jsonl").read_bytes()
+    for name in ("pipe.jsonl", "pipe.jsonl.gz"):
+        pipe, read = tmp_path / name, list[bytes]()
+        os.mkfifo(pipe)
+        reader = threading.Thread(target=lambda pipe=pipe, read=read: read.append(pipe.read_bytes()))
+        reader.start()
+        assert engine.export(pipe) == 2
+        reader.join()
+        assert (gzip.decompress(read[0]) if name.endswith(".gz") else read[0]) == wanted
+        assert pipe.is_fifo()
+        pipe.unlink()
+    assert engine.export("/dev/null", format="jsonl") == 2
+    assert Path("/dev/null").is_char_device()
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(fr.errors.StorageError, match=r"folder.jsonl: cannot be written: it is a directory"):
+        engine.export(tmp_path / "folder.jsonl")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.jsonl", "plain.jsonl"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system has no /proc")
+def test_standard_output_is_written_to(tmp_path: Path) -> None:
+    program = (
+        "import fanrank as fr; fr.Engine.from_records([fr.Record('a', 'tea')]).export('/dev/stdout', format='jsonl')"
+    )
+    command = [sys.executable, "-c", program]
+    piped = subprocess.run(command, capture_output=True, check=False)
+    assert (piped.returncode, json.loads(piped.stdout)["id"]) == (0, "a"), piped.stderr
+    with (tmp_path / "all").open("ab") as file:
+        file.write(b"before\n")
+        file.flush()
+        subprocess.run(command, stdout=file, check=True)
+    assert (tmp_path / "all").read_bytes() == b"before\n" + piped.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["all"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_the_target_of_a_link_is_replaced(tmp_path: Path) -> None:
+    engine = fr.Engine.from_records([fr.Record("a", "tea")])
+    (tmp_path / "deep").mkdir()
+    real, link, chain = tmp_path / "deep" / "real", tmp_path / "link.jsonl", tmp_path / "chain.jsonl.gz"
+    link.symlink_to("deep/real")
+    chain.symlink_to("link.jsonl")
+    for content in (None, "old\n"):  # the first finds no target
+        if content is not None:
+            real.write_text(content)
+        assert engine.export(link) == 1
+        assert json.loads(real.read_bytes())["id"] == "a"
+    assert engine.export(chain) == 1
+    assert json.loads(gzip.decompress(real.read_bytes()))["id"] == "a"
+    assert link.is_symlink()
+    assert chain.is_symlink()
+    link.unlink()
+    link.symlink_to("chain.jsonl.gz")
+    with pytest.raises(fr.errors.StorageError, match="cannot be written"):
+        engine.export(link)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["real"]
+
+
+def test_what_is_no_binary_file_or_path_says_so(tmp_path: Path) -> None:
+    engine = fr.Engine.open(tmp_path / "one")
+    (tmp_path / "text").touch()
+    with (tmp_path / "text").open() as text, tempfile.NamedTemporaryFile("w") as temporary:
+        for file in (io.StringIO(), text, temporary):
+            for verb in (engine.export, engine.import_records):
+                with pytest.raises(fr.errors.ParameterError, match="is open for text"):
+                    verb(file)
+    for call in (
+        engine.backup, engine.copy_to, fr.Engine.check_backup, lambda path: fr.Engine.restore(path, tmp_path / "x"),
+        lambda path: fr.Engine.restore(tmp_path / "one", path),
+    ):  # fmt: skip
+        with pytest.raises(fr.errors.ParameterError, match="a path must be text or a Path, not int"):
+            call(3)
+    engine.close()
 
 
 def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:

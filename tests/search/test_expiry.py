@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support import borders
 
 import fanrank as fr
+from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.storage.row_codec import PAYLOAD_VERSION
 
 WORDS = ["tea", "key", "car", "sun", "sea"]
@@ -234,3 +235,63 @@ def test_any_history_is_that_of_what_is_left(operations: list[tuple[str, str, in
             assert_same(engine.search(queries), fr.Engine.from_records(left).search(queries))
             assert len(engine) == len(left)
             assert np.all(engine.search(["tea"]).counts == min(len(left), 10))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_state_knows_what_expires_first(
+    seed: int, stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=4, COUNTED_DOCUMENTS=30, MAX_SEGMENT_DOCUMENTS=16)
+    draw = random.Random(seed)
+    engine = fr.Engine.open(tmp_path / "a") if stored else fr.Engine()
+    model: dict[tuple[str, str], float | None] = {}
+
+    def check() -> None:
+        state = engine.index.memory.state
+        first: dict[str, float] = {}
+        for (name, _), moment in model.items():
+            if moment is not None:
+                first[name] = min(first.get(name, np.inf), moment)
+        assert dict(state.expiries) == first
+        assert state.next_expiry == min(first.values(), default=np.inf)
+
+    for number in range(80):
+        name, record_id = draw.choice(["", "a", "b"]), f"r{draw.randrange(12)}"
+        kind = draw.randrange(8)
+        if kind < 4:
+            expires = draw.choice([None, LATER + draw.randrange(9)])
+            engine.upsert([fr.Record(record_id, "tea", namespace=name, expires=expires)])
+            model[name, record_id] = expires
+        elif kind < 6:
+            engine.delete([record_id], namespace=name, missing_ok=True)
+            model.pop((name, record_id), None)
+        elif kind == 6 and number % 3 == 0:
+            engine.drop(name)
+            model = {key: moment for key, moment in model.items() if key[0] != name}
+        elif number % 5 == 0:
+            engine.flush()
+        check()
+    engine.index.memory.renumber(all_unused=True)
+    check()
+    if stored:
+        engine.close()
+        engine = fr.Engine.open(tmp_path / "a")
+    else:
+        engine.save(tmp_path / "saved")
+        engine = fr.Engine.load(tmp_path / "saved")
+    check()
+
+
+def test_a_write_looks_at_no_namespace_that_it_does_not_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine.from_records([fr.Record("m", "tea", namespace=f"t{n}", expires=LATER) for n in range(50)])
+    engine.index.memory.join()
+    looked = []
+    at = Snapshot.at
+    monkeypatch.setattr(Snapshot, "at", lambda self, clock: looked.append(self) or at(self, clock))
+    before = engine.index.memory.state.expiries
+    engine.add([fr.Record(f"n{n}", "tea") for n in range(3)])
+    engine.flush()
+    assert len(engine) == 53
+    assert not looked
+    assert engine.index.memory.state.expiries is before

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import fanrank as fr
+from fanrank.engine.recall import graphs, statements
+from fanrank.engine.recall.graphs import Graphs
+from fanrank.engine.recall.statements import Statements
+
 # In a process of its own, as pytest may have threads. A child ends with 0 if it finds what its parent finds.
 PROGRAM = """
 import os, signal, sys, threading
@@ -50,6 +55,119 @@ for thread in threads:
     thread.join()
 sys.exit(failed)
 """
+
+
+# An encoder may fork, as one does that starts a pool of processes.
+ENCODES = """
+import os, sys
+import numpy as np
+import fanrank as fr
+from fanrank.engine.feedback.anchors import Anchors
+
+class Forking:
+    name, version, dimension, encodes = "forking", "1", 8, True
+    def documents(self, texts, **_):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        return np.ones((len(texts), 8), np.float32)
+    queries = documents
+
+anchors = Anchors(Forking())
+assert anchors(["Tea is hot. Very.", "", "Tea is hot. Not."]).any(axis=1).tolist() == [True, False, True]
+assert anchors(["Tea is hot."]).any()
+"""
+
+# A child has none of the threads that its parent's awaited writes made.
+WRITES = """
+import asyncio, os, signal, sys
+import fanrank as fr
+
+engine = fr.Engine.from_records([fr.Record("a", "tea")])
+
+async def write(name):
+    await engine.aadd([fr.Record(name, "tea")])
+    await engine.aupdate([fr.Record(name, "key")])
+    await engine.aupsert([fr.Record(name, "sun")])
+    await engine.adelete([name])
+
+asyncio.run(write("b"))
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    asyncio.run(write("c"))
+    engine.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+asyncio.run(write("d"))
+engine.close()
+"""
+
+
+# The parent holds each lock of a directory's engine while it forks, as its other threads may.
+STORED = """
+import os, signal, tempfile
+import fanrank as fr
+
+with tempfile.TemporaryDirectory() as folder:
+    engine = fr.Engine.open(folder + "/memory")
+    engine.add([fr.Record("a", "tea")])
+    memory = engine.index.memory
+    wanted = engine.search(["tea"]).ids.tolist()
+    with memory._writing, memory.store._reading, memory.store._writing:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            assert engine.search(["tea"]).ids.tolist() == wanted
+            for verb in (
+                lambda: engine.search(["tea"], texts=True),
+                lambda: engine.get("a"),
+                lambda: engine.fetch(["a"]),
+                lambda: list(engine.records()),
+                lambda: engine.add([fr.Record("b", "tea")]),
+                lambda: engine.delete(["a"]),
+                lambda: engine.drop(""),
+                lambda: engine.verify(),
+                lambda: engine.backup(folder + "/copy"),
+            ):
+                try:
+                    verb()
+                except fr.errors.StorageError as error:
+                    assert "forked" in str(error), error
+                else:
+                    os._exit(3)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert engine.get("a").text == "tea"
+    engine.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+@pytest.mark.parametrize("program", [ENCODES, WRITES, STORED], ids=["encodes", "writes", "stored"])
+def test_a_fork_leaves_nobody_waiting(program: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_short_lock_is_made_under_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A fork that began meanwhile would hold the lock of those that make locks, and wait for the other.
+    engine = fr.Engine.from_records([fr.Record("a", "tea", entities={"Tea": "tea"})])
+    made, held = Graphs(), []
+    monkeypatch.setattr(graphs, "Statements", lambda: held.append(made._lock.locked()) or Statements())
+    state = engine.index.memory.state
+    made.entities(state, state.snapshot(""))
+    assert held == [False]
+
+
+def test_statements_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "READ_TERMS", 3)
+    records = [fr.Record(f"r{n}", "tea", entities={f"Name{n}": f"e{n}"}) for n in range(10)]
+    terms = fr.Engine.from_records(records).index.memory.entity_terms.strings
+    assert Statements().read(terms, len(terms)).ids == [f"e{n}" for n in range(10)]
+    assert len(Statements().read(terms, 7)) == 7
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")

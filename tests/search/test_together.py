@@ -137,6 +137,27 @@ def test_a_write_is_seen_and_other_unions_stay() -> None:
     assert engine.search(both).namespaces[0, :2].tolist() == ["a", None]
 
 
+def test_unions_hold_no_records_that_are_gone() -> None:
+    engine = fr.Engine.from_records([fr.Record("m", "tea", namespace=name) for name in ("a", "b", "c", "d")])
+    memory = engine.index.memory
+    for names in (["a", "b"], ["b", "c"], ["c", "d"]):
+        engine.search([fr.Query("tea", namespaces=names)])
+    engine.delete(["m"], namespace="a")
+    assert list(memory.state.unions) == [("b", "c"), ("c", "d")]
+    old = memory.state
+    engine.drop("b")
+    # A search that began before goes on with what was there, and shares nothing of it.
+    assert old.union(("a", "b", "c")).size == old.union(("b", "c")).size == 2
+    assert list(memory.state.unions) == [("c", "d")]
+    memory.renumber(all_unused=True)
+    for _, made in memory.state.unions.values():
+        assert {*made.segments} <= {segment for held in memory.snapshots.values() for segment in held.segments}
+    engine.search([fr.Query("tea", namespaces=["c", "d"])])
+    engine.add_column("project", "category")
+    assert engine.search([fr.Query("tea", namespaces=["c", "d"], filter={"project": "x"})])[0] == []
+    assert len(engine.search([fr.Query("tea", namespaces=["c", "d"])])[0]) == 2
+
+
 def test_explanations_name_what_they_cannot_tell_apart() -> None:
     engine = fr.Engine.from_records(
         [fr.Record("m", "tea", namespace="a"), fr.Record("m", "tea key", namespace="b"), fr.Record("n", "key", "b")]

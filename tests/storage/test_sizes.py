@@ -6,6 +6,7 @@ import gc
 import random
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import fanrank as fr
 
@@ -75,3 +76,21 @@ def test_measured_strings_are_not_measured_twice() -> None:
     assert abs(type(vocabulary)(vocabulary.strings).bytes - grown) < 0.2 * grown  # room to grow differs
     vocabulary.truncate(0)
     assert vocabulary.bytes < first
+
+
+def test_what_unions_keep_is_counted() -> None:
+    engine = made()
+    engine.add([replace(record, namespace=name) for name in ("a", "b") for record in drawn(3_000)])
+    engine.delete([f"r{number}" for number in range(0, 300, 2)], namespace="a")
+    engine.flush()
+    before = engine.stats()
+    engine.search([fr.Query("w1 w2", weights={"t1": 1.0}, namespaces=["a", "b"])], strategy="sparse")
+    after = engine.stats()
+    ((_, union),) = engine.index.memory.state.unions.values()
+    assert union.counts is not None
+    learned = union.learned.counts
+    assert learned is not None
+    assert after["cache_bytes"] > before["cache_bytes"] + union.counts.nbytes + learned.nbytes
+    assert after["index_bytes"] == before["index_bytes"]
+    engine.drop("b")
+    assert not engine.index.memory.state.unions
