@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,33 @@ if sys.version_info >= (3, 11):
     from typing import Unpack
 else:
     from typing_extensions import Unpack
+
+
+def change_columns(engine: Carrying, dropped: Sequence[str], added: Mapping[str, str]) -> None:
+    """Declare columns no longer, and declare others, in one step: all of it, or nothing after an error.
+
+    Raises as `Carrying.drop_column` and `Carrying.add_column`, and `ParameterError` for a column that is dropped twice.
+    """
+    columns = engine.columns
+    for number, name in enumerate(dropped):
+        if name in dropped[:number]:
+            raise ParameterError(f"column {name!r} is to be dropped twice; name it once")
+        _check_declared(name, columns)
+    columns = {name: kind for name, kind in columns.items() if name not in dropped}
+    for name, kind in added.items():
+        _check_new(name, columns)
+        columns[name] = kind
+    engine._change_columns(columns)
+
+
+def _check_declared(name: str, columns: Mapping[str, str]) -> None:
+    if name not in columns:
+        raise ParameterError(f"no declared column {name!r}; there are: {', '.join(columns) or 'none'}")
+
+
+def _check_new(name: str, columns: Mapping[str, str]) -> None:
+    if name in columns:
+        raise ParameterError(f"column {name!r} is there already, as a {columns[name]}")
 
 
 class Carrying:
@@ -61,9 +88,9 @@ class Carrying:
 
         All records are those of one moment, while writes and searches go on. The file is written a few thousand records
         at a time; a path is renamed to when all of it is on disk. A symbolic link stays, and its target is replaced. A
-        FIFO and a character device are written to as they are. Raises `StorageError` for an engine that keeps no
-        texts and for a failing disk, `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where
-        pyarrow is not installed.
+        FIFO and a character device are written to as they are. Raises `StorageError` for an engine that keeps no texts
+        and for a failing disk, `RecordError` for an `extra` of an engine in memory that is no JSON, `ParameterError`,
+        `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow is not installed.
         """
         return exporting.export(
             self.index.ready(),
@@ -93,9 +120,11 @@ class Carrying:
         An id that is there already is an error, or its record is replaced with `upsert`. A record that the engine holds
         with the same content is passed over. So an import that was stopped or killed goes on where it was when it is
         run again. With `resume` false nothing is compared. Where an id stands twice in the file, `upsert` lets the last
-        one win.
+        one win. A record that has expired is passed over too, unless it replaces one that is live. What a batch does is
+        decided when no other write is under way, so others may write the same ids meanwhile.
 
-        An error stops the import at its record, and says how many are in the engine by then. Raises `RecordError` and
+        An error stops the import at its record, and says how many are in the engine by then. Raises `RecordError` (also
+        for a field in `Record.fields` that the engine does not search) and
         `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
@@ -115,9 +144,10 @@ class Carrying:
         The records are those of one moment, and are copied a few thousand at a time while writes and searches go on.
         The copy is made beside `path`, as ``.NAME.partial``, and renamed when it is whole: `path` is there entirely or
         not at all. A copy that was killed is begun anew by the next. Raises `ForeignIndexError` if `path` is there and
-        not empty, `StoreLockedError` while another copy to it runs, `StorageError` for an engine that keeps no texts
-        and for a failing disk, `ParameterError`, `ModelMismatchError`, `EncoderError`, `RecordError` for a value that
-        does not fit a new column.
+        not empty, or lies in this engine's own directory, `StoreLockedError` while another copy to it runs,
+        `StorageError` for an engine that keeps no texts and for a failing disk, `ParameterError`, `ModelMismatchError`,
+        `EncoderError`, `RecordError` for a value that does not fit a new column, and for a record with a text field
+        that the new `fields` leave out.
         """
         engine_type: Any = type(self)
         memory, models = self.index.ready(), self.searcher.models
@@ -138,8 +168,7 @@ class Carrying:
         Raises `ParameterError` for a name that is taken, `RecordError` with the id of a record whose value is of the
         wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
-        if name in self.columns:
-            raise ParameterError(f"column {name!r} is there already, as a {self.columns[name]}")
+        _check_new(name, self.columns)
         self._change_columns({**self.columns, name: kind})
 
     def drop_column(self, name: str) -> None:
@@ -147,8 +176,7 @@ class Carrying:
 
         Raises `ParameterError` for a column that was not declared, and as `add_column`.
         """
-        if name not in self.columns:
-            raise ParameterError(f"no declared column {name!r}; there are: {', '.join(self.columns) or 'none'}")
+        _check_declared(name, self.columns)
         self._change_columns({known: kind for known, kind in self.columns.items() if known != name})
 
     def _change_columns(self, columns: Mapping[str, str]) -> None:

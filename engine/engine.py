@@ -339,7 +339,7 @@ class Engine(Reading, Writing, Carrying):
 
     def __repr__(self) -> str:
         memory = self.index.memory
-        sizes = [snapshot.size for snapshot in memory.snapshots.values() if snapshot.size]
+        sizes = [snapshot.size for snapshot in memory.state.present(time.time()).values() if snapshot.size]
         where = "in memory" if memory.store is None else repr(str(memory.store.path.parent))
         building = ", opening" if self.index.building else ""
         name, backend = type(self).__name__, self.backend.name
@@ -472,16 +472,18 @@ class Engine(Reading, Writing, Carrying):
         `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
         It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
         (`Hits.decisions` holds what was decided). A mapping from namespaces gives each tenant its own strategy or
-        policy, as in ``{"tenant-a": "recall", "": "bm25"}``; that of ``""``, else ``bm25``, is for all others
-        (`fanrank.routing.ByNamespace` names another default). `Query.strategy` goes before all of these. Queries with
-        one strategy are one launch, and all of the batch reads one state of the memory.
+        policy, as in ``{"tenant-a": "recall", "": "bm25"}``; that of ``""``, else ``bm25``, is for all others.
+        `fanrank.routing.ByNamespace` names another default, and takes tenants called ``name`` or ``kind``, which in a
+        plain mapping are fields of a strategy or a policy. `Query.strategy` goes before all of these. Queries with one
+        strategy are one launch, and all of the batch reads one state of the memory.
 
         `offset`, `min_score` and `distinct` are for queries that set none of their own (`Query` says what they mean).
-        Hits below `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row
-        b holds the hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's,
-        after its fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends
-        with its candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders
-        the first `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
+        ``Query(offset=0)`` sets none: a query for the first page belongs in a batch without `offset`. Hits below
+        `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row b holds the
+        hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's, after its
+        fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends with its
+        candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders the first
+        `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
 
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.

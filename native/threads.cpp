@@ -119,7 +119,7 @@ Pool& shared_pool() {
     return *known;
 }
 
-constexpr std::size_t LOCKS = 64;
+constexpr std::size_t LOCKS = 32;
 
 struct Locks {
     std::mutex each[LOCKS];

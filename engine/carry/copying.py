@@ -17,9 +17,10 @@ from typing import Any, Protocol
 from ..encoders.embed import add_embeddings, add_weights, as_encoder, check_pin, pin_of, show_pin, term_pin_of
 from ..encoders.pins import PINNED, Models
 from ..encoders.sparse import TermEncoder
-from ..errors import EncoderError, FanrankError, ForeignIndexError, StorageError, StoreLockedError
+from ..errors import EncoderError, FanrankError, ForeignIndexError, RecordError, StorageError, StoreLockedError
 from ..opening import OpenIndex
 from ..records.record import Record
+from ..storage.backup import check_apart
 from ..storage.failpoints import reach
 from ..storage.index_files import INDEX, is_index_file
 from ..storage.lock import LOCK, let_go, make_folder, take_lock
@@ -73,6 +74,8 @@ def copy(
     memory.check_texts()
     target = path_of(path)
     _check_free(target)
+    if memory.store is not None:
+        check_apart(memory.store.path.parent, target)
     known = {name: value for name, value in config.items() if name not in PINNED}
     if "method" in options:
         del known["delta"]  # each method has a default of its own
@@ -87,6 +90,8 @@ def copy(
             try:
                 total = count_records(memory.store, memory.state) if progress else None
                 held = stream_records(memory.store, memory.state)
+                if "fields" in options:
+                    held = _searched(held, engine)
                 count = _fill(engine, change.apply(counted(held, "copying", total, progress)))
             finally:
                 engine.close()
@@ -103,6 +108,20 @@ def copy(
         raise StorageError(f"{target}: cannot be written: {error.strerror or error}") from error
     reach("copy.renamed")
     return count
+
+
+def _searched(records: Iterable[Record], engine: Target) -> Iterator[Record]:
+    """The records, whose text fields the new engine must search."""
+    fields = engine.index.ready().bm25.fields
+    for record in records:
+        for name in record.fields:
+            if name not in fields:
+                raise RecordError(
+                    f"the record has the field {name!r}, and no search of the copy would find it; keep it in fields=, "
+                    f"as in fields={{{', '.join(f'{field!r}: 1.0' for field in (*fields, name))}}}",
+                    record_id=record.id,
+                )
+        yield record
 
 
 def _fill(engine: Target, records: Iterator[Record]) -> int:

@@ -14,6 +14,7 @@ from ..records.record import Record
 from ..storage.failpoints import reach
 from ..storage.memory import Memory
 from ..storage.record_stream import count_records, stream_records
+from ..storage.row_codec import check_objects
 from ..text.vocabulary import Vocabulary
 from .files import AnyFile, format_of, written
 from .json_lines import write_lines
@@ -44,6 +45,8 @@ def export(
         compile_filter(parsed, memory.schema, memory.values)
     memory.check_texts()
     held: Iterable[Record] = stream_records(memory.store, memory.state, vectors=vectors)
+    if memory.store is None:
+        held = _checked(held)
     if progress:
         held = counted(held, "exporting", count_records(memory.store, memory.state), progress)
     if namespace is not None:
@@ -52,6 +55,13 @@ def export(
         held = _passing(held, parsed, memory.schema)
     with written(file) as handle:
         return write(handle, _reached(held), model_of(pin))
+
+
+def _checked(records: Iterable[Record]) -> Iterator[Record]:
+    """The records of an engine in memory, where `extra` may hold what no file can."""
+    for record in records:
+        check_objects(record, "extra", "payload")
+        yield record
 
 
 def _reached(records: Iterable[Record]) -> Iterator[Record]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from ..encoders.pins import Models
 from ..errors import DuplicateIdError, FanrankError, ModelMismatchError, RecordError
+from ..index.snapshot import Snapshot
+from ..records.jsonl import check_fields
 from ..records.record import Record
 from ..storage.failpoints import reach
 from ..storage.memory import Memory
+from ..storage.pending import Decision, Pending
 from ..storage.row_codec import encode
 from .files import AnyFile, format_of
 from .json_lines import read_lines
@@ -32,21 +36,47 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did: how many records were `added`, how many `replaced` others with their ids, and how many the
-    engine `held` already as they are.
+    """What an import did: how many records were `added`, how many `replaced` others with their ids, how many the engine
+    `held` already as they are, and how many were passed over because they have `expired`.
     """
 
     added: int = 0
     replaced: int = 0
     held: int = 0
+    expired: int = 0
 
     @property
     def read(self) -> int:
         """The number of records of the file."""
-        return self.added + self.replaced + self.held
+        return self.added + self.replaced + self.held + self.expired
 
     def __add__(self, other: Imported) -> Imported:
-        return Imported(self.added + other.added, self.replaced + other.replaced, self.held + other.held)
+        return Imported(
+            self.added + other.added,
+            self.replaced + other.replaced,
+            self.held + other.held,
+            self.expired + other.expired,
+        )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a batch does."""
+
+    wanted: list[Record]
+    """The records to write."""
+    replaced: dict[str, list[str]]
+    """The ids that they replace, by namespace."""
+    counts: Imported
+    refused: int | None
+    """The place of the first record that is refused; those before it are written."""
+
+
+class _UnencodedError(Exception):
+    """A plan wants records that are not encoded yet."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
 
 
 def read(file: AnyFile, format: str | None) -> Iterator[Carried]:
@@ -73,7 +103,7 @@ class Import:
             try:
                 carried = next(records, None)
                 if carried is not None:
-                    self._check_model(carried)
+                    self._check(carried)
             except FanrankError as error:
                 self._write(list(batch.values()))
                 raise self._reported(error) from None
@@ -88,7 +118,11 @@ class Import:
         self._write(list(batch.values()))
         return self.done
 
-    def _check_model(self, carried: Carried) -> None:
+    def _check(self, carried: Carried) -> None:
+        try:
+            check_fields(carried.record, self.memory.bm25.fields)
+        except RecordError as error:
+            raise error.at(carried.where) from None
         model = carried.model
         if carried.record.embedding is not None and None not in (model, self.model) and model != self.model:
             raise ModelMismatchError(
@@ -101,72 +135,111 @@ class Import:
         if not batch:
             return
         try:
-            wanted, replaced, refused = self._decide(batch)
-            encoded = list(self.models.encode([carried.record for carried in wanted], None))
-            self.memory.write(removed=replaced, added=encoded, missing_ok=True)
+            plan = self._apply(batch)
         except RecordError as error:
-            place = _place(batch, error)
-            if place is None:
+            places = _places(batch, error)
+            if not places:
                 raise self._reported(error) from None
-            self._write(batch[:place])
-            raise self._reported(error.at(batch[place].where)) from None
-        count = sum(map(len, replaced.values()))
-        held = (len(batch) if refused is None else refused) - len(wanted)
-        self.done += Imported(len(wanted) - count, count, held)
+            if len(places) > 1:
+                # The error names an id, which several namespaces have. Apart, each is told from the others.
+                self._write(batch[: places[1]])
+                self._write(batch[places[1] :])
+                return
+            self._write(batch[: places[0]])
+            raise self._reported(error.at(batch[places[0]].where)) from None
+        self.done += plan.counts
         reach("import.batch")
-        if refused is not None:
-            carried = batch[refused]
-            instead = "give upsert=True to replace it"
+        if plan.refused is not None:
+            carried = batch[plan.refused]
             raise self._reported(
                 DuplicateIdError(
                     f"a record with this id is there, {'and says something else' if self.resume else 'as it is'}; "
-                    f"{instead}",
+                    "give upsert=True to replace it",
                     where=carried.where,
                     record_id=carried.record.id,
                 )
             )
 
-    def _decide(self, batch: Sequence[Carried]) -> tuple[list[Carried], dict[str, list[str]], int | None]:
-        """(the records to write, the ids that they replace by namespace, the place of the first refused record)."""
-        held, expired = self._held(batch)
-        wanted: list[Carried] = []
-        replaced: dict[str, list[str]] = {}
-        for place, carried in enumerate(batch):
-            record = carried.record
-            key = record.namespace, record.id
-            if key in held:
-                before = held[key]
-                if before is not None and _same(record, before):
-                    continue
-                # The id of a record that has expired is free again.
-                if key not in expired:
-                    if not self.upsert:
-                        return wanted, replaced, place
-                    replaced.setdefault(record.namespace, []).append(record.id)
-            wanted.append(carried)
-        return wanted, replaced, None
+    def _apply(self, batch: Sequence[Carried]) -> _Plan:
+        """Decide what the batch does, and do it, in one write that no other writer comes between.
 
-    def _held(self, batch: Sequence[Carried]) -> tuple[dict[Key, Record | None], set[Key]]:
-        """(the records with the ids of the batch, those of them that have expired); None where nothing is compared."""
+        No model is called while other writers wait: where the plan wants a record that is not encoded yet, nothing is
+        written, the record is encoded, and the plan is made anew.
+        """
+        encoded: dict[Key, Record] = {}
+        plans: list[_Plan] = []
+        seen: dict[str, tuple[Snapshot, dict[str, Record | None]]] = {}
+
+        def decide(pending: Pending) -> Decision:
+            plan = self._plan(batch, pending, seen)
+            if missing := [record for record in plan.wanted if _key(record) not in encoded]:
+                raise _UnencodedError(missing)
+            plans.append(plan)
+            return plan.replaced, [encoded[_key(record)] for record in plan.wanted]
+
+        def write() -> list[Record]:
+            try:
+                self.memory.write(decide=decide)
+            except _UnencodedError as error:
+                return error.records
+            return []
+
+        while missing := write():
+            encoded.update((_key(record), record) for record in self.models.encode(missing, None))
+        return plans[-1]
+
+    def _plan(
+        self,
+        batch: Sequence[Carried],
+        pending: Pending,
+        seen: dict[str, tuple[Snapshot, dict[str, Record | None]]],
+    ) -> _Plan:
+        """What the batch does to the records of this moment. `seen` keeps what was read for an earlier plan."""
+        clock = time.time()
         ids: dict[str, list[str]] = {}
         for carried in batch:
             ids.setdefault(carried.record.namespace, []).append(carried.record.id)
-        held: dict[Key, Record | None] = {}
-        expired: set[Key] = set()
-        for namespace, names in ids.items():
-            snapshot = self.memory.snapshot(namespace)
-            there = list(snapshot.find_all(names))
-            found: Sequence[Record | None] = self._read(there, namespace) if self.resume else [None] * len(there)
-            for name, record in zip(there, found, strict=True):
-                if record is not None or not self.resume:  # another thread may have deleted it meanwhile
-                    held[namespace, name] = record
-            expired |= {(namespace, name) for name in snapshot.expired(time.time(), names)}
-        return held, expired
+        over = {(name, each) for name, some in ids.items() for each in pending.snapshot(name).expired(clock, some)}
+        held = {name: self._held(pending, name, some, seen) for name, some in ids.items()}
+        wanted: list[Record] = []
+        replaced: dict[str, list[str]] = {}
+        same = expired = count = 0
+        for place, (_, record, _) in enumerate(batch):
+            there = held[record.namespace]
+            live = record.id in there and _key(record) not in over
+            before = there.get(record.id)
+            if before is not None and _same(record, before):
+                same += 1
+                continue
+            # The id of a record that has expired is free again.
+            if live and not self.upsert:
+                return _Plan(wanted, replaced, Imported(len(wanted) - count, count, same, expired), place)
+            if live:
+                replaced.setdefault(record.namespace, []).append(record.id)
+                count += 1
+            elif record.expired(clock):
+                expired += 1
+                continue
+            wanted.append(record)
+        return _Plan(wanted, replaced, Imported(len(wanted) - count, count, same, expired), None)
 
-    def _read(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
-        if self.memory.store is None:
-            return self.memory.state.records_of(namespace, ids)
-        return self.memory.store.fetch(namespace, ids)
+    def _held(
+        self,
+        pending: Pending,
+        namespace: str,
+        ids: Sequence[str],
+        seen: dict[str, tuple[Snapshot, dict[str, Record | None]]],
+    ) -> dict[str, Record | None]:
+        """The records with these ids, expired ones too; None where nothing is compared."""
+        snapshot = pending.snapshot(namespace)
+        # A snapshot is replaced by each write to its namespace.
+        if namespace in seen and seen[namespace][0] is snapshot:
+            return seen[namespace][1]
+        there = list(snapshot.find_all(ids))
+        found: Iterable[Record | None] = pending.records(namespace, there) if self.resume else repeat(None, len(there))
+        held = dict(zip(there, found, strict=True))
+        seen[namespace] = snapshot, held
+        return held
 
     def _reported(self, error: FanrankError) -> FanrankError:
         """The error, which also says what was imported before it."""
@@ -177,10 +250,13 @@ class Import:
         return type(error)(message, where=error.where, record_id=error.record_id)
 
 
-def _place(batch: Sequence[Carried], error: RecordError) -> int | None:
-    """The place of the record that the error names."""
-    places: Mapping[str, int] = {carried.record.id: place for place, carried in reversed([*enumerate(batch)])}
-    return None if error.record_id is None else places.get(error.record_id)
+def _key(record: Record) -> Key:
+    return record.namespace, record.id
+
+
+def _places(batch: Sequence[Carried], error: RecordError) -> list[int]:
+    """The places of the records that the error may mean: those with the id that it names."""
+    return [place for place, carried in enumerate(batch) if carried.record.id == error.record_id]
 
 
 def _same(record: Record, held: Record) -> bool:

@@ -6,8 +6,9 @@ import hashlib
 import math
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,10 @@ def oracle_answers(
     *,
     progress: bool = False,
 ) -> list[Ranking]:
-    """The oracle's hits for each query as (id, quanta). A query with a filter raises `QueryError`."""
+    """The oracle's hits for each query as (id, quanta); `records` are those that have not expired.
+
+    A query with a filter raises `QueryError`.
+    """
     if any(query.filter is not None for query in queries):
         raise QueryError("the check does not take queries with filters")
     names = list(bm25.fields)
@@ -94,6 +98,16 @@ def oracle_answers(
         hits = oracles[query.namespace].search(terms, k if query.k is None else query.k)
         answers.append([(members[document].id, quanta) for document, quanta in hits])
     return answers
+
+
+def lasting(records: Iterable[Record]) -> list[Record]:
+    """The records that have not expired, without their times of expiry: the check asks at one moment."""
+    clock = time.time()
+    return [
+        record if record.expires is None else replace(record, expires=None)
+        for record in records
+        if not record.expired(clock)
+    ]
 
 
 def engine_answers(hits: Hits) -> list[Ranking]:
@@ -223,7 +237,7 @@ def check(
         raise QueryError(f"{corpus}: no queries to check with")
     names = [s.name for s in backends.statuses() if s.usable and not s.by_name] if backend is None else [backend]
     evidence = WordEvidence()
-    records, queries = evidence.records(records), [evidence.query(query) for query in queries]
+    records, queries = evidence.records(lasting(records)), [evidence.query(query) for query in queries]
     results: list[PathResult] = []
     expected: dict[str, Sequence[object]] | None = None
     options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}

@@ -9,17 +9,15 @@ from typing import Any
 
 import click
 
-from ..carry.files import FORMATS
+from ..carry.files import FORMATS, format_of
+from ..carrying import change_columns
 from ..encoders.embed import show_pin
 from ..engine import Engine
 from ..errors import ForeignIndexError
 from ..storage.row_codec import RECORDS
 from .options import EngineParameters, Models, engine_options, json_option, model_options
 from .output import print_result
-from .values import parse_columns, parse_filters
-
-STANDARD = "-"
-"""What stands for standard input or output in place of a file."""
+from .values import STANDARD, check_source, parse_columns, parse_filters
 
 _format_option = click.option(
     "--format", type=click.Choice(FORMATS), help="Format of FILE. Default: by its suffix; JSON lines for -."
@@ -36,8 +34,8 @@ _format_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Export only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as JSON; "
-    "repeatable.",
+    help="Export only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter "
+    "as JSON; repeatable.",
 )
 @click.option("--no-vectors", is_flag=True, help="Leave the embeddings out.")
 @json_option
@@ -101,9 +99,12 @@ def import_command(
     is not there is made.
     """
     started = time.perf_counter()
+    source = sys.stdin.buffer if file == STANDARD else file
+    format_of(source, format)
+    check_source(file, path)
     with Engine.open(path, progress=True, **models.load(), **parameters.given_keywords(context)) as engine:
         done = engine.import_records(
-            sys.stdin.buffer if file == STANDARD else file,
+            source,
             format=format,
             upsert=upsert,
             progress=True,
@@ -113,6 +114,7 @@ def import_command(
     result: dict[str, Any] = {"path": path, **vars(done), "documents": documents}
     result["seconds"] = time.perf_counter() - started
     text = f"{done.added:,} records added, {done.replaced:,} replaced, {done.held:,} there before as they are"
+    text += f", {done.expired:,} passed over as they have expired" if done.expired else ""
     print_result(result, as_json, f"{text}; {documents:,} there now: {path}")
 
 
@@ -160,14 +162,12 @@ def copy_command(
 def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> None:
     """Show the declared columns of the engine's directory PATH, or change them in place.
 
-    The values of a column are those that records hold in "extra".
+    The values of a column are those that records hold in "extra". All changes are made, or none after an error.
     """
     fresh = parse_columns(added, "--add")
     with _open(path, read_only=not (added or dropped)) as engine:
-        for name in dropped:
-            engine.drop_column(name)
-        for name, kind in fresh.items():
-            engine.add_column(name, kind)
+        if dropped or fresh:
+            change_columns(engine, dropped, fresh)
         columns = engine.columns
     text = "\n".join(f"{name:20} {kind}" for name, kind in columns.items())
     print_result({"path": path, "columns": columns}, as_json, text or "no declared columns")

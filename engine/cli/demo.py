@@ -16,7 +16,7 @@ import click
 from tqdm import tqdm
 
 from ..backends import choose as backends
-from ..check.check import engine_answers, oracle_answers
+from ..check.check import engine_answers, lasting, oracle_answers
 from ..engine import Engine
 from ..errors import ParameterError
 from ..records.jsonl import read_records
@@ -110,7 +110,7 @@ def run(
     data: str | os.PathLike[str] | None = None, *, backend: str | None = None, progress: bool = False
 ) -> dict[str, Any]:
     """Run the demo: index the records, search a batch, measure times, and compare with the oracle."""
-    records = docstring_records(progress) if data is None else list(read_records(data))
+    records = docstring_records(progress) if data is None else lasting(read_records(data))
     if not records:
         raise ParameterError(f"{data or 'the standard library here'}: holds no records")
     started = time.perf_counter()

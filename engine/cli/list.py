@@ -25,11 +25,11 @@ filter_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as JSON. "
-    "Repeatable: all must hold, but several = on one column are alternatives.",
+    help="Only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as "
+    "JSON. Repeatable: all must hold, but several = on one column are alternatives.",
 )
 namespace_option = click.option(
-    "--namespace", default="", show_default="the unnamed one", help="Namespace of the records."
+    "--namespace", default="", show_default="the unnamed namespace", help="Namespace of the records."
 )
 all_option = click.option("--all", "everywhere", is_flag=True, help="Records of all namespaces.")
 

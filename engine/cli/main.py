@@ -20,6 +20,7 @@ from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
 from .list import count_command, list_command
+from .output import in_options
 from .search import search
 from .store import add, delete, index, stats
 from .tune import tune
@@ -50,7 +51,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except FanrankError as error:
-            click.echo(f"fanrank: {error}", err=True)
+            click.echo(f"fanrank: {in_options(str(error))}", err=True)
             ctx.exit(FAILED)
         except KeyboardInterrupt:
             click.echo("fanrank: interrupted", err=True)

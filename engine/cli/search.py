@@ -78,9 +78,9 @@ query_options = bundle(
         "filters",
         multiple=True,
         metavar="COLUMN=VALUE",
-        help="Search only records whose column has this value; also != and, for numbers, < <= > >=, or a filter as "
-        f"JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must hold, but "
-        "several = on one column are alternatives.",
+        help="Search only records whose column has this value; also != and, for numbers and times, < <= > >=, or a "
+        f"filter as JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must "
+        "hold, but several = on one column are alternatives.",
     ),
     click.option(
         "--namespace", default="", help="Namespace that the QUERY arguments search. Default: the unnamed one."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -24,10 +24,7 @@ from .options import (
     open_engine,
 )
 from .output import print_result
-from .values import parse_filters
-
-STANDARD = "-"
-"""What stands for standard input in place of a file."""
+from .values import STANDARD, check_source, parse_filters
 
 
 @click.command()
@@ -84,16 +81,19 @@ def add(
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
+    check_source(records, path)
+    over = Expired()
     with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
         try:
-            read = _read(records)
+            read = over.counted(_read(records))
             count = engine.upsert(read) if replace else engine.add(read, progress=True)
         except DuplicateIdError as error:
             if records == STANDARD:
                 raise
             raise _name_lines(error, records) from None
         result = {"path": path, "added": count, "seconds": time.perf_counter() - started, **engine.stats()}
-    print_result(result, as_json, f"{count:,} records added, {result['documents']:,} there now: {path}")
+    word = f" ({over.count:,} of them have expired already)" if over.count else ""
+    print_result(result, as_json, f"{count:,} records added{word}, {result['documents']:,} there now: {path}")
 
 
 @click.command()
@@ -159,6 +159,18 @@ def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
     print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
     if result.get("missing") or result.get("extra"):
         sys.exit(1)
+
+
+class Expired:
+    """Counts the records that have expired by now."""
+
+    count = 0
+
+    def counted(self, records: Iterable[Record]) -> Iterator[Record]:
+        clock = time.time()
+        for record in records:
+            self.count += record.expired(clock)
+            yield record
 
 
 def _read(records: str) -> Iterator[Record]:

@@ -7,13 +7,32 @@ import os
 import re
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, StorageError
 from ..evaluate.dataset import read_json
 from ..index.columns import KINDS, NUMBERS
 from ..moments import to_seconds, to_span
-from ..records.filters import ORDERINGS, ColumnComparison, Filter, all_of, parse_filter
+from ..records.filters import ORDERINGS, TIMES, ColumnComparison, Filter, all_of, parse_filter
 from ..storage.index_files import MANIFEST
 from ..storage.row_codec import RECORDS
+
+STANDARD = "-"
+"""What stands for standard input or output in place of a file."""
+
+
+def check_source(file: str, path: str) -> None:
+    """Check that records can be read from `file` into the directory `path`, before the directory is made.
+
+    Raises `StorageError` for a file that cannot be read, `ParameterError` for a directory named ``-``.
+    """
+    if path == STANDARD:
+        raise ParameterError(f"{STANDARD} stands for standard input, and records go to a directory; give its path")
+    known = os.path.isfile(file) or os.path.isdir(file)
+    if file == STANDARD or (os.path.exists(file) and not known):
+        return  # a pipe can be opened only once
+    try:
+        open(file, "rb").close()
+    except OSError as error:
+        raise StorageError(f"{file}: cannot be read: {error.strerror}") from error
 
 
 def parse_filters(filters: tuple[str, ...]) -> Filter | None:
@@ -33,11 +52,14 @@ def parse_filters(filters: tuple[str, ...]) -> Filter | None:
         if match is None:
             raise ParameterError(f"--filter takes COLUMN=VALUE, with one of = != < <= > >=, or JSON, not {text!r}")
         name, comparison, value = match.groups()
-        numeric = name in NUMBERS or comparison in ORDERINGS
-        try:
-            parsed_value = float(value) if numeric else value
-        except ValueError:
-            raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
+        parsed_value: str | float = value
+        if name in TIMES:
+            parsed_value = _moment(value, f"--filter {text!r}: ")
+        elif name in NUMBERS or comparison in ORDERINGS:
+            try:
+                parsed_value = float(value)
+            except ValueError:
+                raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
         if comparison == "=":
             equal.setdefault(name, []).append(parsed_value)
         else:
@@ -59,15 +81,17 @@ def parse_columns(options: tuple[str, ...], name: str) -> dict[str, str]:
 
 def parse_moment(text: str | None) -> float | None:
     """Seconds since 1970-01-01 UTC from a number or an ISO 8601 date. Raises `ParameterError`."""
-    if text is None:
-        return None
+    return None if text is None else _moment(text, "")
+
+
+def _moment(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
         try:
             return to_seconds(text)
         except ValueError:
-            raise ParameterError(f"{text!r} is neither seconds since 1970 nor an ISO 8601 date") from None
+            raise ParameterError(f"{where}{text!r} is neither seconds since 1970 nor an ISO 8601 date") from None
 
 
 def parse_duration(text: str | None) -> float | None:

@@ -1,7 +1,7 @@
 """Cursors: where a listing goes on, as a string that a caller keeps.
 
 A cursor is sealed with a secret of its memory. Its key may hold the number of a write, from which a tenant could tell
-how much the others write.
+how much the others write; so the length of a cursor does not depend on numbers either.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from .orders import Key
 
 TAG = 12
 """Bytes by which a cursor is recognised."""
+NUMBER = 25
+"""Characters that each number of a key takes, with blanks: no number has more in JSON."""
 
 
 class Course(NamedTuple):
@@ -28,7 +30,8 @@ class Course(NamedTuple):
 
 def encode(course: Course, key: Key, secret: str) -> str:
     """The cursor behind the entry with this key."""
-    data = json.dumps([*course, *key], separators=(",", ":")).encode()
+    blanks = sum(NUMBER - len(json.dumps(value)) for value in key if not isinstance(value, str))
+    data = json.dumps([*course, *key], separators=(",", ":")).encode() + b" " * blanks
     tag = _tag(data, secret)
     return _written(tag + _mix(data, tag, secret))
 
@@ -46,6 +49,9 @@ def decode(cursor: object, course: Course, secret: str) -> Key:
     if len(tag) < TAG or _tag(data, secret) != tag:
         raise ParameterError(f"after: {cursor[:40]!r} is no cursor of this memory; pass what `Listing.cursor` gave")
     values = json.loads(data)
+    if values[course._fields.index("namespace")] != course.namespace:
+        # The caller may be a tenant, who must not read the name of another one.
+        raise ParameterError("after: the cursor is of another listing; begin without it")
     for name, mine, theirs in zip(course._fields, course, values, strict=False):
         if mine != theirs:
             raise ParameterError(

@@ -89,6 +89,13 @@ class Listing(Iterator[Record]):
     def __iter__(self) -> Listing:
         return self
 
+    def __repr__(self) -> str:
+        wanted = self._wanted
+        parts = [f"order={wanted.order!r}", f"namespace={wanted.namespace!r}"]
+        parts += ["reverse=True"] if wanted.reverse else []
+        parts += [f"filter={wanted.filter!r}"] if wanted.filter is not None else []
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     def __next__(self) -> Record:
         if not self._page and self._more and self._left != 0:
             self._fill()
@@ -101,7 +108,8 @@ class Listing(Iterator[Record]):
     def cursor(self) -> str | None:
         """Where to go on behind the record that was given last: pass it as ``after``. It stays good while others write.
 
-        None once nothing follows.
+        None once nothing follows, and before the first record of a listing that was begun without ``after``: with
+        ``limit=0`` it is `after` itself.
         """
         return self.position if self._page or self._more else None
 

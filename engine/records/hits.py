@@ -183,10 +183,17 @@ class Hits:
 
         `queries` are the queries of the new answer, and `width` is their largest k. The arrays are copies, so that a
         slice does not keep the whole answer in memory. For a strategy other than ``bm25``, the explainer does keep the
-        evidence of the whole batch. Times and counts of the whole batch are left out. `backend` names the backend that
-        served the whole batch.
+        evidence of the whole batch. Times and counts of the whole batch are left out. Where several strategies answered
+        the batch, `backend`, `decisions` and `reranked` are of those that answered these queries.
         """
         rows = slice(start, stop)
+        resolver = self.resolver.slice(start, stop)
+        parts: Sequence[Any] | None = getattr(resolver, "parts", None)
+        backend = self.backend if parts is None else join_names([part.backend for part in parts])
+        decided, reranked = self.decisions is not None, self.reranked is not None
+        if parts is not None:
+            decided = any(part.decided for part in parts)
+            reranked = any(part.reranked for part in parts)
         whole, count = self.explainer, stop - start
 
         def explain(position: int, record_id: str) -> Explanation | FusedExplanation:
@@ -201,12 +208,12 @@ class Hits:
             self.documents[rows, :width].copy(),
             self.counts[rows].copy(),
             queries,
-            self.backend,
-            self.resolver.slice(start, stop),
+            backend,
+            resolver,
             explain if slice_explainer is None else slice_explainer(start, stop),
-            reranked=None if self.reranked is None else self.reranked[rows, :width].copy(),
-            decisions=None if self.decisions is None else self.decisions[rows],
-            source=None if self.source is None else self.source[rows],
+            reranked=self.reranked[rows, :width].copy() if reranked and self.reranked is not None else None,
+            decisions=self.decisions[rows] if decided and self.decisions is not None else None,
+            source=None if self.source is None else _first_rows(self.source[rows]),
             annotator=self.annotator if slice_annotator is None else slice_annotator(start, stop),
             records=None if self.records is None else self.records[rows, :width].copy(),
             texts=self.texts,
@@ -283,7 +290,7 @@ class Hits:
 
     @once
     def notes(self) -> tuple[str | None, ...]:
-        """[B] for each query without hits a short word why, such as that all its words are stop words; else None."""
+        """[B] for each query without hits a short word why, such as that no record holds a word of it; else None."""
         annotator = None if self.counts.all() else self.annotator
         if annotator is None:
             return (None,) * len(self)
@@ -323,10 +330,27 @@ class Hits:
         """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
 
         Evaluators sort a run by its scores. Where a reranker decided the order, the scores are therefore 1 / rank.
-        Raises `QueryError` if two queries have the same id.
+        Raises `QueryError` if two queries have the same id, or two hits of a query, which are then from different
+        namespaces.
         """
         names = self._unique_query_ids()
+        self._check_unique_ids(names)
         return {name: dict(self._list_hits(query)) for query, name in enumerate(names)}
+
+    def _check_unique_ids(self, names: Sequence[str]) -> None:
+        """Raise `QueryError` if two hits of a query have one id: in a run one would take the place of the other."""
+        if self.namespace is not None:
+            return
+        for name, row in zip(names, self, strict=True):
+            first: dict[str, Hit] = {}
+            for hit in row:
+                other = first.setdefault(hit.id, hit)
+                if other is not hit:
+                    raise QueryError(
+                        f"query {name!r} has two hits with the id {hit.id!r}, of the namespaces {other.namespace!r} "
+                        f"and {hit.namespace!r}, and a run holds one score for each id; ask for one namespace a query, "
+                        "or use to_dicts, to_pandas or to_arrow, which name the namespace"
+                    )
 
     def _list_hits(self, query: int) -> Iterable[tuple[str, float]]:
         """As ``self[query]``, but with scores that sort into the order of the hits: 1 / rank after a reranker."""
@@ -339,10 +363,12 @@ class Hits:
     def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
 
-        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, or if two
-        queries have the same id.
+        Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, and as
+        `to_run`.
         """
-        for query, name in enumerate(self._unique_query_ids()):
+        names = self._unique_query_ids()
+        self._check_unique_ids(names)
+        for query, name in enumerate(names):
             for rank, (record, score) in enumerate(self._list_hits(query), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
@@ -358,10 +384,14 @@ class Hits:
             "rank": ranks.astype(np.int64) + 1,
             "id": self.ids[present],
             "score": self.scores[present],
+            "namespace": self.namespaces[present],
         }
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
+        """A `pandas.DataFrame` with the columns query, rank (from 1), id, score and namespace, a row per hit.
+
+        Raises `QueryError` if two queries have the same id.
+        """
         try:
             import pandas as pd
         except ImportError:
@@ -369,7 +399,10 @@ class Hits:
         return pd.DataFrame(self._columns())
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table` with the columns query, rank (from 1), id, score, a row per hit. Raises as `to_run`."""
+        """A `pyarrow.Table` with the columns query, rank (from 1), id, score and namespace, a row per hit.
+
+        Raises `QueryError` if two queries have the same id.
+        """
         try:
             import pyarrow as pa
         except ImportError:
@@ -381,6 +414,7 @@ class Hits:
                 "rank": pa.array(columns["rank"], pa.int64()),
                 "id": pa.array(columns["id"], pa.string()),
                 "score": pa.array(columns["score"], pa.float64()),
+                "namespace": pa.array(columns["namespace"], pa.string()),
             }
         )
 
@@ -399,6 +433,17 @@ class Hits:
         It uses the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
         """
         return self.explainer(query, document)
+
+
+def join_names(backends: Iterable[str]) -> str:
+    """Each name once, of backends that may be several names already."""
+    return ", ".join(dict.fromkeys([name for served in backends for name in served.split(", ")]))
+
+
+def _first_rows(source: Sequence[int] | Integers) -> tuple[int, ...]:
+    """For each query, the first row that has the same number."""
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(int(number), row) for row, number in enumerate(source)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,14 +80,15 @@ def as_records(
     for number, record in enumerate(records, 1):
         try:
             checked = record if isinstance(record, Record) else Record.from_dict(record)
-            if checked.fields and searched is not None:
-                _check_fields(checked, searched)
+            if searched is not None:
+                check_fields(checked, searched)
         except RecordError as error:
             raise error.at(f"record {number}") from None
         yield checked
 
 
-def _check_fields(record: Record, searched: Collection[str]) -> None:
+def check_fields(record: Record, searched: Collection[str]) -> None:
+    """Raise `RecordError` for a text field of the record that is none of the `searched` ones."""
     for name in record.fields:
         if name == "text":
             raise RecordError("field 'text' is the record's own text; give it another name", record_id=record.id)

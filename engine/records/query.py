@@ -95,11 +95,12 @@ class Query:
     ``users/ana`` and every ``users/ana/...``. A query has one of `namespace`, `namespaces` and `under`.
 
     `strategy` answers this query instead of the strategy of the batch: anything that `Engine.search` takes as its
-    strategy. `offset` skips the first hits of the answer. `min_score` leaves out hits that score less. `distinct` keeps
-    the best hit alone of those that agree in a column, or in their texts with ``"text"``; records without a value in
-    the column are all kept. `newest` asks for the newest records that pass the filter, scope and time range, without
-    ranking: newest first, of equal times the last written first, records without a time last. Its scores are the times,
-    0.0 for a record without one; its text is not read.
+    strategy, but for a mapping from namespaces, which is for a batch. `offset` skips the first hits of the answer.
+    `min_score` leaves out hits that score less. `distinct` keeps the best hit alone of those that agree in a column, or
+    in their texts with ``"text"``; records without a value in the column are all kept. `newest` asks for the newest
+    records that pass the filter, scope and time range, without ranking: newest first, of equal times the last written
+    first, records without a time last. Of several namespaces, those of the name that sorts last count as written last.
+    Its scores are the times, 0.0 for a record without one; its text is not read.
     """
 
     text: str = ""

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ParameterError, QueryError
-from ..hybrid.strategy import PLAIN
+from ..hybrid.strategy import PLAIN, Strategy
 from ..records.query import Query
-from .policy import Answerer, answerer_to_dict, strategy_of
+from .cascade import Cascade
+from .policy import STRATEGY, Answerer, answerer_to_dict, strategy_of
+from .router import Router
 
 KIND = "by-namespace"
 
@@ -19,8 +21,9 @@ class ByNamespace:
     """Maps namespaces to strategies or policies; `default` answers the namespaces that are not in the mapping.
 
     A query that searches several namespaces, or all below a path, is answered by their strategy if they have one in
-    common. Otherwise it needs a strategy of its own. Values are what `Engine.search` takes as its strategy. Raises
-    `ParameterError`.
+    common. Otherwise it needs a strategy of its own. Values are what `Engine.search` takes as its strategy. Any name
+    can be that of a namespace, also ``name`` and ``kind``, which in a plain mapping say that it is a strategy or a
+    policy. Raises `ParameterError`.
     """
 
     strategies: Mapping[str, Answerer] = field(hash=False)
@@ -103,17 +106,50 @@ AnyAnswerer = Answerer | ByNamespace
 """What answers a batch."""
 
 
+_FIELDS = {"kind", *(name for one in (Strategy, Cascade, Router) for name in one.__dataclass_fields__)}
+"""All that the mapping of a strategy or a policy can hold."""
+_KINDS = ("cascade", "router", STRATEGY)
+
+
 def answerer_of(value: Any) -> AnyAnswerer:
     """As `strategy_of`, and also a `ByNamespace`, its `to_dict`, or a plain mapping of namespaces.
 
-    The mapping of a strategy or a policy has a ``name`` or a ``kind``. Any other mapping is one of namespaces. Raises
-    `ParameterError`.
+    The mapping of a strategy or a policy has a ``name`` or a ``kind``. Any other mapping is one of namespaces. So only
+    a `ByNamespace` names a namespace ``name`` or ``kind``. Raises `ParameterError`.
     """
     if isinstance(value, ByNamespace):
         return value
-    if isinstance(value, Mapping) and (value.get("kind") == KIND or not {"name", "kind"} & set(value)):
+    if not isinstance(value, Mapping):
+        return strategy_of(value)
+    if value.get("kind") == KIND or not {"name", "kind"} & set(value):
         return ByNamespace.of(value)
-    return strategy_of(value)
+    name = "kind" if "kind" in value else "name"
+    hint = f"for a namespace called {name!r} pass fanrank.routing.ByNamespace({{...}})"
+    if set(value) == {"name"} and _names_answerer(value["name"]):
+        raise ParameterError(f"a mapping of nothing but a 'name' is no strategy; give the name itself, or {hint}")
+    try:
+        return strategy_of(value)
+    except ParameterError as error:
+        if not _may_name_namespace(value, name):
+            raise
+        raise ParameterError(f"{error}; a mapping with {name!r} is one strategy or policy: {hint}") from None
+
+
+def _may_name_namespace(value: Mapping[str, Any], name: str) -> bool:
+    """Whether `name`, a key of the mapping, may be meant as a namespace, though it is a field of a policy."""
+    if not set(value) <= _FIELDS:
+        return True
+    kind = value[name]
+    return (name == "kind" or not isinstance(kind, str)) and kind not in _KINDS and _names_answerer(kind)
+
+
+def _names_answerer(value: Any) -> bool:
+    """Whether this would be an answerer, were it the value of a namespace."""
+    try:
+        strategy_of(value)
+    except ParameterError:
+        return False
+    return True
 
 
 def same_answerer(one: AnyAnswerer, other: AnyAnswerer) -> bool:

@@ -24,7 +24,7 @@ from ..arrays import Integers
 from ..errors import FanrankError, QueryError
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation
-from ..records.hits import Hits, Resolver
+from ..records.hits import Annotator, Hits, Resolver, join_names
 from ..records.query import Query
 from ..search.batch import check_places
 from ..search.explain import position_of
@@ -109,7 +109,14 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
             for row, decision in zip(part.rows, hits.decisions or [plain] * len(rows), strict=True):
                 decisions[row] = decision
     resolvers = tuple(
-        PartIds(np.array(part.rows, dtype=np.int64), hits.resolver, hits.namespace)
+        PartIds(
+            np.array(part.rows, dtype=np.int64),
+            hits.resolver,
+            hits.namespace,
+            hits.backend,
+            hits.decisions is not None,
+            hits.reranked is not None,
+        )
         for part, hits in zip(parts, answers, strict=True)
     )
     return Hits(
@@ -117,7 +124,7 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
         documents,
         counts,
         queries,
-        ", ".join(dict.fromkeys(name for hits in answers for name in hits.backend.split(", "))),
+        join_names(hits.backend for hits in answers),
         PartResolver(resolvers),
         PartExplainer(place, tuple(hits.explainer for hits in answers)),
         _add_times(answers),
@@ -125,17 +132,23 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
         reranked=reranked,
         decisions=None if decisions is None else tuple(decision for decision in decisions if decision is not None),
         source=source,
+        annotator=PartAnnotator(place, tuple(hits.annotator for hits in answers)),
     )
 
 
 class PartIds(NamedTuple):
-    """What names the documents of one part."""
+    """What names the documents of one part, and what answered it."""
 
     rows: Integers
     """The rows of the part, ascending."""
     resolver: Resolver
     namespace: str | None
     """The namespace that all its queries search; None where they search several."""
+    backend: str
+    decided: bool
+    """Whether its queries were decided on by themselves (`Hits.decisions`)."""
+    reranked: bool
+    """Whether a reranker decided its order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +184,8 @@ class PartResolver:
             if last > first:
                 rows = part.rows[first:last] - start
                 parts.append(part._replace(rows=rows, resolver=part.resolver.slice(first, last)))
-        return PartResolver(tuple(parts))
+        # In the order of their first rows, as they are in a batch of these queries alone.
+        return PartResolver(tuple(sorted(parts, key=lambda part: int(part.rows[0]))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,19 +203,41 @@ class PartExplainer:
 
     def slice(self, start: int, stop: int) -> PartExplainer:
         """The explainer of the queries at [start, stop) alone. It holds nothing of the parts without such a query."""
-        place = self.place[start:stop].copy()
-        explainers: list[Any] = []
-        for part in np.unique(place[:, 0]).tolist():
-            rows = np.flatnonzero(place[:, 0] == part)
-            first, last = int(place[rows[0], 1]), int(place[rows[-1], 1]) + 1
-            whole = self.explainers[part]
-            if hasattr(whole, "slice"):
-                whole = whole.slice(first, last)
-            else:
-                first = 0
-            place[rows] = np.stack([np.full(len(rows), len(explainers)), place[rows, 1] - first], axis=1)
-            explainers.append(whole)
-        return PartExplainer(place, tuple(explainers))
+        return PartExplainer(*_slice_parts(self.place, self.explainers, start, stop))
+
+
+@dataclass(frozen=True, eq=False)
+class PartAnnotator:
+    """Says why queries have no hits: of each row what its part says."""
+
+    place: Integers  # as in `PartExplainer`
+    annotators: tuple[Annotator | None, ...]
+
+    def __call__(self, position: int, query: Query) -> str | None:
+        part, index = self.place[position].tolist()
+        annotator = self.annotators[part]
+        return None if annotator is None else annotator(index, query)
+
+    def slice(self, start: int, stop: int) -> PartAnnotator:
+        """As `PartExplainer.slice`."""
+        return PartAnnotator(*_slice_parts(self.place, self.annotators, start, stop))
+
+
+def _slice_parts(place: Integers, wholes: Sequence[Any], start: int, stop: int) -> tuple[Integers, tuple[Any, ...]]:
+    """`place` of the rows at [start, stop) alone, and of each of their parts what belongs to these rows."""
+    place = place[start:stop].copy()
+    slices: list[Any] = []
+    for part in np.unique(place[:, 0]).tolist():
+        rows = np.flatnonzero(place[:, 0] == part)
+        first, last = int(place[rows[0], 1]), int(place[rows[-1], 1]) + 1
+        whole = wholes[part]
+        if hasattr(whole, "slice"):
+            whole = whole.slice(first, last)
+        else:
+            first = 0
+        place[rows] = np.stack([np.full(len(rows), len(slices)), place[rows, 1] - first], axis=1)
+        slices.append(whole)
+    return place, tuple(slices)
 
 
 def _check_strategy(value: Any, row: int) -> Answerer:

@@ -28,7 +28,7 @@ from ..hybrid.sources import Sources, check_vectors, query_vectors
 from ..hybrid.strategy import Strategy
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation
-from ..records.hits import Hits
+from ..records.hits import Hits, join_names
 from ..records.query import Query
 from ..search import lexical
 from ..search.batch import Batch, PreparedQuery
@@ -140,7 +140,7 @@ class _Answers:
             self.documents[source],
             self.counts[source],
             batch.queries,
-            ", ".join(dict.fromkeys(name for served in self.served for name in served.split(", "))),
+            join_names(self.served),
             batch.resolver(),
             explain,
             run.milliseconds if run.options.timing else None,

@@ -23,6 +23,7 @@ from ..storage.state import names_under
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyQuery, as_queries, combine_filters, k_of
+from .notes import NO_KEYWORDS, SCANNED
 from .options import SearchOptions
 from .shaping import is_shaped
 
@@ -55,7 +56,7 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOpt
     records: list[Record] = []
     now = time.time()
     for row, query in enumerate(batch):
-        words = keywords(query.text) if query.terms is None else list(query.terms)
+        words = _words_of(query)
         place = 0
         accept = partial(_accepts, memory, query, now if query.now is None else float(query.now), records)
         for name in _names_of(memory, query):
@@ -69,11 +70,22 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOpt
     def explain(position: int, record_id: str) -> Explanation:
         raise UnknownIdError("there is no index yet to explain a score with")
 
-    hits = Hits(scores, documents, counts, batch, BACKEND, _Ids(ids, spaces), explain)
+    hits = Hits(scores, documents, counts, batch, BACKEND, _Ids(ids, spaces), explain, annotator=_annotate)
     if not (options.texts or options.payload):
         return hits
     arranged = np.array([*records, None], dtype=object)[documents]
     return hits.with_records(arranged, texts=options.texts, payload=options.payload)
+
+
+def _words_of(query: Query) -> list[str]:
+    return keywords(query.text) if query.terms is None else list(query.terms)
+
+
+def _annotate(position: int, query: Query) -> str | None:
+    """Why a query has no hits. No index says whether a record holds one of its words."""
+    if query.k == 0:
+        return None
+    return SCANNED if any(_words_of(query)) else NO_KEYWORDS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from ..errors import QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
-from ..index.union import Union
 from ..plan.plan import document_range
 from ..records.explanation import Explanation
 from ..records.hits import Hits
@@ -89,9 +88,8 @@ def newest_documents(
 ) -> tuple[Integers, Floats]:
     """(documents, times) of the `count` newest live documents that pass the filter with ``since <= time <= until``.
 
-    The newest come first, of equal times the last written; documents without a time (NaN) come last, the last written
-    first. They are left out where the range has an end. Of several namespaces, at equal times those of the first by
-    name come first.
+    The newest come first, of equal times the one with the highest number, which was written last; documents without a
+    time (NaN) come last, the highest number first. They are left out where the range has an end.
     """
     documents, times = np.zeros(0, dtype=np.int64), np.zeros(0)
     _, latest = snapshot.spans
@@ -104,25 +102,16 @@ def newest_documents(
         positions, moments = _newest_in(snapshot, number, accepted, since, until, count)
         documents = np.concatenate([documents, snapshot.firsts[number] + positions])
         times = np.concatenate([times, moments])
-        order = np.lexsort((-documents, _member_of(snapshot, documents), -times))[:count]
+        order = np.lexsort((-documents, -times))[:count]
         documents, times = documents[order], times[order]
     if len(documents) == count or since > -math.inf or until < math.inf:
         return documents, times
-    numbers = np.arange(len(snapshot.segments))
-    members = _member_of(snapshot, np.array(snapshot.firsts, dtype=np.int64))
-    for number in np.lexsort((-numbers, members)).tolist():
+    for number in reversed(range(len(snapshot.segments))):
         positions = _untimed_in(snapshot, number, accepted)[: count - len(documents)]
         documents = np.concatenate([documents, snapshot.firsts[number] + positions])
         if len(documents) == count:
             break
     return documents, np.concatenate([times, np.full(len(documents) - len(times), np.nan)])
-
-
-def _member_of(snapshot: Snapshot, documents: Integers) -> Integers:
-    """The number of the namespace of each document, in the order of the names; 0 where there is one namespace."""
-    if not isinstance(snapshot, Union):
-        return np.zeros(len(documents), dtype=np.int64)
-    return np.searchsorted(np.array(snapshot.firsts_of), documents, side="right").astype(np.int64)
 
 
 def _newest_in(

@@ -13,10 +13,12 @@ from ..text.vocabulary import TermIndexer
 from .batch import PreparedQuery
 
 EMPTY = "the query holds no word"
-STOP_WORDS = "no word of the query is searchable: only stop words"
+UNSEARCHABLE = "no word of the query is searchable: the analyzer left none"
 NO_RECORDS = "there are no records to search"
 UNKNOWN = "no record holds a word of the query"
 NARROWED = "no record that holds a word of the query passes its filter, scope and time range"
+NO_KEYWORDS = "the index is being built, and a scan for keywords found none in the query"
+SCANNED = "the index is being built, and a scan found no record for the first keywords of the query"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,9 @@ class Notes:
     asked: Sequence[PreparedQuery]
 
     def __call__(self, position: int, query: Query) -> str | None:
-        return note_of(self.indexer, self.asked[position].snapshot, query)
+        # The query as it was searched: a batch may have set its offset.
+        prepared = self.asked[position]
+        return note_of(self.indexer, prepared.snapshot, prepared.query)
 
     def slice(self, start: int, stop: int) -> Notes:
         """The notes on the queries at [start, stop) alone. They hold nothing of other tenants."""
@@ -36,16 +40,18 @@ class Notes:
 
 def note_of(indexer: TermIndexer, snapshot: Snapshot, query: Query) -> str | None:
     """Why a query has no hits in the snapshot that it searched; None where nothing is known."""
-    if query.k == 0 or query.offset or query.newest or query.min_score is not None:
+    if query.k == 0 or query.newest:
         return None
     worded = query.vector is None and not query.weights
     words = indexer.analyzer(query.text) if query.terms is None else [*query.terms]
     if not words and worded:
-        return STOP_WORDS if any(map(str.isalnum, query.text)) else EMPTY
+        return UNSEARCHABLE if query.terms is None and any(map(str.isalnum, query.text)) else EMPTY
     if not snapshot.size:
         return NO_RECORDS
     terms = np.array(indexer.encode_terms(words), dtype=np.int32)
     if not snapshot.document_frequencies(terms).any():
         return UNKNOWN if worded else None
+    if query.offset or query.min_score is not None:
+        return None
     limits = (query.filter, query.scope, query.since, query.until, query.windows)
     return None if limits.count(None) == len(limits) else NARROWED

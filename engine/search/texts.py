@@ -105,7 +105,7 @@ def _with(hits: Hits, records: Records, options: SearchOptions) -> Hits:
 def _kept(state: MemoryState, hits: Hits) -> Records:
     """The records of the hits, from the state that was searched."""
     if hits.namespace is not None:
-        # The documents of one namespace have one numbering. A record of several hits is handed out once.
+        # The documents of one namespace have one numbering.
         numbers, places = np.unique(hits.documents[hits.documents >= 0], return_inverse=True)
         own = [own_copy(one, vectors=False) for one in records_at(state.snapshot(hits.namespace), numbers)]
         return _arrange(hits, [own[place] for place in places.tolist()])
@@ -144,7 +144,15 @@ def _ids_of(keys: list[Key]) -> dict[str, list[str]]:
 
 
 def _arrange(hits: Hits, records: Sequence[Record | None]) -> Records:
-    """The records in the places of their hits [B, k]."""
+    """The records in the places of their hits [B, k].
+
+    No two hits share what a caller can change: equal queries may be of callers who know nothing of each other.
+    """
+    shown: set[int] = set()
+    apart: list[Record | None] = []
+    for record in records:
+        apart.append(own_copy(record) if record is not None and id(record) in shown else record)
+        shown.add(id(record))
     arranged = np.full(hits.documents.shape, None, dtype=object)
-    arranged[hits.documents >= 0] = records
+    arranged[hits.documents >= 0] = apart
     return arranged

@@ -28,6 +28,7 @@ from ..route.by_namespace import AnyAnswerer, ByNamespace, answerer_of, same_ans
 from ..route.cascade import Cascade
 from ..search.batch import k_of
 from ..search.options import SearchOptions
+from ..search.shaping import set_defaults
 from ..signatures import BatchKeywords, read_keywords
 
 if TYPE_CHECKING:
@@ -176,7 +177,10 @@ class Call:
         assert hits is not None
         if start is None:
             return hits
-        return hits.slice(start, start + len(self), self.width, self.queries)
+        queries, options = self.queries, self.options.search
+        if options.offset or options.min_score is not None or options.distinct is not None:
+            queries = set_defaults(queries, options.offset, options.min_score, options.distinct)
+        return hits.slice(start, start + len(self), self.width, queries)
 
     def late(self, now: float) -> bool:
         return self.deadline is not None and now >= self.deadline

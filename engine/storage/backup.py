@@ -120,7 +120,16 @@ def _index_state(path: Path, owner: str | None) -> str:
     return "whole"
 
 
+def check_apart(folder: Path, target: Path) -> None:
+    """Raise `ForeignIndexError` for a target that lies in the engine's directory `folder`."""
+    if folder.resolve() in target.resolve().parents:
+        raise ForeignIndexError(
+            f"{target}: lies in the directory that is copied ({folder}); choose a place outside of it"
+        )
+
+
 def _copy(source: Path, target: Path, copy_index: Callable[[Path], None], progress: Progress | None) -> BackupReport:
+    check_apart(source.parent, target)
     with named(target), _beside(target) as folder:
         copy_index(folder)
         reach("backup.begin")

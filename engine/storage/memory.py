@@ -49,7 +49,7 @@ from .pending import Decide, Pending
 from .record_store import Change, ChangeRun, RecordStore
 from .record_stream import stream_records
 from .renumber import Left, Renumbering, UnusedEntries
-from .row_codec import EncodedRecord, encode
+from .row_codec import EncodedRecord, check_objects, encode
 from .sqlite import StoreMoment
 from .state import MemoryState, new_numbering
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
@@ -367,6 +367,9 @@ class Memory:
                     new[namespace] = [self.build(group, check_new(namespace, group, before))]
                 if self.store is not None:
                     added.setdefault(namespace, []).extend(map(encode, group))
+                else:
+                    for record in group:
+                        check_objects(record, "payload")
                 let_others_run()
             analysed += len(chunk)
             del chunk, group

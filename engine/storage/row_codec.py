@@ -89,11 +89,7 @@ def encode(record: Record) -> EncodedRecord:
         vectors = None if record.embedding is None else _encode_rows(record.embedding, checksum)
         return EncodedRecord(record.id, checksum, data, vectors, _version_of(record))
     except UnicodeEncodeError:
-        raise RecordError(
-            "'text', 'passages', 'fields', 'extra' or 'payload' holds a lone surrogate, which no file can store; "
-            "repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
-            record_id=record.id,
-        ) from None
+        raise _surrogate_error(record) from None
 
 
 def _version_of(record: Record) -> int:
@@ -102,6 +98,26 @@ def _version_of(record: Record) -> int:
     if record.entities is not None or record.relations is not None:
         return ENTITIES_VERSION
     return PLAIN_VERSION
+
+
+def check_objects(record: Record, *names: str) -> None:
+    """Raise `RecordError`, as `encode`, for these objects of a record that is not stored: `extra` or `payload`."""
+    for name in names:
+        value = getattr(record, name)
+        if not value:
+            continue
+        try:
+            _encode_object(record, name, value).encode()
+        except UnicodeEncodeError:
+            raise _surrogate_error(record) from None
+
+
+def _surrogate_error(record: Record) -> RecordError:
+    return RecordError(
+        "'text', 'passages', 'fields', 'extra' or 'payload' holds a lone surrogate, which no file can store; "
+        "repair it with value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')",
+        record_id=record.id,
+    )
 
 
 def _encode_object(record: Record, name: str, value: Mapping[str, Any]) -> str:

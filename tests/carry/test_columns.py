@@ -10,6 +10,7 @@ from support import borders
 from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, held, plain
 
 import fanrank as fr
+from fanrank.engine.carrying import change_columns
 from fanrank.engine.storage import failpoints
 
 
@@ -187,3 +188,29 @@ def test_an_interrupt_after_the_commit_is_published(tmp_path: Path) -> None:
         assert answers(one, filtered_questions()) == answers(two, filtered_questions())
     with fr.Engine.open(tmp_path / "one", encoder=fr.OwnVectors(DIMENSION)) as one:
         assert answers(one, filtered_questions()) == answers(two, filtered_questions())
+
+
+@pytest.mark.parametrize(
+    ("dropped", "added", "wrong"),
+    [
+        (["a"], {"a": "number"}, "must be"),  # the values are strings
+        (["a", "a"], {}, "'a' is to be dropped twice"),
+        (["a", "x"], {}, "no declared column 'x'"),
+        (["a"], {"b": "category"}, "'b' is there already"),
+        (["a"], {"c": "number", "role": "number"}, "role"),
+    ],
+)
+def test_several_changes_are_made_together_or_not_at_all(
+    tmp_path: Path, dropped: list[str], added: dict[str, str], wrong: str
+) -> None:
+    made = {"a": "category", "b": "number"}
+    with fr.Engine.open(tmp_path / "one", backend="numpy", columns=made) as engine:
+        engine.add([{"id": "r", "text": "tea", "a": "x", "b": 1, "c": 2}])
+        with pytest.raises((fr.errors.ParameterError, fr.errors.RecordError), match=wrong):
+            change_columns(engine, dropped, added)
+        assert engine.columns == made
+        change_columns(engine, ["a", "b"], {"b": "number", "c": "number"})
+        assert engine.columns == {"b": "number", "c": "number"}
+        assert engine.count({"b": 1, "c": 2}) == 1
+    with fr.Engine.open(tmp_path / "one", backend="numpy") as engine:
+        assert engine.columns == {"b": "number", "c": "number"}

@@ -235,3 +235,26 @@ def test_a_copy_shows_one_moment(tmp_path: Path) -> None:
         assert len(one) == 41
     with fr.Engine.open(tmp_path / "two") as two:
         assert held(two) == before
+
+
+def test_a_field_that_the_copy_does_not_search_is_refused(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "one", backend="numpy", fields={"text": 1.0, "title": 1.0}) as one:
+        one.add([fr.Record("a", "tea"), fr.Record("b", "tea", fields={"title": "pot"})])
+        with pytest.raises(fr.errors.RecordError, match=r"id 'b': .* 'title'.* fields=\{'text': 1.0, 'title': 1.0\}"):
+            one.copy_to(tmp_path / "two", fields={"text": 1.0})
+        assert not (tmp_path / "two").exists()
+        assert one.copy_to(tmp_path / "two", fields={"text": 2.0, "title": 1.0}) == 2
+
+
+def test_no_copy_is_made_inside_the_memory(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "one", backend="numpy") as one:
+        one.add([fr.Record("a", "tea")])
+        files = sorted(file.name for file in (tmp_path / "one").iterdir())
+        for make in (one.copy_to, one.backup):
+            for target in (tmp_path / "one" / "sub", tmp_path / "one" / "more" / ".." / "deep" / "sub"):
+                with pytest.raises(fr.errors.ForeignIndexError, match="lies in the directory that is copied"):
+                    make(target)
+        assert sorted(file.name for file in (tmp_path / "one").iterdir()) == files
+        one.backup(tmp_path / "backup")
+        with pytest.raises(fr.errors.ForeignIndexError, match="lies in the directory that is copied"):
+            fr.Engine.restore(tmp_path / "backup", tmp_path / "backup" / "sub")

@@ -33,13 +33,14 @@ NAMES = ("records.jsonl", "records.jsonl.gz", "records.parquet")
 def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> None:
     with tempfile.TemporaryDirectory() as folder, borders.shrunken(STREAM_ROWS=3, GROUP_RECORDS=4, READ_RECORDS=3):
         root = Path(folder)
-        with engine_at(root / "memory", fields={"text": 1.0, "title": 1.0, "predicate": 2.0}) as engine:
+        fields = {"text": 1.0, "title": 1.0, "predicate": 2.0}
+        with engine_at(root / "memory", fields=fields) as engine:
             engine.add(given_records)
             assert held(engine) == encoded(given_records)
             for name in NAMES:
                 assert engine.export(root / name) == len(given_records)
         for name in NAMES:
-            with engine_at(root / f"{name}.memory") as engine, borders.shrunken(BATCH_RECORDS=5):
+            with engine_at(root / f"{name}.memory", fields=fields) as engine, borders.shrunken(BATCH_RECORDS=5):
                 assert engine.import_records(root / name) == Imported(added=len(given_records))
                 assert held(engine) == encoded(given_records)
                 assert engine.import_records(root / name) == Imported(held=len(given_records))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from support.carry_cases import encoded, engine_at, held, plain
 import fanrank as fr
 from fanrank.engine.carry.importing import Imported
 from fanrank.engine.storage import failpoints
+from fanrank.engine.storage.memory import Memory
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +118,105 @@ def test_the_id_of_an_expired_record_is_free(tmp_path: Path) -> None:
         one.add([{"id": "a", "text": "old", "expires": 1.0}, {"id": "b", "text": "old"}])
         assert one.import_records(lines({"id": "a", "text": "new"})) == Imported(added=1)
         assert texts(one, ["a", "b"]) == ["new", "old"]
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_an_expired_record_is_passed_over(tmp_path: Path, upsert: bool) -> None:
+    over = [{"id": "a", "text": "old", "expires": 1.0}, {"id": "b", "text": "tea"}]
+    with engine_at(tmp_path / "one") as one:
+        assert one.import_records(lines(*over), upsert=upsert) == Imported(added=1, expired=1)
+        sequence = one.stats()["sequence"]
+        assert one.import_records(lines(*over), upsert=upsert) == Imported(held=1, expired=1)
+        assert one.stats()["sequence"] == sequence
+        one.add([{"id": "a", "text": "live"}])
+        if upsert:  # what it replaces is gone with it
+            assert one.import_records(lines(*over), upsert=True) == Imported(replaced=1, held=1)
+            assert texts(one, ["a"]) == [None]
+        else:
+            with pytest.raises(fr.errors.DuplicateIdError, match=r"^file:1, id 'a'"):
+                one.import_records(lines(*over))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("resume", [False, True])
+def test_imports_go_on_beside_writers_of_the_same_ids(tmp_path: Path, stored: bool, resume: bool) -> None:
+    count = 400
+    engine = fr.Engine.open(tmp_path / "one", backend="numpy") if stored else fr.Engine(backend="numpy")
+    others = rows(count, user="other")
+    failures: list[BaseException] = []
+    begun = threading.Event()
+
+    def write() -> None:
+        try:
+            for number, row in enumerate(reversed(others)):
+                engine.upsert([row])
+                if number == 5:
+                    begun.set()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            begun.set()
+
+    writer = threading.Thread(target=write)
+    with engine:
+        writer.start()
+        begun.wait(60)
+        done = engine.import_records(lines(*rows(count)), upsert=True, resume=resume)
+        writer.join()
+        assert not failures
+        assert done.read == count
+        assert done.replaced >= 6
+        assert done.held == 0
+        assert len(engine) == count
+
+
+def test_what_a_batch_does_is_decided_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    between: list[Any] = []
+    busy: list[bool] = []
+    plain_write = Memory.write
+
+    def write(memory: Memory, **options: Any) -> int:
+        if between and not busy:
+            busy.append(True)
+            between.pop(0)()
+            busy.clear()
+        return plain_write(memory, **options)
+
+    monkeypatch.setattr(Memory, "write", write)
+    with engine_at(tmp_path / "one") as one:
+        # Another writer comes just before each attempt to write.
+        between[:] = [lambda: one.upsert([{"id": "r1", "text": "other"}]), lambda: one.add(rows(1))]
+        assert one.import_records(lines(*rows(4)), upsert=True) == Imported(added=2, replaced=1, held=1)
+        assert texts(one, ["r0", "r1", "r2", "r3"]) == ["tea 0", "tea 1", "tea 2", "tea 3"]
+        between[:] = [lambda: one.delete(["r2"])]
+        assert one.import_records(lines(*rows(4))) == Imported(added=1, held=3)
+        between[:] = [lambda: one.delete(["r3"]), lambda: one.add([{"id": "r5", "text": "other"}])]
+        with pytest.raises(fr.errors.DuplicateIdError, match=r"^file:6, id 'r5'.*\(5 records before it are imported"):
+            one.import_records(lines(*rows(8)))
+        assert texts(one, ["r3", "r4", "r5", "r6"]) == ["tea 3", "tea 4", "other", None]
+
+
+def test_an_id_in_two_namespaces_does_not_blame_the_wrong_line(tmp_path: Path) -> None:
+    good, bad = ({"id": "x", "text": "tea", "namespace": name, "n": n} for name, n in (("a", 1), ("b", "many")))
+    more = [{"id": "x", "text": "tea", "namespace": f"c{number}"} for number in range(3)]
+    with engine_at(tmp_path / "one", columns={"n": "number"}) as one:
+        with pytest.raises(fr.errors.RecordError, match=r"^file:2, id 'x': column 'n' must .* \(1 records before it"):
+            one.import_records(lines(good, bad))
+        assert one.namespaces == ("a",)
+    with engine_at(tmp_path / "two", columns={"n": "number"}) as two:
+        with pytest.raises(fr.errors.RecordError, match=r"^file:5, id 'x': column 'n' must .* \(4 records before it"):
+            two.import_records(lines(good, *more, bad, *rows(2)))
+        assert [two.namespace(name).count() for name in ("a", "c0", "c2", "b")] == [1, 1, 1, 0]
+
+
+def test_a_field_that_nobody_searches_is_refused(tmp_path: Path) -> None:
+    odd = {"id": "a", "text": "tea", "fields": {"title": "pot"}}
+    with engine_at(tmp_path / "one") as one:
+        with pytest.raises(fr.errors.RecordError, match=r"^file:4, id 'a': no search would find .*'title'.* \(3 rec"):
+            one.import_records(lines(*rows(3), odd))
+        assert len(one) == 3
+    with engine_at(tmp_path / "two", fields={"text": 1.0, "title": 2.0}) as two:
+        assert two.import_records(lines(odd)) == Imported(added=1)
 
 
 def test_without_resume_nothing_is_compared(tmp_path: Path) -> None:

@@ -118,3 +118,72 @@ def test_a_copy_with_another_model_says_that_vectors_are_made_anew(
     monkeypatch.setattr("fanrank.engine.cli.options.open_encoder", lambda name, cache: Model())
     shown = run("copy", memory, tmp_path / "copy", "--encoder", "model").stdout
     assert shown.startswith("50 records copied; vectors made anew by 'model', version '9', 2 dimensions: ")
+
+
+def test_columns_change_together_or_not_at_all(memory: Path) -> None:
+    assert "'project' is to be dropped twice" in fails("columns", memory, "--drop", "project", "--drop", "project")
+    assert "must be" in fails("columns", memory, "--drop", "project", "--add", "project:number")
+    assert run_json("columns", memory)["columns"] == {"project": "category"}
+
+
+def test_what_cannot_be_read_makes_no_directory(tmp_path: Path) -> None:
+    new, missing = tmp_path / "new", tmp_path / "missing.jsonl"
+    for arguments in (("add", new, missing), ("import", missing, new), ("import", tmp_path, new, "--format", "jsonl")):
+        assert "cannot be read" in fails(*arguments)
+    (tmp_path / "records.txt").write_text(LINES)
+    assert "the suffix names no format; say --format, one of: jsonl" in fails("import", tmp_path / "records.txt", new)
+    assert not new.exists()
+    for command in (["import", "-", "-"], ["add", "-", "-"]):
+        assert piped(LINES, *command).exit_code == 2
+        assert "- stands for standard input, and records go to a directory" in piped(LINES, *command).output
+
+
+def test_messages_name_options(tmp_path: Path, memory: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text(LINES)
+    run("import", file, tmp_path / "m")
+    file.write_text(LINES.replace("tea", "pot"))
+    assert "give --upsert to replace it" in fails("import", file, tmp_path / "m")
+    file.write_text('{"id": "f", "text": "tea", "fields": {"title": "pot"}}\n')
+    assert "make the directory with --field NAME=WEIGHT, or keep" in fails("import", file, tmp_path / "m")
+    run("add", tmp_path / "fields", file, "--field", "title=1")
+    message = fails("copy", tmp_path / "fields", tmp_path / "fewer", "--field", "body=1")
+    assert message.endswith("keep it with --field NAME=WEIGHT")
+    assert "id 'f'" in message
+
+
+def test_no_copy_is_made_inside_the_memory(memory: Path) -> None:
+    for command in ("backup", "copy"):
+        assert "lies in the directory that is copied" in fails(command, memory, memory / "sub")
+    assert not (memory / "sub").exists()
+
+
+def test_records_that_have_expired_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"id": "a", "text": "tea", "expires": 1}\n')
+    assert run("add", tmp_path / "m", file).stdout.startswith(
+        "1 records added (1 of them have expired already), 0 there now"
+    )
+    imported = run("import", file, tmp_path / "n").stdout
+    assert "0 records added, 0 replaced" in imported
+    assert "1 passed over as they have expired; 0 there now" in imported
+    assert run_json("import", file, tmp_path / "n")["expired"] == 1
+
+
+@pytest.mark.parametrize("moment", ["2026-03-02", "2026-03-02T00:00:00Z", "2026-03-02 01:00+01:00", "1772409600"])
+def test_filters_take_dates(tmp_path: Path, moment: str) -> None:
+    rows = [("a", "2026-03-01T23:59:59Z"), ("b", "2026-03-02"), ("c", "2026-03-03")]
+    file = tmp_path / "x.jsonl"
+    file.write_text("".join(json.dumps({"id": each, "text": "tea", "time": time}) + "\n" for each, time in rows))
+    memory = tmp_path / "m"
+    run("add", memory, file)
+    late = f"time>={moment}"
+    assert run_json("count", memory, "--filter", late)["count"] == 2
+    assert run_json("count", memory, "--filter", f"time={moment}")["count"] == 1
+    assert run_json("count", memory, "--filter", f"expires<{moment}")["count"] == 0
+    assert run("list", memory, "--filter", late).stdout.count("\n") == 2
+    found = run("search", memory, "tea", "--filter", late, "--json").stdout
+    assert '"id": "a"' not in found
+    assert '"id": "c"' in found
+    assert run_json("delete", memory, "--where", late)["removed"] == 2
+    assert "'soon' is neither seconds since 1970 nor an ISO 8601 date" in fails("list", memory, "--filter", "time>soon")

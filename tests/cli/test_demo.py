@@ -10,6 +10,7 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
+from fanrank.engine.check.check import check
 from fanrank.engine.cli import demo
 
 
@@ -121,3 +122,16 @@ def test_no_records(tmp_path: Path) -> None:
         demo.run(write(tmp_path / "r.jsonl", []))
     with pytest.raises(fr.errors.StorageError):
         demo.run(tmp_path / "none.jsonl")
+
+
+def test_records_that_have_expired_are_no_difference(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    rows = [
+        {"id": f"m{n}", "text": f"tea {'and key ' * n}", "expires": ["2020-01-01", "2099-01-01", None][n % 3]}
+        for n in range(9)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = demo.run(path)
+    assert (found["records"], found["check"]["differences"]) == (6, 0)
+    records = list(fr.read_records(path))
+    assert check(records, [fr.Query("tea key")], corpus="here", backend="numpy")["differences"] == 0

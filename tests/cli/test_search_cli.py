@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run, run_json, write
+from support.commands import fails, run, run_json, write
 
 from fanrank.engine.cli import output
 from fanrank.engine.cli import search as command
@@ -114,12 +114,12 @@ def test_json_has_all_of_it(memory: Path) -> None:
 def test_a_query_without_hits_says_why(memory: Path, tmp_path: Path) -> None:
     assert lines_of(memory, "the", "zebra") == [
         "? the",
-        "      no hits: no word of the query is searchable: only stop words",
+        "      no hits: no word of the query is searchable: the analyzer left none",
         "? zebra",
         "      no hits: no record holds a word of the query",
     ]
     stop, unknown, found = run_json("search", memory, "the", "zebra", "tea")["queries"]
-    assert stop["note"] == "no word of the query is searchable: only stop words"
+    assert stop["note"] == "no word of the query is searchable: the analyzer left none"
     assert unknown["note"] == "no record holds a word of the query"
     assert "note" not in found
     assert (stop["hits"], unknown["hits"]) == ([], [])
@@ -135,3 +135,11 @@ def test_a_saved_index_shows_ids_alone(tmp_path: Path) -> None:
         "rank",
         "namespace",
     }
+
+
+def test_a_run_of_several_namespaces_is_refused_where_ids_repeat(memory: Path, tmp_path: Path) -> None:
+    run("add", memory, write(tmp_path / "more.jsonl", [{"id": "a", "text": "tea", "namespace": "acme"}]))
+    queries = write(tmp_path / "queries.jsonl", [{"text": "tea", "namespaces": ["", "acme"]}])
+    path = tmp_path / "run.txt"
+    assert "two hits with the id 'a'" in fails("search", memory, "--queries", queries, "--trec", path)
+    assert not path.exists()

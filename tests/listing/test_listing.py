@@ -220,7 +220,7 @@ def test_a_cursor_of_another_listing_is_refused(engine: fr.Engine, tmp_path: Pat
     for options, message in (
         ({"order": "time"}, "order='id', not 'time'"),
         ({"order": "id", "reverse": True}, "reverse=False, not True"),
-        ({"order": "id", "namespace": "a"}, "namespace='', not 'a'"),
+        ({"order": "id", "namespace": "a"}, "cursor is of another listing; begin without it"),
     ):
         with pytest.raises(fr.errors.ParameterError, match=message):
             engine.records(after=cursor.cursor, **options)  # type: ignore[arg-type]
@@ -331,3 +331,47 @@ def test_a_later_page_of_a_stream_shows_a_later_moment(engine: fr.Engine, monkey
             engine.delete(["3"])
             engine.add([fr.Record("7", "tea", time=7.0)])
             assert read + [record.id for record in stream] == [*"012457"]
+
+
+def test_the_length_of_a_cursor_says_nothing_of_others() -> None:
+    engine = fr.Engine(backend="numpy")
+    tenant = engine.namespace("ana")
+    lengths: dict[str, set[int]] = {order: set() for order in ORDERS}
+    for number in range(4):
+        tenant.add([{"id": f"m{number}", "text": "tea", "time": 10.0**number / 3}, {"id": f"n{number}", "text": "tea"}])
+        for order in ORDERS:
+            page = tenant.records(limit=number * 2 + 1, order=order)
+            list(page)
+            assert page.cursor is not None
+            lengths[order].add(len(page.cursor))
+        engine.add([{"id": f"o{number}-{each}", "text": "tea"} for each in range(10**number)])
+    # Records with a time have one length, and those without one, whose key has no time, another.
+    assert [len(lengths[order]) for order in ("written", "id")] == [1, 1]
+    assert len(lengths["time"]) <= 2
+
+
+def test_a_cursor_of_another_tenant_does_not_name_it() -> None:
+    engine = fr.Engine(backend="numpy")
+    for name in ("ana", "secret"):
+        engine.namespace(name).add([{"id": f"m{number}", "text": "tea"} for number in range(3)])
+    page = engine.namespace("secret").records(limit=1, order="id")
+    next(page)
+    for order in ("id", "time"):
+        with pytest.raises(fr.errors.ParameterError, match="cursor is of another listing") as refused:
+            engine.namespace("ana").records(after=page.cursor, order=order)
+        assert "secret" not in str(refused.value)
+
+
+def test_a_listing_shows_what_it_lists() -> None:
+    engine = fr.Engine(backend="numpy")
+    assert repr(engine.records(order="id")) == "Listing(order='id', namespace='')"
+    listing = engine.records(reverse=True, namespace=None, filter={"role": "user"})
+    assert repr(listing) == "Listing(order='written', namespace=None, reverse=True, filter=col('role') == 'user')"
+
+
+def test_an_empty_page_stays_where_it_was() -> None:
+    engine = fr.Engine.from_records([{"id": "a", "text": "tea"}, {"id": "b", "text": "pot"}], backend="numpy")
+    assert engine.records(limit=0).cursor is None
+    page = engine.records(limit=1)
+    next(page)
+    assert engine.records(limit=0, after=page.cursor).cursor == page.cursor is not None

@@ -136,6 +136,8 @@ def test_a_hit_travels_alone(travel: Callable[[Any], Any]) -> None:
 def test_short_lines_say_what_a_thing_is() -> None:
     engine = make_engine()
     assert repr(engine) == f"Engine(3 records, 2 namespaces, backend {engine.backend.name!r}, in memory)"
+    engine.add([fr.Record("gone", "tea", expires=1.0), fr.Record("gone", "tea", "nobody", expires=1.0)])
+    assert repr(engine) == f"Engine(3 records, 2 namespaces, backend {engine.backend.name!r}, in memory)"
     shown = repr(engine.search(["tea", "jam", "salt", "bread"], texts=True)).splitlines()
     assert shown[0] == f"Hits(4 queries, 3 hits, backend {engine.backend.name!r})"
     assert shown[1].startswith("  0 'tea': b 0.")

@@ -160,8 +160,9 @@ COLUMNS = {"query": ["drink", "drink", "white"], "rank": [1, 2, 1], "id": ["a", 
 def test_to_pandas(hits: fr.Hits) -> None:
     pytest.importorskip("pandas", reason="the extra 'tables' is not installed")
     frame = hits.to_pandas()
-    assert list(frame.columns) == ["query", "rank", "id", "score"]
+    assert list(frame.columns) == ["query", "rank", "id", "score", "namespace"]
     assert frame[["query", "rank", "id"]].to_dict("list") == COLUMNS
+    assert frame["namespace"].tolist() == [""] * 3
     assert frame["score"].tolist() == [score for row in hits for _, score in row]
     assert len(fr.Engine().search([], 3).to_pandas()) == 0
 
@@ -169,11 +170,49 @@ def test_to_pandas(hits: fr.Hits) -> None:
 def test_to_arrow(hits: fr.Hits) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="the extra 'tables' is not installed")
     table = hits.to_arrow()
-    assert table.to_pydict() == {**COLUMNS, "score": [score for row in hits for _, score in row]}
-    types = {"query": pyarrow.string(), "rank": pyarrow.int64(), "id": pyarrow.string(), "score": pyarrow.float64()}
+    assert table.to_pydict() == {
+        **COLUMNS,
+        "score": [score for row in hits for _, score in row],
+        "namespace": [""] * 3,
+    }
+    types = {
+        **{name: pyarrow.string() for name in ("query", "id", "namespace")},
+        **{"rank": pyarrow.int64(), "score": pyarrow.float64()},
+    }
     assert {field.name: field.type for field in table.schema} == types
     empty = fr.Engine().search(["x"], 3).to_arrow()
     assert (empty.num_rows, empty.schema) == (0, table.schema)
+
+
+@pytest.fixture(scope="module")
+def union() -> fr.Engine:
+    return fr.Engine.from_records(
+        [fr.Record("m1", "tea", namespace="a"), fr.Record("m1", "tea tea", namespace="b"), fr.Record("m2", "tea")]
+    )
+
+
+def test_a_run_refuses_one_id_of_two_namespaces(union: fr.Engine) -> None:
+    both = fr.Query("tea", namespaces=["b", "a"], id="q")
+    message = r"query 'q' has two hits with the id 'm1', of the namespaces '[ab]' and '[ab]'.*one namespace a query"
+    for batch in ([both], ["tea", both], [fr.Query("tea", namespace="a"), both]):
+        hits = union.search(batch)
+        for call in (hits.to_run, lambda hits=hits: next(hits.to_trec())):
+            with pytest.raises(fr.errors.QueryError, match=message):
+                call()
+    apart = union.search([fr.Query("tea", namespace=name, id=name or "none") for name in ("a", "b", "")])
+    assert {name: list(run) for name, run in apart.to_run().items()} == {"a": ["m1"], "b": ["m1"], "none": ["m2"]}
+    assert len(list(union.search([fr.Query("tea", namespaces=["", "a"])]).to_trec())) == 2
+
+
+def test_tables_name_the_namespace_of_each_hit(union: fr.Engine) -> None:
+    pytest.importorskip("pandas", reason="the extra 'tables' is not installed")
+    pytest.importorskip("pyarrow", reason="the extra 'tables' is not installed")
+    hits = union.search([fr.Query("tea", namespaces=["a", "b"]), fr.Query("zzz", under="a"), "tea"])
+    expected = [(hit.id, hit.namespace) for row in hits for hit in row]
+    assert set(expected) == {("m1", "a"), ("m1", "b"), ("m2", "")}
+    frame, table = hits.to_pandas(), hits.to_arrow().to_pydict()
+    assert list(zip(frame["id"], frame["namespace"], strict=True)) == expected
+    assert list(zip(table["id"], table["namespace"], strict=True)) == expected
 
 
 def test_to_torch_shares_memory(hits: fr.Hits, monkeypatch: pytest.MonkeyPatch) -> None:

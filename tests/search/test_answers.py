@@ -582,6 +582,34 @@ def test_a_mapping_that_is_none_is_refused(strategy: Any, message: str) -> None:
         fr.Engine().search(["a1"], strategy=strategy)
 
 
+@pytest.mark.parametrize("name", ["name", "kind"])
+def test_a_tenant_of_any_name_has_a_strategy(name: str) -> None:
+    engine = made([fr.Record("r0", "a1", namespace=name), fr.Record("r1", "a1")], None, encoder=fr.OwnVectors(3))
+    mappings: list[Any] = [
+        {name: "recall", "": "bm25"},
+        {name: "rrf"},
+        {name: fr.Cascade()},
+        {name: fr.Cascade(), "t": "bm25"},
+        {name: "cascade", "t": "rrf"},
+    ]
+    for plain in mappings:
+        with pytest.raises(fr.errors.ParameterError, match=f"for a namespace called '{name}' pass fanrank.routing.By"):
+            engine.search(["a1"], strategy=plain)
+    strategies = fr.routing.ByNamespace({name: "recall"})
+    batch = [fr.Query("a1", namespace=name, vector=[1.0, 0.0, 0.0]), "a1"]
+    for mapping in (strategies, strategies.to_dict(), fr.routing.ByNamespace.of(strategies.to_dict())):
+        hits = engine.search(batch, strategy=mapping)
+        assert hits.decisions is not None
+        assert [one.strategy for one in hits.decisions] == ["recall", "bm25"]
+
+
+@pytest.mark.parametrize("mapping", [{"kind": "oracle"}, {"kind": "cascade", "tau": -1}, {"name": "x", "channels": 3}])
+def test_a_wrong_field_is_no_tenant(mapping: dict[str, Any]) -> None:
+    with pytest.raises(fr.errors.ParameterError) as caught:
+        fr.Engine().search(["a1"], strategy=mapping)
+    assert "ByNamespace" not in str(caught.value)
+
+
 def test_errors_of_a_part_name_the_row_of_the_batch() -> None:
     engine = made(records([["a1"]]), None, encoder=fr.OwnVectors(3))
     wrong = fr.Query("a1", strategy="dense", vector=[1.0])
@@ -696,8 +724,9 @@ def test_several_namespaces_are_paged_collapsed_and_read_from_the_newest(tmp_pat
     seen: set[str] = set()
     texts = [hit for hit in full if (text := f"w{int(hit[1]) % 3}") not in seen and not seen.add(text)]  # type: ignore[func-returns-value]
     timed = [(space, n) for space in "ab" for n in range(20) if n % 5]
-    newest = sorted(timed, key=lambda pair: (-(pair[1] // 4), pair[0], -pair[1]))
-    untimed = [(space, n) for space in "ab" for n in reversed(range(0, 20, 5))]
+    # As in one namespace that holds the records of a, then those of b.
+    newest = sorted(timed, key=lambda pair: (pair[1] // 4, *pair), reverse=True)
+    untimed = [(space, n) for space in "ba" for n in reversed(range(0, 20, 5))]
     expected = [(space, f"{n}", float(n // 4)) for space, n in newest] + [(space, f"{n}", 0.0) for space, n in untimed]
     for _ in range(2):
         rows = named(
@@ -717,21 +746,48 @@ def test_several_namespaces_are_paged_collapsed_and_read_from_the_newest(tmp_pat
     engine.close()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_newest_of_several_namespaces_are_those_of_one(seed: int) -> None:
+    rng = random.Random(seed)
+    several, one = fr.Engine(analyzer="minimal"), fr.Engine(analyzer="minimal")
+    names = ["a", "b", "c"]
+    times = [None, *(float(time) for time in range(4))]
+    by_name = {
+        name: [fr.Record(f"{name}{n}", "a1", time=rng.choice(times)) for n in range(rng.randint(0, 25))]
+        for name in names
+    }
+    for start in range(0, 25, 6):
+        for name in rng.sample(names, 3):
+            several.add([replace(record, namespace=name) for record in by_name[name][start : start + 6]])
+    one.add([record for name in names for record in by_name[name]])
+    for name in names:
+        gone = [record.id for record in by_name[name][::4]]
+        several.delete(gone, namespace=name)
+        one.delete(gone)
+    for _ in range(2):
+        for shape in ({}, {"offset": 7}, {"since": 1.0}, {"k": 3}):
+            asked = fr.Query(newest=True, namespaces=names, **shape)
+            (found,) = several.search([asked], 40)
+            assert found == one.search([replace(asked, namespaces=None)], 40)[0]
+        several.index.memory.flush()
+
+
 def test_what_has_expired_is_neither_newest_nor_a_better_twin(tmp_path: Path) -> None:
+    later = 1e11  # what has expired by the wall clock may be swept between two searches
     engine = fr.Engine.open(tmp_path / "memory", analyzer="minimal")
     engine.add(
         [
             fr.Record("old", "a1 b2", time=1.0),
-            fr.Record("gone", "a1 b2", time=2.0, expires=10.0),
-            fr.Record("other", "a1 c3", time=0.0, expires=20.0),
+            fr.Record("gone", "a1 b2", time=2.0, expires=later + 10),
+            fr.Record("other", "a1 c3", time=0.0, expires=later + 20),
         ]
     )
     for now, names in ((5.0, ["gone", "old", "other"]), (15.0, ["old", "other"]), (25.0, ["old"])):
         hits = engine.search(
             [
-                fr.Query(newest=True, now=now),
-                fr.Query("b2 a1", now=now, distinct="text"),
-                fr.Query("a1", now=now, offset=1),
+                fr.Query(newest=True, now=later + now),
+                fr.Query("b2 a1", now=later + now, distinct="text"),
+                fr.Query("a1", now=later + now, offset=1),
             ]
         )
         assert [name for name, _ in hits[0]] == names

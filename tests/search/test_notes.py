@@ -10,15 +10,25 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine.search import notes
+from fanrank.engine.search.keyword_scan import scan
 from fanrank.engine.search.notes import Notes
 
 CASES: list[tuple[Any, str | None]] = [
     ("tea", None),
-    ("the", notes.STOP_WORDS),
-    ("of the and", notes.STOP_WORDS),
+    ("the", notes.UNSEARCHABLE),
+    ("of the and", notes.UNSEARCHABLE),
     ("", notes.EMPTY),
     ("?! ...", notes.EMPTY),
     (fr.Query(terms=[]), notes.EMPTY),
+    (fr.Query("tea", terms=[]), notes.EMPTY),
+    (fr.Query("the", offset=2), notes.UNSEARCHABLE),
+    (fr.Query("the", min_score=1.0), notes.UNSEARCHABLE),
+    (fr.Query("", offset=2), notes.EMPTY),
+    (fr.Query("zebra", offset=2), notes.UNKNOWN),
+    (fr.Query("zebra", min_score=1.0, distinct="role"), notes.UNKNOWN),
+    (fr.Query("tea", offset=2), None),
+    (fr.Query("tea", min_score=99.0, filter={"role": "tool"}), None),
+    (fr.Query("tea", offset=2, namespace="nobody"), notes.NO_RECORDS),
     ("zebra", notes.UNKNOWN),
     ("the zebra", notes.UNKNOWN),
     (fr.Query(terms=["Tea"]), notes.UNKNOWN),
@@ -26,7 +36,7 @@ CASES: list[tuple[Any, str | None]] = [
     (fr.Query("bread", namespace="other"), None),
     (fr.Query("tea", namespace="other"), notes.UNKNOWN),
     (fr.Query("tea", namespace="nobody"), notes.NO_RECORDS),
-    (fr.Query("the", namespace="nobody"), notes.STOP_WORDS),
+    (fr.Query("the", namespace="nobody"), notes.UNSEARCHABLE),
     (fr.Query("tea", filter={"role": "tool"}), notes.NARROWED),
     (fr.Query("tea", since=100.0), notes.NARROWED),
     (fr.Query("tea", scope=fr.SearchScope.session("s")), notes.NARROWED),
@@ -73,6 +83,26 @@ def test_it_says_the_same_of_a_query_alone(engine: fr.Engine, query: Any, expect
     assert [hits.notes for hits in engine.search_stream([[query]])] == [(expected,)]
 
 
+@pytest.mark.parametrize("keywords", [{"offset": 1}, {"min_score": 0.5}, {"distinct": "role"}])
+def test_what_the_batch_keeps_changes_no_note(engine: fr.Engine, keywords: dict[str, Any]) -> None:
+    for ask in (engine.search, lambda batch, **own: engine.submit(batch, **own).result()):
+        assert ask(["the", "zebra", ""], **keywords).notes == (notes.UNSEARCHABLE, notes.UNKNOWN, notes.EMPTY)
+
+
+def test_an_analyzer_that_drops_numbers_leaves_no_word() -> None:
+    engine = fr.Engine(analyzer="nltk-numbers")
+    engine.add([fr.Record("a", "tea 2024")])
+    assert engine.search(["2024"]).notes == (notes.UNSEARCHABLE,)
+    assert "stop words" not in notes.UNSEARCHABLE
+
+
+def test_a_scan_says_that_it_answered(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add([fr.Record("a", "teapot")])
+        hits = scan(engine.index.memory, ["teapot", "zebra", "the", fr.Query("zebra", k=0), fr.Query(terms=[])], 3)
+    assert hits.notes == (None, notes.SCANNED, notes.NO_KEYWORDS, None, notes.NO_KEYWORDS)
+
+
 def test_meaning_needs_no_word(engine: fr.Engine) -> None:
     hits = engine.search([fr.Query("zebra", vector=[1, 0])], strategy="dense")
     assert (hits.counts[0], hits.notes) == (0, (None,))
@@ -115,7 +145,7 @@ def test_callers_of_one_launch_get_their_own_notes(engine: fr.Engine) -> None:
     for thread in threads:
         thread.join()
     coalescer.close()
-    expected = [None, notes.UNKNOWN, notes.UNKNOWN, notes.STOP_WORDS]
+    expected = [None, notes.UNKNOWN, notes.UNKNOWN, notes.UNSEARCHABLE]
     assert [found[number] for number in range(8)] == [(expected[number % 4],) for number in range(8)]
 
 

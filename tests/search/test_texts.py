@@ -358,6 +358,17 @@ def test_an_engine_without_texts_says_why(tmp_path: Path) -> None:
         fr.Engine(keep_texts=1)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("spaces", [{}, {"namespaces": ["", "x"]}])
+def test_equal_queries_share_nothing_that_can_be_changed(engine: fr.Engine, spaces: dict[str, Any]) -> None:
+    engine.add([fr.Record("a", "tea", payload={"n": [1]}, extra={"m": {"x": 1}}), fr.Record("b", "tea tea")])
+    batch = [fr.Query("tea", **spaces)] * 3
+    for hits in (engine.search(batch, texts=True, payload=True), engine.search([*batch, "milk"], texts=True)):
+        first, *others = ({hit.id: hit.record for hit in hits[row]}["a"] for row in range(3))
+        first.payload["n"].append(2)  # type: ignore[index]
+        first.extra["m"]["x"] = 2
+        assert [(other.payload, other.extra) for other in others] == [({"n": [1]}, {"m": {"x": 1}})] * 2
+
+
 def test_what_a_caller_changes_reaches_no_kept_record() -> None:
     extra, payload, fields = {"n": [1]}, {"deep": {"x": 1}}, {"title": "jam"}
     engine = fr.Engine(fields={"text": 1.0, "title": 1.0})

@@ -80,7 +80,7 @@ def _usage(argument: click.Argument) -> str:
 def _describe_option(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = "" if option.is_flag else f" `{_values(option)}`"
-    default = f" Default: `{_default(option)}`." if option.show_default else ""
+    default = f" Default: {_default(option)}." if option.show_default else ""
     return fold(f"- {names}{value}: {option.help or ''}{default}", "  ")
 
 
@@ -97,7 +97,9 @@ def _values(parameter: click.Parameter) -> str:
 
 
 def _default(option: click.Option) -> str:
-    return str(option.get_default(click.Context(click.Command(None))))
+    if isinstance(option.show_default, str):  # what click shows in place of the value
+        return option.show_default
+    return f"`{option.get_default(click.Context(click.Command(None)))}`"
 
 
 if __name__ == "__main__":
