@@ -89,15 +89,9 @@ class Carrying:
 
         All records are those of one moment, while writes and searches go on. The file is written a few thousand records
         at a time; a path is renamed to when all of it is on disk. A symbolic link stays, and its target is replaced. A
-<<<<<<< HEAD
         FIFO and a character device are written to as they are. Raises `StorageError` for an engine that keeps no
         texts and for a failing disk, `RecordError` for an `extra` of an engine in memory that is no JSON,
         `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow is not installed.
-=======
-        FIFO and a character device are written to as they are. Raises `StorageError` for an engine that keeps no texts
-        and for a failing disk, `RecordError` for an `extra` of an engine in memory that is no JSON, `ParameterError`,
-        `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow is not installed.
->>>>>>> fixmem
         """
         return exporting.export(
             self.index.ready(),
