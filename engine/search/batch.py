@@ -177,8 +177,9 @@ def prepare(
     asked: list[PreparedQuery] = []
     source: list[int] = []
     seen: dict[object, int] = {}
+    expiring = memory.expiring
     for row, query in enumerate(queries):
-        key = _settings_key(query, memory.expiring)
+        key = _settings_key(query, expiring)
         known = settled.get(key)
         if known is None:
             decided = decide(memory, query, k, windows, clock)

@@ -380,7 +380,8 @@ class Memory:
                     added.setdefault(namespace, []).extend(map(encode, group))
                 else:
                     for record in group:
-                        check_objects(record, "payload")
+                        if record.payload is not None:
+                            check_objects(record, "payload")
                 let_others_run()
             analysed += len(chunk)
             del chunk, group

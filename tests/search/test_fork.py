@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import borders
 
 import fanrank as fr
-from fanrank.engine.recall import graphs, statements
+from fanrank.engine.recall import graphs
 from fanrank.engine.recall.graphs import Graphs
 from fanrank.engine.recall.statements import Statements
 
@@ -163,7 +164,7 @@ def test_no_short_lock_is_made_under_another(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_statements_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "READ_TERMS", 3)
+    borders.shrink(monkeypatch, READ_TERMS=3)
     records = [fr.Record(f"r{n}", "tea", entities={f"Name{n}": f"e{n}"}) for n in range(10)]
     terms = fr.Engine.from_records(records).index.memory.entity_terms.strings
     assert Statements().read(terms, len(terms)).ids == [f"e{n}" for n in range(10)]
