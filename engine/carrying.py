@@ -15,7 +15,7 @@ from .carry.importing import Import, Imported, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
 from .index.columns import KINDS, Schema
-from .monitor.monitor import checked_namespace
+from .monitor.monitor import checked_scope
 from .opening import OpenIndex, shows_progress
 from .records.filters import Filter
 from .searcher import Searcher
@@ -97,7 +97,7 @@ class Carrying:
             self.index.ready(),
             file,
             format=format,
-            namespace=None if namespace is None else checked_namespace(namespace),
+            namespace=checked_scope(namespace),
             filter=filter,
             vectors=vectors,
             pin=self.searcher.models.pin,

@@ -12,7 +12,7 @@ from .listing.listing import Listing, Wanted
 from .listing.matching import compiled, searched, snapshots_of
 from .listing.orders import ORDERS
 from .moments import Moment
-from .monitor.monitor import checked_namespace
+from .monitor.monitor import checked_namespace, checked_scope
 from .opening import OpenIndex
 from .records.filters import ColumnComparison, Filter, all_of, parse_filter
 from .records.query import Query
@@ -78,13 +78,13 @@ class Reading:
             raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
-        wanted = Wanted(parse_filter(filter), _checked_scope(namespace), order, bool(reverse), bool(texts))
+        wanted = Wanted(parse_filter(filter), checked_scope(namespace), order, bool(reverse), bool(texts))
         return Listing(self.index, wanted, after, limit)
 
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """How many live records pass a filter, in one namespace or (None) in all. Raises `QueryError`."""
         state, parsed = self.index.ready().state, parse_filter(filter)
-        return matching.count(snapshots_of(state, _checked_scope(namespace)), compiled(state, parsed))
+        return matching.count(snapshots_of(state, checked_scope(namespace)), compiled(state, parsed))
 
     def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
         """The ids of a namespace's live records that pass a filter, in the order of their last write.
@@ -104,7 +104,7 @@ class Reading:
         `QueryError`.
         """
         state, parsed = self.index.ready().state, parse_filter(filter)
-        snapshots = snapshots_of(state, _checked_scope(namespace))
+        snapshots = snapshots_of(state, checked_scope(namespace))
         return matching.distinct(state, snapshots, column, compiled(state, parsed))
 
     # Sources: C041.
@@ -142,7 +142,3 @@ class Reading:
         memory = self.index.ready().state
         accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
         return timeline.events(memory, namespace, query.since, query.until, accepted)
-
-
-def _checked_scope(namespace: str | None) -> str | None:
-    return None if namespace is None else checked_namespace(namespace)

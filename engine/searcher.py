@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from .errors import FanrankError, QueryError
 from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
-from .hybrid.sources import FetchRecords, Sources
+from .hybrid.sources import Sources
 from .hybrid.strategy import PLAIN, Strategy
 from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
@@ -34,7 +33,7 @@ from .opening import OpenIndex
 from .recall.graphs import Graphs
 from .records.hits import Hits
 from .records.jsonl import checked_ids
-from .records.query import Query
+from .records.query import Query, searched_fields
 from .records.record import Record
 from .route import run as routing
 from .route.by_namespace import AnyAnswerer, ByNamespace
@@ -45,11 +44,11 @@ from .search.batch import AnyQuery, as_queries, prepare
 from .search.keyword_scan import scan
 from .search.newest import answer_newest
 from .search.options import SearchOptions
-from .search.shaping import is_shaped, set_defaults
+from .search.shaping import RecordsOf, is_shaped, set_defaults
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.sizes import sizes_of
-from .storage.state import MemoryState
+from .storage.state import MemoryState, searched_names
 from .timing import Phases
 
 
@@ -245,12 +244,16 @@ class Searcher:
     def sources(self, state: MemoryState, queries: Sequence[Query]) -> Sources:
         """What a search of this state reads beside the index. Kept records are those of the state itself."""
         models, memory = self.models, self.index.memory
-        records: FetchRecords | None = None
+        records: RecordsOf | None = None
         if memory.store is not None:
             records = self._read
         elif memory.keeps:
             # An answer keeps its sources, so they must hold no other tenant's records.
-            names = {name for searched in {*map(_searched, queries)} for name in _names_of(state, *searched)}
+            names = {
+                name
+                for fields in {*map(searched_fields, queries)}
+                for name in searched_names(*fields, state.snapshots.keys)
+            }
             kept = {name: snapshot for name, snapshot in state.snapshots.items() if name in names}
             records = replace(state, snapshots=kept, unions={}).records_of
         return Sources(
@@ -263,18 +266,8 @@ class Searcher:
         )
 
 
-_searched = attrgetter("namespace", "namespaces", "under")
-
-
-def _names_of(state: MemoryState, namespace: str, namespaces: Sequence[str] | None, under: str | None) -> Sequence[str]:
-    """The namespaces that a query searches, whose fields these are."""
-    if under is not None:
-        return state.names_under(under)
-    return (namespace,) if namespaces is None else namespaces
-
-
 def _first_sentences(
-    anchors: Anchors, records: FetchRecords, namespace: str, ids: Sequence[str]
+    anchors: Anchors, records: RecordsOf, namespace: str, ids: Sequence[str]
 ) -> npt.NDArray[np.float64]:
     """As `Sources.sentences`."""
     return anchors(["" if record is None else record.text for record in records(namespace, ids)])

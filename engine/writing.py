@@ -18,7 +18,7 @@ from .errors import ParameterError, StorageError, UnknownIdError
 from .index.bm25 import BM25
 from .listing.matching import ids_in, searched
 from .moments import Span
-from .monitor.monitor import Monitor, checked_namespace
+from .monitor.monitor import Monitor, checked_namespace, checked_scope
 from .opening import OpenIndex, shows_progress
 from .records.filters import Filter, parse_filter
 from .records.jsonl import as_records, check_batch, checked_ids, expiring
@@ -165,7 +165,7 @@ class Writing:
         `QueryError`, and as `patch`.
         """
         patch = self._patch(changes, fields)
-        decide = partial(_ids_where, _checked_filter(filter, "update_where"), _checked_scope(namespace))
+        decide = partial(_ids_where, _checked_filter(filter, "update_where"), checked_scope(namespace))
         return self.index.ready().write(decide=lambda pending: _patched(pending, decide(pending), patch))
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
@@ -183,7 +183,7 @@ class Writing:
         when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
         says nothing: `drop` deletes a whole namespace.
         """
-        decide = partial(_ids_where, _checked_filter(filter, "delete_where"), _checked_scope(namespace))
+        decide = partial(_ids_where, _checked_filter(filter, "delete_where"), checked_scope(namespace))
         return self.index.ready().write(decide=lambda pending: (decide(pending), ()))
 
     def drop(self, namespace: str) -> None:
@@ -246,10 +246,6 @@ class Writing:
         memory = self.index.ready()
         memory.check_texts()
         return Patch.of(changes, fields, tuple(memory.schema.declared()), self.bm25.fields, self.searcher.models)
-
-
-def _checked_scope(namespace: str | None) -> str | None:
-    return None if namespace is None else checked_namespace(namespace)
 
 
 def _checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:

@@ -27,8 +27,9 @@ from ..storage.lock import LOCK, let_go, make_folder, take_lock
 from ..storage.memory import Memory
 from ..storage.record_stream import count_records, stream_records
 from ..storage.row_codec import RECORDS
+from ..storage.sync import sync
 from ..storage.writes import chunks_of
-from .files import path_of, sync_folder
+from .files import path_of
 from .progress import counted
 
 logger = logging.getLogger("fanrank")
@@ -178,7 +179,7 @@ def _rename(partial: Path, target: Path) -> None:
         let_go(lock)
     if sys.platform == "win32":  # it renames no directory with an open file
         os.rename(partial, target)
-    sync_folder(target.parent)
+    sync(target.parent)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
-from itertools import islice
 from typing import Any
 
 from ..index.columns import Columns, Schema
@@ -13,7 +11,7 @@ from ..records.filters import Filter, parse_filter
 from ..records.record import Record
 from ..storage.failpoints import reach
 from ..storage.memory import Memory
-from ..storage.record_stream import count_records, stream_records
+from ..storage.record_stream import count_records, in_groups, stream_records
 from ..storage.row_codec import check_objects
 from ..text.vocabulary import Vocabulary
 from .files import AnyFile, format_of, written
@@ -72,15 +70,10 @@ def _reached(records: Iterable[Record]) -> Iterator[Record]:
 
 def _passing(records: Iterable[Record], filter: Filter, schema: Schema) -> Iterator[Record]:
     """The records that pass the filter, by what they hold themselves: the index may know later writes."""
-    source = iter(records)
-    for chunk in iter(partial(_take, source), []):
+    for chunk in in_groups(records, FILTER_RECORDS):
         values = {name: Vocabulary() for name in schema.categories}
         columns = Columns.of(chunk, schema, values)
         accepted = compile_filter(filter, schema, values)
         for record, passes in zip(chunk, accepted.mask(columns).tolist(), strict=True):
             if passes:
                 yield record
-
-
-def _take(source: Iterator[Record]) -> list[Record]:
-    return list(islice(source, FILTER_RECORDS))

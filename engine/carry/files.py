@@ -14,6 +14,7 @@ from typing import IO, Any, cast
 
 from ..errors import FanrankError, ParameterError, StorageError
 from ..storage.failpoints import reach
+from ..storage.sync import sync
 
 FORMATS = ("jsonl", "parquet")
 """What records are exported to and imported from: JSON lines, and Parquet."""
@@ -109,7 +110,7 @@ def written(file: AnyFile) -> Iterator[IO[bytes]]:
                 os.fsync(raw.fileno())
             reach("export.written")
             os.replace(part, target)
-            sync_folder(target.parent)
+            sync(target.parent)
             reach("export.renamed")
         except BaseException:
             part.unlink(missing_ok=True)
@@ -165,16 +166,6 @@ def opened(file: AnyFile) -> Iterator[IO[bytes]]:
                 yield cast("IO[bytes]", unzipped)
         else:
             yield raw
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the folder's entries durable, if the system can do that."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager

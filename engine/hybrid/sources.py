@@ -14,12 +14,9 @@ from ..encoders.encoder import Encoder, check_rows
 from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, ModelMismatchError, QueryError
 from ..recall.graphs import Graphs
-from ..records.record import Record
 from ..search.batch import Batch
+from ..search.shaping import RecordsOf
 from ..vectors.vectors import Halves, unit_rows
-
-FetchRecords = Callable[[str, Sequence[str]], Sequence[Record | None]]
-"""Fetches records of a namespace by id; None for an id that is not there."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Sources:
     encoder: Encoder | None
     pin: Mapping[str, Any] | None
     term_encoder: TermEncoder | None
-    records: FetchRecords | None
+    records: RecordsOf | None
     """None for an engine that keeps no records."""
     sentences: Callable[[str, Sequence[str]], Floats] | None
     """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""

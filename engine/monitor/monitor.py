@@ -124,6 +124,11 @@ class Monitor:
         return self._health.setdefault(namespace, Health(namespace))
 
 
+def checked_scope(namespace: object) -> str | None:
+    """As `checked_namespace`; None stands for all namespaces."""
+    return None if namespace is None else checked_namespace(namespace)
+
+
 def checked_namespace(namespace: object) -> str:
     """The namespace's name. Raises `QueryError` for anything but a string."""
     if not isinstance(namespace, str):

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..errors import MissingExtraError, QueryError
 from ..locks import once
 from .checks import shorten
 from .hit import Hit, add_records, make_hits
-from .query import Query
+from .query import Query, searched_fields
 
 if TYPE_CHECKING:
     from .decision import Decision
@@ -61,9 +60,6 @@ class Origin(Protocol):
     def annotate(self, position: int, query: Query, /) -> str | None:
         """Says why the query at a position of the batch has no hits."""
         ...
-
-
-_searched = attrgetter("namespace", "namespaces", "under")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,7 +151,7 @@ class Hits:
     @once
     def namespace(self) -> str | None:
         """The namespace that all queries search; None where they search several, or there are none."""
-        spaces = {*map(_searched, self.queries)}
+        spaces = {*map(searched_fields, self.queries)}
         if len(spaces) != 1:
             return None
         name, names, path = spaces.pop()

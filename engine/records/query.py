@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone, tzinfo
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -244,6 +245,10 @@ class Query:
             if len(rows) != 1:
                 raise QueryError(f"a query's 'vector' must be one vector, not {len(rows)}")
             object.__setattr__(self, "vector", rows)
+
+
+searched_fields = attrgetter("namespace", "namespaces", "under")
+"""The fields of a query that say which namespaces it searches."""
 
 
 def zone_of(name: str | None) -> tzinfo:

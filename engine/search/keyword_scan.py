@@ -16,10 +16,10 @@ from ..index.masks import compile_filter
 from ..records.explanation import Explanation
 from ..records.filters import ColumnComparison, all_of
 from ..records.hits import Hits
-from ..records.query import Query, check_k
+from ..records.query import Query, check_k, searched_fields
 from ..records.record import Record
 from ..storage.memory import Memory
-from ..storage.state import names_under
+from ..storage.state import searched_names
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyQuery, as_queries, combine_filters, k_of
@@ -59,7 +59,7 @@ def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOpt
         words = _words_of(query)
         place = 0
         accept = partial(_accepts, memory, query, now if query.now is None else float(query.now), records)
-        for name in _names_of(memory, query):
+        for name in searched_names(*searched_fields(query), memory.store.namespaces):
             for record_id, matched in memory.store.keyword_scan(name, words, wanted[row] - place, accept):
                 scores[row, place], documents[row, place] = matched, len(ids)
                 ids.append(record_id)
@@ -103,14 +103,6 @@ class _Ids:
 
     def slice(self, start: int, stop: int) -> _Ids:
         return self
-
-
-def _names_of(memory: Memory, query: Query) -> Sequence[str]:
-    """The namespaces that a query searches."""
-    if query.under is None:
-        return (query.namespace,) if query.namespaces is None else query.namespaces
-    assert memory.store is not None
-    return names_under(memory.store.namespaces(), query.under)
 
 
 def _accepts(memory: Memory, query: Query, now: float, accepted: list[Record], record: Record) -> bool:

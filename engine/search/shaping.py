@@ -31,7 +31,7 @@ from ..storage.state import MemoryState
 from .batch import Batch, PreparedQuery, namespaces_of
 
 RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
-"""Fetches records of a namespace by id."""
+"""Fetches records of a namespace by id; None for an id that is not there."""
 
 Ranked = tuple[Floats, Integers]
 """The hits of one query, best first: scores and documents."""

@@ -25,6 +25,7 @@ from .losses import check_loss, check_pages
 from .record_store import RecordStore
 from .row_codec import RECORDS
 from .sqlite import IN_USE, last_sequence, named, open_reader, version_of
+from .sync import sync
 
 # Pages that are copied between two reports of progress: 4 MB.
 PAGES = 1000
@@ -74,7 +75,7 @@ def restore(backup: Path, target: Path, progress: Progress | None) -> BackupRepo
         if report.index == "whole":
             shutil.copytree(backup / INDEX, folder / INDEX)
             for file in (folder / INDEX).iterdir():
-                _sync(file)
+                sync(file)
 
     return _copy(backup / RECORDS, target, copy_index, progress)
 
@@ -158,10 +159,10 @@ def _copy(source: Path, target: Path, copy_index: Callable[[Path], None], progre
             note.write_closed(sequence)
         finally:
             note.close()
-        _sync(database)
+        sync(database)
         os.rename(database, folder / RECORDS)
         size = (folder / RECORDS).stat().st_size
-        _sync(folder)
+        sync(folder)
         index = "whole" if IndexDirectory(folder / INDEX).exists() else "missing"
         reach("backup.copied")
     reach("backup.renamed")
@@ -182,19 +183,9 @@ def _beside(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _sync(target.parent)
+    sync(target.parent)
 
 
 def _refuse_existing(target: Path) -> None:
     if target.exists() or target.is_symlink():
         raise StorageError(f"{target}: is there already; choose a directory that is not there yet")
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir() and os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

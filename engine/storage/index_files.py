@@ -38,6 +38,7 @@ from .index_arrays import (
     string_columns,
 )
 from .row_codec import RECORDS
+from .sync import sync
 
 FORMAT = "fanrank index"
 VERSION = 5
@@ -103,7 +104,7 @@ class IndexDirectory:
         try:
             (self.root / MANIFEST).unlink(missing_ok=True)
             if self.root.exists():
-                _sync(self.root)
+                sync(self.root)
         except OSError as error:
             raise StorageError(f"{self.root}: cannot be written: {error.strerror or error}") from error
         self._parts, self._strings, self._saved = [], [], {}
@@ -182,7 +183,7 @@ class IndexDirectory:
             _remove(root.glob(f"*.{tag}*"))
             raise
         reach("checkpoint.replaced")
-        _sync(root)
+        sync(root)
         self._parts, self._strings = parts, strings
         for row, segment in enumerate(new):
             self._known[segment] = (tag, row)
@@ -302,16 +303,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> SavedIndex:
 
 def _entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [manifest["head"], *manifest["strings"], *(part["arrays"] for part in manifest["parts"])]
-
-
-def _sync(folder: Path) -> None:
-    """Make the folder's entries durable, if the system can do that."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _remove(files: Iterable[Path]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import ForeignIndexError, StoreLockedError
 from .index_files import MANIFEST
 from .row_codec import RECORDS
+from .sync import sync
 
 if sys.platform == "win32":
     import msvcrt
@@ -25,13 +26,8 @@ def make_folder(root: Path) -> None:
         raise ForeignIndexError(f"{root}: not a directory")
     if not root.exists():
         root.mkdir(parents=True, exist_ok=True)
-        if os.name == "posix":
-            # SQLite syncs the directory for its own files, but nothing syncs the entry of the directory itself.
-            descriptor = os.open(root.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        # SQLite syncs the directory for its own files, but nothing syncs the entry of the directory itself.
+        sync(root.parent)
     if not (root / RECORDS).exists() and any(file.name != LOCK for file in root.iterdir()):
         if (root / MANIFEST).exists():
             raise ForeignIndexError(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +15,7 @@ from ..index.segment import Segment
 from ..index.snapshot import Snapshot
 from ..records.record import Record
 from ..text.vocabulary import Vocabulary
+from .record_stream import in_groups
 from .state import MemoryState
 from .writes import group_by_namespace
 
@@ -40,8 +39,7 @@ def with_columns(state: MemoryState, schema: Schema, records: Iterable[Record]) 
     values |= {name: Vocabulary() for name in fresh.categories}
     made = {name: [_empty(segment, fresh) for segment in held.segments] for name, held in state.snapshots.items()}
     if fresh.categories or fresh.numbers:
-        source = iter(records)
-        for chunk in iter(partial(_take, source), []):
+        for chunk in in_groups(records, COLUMN_RECORDS):
             for namespace, group in group_by_namespace(chunk).items():
                 columns = Columns.of(group, fresh, values)
                 _place(state.snapshot(namespace), group, columns, made.get(namespace, []))
@@ -50,10 +48,6 @@ def with_columns(state: MemoryState, schema: Schema, records: Iterable[Record]) 
         for name, held in state.snapshots.items()
     }
     return replace(state, schema=schema, values=values, snapshots=snapshots, unions={})
-
-
-def _take(source: Any) -> list[Record]:
-    return list(islice(source, COLUMN_RECORDS))
 
 
 def _empty(segment: Segment, fresh: Schema) -> Arrays:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import islice
 
 from ..records.copies import own_copy
 from ..records.record import Record
@@ -14,6 +15,13 @@ from .state import MemoryState
 
 # Rows that are in memory at a time.
 STREAM_ROWS = 1_000
+
+
+def in_groups(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
+    """The records, in lists of at most `size`."""
+    source = iter(records)
+    while group := list(islice(source, size)):
+        yield group
 
 
 def stream_records(store: RecordStore | None, state: MemoryState, *, vectors: bool = True) -> Iterator[Record]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -184,6 +184,15 @@ def _next_expiry(snapshot: Snapshot) -> float:
             tombstones = snapshot.tombstones.get(number)
             moments.append(segment.expiries[0] if tombstones is None else tombstones.next_expiry(segment))
     return float(min(moments))
+
+
+def searched_names(
+    namespace: str, namespaces: Sequence[str] | None, under: str | None, known: Callable[[], Iterable[str]]
+) -> Sequence[str]:
+    """The namespaces that a query with these fields searches; `known` gives all that there are."""
+    if under is not None:
+        return names_under(known(), under)
+    return (namespace,) if namespaces is None else namespaces
 
 
 def names_under(names: Iterable[str], path: str) -> tuple[str, ...]:
