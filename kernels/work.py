@@ -1,8 +1,8 @@
 """What one launch works on, and the verbs that every kernel family offers over it.
 
-A launch answers a whole batch. Every (query, segment) pair is a *unit*; its *slots* are the terms of the query. A query's
-units lie side by side, in the order of their segments. Nothing here depends on the family; all arrays are torch tensors,
-contiguous, on one device.
+A launch answers a whole batch. Every (query, segment) pair is a *unit*; its *slots* are the terms of the query. A
+query's units lie side by side, in the order of their segments. Nothing here depends on the family; all arrays are torch
+tensors, contiguous, on one device.
 
 Two segments of 40 and 70 documents, two queries of 1 and 2 terms, tiles of 32 documents (`tile_bits` 5)::
 
