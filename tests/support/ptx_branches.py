@@ -1,0 +1,542 @@
+"""Which branches of a kernel its threads may take apart, read from PTX.
+
+A barrier pairs whatever arrives. Where the warps of a block disagree about a branch around one, the barriers of two
+turns of a loop meet: sums of two queries in one slab, or a hang. No interpreter that runs a program at a time can show
+this. So every branch that has a barrier between its sides must be decided alike by all threads of the block.
+
+`findings` proves so, register by register: for each bit of a value it keeps the bits of the thread's number that it may
+depend on. Loads from memory that nothing writes during the launch depend on their address alone. Loads from memory that
+the launch writes depend on when they are made, and so on every bit. A butterfly takes a bit out, a reduction over a warp
+five; what lies in shared memory behind a barrier is the same for all.
+
+The kernel's parameters are taken not to overlap, and what a kernel writes is what its own st, atom and red address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+LANES = 31
+EVERY = (1 << 10) - 1
+"""All bits of a thread's number; a block has at most 1,024 threads."""
+WIDTHS = {"%p": 1, "%rs": 16, "%r": 32, "%rd": 64, "%f": 32, "%fd": 64}
+COMMUTATIVE = ("add", "max", "min", "or", "and", "xor", "mul")
+WARP_WIDE = ("shfl", "redux", "vote", "match", "bar.warp", "activemask")
+
+Bits = tuple[int, ...]
+
+
+@dataclass
+class Instruction:
+    line: int
+    text: str
+    opcode: str
+    guard: str | None
+    writes: list[str]
+    reads: list[str]
+    block: int = 0
+
+    def named(self, *names: str) -> bool:
+        return self.opcode.split(".")[0] in names
+
+    @property
+    def address(self) -> str:
+        """The register of the memory operand."""
+        found = re.search(r"\[\s*([%\w]+)", self.text)
+        assert found is not None, self.text
+        return found[1]
+
+    @property
+    def is_barrier(self) -> bool:
+        return self.opcode.startswith(("bar.sync", "bar.red", "barrier", "bar.arrive"))
+
+
+@dataclass
+class Finding:
+    """A branch that threads may take apart though a barrier lies between its sides."""
+
+    line: int
+    text: str
+    barrier: int
+    """Its line."""
+    because: list[str]
+    """The loads and thread numbers that the condition depends on."""
+
+    def __str__(self) -> str:
+        reasons = "; ".join(self.because)
+        return f"line {self.line}: {self.text}: around the barrier of line {self.barrier}, decided by {reasons}"
+
+
+@dataclass
+class Kernel:
+    instructions: list[Instruction]
+    successors: list[list[int]]  # of each block of instructions
+    pointers: set[str]  # names of the parameters that are addresses
+    threads: int
+    definitions: dict[str, list[Instruction]] = field(default_factory=dict)
+
+    def of_block(self, block: int) -> list[Instruction]:
+        return [each for each in self.instructions if each.block == block]
+
+
+def parse(ptx: str) -> Kernel:
+    """The only kernel of a PTX text."""
+    threads = re.search(r"\.reqntid (\d+)", ptx) or re.search(r"\.maxntid (\d+)", ptx)
+    assert threads is not None, "the kernel does not say how many threads a block has"
+    pointers = set(re.findall(r"\.param \.u64 \.ptr[^\n]*?(\w+_param_\d+)", ptx))
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    starts: set[int] = {0}
+    begun = False
+    for line, raw in enumerate(ptx.splitlines(), 1):
+        text = raw.split("//")[0].strip()
+        if text == "{":
+            begun = True
+        elif not begun or not text or text.startswith((".", "}")):
+            if begun and text == "}":
+                break
+        elif re.fullmatch(r"\$\w+:", text):
+            labels[text[:-1]] = len(instructions)
+            starts.add(len(instructions))
+        else:
+            for part in filter(None, (part.strip() for part in text.split(";"))):
+                instructions.append(_instruction(line, part))
+                if instructions[-1].named("bra", "ret", "exit"):
+                    starts.add(len(instructions))
+    return _with_blocks(instructions, labels, sorted(starts), pointers, int(threads[1]))
+
+
+def _instruction(line: int, text: str) -> Instruction:
+    found = re.match(r"(?:@(!?%p\d+)\s+)?([\w.:]+)\s*(.*)$", text)
+    assert found is not None, f"line {line}: {text}"
+    guard, opcode, rest = found[1], found[2], found[3]
+    operands = _operands(rest)
+    kind = opcode.split(".")[0]
+    written = [] if kind in ("st", "red", "bra", "ret", "exit", "bar", "barrier", "fence", "membar") else operands[:1]
+    read = operands[len(written) :]
+    writes = [name for operand in written for name in re.findall(r"%\w+|\b_\b", operand)]
+    reads = [name for operand in read for name in re.findall(r"%[\w.]+|(?<![\w$.])-?\d\w*", operand)]
+    return Instruction(line, text, opcode, guard.lstrip("!") if guard else None, writes, reads)
+
+
+def _operands(text: str) -> list[str]:
+    """Separated by the commas outside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "{[") - (letter in "}]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _with_blocks(
+    instructions: list[Instruction], labels: dict[str, int], starts: Sequence[int], pointers: set[str], threads: int
+) -> Kernel:
+    begins = [start for start in starts if start < len(instructions)]
+    block_of = {start: number for number, start in enumerate(begins)}
+    number = -1
+    for place, each in enumerate(instructions):
+        number += place in block_of
+        each.block = number
+    successors: list[list[int]] = []
+    for block, begin in enumerate(begins):
+        end = begins[block + 1] if block + 1 < len(begins) else len(instructions)
+        last = instructions[end - 1] if end > begin else None
+        following = [block + 1] if block + 1 < len(begins) else []
+        if last is not None and last.named("ret", "exit"):
+            assert last.guard is None, last.text
+            following = []
+        elif last is not None and last.named("bra"):
+            found = re.search(r"\$\w+", last.text)
+            assert found is not None, last.text
+            target = block_of[labels[found[0]]]
+            following = [target] if last.guard is None else [*following, target]
+        successors.append(following)
+    kernel = Kernel(instructions, successors, pointers, threads)
+    for each in instructions:
+        for name in each.writes:
+            kernel.definitions.setdefault(name, []).append(each)
+    return kernel
+
+
+def written(kernel: Kernel) -> set[str]:
+    """What the kernel writes: parameters by name; ``*name`` stands for what the addresses in a parameter point to."""
+    bases = _bases(kernel)
+    found: set[str] = set()
+    for each in kernel.instructions:
+        if each.opcode.startswith(("st.global", "red.global", "atom.global", "st.volatile.global")) or (
+            each.named("st", "red", "atom") and "shared" not in each.opcode
+        ):
+            base = bases.get(each.address, frozenset())
+            assert base, f"line {each.line}: {each.text}: no parameter is known to lead to this address"
+            found |= base
+    return found
+
+
+def _bases(kernel: Kernel) -> dict[str, frozenset[str]]:
+    """The parameters that each register, read as an address, may point into."""
+    bases: dict[str, frozenset[str]] = {}
+    changed = True
+    while changed:
+        changed = False
+        for each in kernel.instructions:
+            if not each.writes:
+                continue
+            base = _base(kernel, each, bases)
+            for name in each.writes:
+                if not base <= bases.get(name, frozenset()):
+                    bases[name] = bases.get(name, frozenset()) | base
+                    changed = True
+    return bases
+
+
+def _base(kernel: Kernel, each: Instruction, bases: dict[str, frozenset[str]]) -> frozenset[str]:
+    if each.opcode.startswith("ld.param"):
+        return frozenset({each.address} & kernel.pointers)
+    if each.opcode.startswith("ld.global") and re.search(r"[bu]64", each.opcode):
+        return frozenset("*" + base.lstrip("*") for base in bases.get(each.address, frozenset()))
+    if each.named("mad"):
+        sources = each.reads[2:3]
+    elif each.named("add", "sub", "mov", "cvt", "cvta", "selp", "or"):
+        sources = each.reads
+    else:
+        return frozenset()
+    known = [bases[name] for name in sources if name in bases]
+    together = frozenset().union(*known)
+    # An index that was loaded is no address where a parameter is added to it.
+    return frozenset(base for base in together if not base.startswith("*")) or together
+
+
+def findings(ptx: str) -> list[Finding]:
+    """Every branch that threads of a block may take apart, with a barrier between its sides.
+
+    Where lanes of one warp may part, a shuffle or a reduction of the warp between the sides counts as a barrier.
+    """
+    kernel = parse(ptx)
+    analysis = _Analysis(kernel)
+    analysis.run()
+    found = []
+    for branch, region in analysis.parted():
+        inside = [each for each in kernel.instructions if each.block in region]
+        barriers = [each for each in inside if each.is_barrier]
+        if any(bits & LANES for bits in analysis.bits[branch.guard or ""]):
+            barriers += [each for each in inside if each.opcode.startswith(WARP_WIDE)]
+        if barriers:
+            because = sorted(analysis.origins[branch.guard or ""])
+            reasons = [f"{each.text} (line {each.line})" for each in map(analysis.by_line, because)]
+            found.append(Finding(branch.line, branch.text, min(each.line for each in barriers), reasons))
+    return found
+
+
+class _Analysis:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.bits: dict[str, Bits] = {}
+        self.origins: dict[str, frozenset[int]] = {}
+        self._bases = _bases(kernel)
+        self._written = written(kernel)
+        self._unsettled = _unsettled(kernel)
+        self._regions = {
+            each.line: _between(kernel, each.block) for each in kernel.instructions if each.named("bra") and each.guard
+        }
+        self._numbers = {place: each for place, each in enumerate(kernel.instructions)}
+        self._places = {id(each): place for place, each in enumerate(kernel.instructions)}
+        self._mask = (1 << max(0, kernel.threads - 1).bit_length()) - 1
+
+    def by_line(self, place: int) -> Instruction:
+        return self._numbers[place]
+
+    def run(self) -> None:
+        """To the least fixed point; what parted threads define depends on what parted them."""
+        changed = True
+        while changed:
+            changed = False
+            parting: dict[int, tuple[int, frozenset[int]]] = {}
+            for branch, region in self.parted():
+                bits, origins = _union(self.bits[branch.guard or ""]), self.origins[branch.guard or ""]
+                for block in region:
+                    old = parting.get(block, (0, frozenset()))
+                    parting[block] = (old[0] | bits, old[1] | origins)
+            for each in self.kernel.instructions:
+                control, because = parting.get(each.block, (0, frozenset()))
+                for name, bits, origins in self._results(each):
+                    if each.guard:
+                        control |= _union(self.bits.get(each.guard, ()))
+                        because |= self.origins.get(each.guard, frozenset())
+                    changed |= self._raise(name, tuple(bit | control for bit in bits), origins | because)
+
+    def parted(self) -> Iterator[tuple[Instruction, set[int]]]:
+        """The branches that threads may take apart, and the blocks before their sides meet again."""
+        for each in self.kernel.instructions:
+            if each.named("bra") and each.guard and _union(self.bits.get(each.guard, ())):
+                yield each, self._regions[each.line]
+
+    def _raise(self, name: str, bits: Bits, origins: frozenset[int]) -> bool:
+        old = self.bits.get(name, (0,) * len(bits))
+        new = tuple((a | b) & self._mask for a, b in zip(old, bits, strict=True))
+        origins = origins if _union(new) else frozenset()
+        together = self.origins.get(name, frozenset()) | origins
+        changed = new != self.bits.get(name) or together != self.origins.get(name)
+        self.bits[name], self.origins[name] = new, together
+        return changed
+
+    def _value(self, name: str, width: int) -> Bits:
+        if name == "%tid.x":
+            return tuple(1 << bit if bit < 10 else 0 for bit in range(width))
+        if name in ("%laneid", "%warpid", "%tid.y", "%tid.z") or name.startswith("%lanemask"):
+            return (EVERY,) * width
+        bits = self.bits.get(name, (0,) * width)
+        return (bits + (0,) * width)[:width]
+
+    def _results(self, each: Instruction) -> list[tuple[str, Bits, frozenset[int]]]:
+        if not each.writes:
+            return []
+        place = frozenset({self._places[id(each)]})
+        reads = frozenset().union(*(self.origins.get(name, frozenset()) for name in each.reads))
+        if each.named("atom"):
+            return [(name, (EVERY,) * _width(name), place) for name in each.writes]
+        if each.named("ld"):
+            return self._loaded(each, place, reads)
+        if any(name.startswith("%tid") or name == "%laneid" for name in each.reads):
+            reads |= place
+        if each.opcode == "mov.b64" and len(each.writes) == 2:
+            whole = self._value(each.reads[0], 64)
+            halves = zip(each.writes, (whole[:32], whole[32:]), strict=True)
+            return [(name, bits, reads) for name, bits in halves if name != "_"]
+        found = []
+        for name in each.writes:
+            width = _width(name)
+            found.append((name, self._computed(each, width), reads))
+        return found
+
+    def _loaded(
+        self, each: Instruction, place: frozenset[int], reads: frozenset[int]
+    ) -> list[tuple[str, Bits, frozenset[int]]]:
+        space = each.opcode
+        bits, origins = 0, frozenset[int]()
+        if space.startswith("ld.param"):
+            pass
+        elif "shared" in space:
+            unsettled = self._places[id(each)] in self._unsettled
+            address = self.bits.get(each.address, ())
+            bits = EVERY if unsettled else _union(address)
+            origins = place if unsettled else self.origins.get(each.address, frozenset())
+        else:
+            base = self._bases.get(each.address, frozenset())
+            mutable = not base or bool(base & self._written)
+            bits = EVERY if mutable else _union(self.bits.get(each.address, ()))
+            origins = place if mutable else reads
+        return [(name, (bits,) * _width(name), origins) for name in each.writes]
+
+    def _computed(self, each: Instruction, width: int) -> Bits:
+        """The bits of a result that no memory is read for."""
+        kind, reads = each.opcode.split(".")[0], each.reads
+        exchanged = self._butterfly(each)
+        if exchanged is not None:
+            name, bit = exchanged
+            value = self._value(name, width)
+            whole = _rising([value]) if kind in ("add", "mul") else (_union(value),) * width
+            return tuple(bits & ~bit for bits in whole)
+        if kind == "shfl":
+            value = _union(self._value(reads[0], 64))
+            if ".bfly" in each.opcode:
+                return (value,) * width
+            if ".idx" in each.opcode and _constant(reads[1]) is not None:
+                return (value & ~LANES,) * width
+            return ((value | LANES) if value or ".idx" in each.opcode else 0,) * width
+        values = [self._value(name, max(width, 64)) for name in reads]
+        everything = _union([_union(value) for value in values])
+        if kind in ("redux", "vote"):
+            return (everything & ~LANES,) * width
+        if each.opcode == "mov.b64" and len(reads) == 2:
+            return self._value(reads[0], 32) + self._value(reads[1], 32)
+        if any(part in each.opcode for part in (".f64", ".f32", ".f16")):
+            return (values[0][:width] if kind == "mov" else (everything,) * width)
+        return _integer(each, [value[: _read_width(each, width)] for value in values], everything, width)
+
+    def _butterfly(self, each: Instruction) -> tuple[str, int] | None:
+        """x and the distance of ``op(x, butterfly of x)``."""
+        if not each.named(*COMMUTATIVE) or len(each.reads) != 2:
+            return None
+        for name, other in (each.reads, each.reads[::-1]):
+            exchanged = self._exchanged(other)
+            if exchanged is not None and exchanged[0] == name:
+                return exchanged
+        return None
+
+    def _exchanged(self, name: str) -> tuple[str, int] | None:
+        """What a register is the butterfly of, by 32 bits or in two halves."""
+        only = self._only(name)
+        if only is None:
+            return None
+        if only.named("shfl") and ".bfly" in only.opcode:
+            distance = _constant(only.reads[1])
+            if distance is None or distance & (distance - 1) or self._only(only.reads[0]) is None:
+                return None
+            return only.reads[0], distance
+        packed = self._packed(only)
+        if packed is None:
+            return None
+        low, high = (self._exchanged(half) for half in packed)
+        if low is None or high is None or low[1] != high[1]:
+            return None
+        whole = self._half(low[0], 0)
+        if whole is None or whole != self._half(high[0], 1) or self._only(whole) is None:
+            return None
+        return whole, low[1]
+
+    def _packed(self, only: Instruction) -> tuple[str, str] | None:
+        """The low and the high half that a 64-bit register is made of."""
+        if only.opcode == "mov.b64" and len(only.reads) == 2:
+            return only.reads[0], only.reads[1]
+        if only.opcode != "or.b64":
+            return None
+        parts: dict[bool, str] = {}
+        for name in only.reads:
+            part = self._only(name)
+            shifted = part is not None and part.opcode == "shl.b64" and part.reads[1] == "32"
+            if part is not None and shifted:
+                part = self._only(part.reads[0])
+            if part is None or part.opcode != "cvt.u64.u32":
+                return None
+            parts[shifted] = part.reads[0]
+        return (parts[False], parts[True]) if len(parts) == 2 else None
+
+    def _half(self, name: str, place: int) -> str | None:
+        """The 64-bit register of which this one is the low (0) or high (1) half."""
+        only = self._only(name)
+        if only is None:
+            return None
+        if only.opcode == "mov.b64" and len(only.writes) == 2 and only.writes[place] == name:
+            return only.reads[0]
+        if only.opcode == "cvt.u32.u64" and place == 0:
+            return only.reads[0]
+        if only.opcode == "cvt.u32.u64":
+            shifted = self._only(only.reads[0])
+            if shifted is not None and shifted.opcode in ("shr.u64", "shr.s64") and shifted.reads[1] == "32":
+                return shifted.reads[0]
+        return None
+
+    def _only(self, name: str) -> Instruction | None:
+        found = self.kernel.definitions.get(name, [])
+        return found[0] if len(found) == 1 else None
+
+
+def _integer(each: Instruction, values: list[Bits], everything: int, width: int) -> Bits:
+    """The bits that an integer operation takes from its operands' bits."""
+    kind, reads = each.opcode.split(".")[0], each.reads
+    if kind in ("and", "or", "xor", "not"):
+        masks = [_constant(name) for name in reads]
+        kept = next((mask for mask in masks if mask is not None), -1) if kind == "and" else -1
+        return tuple(_union([value[bit] for value in values]) if kept >> bit & 1 else 0 for bit in range(width))
+    if kind in ("shl", "shr") and _constant(reads[1]) is not None:
+        distance, value = int(_constant(reads[1]) or 0), values[0]
+        if kind == "shl":
+            return ((0,) * distance + value)[:width]
+        top = value[-1] if ".s" in each.opcode else 0
+        return (value[distance:] + (top,) * width)[:width]
+    if kind in ("add", "sub") or (kind in ("mad", "mul") and ".hi" not in each.opcode):
+        return _rising([(value + (_union(value),) * width)[:width] for value in values])
+    if kind == "mov":
+        # An address of shared memory is the same for all.
+        return (*(values[0] if values else ()), *(0,) * width)[:width]
+    if kind in ("cvt", "cvta"):
+        top = values[0][-1] if re.search(r"\.s\d+$", each.opcode) else 0
+        return (values[0] + (top,) * width)[:width]
+    if kind == "bfe" and _constant(reads[1]) is not None and _constant(reads[2]) is not None:
+        begin, length = int(_constant(reads[1]) or 0), int(_constant(reads[2]) or 0)
+        return (values[0][begin : begin + length] + (0,) * width)[:width]
+    if kind == "selp":
+        chosen = _union(values[2])
+        return tuple(a | b | chosen for a, b in zip(values[0], values[1], strict=True))
+    return (everything,) * width
+
+
+def _read_width(each: Instruction, width: int) -> int:
+    """The bits of an integer operation's operands."""
+    found = re.findall(r"\.[usb](\d+)", each.opcode)
+    return int(found[-1]) if found else width
+
+
+def _rising(values: Sequence[Bits]) -> Bits:
+    """A bit of a sum or of a product depends on the bits at and below it."""
+    bits, found = 0, []
+    for column in zip(*values, strict=True):
+        bits |= _union(column)
+        found.append(bits)
+    return tuple(found)
+
+
+def _union(bits: Sequence[int]) -> int:
+    together = 0
+    for each in bits:
+        together |= each
+    return together
+
+
+def _width(name: str) -> int:
+    return WIDTHS[name.rstrip("0123456789")] if name != "_" else 32
+
+
+def _constant(name: str) -> int | None:
+    return int(name.rstrip("U"), 0) if re.fullmatch(r"-?(0x[\dA-F]+|\d+)U?", name) else None
+
+
+def _unsettled(kernel: Kernel) -> set[int]:
+    """Places of the loads from shared memory that a store may precede with no barrier between."""
+    begins: list[bool] = [False] * len(kernel.successors)
+    found: set[int] = set()
+    changed = True
+    while changed:
+        changed = False
+        for block, following in enumerate(kernel.successors):
+            dirty = begins[block]
+            for place, each in enumerate(kernel.instructions):
+                if each.block != block:
+                    continue
+                if each.is_barrier:
+                    dirty = False
+                elif each.named("st", "atom", "red") and "shared" in each.opcode:
+                    dirty = True
+                elif dirty and each.named("ld") and "shared" in each.opcode:
+                    found.add(place)
+            for other in following:
+                if dirty and not begins[other]:
+                    begins[other] = changed = True
+    return found
+
+
+def _between(kernel: Kernel, block: int) -> set[int]:
+    """The blocks on the ways from a branch to where all its ways meet."""
+    meeting = _meeting(kernel)[block]
+    found: set[int] = set()
+    waiting = list(kernel.successors[block])
+    while waiting:
+        other = waiting.pop()
+        if other != meeting and other not in found:
+            found.add(other)
+            waiting += kernel.successors[other]
+    return found
+
+
+def _meeting(kernel: Kernel) -> list[int]:
+    """Of each block the first block that all ways from it to the end go through; the number of blocks is the end."""
+    end = len(kernel.successors)
+    after = [set(range(end + 1)) for _ in range(end)] + [{end}]
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(range(end)):
+            following = kernel.successors[block] or [end]
+            common = set.intersection(*(after[other] for other in following)) | {block}
+            if common != after[block]:
+                after[block] = common
+                changed = True
+    return [
+        next(other for other in after[block] - {block} if after[block] - {block} == after[other])
+        for block in range(end)
+    ]
