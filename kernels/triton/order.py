@@ -1,7 +1,7 @@
 """The tiles of each query that can hold a hit, those with higher bounds first.
 
 A program owns a query. It takes a vector of tiles at a time, adds up their bounds over blocks of slots, and lists the
-tiles that stay. Then it counts them in equal classes of bounds and puts the classes one behind the other.
+tiles that stay. Then it counts them in 8 to 16 equal classes of bounds and puts the classes one behind the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOW = tl.constexpr((1 << 32) - 1)
 @dataclass(frozen=True)
 class Settings:
     tiles: int = 128  # looked at at once
-    slots: int = 16  # of these tiles, at a time
+    slots: int = 8  # of these tiles, at a time
     words: int = 8  # of their filter, at a time
     classes: int = 16  # of bounds
     warps: int = 4
@@ -228,21 +228,24 @@ def _sort(
     TILES_AT_ONCE: tl.constexpr,
     CLASSES: tl.constexpr,
 ):
-    width = (most - least) // CLASSES + 1
+    # A class is as wide as a power of two. A division would cost a spill and buy nothing.
+    shift = tl.full((), 0, tl.int32)
+    while ((most - least) >> shift) >= CLASSES:
+        shift += 1
     number = tl.arange(0, CLASSES)
     sizes = tl.zeros((CLASSES,), tl.int32)
     for start in range(0, count, TILES_AT_ONCE):
         place = start + tl.arange(0, TILES_AT_ONCE)
         live = place < count
         bound = tl.load(listed + 2 * place, mask=live, other=0)
-        own = (live[None, :] & (((most - bound) // width)[None, :] == number[:, None])).to(tl.int32)
+        own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
         sizes += tl.sum(own, axis=1)
     begin = tl.cumsum(sizes, axis=0) - sizes
     for start in range(0, count, TILES_AT_ONCE):
         place = start + tl.arange(0, TILES_AT_ONCE)
         live = place < count
         bound = tl.load(listed + 2 * place, mask=live, other=0)
-        own = (live[None, :] & (((most - bound) // width)[None, :] == number[:, None])).to(tl.int32)
+        own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
         target = tl.sum(own * (begin[:, None] + tl.cumsum(own, axis=1) - 1), axis=0)
         tl.store(entries + 2 * target, bound, mask=live)
         tl.store(entries + 2 * target + 1, tl.load(listed + 2 * place + 1, mask=live, other=0), mask=live)

@@ -41,7 +41,7 @@ class Settings:
     postings: int = 256  # of a short list, at a time
     ways: int = 128  # keys that a step of a search looks at
     begun: int = 32  # queries and units that a program sets up
-    terms: int = 32  # of each of these queries, whose weights are added at once
+    terms: int = 8  # of each of these queries, whose weights are added at once
 
 
 def launch_describe(work: Work, buffers: Buffers, settings: Settings) -> None:
@@ -89,8 +89,6 @@ def launch_plan(batch: TermBatch, work: Work, buffers: Buffers, settings: Settin
         query_units=work.query_units,
         query_k=work.query_k,
         query_wide=work.query_wide,
-        query_now=work.query_now,
-        query_rate=work.query_rate,
         candidate_offset=work.candidate_offset,
         entry_offset=work.entry_offset,
         unit_segment=work.unit_segment,
@@ -106,7 +104,6 @@ def launch_plan(batch: TermBatch, work: Work, buffers: Buffers, settings: Settin
         TILE_BITS=work.tile_bits,
         SIGNED=work.signed,
         LONG=work.long_quanta,
-        DECAYS=work.decays,
         WEIGHTED=batch.weights is not None,
         MEASURED=batch.widest is not None,
         TILES_AT_ONCE=settings.tiles,
@@ -177,8 +174,6 @@ def _describe(
         "query_units",
         "query_k",
         "query_wide",
-        "query_now",
-        "query_rate",
         "candidate_offset",
         "entry_offset",
         "unit_segment",
@@ -198,7 +193,7 @@ def _plan(
     beginning,  # int32, programs that set up queries and units
     segment_count,  # int32, S
     k,  # int32
-    tiles,  # int32, entries of a query
+    tiles,  # int32, entries of a query, and descriptors of a term
     candidates,  # int32, of a query
     numbers,  # `halves` of the largest contribution
     # The batch.
@@ -210,8 +205,6 @@ def _plan(
     query_units,  # [Q + 1] int32
     query_k,  # [Q] int32
     query_wide,  # [Q] uint8
-    query_now,  # [Q] float64 if DECAYS
-    query_rate,  # [Q] float64 if DECAYS
     candidate_offset,  # [Q + 1] int64
     entry_offset,  # [Q + 1] int64
     unit_segment,  # [U] int32
@@ -228,7 +221,6 @@ def _plan(
     TILE_BITS: tl.constexpr,
     SIGNED: tl.constexpr,
     LONG: tl.constexpr,
-    DECAYS: tl.constexpr,
     WEIGHTED: tl.constexpr,
     MEASURED: tl.constexpr,
     TILES_AT_ONCE: tl.constexpr,
@@ -237,42 +229,38 @@ def _plan(
     BEGUN: tl.constexpr,
     TERMS_AT_ONCE: tl.constexpr,
 ):
-    last = segments + (segment_count - 1) * FIELDS
-    all_tiles = tl.load(last + TILE_OFFSET) + tl.load(last + TILES)
     number = tl.program_id(0) - beginning
     if number < 0:
+        _begin_batch(
+            tl.program_id(0) * BEGUN + tl.arange(0, BEGUN),
+            queries,
+            segment_count,
+            k,
+            tiles,
+            candidates,
+            numbers,
+            offsets,
+            weights,
+            segments,
+            query_units,
+            query_k,
+            query_wide,
+            candidate_offset,
+            entry_offset,
+            unit_segment,
+            unit_filter,
+            unit_low,
+            unit_high,
+            unit_slots,
+            unit_descriptors,
+            BEGUN,
+            TERMS_AT_ONCE,
+            LONG,
+            WEIGHTED,
+            MEASURED,
+        )
         query = tl.program_id(0) * BEGUN + tl.arange(0, BEGUN)
         _begin(query, queries, progress, thresholds, counts, SIGNED)
-        tl.store(query_units + query, query * segment_count, mask=query <= queries)
-        tl.store(candidate_offset + query, query.to(tl.int64) * candidates, mask=query <= queries)
-        tl.store(entry_offset + query, query.to(tl.int64) * tiles, mask=query <= queries)
-        asked = query < queries
-        tl.store(query_k + query, tl.zeros((BEGUN,), tl.int32) + k, mask=asked)
-        if MEASURED:
-            weight = _weight_of(query, queries, offsets, weights, BEGUN, TERMS_AT_ONCE, WEIGHTED).to(tl.float64)
-            is_wide = weight * float64_of(numbers, 0) >= _WIDE_FROM
-        else:
-            is_wide = tl.full((BEGUN,), LONG, tl.int1)
-        tl.store(query_wide + query, is_wide.to(tl.uint8), mask=asked)
-        if DECAYS:
-            tl.store(query_now + query, tl.zeros((BEGUN,), tl.float64), mask=asked)
-            tl.store(query_rate + query, tl.zeros((BEGUN,), tl.float64), mask=asked)
-
-        unit = query
-        units = queries * segment_count
-        live = unit < units
-        owner = unit // segment_count
-        segment = unit % segment_count
-        row = segments + segment * FIELDS
-        begin = tl.load(offsets + owner, mask=unit <= units, other=0)
-        length = tl.load(offsets + owner + 1, mask=live, other=0) - begin
-        tl.store(unit_segment + unit, segment, mask=live)
-        tl.store(unit_filter + unit, tl.load(row + ALIVE, mask=live, other=0), mask=live)
-        tl.store(unit_low + unit, tl.zeros((BEGUN,), tl.int32), mask=live)
-        tl.store(unit_high + unit, tl.load(row + SIZE, mask=live, other=0).to(tl.int32), mask=live)
-        tl.store(unit_slots + unit, begin * segment_count + segment * length, mask=unit <= units)
-        tiles_before = tl.load(row + TILE_OFFSET, mask=live, other=0)
-        tl.store(unit_descriptors + unit, begin * all_tiles + tiles_before * length, mask=live)
     else:
         term = number // segment_count
         row = segments + number % segment_count * FIELDS
@@ -281,7 +269,7 @@ def _plan(
             owner = _last_at_most(offsets, queries, term, WAYS)
             begin = tl.load(offsets + owner)
             length = tl.load(offsets + owner + 1) - begin
-            target = begin * all_tiles + length * tl.load(row + TILE_OFFSET) + (term - begin) * tl.load(row + TILES)
+            target = begin * tiles + length * tl.load(row + TILE_OFFSET) + (term - begin) * tl.load(row + TILES)
             position = tl.full((), -1, tl.int32)
             wanted = tl.load(terms + term)
             segment_terms = array_at(row, TERMS, tl.int32)
@@ -290,6 +278,65 @@ def _plan(
                 position = tl.where(tl.load(segment_terms + place) == wanted, place, -1)
             weight = tl.load(weights + term) if WEIGHTED else tl.full((), 1, tl.int32)
             _describe_slot(row, position, weight, descriptors + 3 * target, TILE_BITS, LONG, TILES_AT_ONCE, POSTINGS)
+
+
+@triton.jit
+def _begin_batch(
+    query,  # [BEGUN] int32, units as well
+    queries,
+    segment_count,
+    k,
+    tiles,
+    candidates,
+    numbers,
+    offsets,
+    weights,
+    segments,
+    query_units,
+    query_k,
+    query_wide,
+    candidate_offset,
+    entry_offset,
+    unit_segment,
+    unit_filter,
+    unit_low,
+    unit_high,
+    unit_slots,
+    unit_descriptors,
+    BEGUN: tl.constexpr,
+    TERMS_AT_ONCE: tl.constexpr,
+    LONG: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    MEASURED: tl.constexpr,
+):
+    """Fill what belongs to a vector of queries, and to the units of the same numbers. Arguments are those of `_plan`."""
+    tl.store(query_units + query, query * segment_count, mask=query <= queries)
+    tl.store(candidate_offset + query, query.to(tl.int64) * candidates, mask=query <= queries)
+    tl.store(entry_offset + query, query.to(tl.int64) * tiles, mask=query <= queries)
+    asked = query < queries
+    tl.store(query_k + query, tl.zeros((BEGUN,), tl.int32) + k, mask=asked)
+    if MEASURED:
+        weight = _weight_of(query, queries, offsets, weights, BEGUN, TERMS_AT_ONCE, WEIGHTED).to(tl.float64)
+        is_wide = weight * float64_of(numbers, 0) >= _WIDE_FROM
+    else:
+        is_wide = tl.full((BEGUN,), LONG, tl.int1)
+    tl.store(query_wide + query, is_wide.to(tl.uint8), mask=asked)
+
+    unit = query
+    units = queries * segment_count
+    live = unit < units
+    owner = unit // segment_count
+    segment = unit % segment_count
+    row = segments + segment * FIELDS
+    begin = tl.load(offsets + owner, mask=unit <= units, other=0)
+    length = tl.load(offsets + owner + 1, mask=live, other=0) - begin
+    tl.store(unit_segment + unit, segment, mask=live)
+    tl.store(unit_filter + unit, tl.load(row + ALIVE, mask=live, other=0), mask=live)
+    tl.store(unit_low + unit, tl.zeros((BEGUN,), tl.int32), mask=live)
+    tl.store(unit_high + unit, tl.load(row + SIZE, mask=live, other=0).to(tl.int32), mask=live)
+    tl.store(unit_slots + unit, begin * segment_count + segment * length, mask=unit <= units)
+    tiles_before = tl.load(row + TILE_OFFSET, mask=live, other=0)
+    tl.store(unit_descriptors + unit, begin * tiles + tiles_before * length, mask=live)
 
 
 @triton.jit

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..work import Buffers, DevicePostings, Formula, KernelAnswer, Tables, TermBatch, Work
-from . import derive, order, plan, score, select, tables
+from . import derive, order, plan, score, select, tabulate
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Tuning:
     narrow_tile_bits: int = 11
     wide_tile_bits: int = 10
     derive: derive.Settings = field(default_factory=derive.Settings)
-    tables: tables.Settings = field(default_factory=tables.Settings)
+    tabulate: tabulate.Settings = field(default_factory=tabulate.Settings)
     plan: plan.Settings = field(default_factory=plan.Settings)
     order: order.Settings = field(default_factory=order.Settings)
     score: score.Settings = field(default_factory=score.Settings)
@@ -33,9 +33,9 @@ TUNING: dict[str, Tuning] = {
         narrow_tile_bits=6,
         wide_tile_bits=5,
         derive=derive.Settings(block=128),
-        tables=tables.Settings(borders=4, tiles=4, postings=32),
-        plan=plan.Settings(tiles=4, postings=32, ways=4, begun=4, terms=4),
-        order=order.Settings(tiles=4, slots=4, words=1, classes=4),
+        tabulate=tabulate.Settings(borders=4, tiles=4, postings=32),
+        plan=plan.Settings(tiles=16, postings=64, ways=4, begun=4, terms=4),
+        order=order.Settings(tiles=8, slots=4, words=1, classes=4),
         score=score.Settings(slots=4, postings=32, emitted=64, warps=1, programs=1),
         select=select.Settings(block=256, ranked=16, stripe=64, stripes=3),
     ),
@@ -46,7 +46,7 @@ WHOLE_CORPUS = Tuning(
     narrow_tile_bits=13,
     wide_tile_bits=12,
     derive=derive.Settings(block=1 << 14),
-    tables=tables.Settings(borders=128, tiles=16, postings=512),
+    tabulate=tabulate.Settings(borders=128, tiles=16, postings=512),
     plan=plan.Settings(tiles=256, postings=4096, ways=1024, begun=1024, terms=64),
     order=order.Settings(tiles=256, slots=16, words=64),
     score=score.Settings(slots=16, postings=512, emitted=4096, programs=1),
@@ -83,9 +83,9 @@ class TritonVerbs:
         with self._current():
             derive.launch(postings, formula, idf, quanta, self._settings.derive)
 
-    def tabulate(self, tables_of: Tables) -> None:
+    def tabulate(self, tables: Tables) -> None:
         with self._current():
-            tables.launch(tables_of, self._settings.tables)
+            tabulate.launch(tables, self._settings.tabulate)
 
     def describe(self, work: Work, buffers: Buffers) -> None:
         with self._current():

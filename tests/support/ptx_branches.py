@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 LANES = 31
 EVERY = (1 << 10) - 1
@@ -51,6 +52,20 @@ class Instruction:
     @property
     def is_barrier(self) -> bool:
         return self.opcode.startswith(("bar.sync", "bar.red", "barrier", "bar.arrive"))
+
+
+class _Dependence(NamedTuple):
+    """What the bits of a value depend on."""
+
+    bits: Bits
+    origins: frozenset[int]
+    """Places of the instructions that it comes from."""
+
+    def joined(self, other: _Dependence) -> _Dependence:
+        if other is self or other == self:
+            return self
+        bits = tuple(a | b for a, b in zip(self.bits, other.bits, strict=True))
+        return _Dependence(bits, self.origins | other.origins)
 
 
 @dataclass
@@ -101,8 +116,11 @@ def parse(ptx: str) -> Kernel:
             labels[text[:-1]] = len(instructions)
             starts.add(len(instructions))
         else:
-            for part in filter(None, (part.strip() for part in text.split(";"))):
-                instructions.append(_instruction(line, part))
+            # Half of a 64-bit register may go to a register that is declared on the spot, in braces.
+            for part in (part.strip().removeprefix("{").lstrip() for part in text.split(";")):
+                if part in ("", "}") or part.startswith(".reg"):
+                    continue
+                instructions.append(_instruction(line, re.sub(r"\btmp\b", "_", part)))
                 if instructions[-1].named("bra", "ret", "exit"):
                     starts.add(len(instructions))
     return _with_blocks(instructions, labels, sorted(starts), pointers, int(threads[1]))
@@ -114,7 +132,8 @@ def _instruction(line: int, text: str) -> Instruction:
     guard, opcode, rest = found[1], found[2], found[3]
     operands = _operands(rest)
     kind = opcode.split(".")[0]
-    written = [] if kind in ("st", "red", "bra", "ret", "exit", "bar", "barrier", "fence", "membar") else operands[:1]
+    nothing = kind in ("bra", "ret", "exit", "bar", "barrier", "fence", "membar") or operands[:1] == []
+    written = [] if nothing or operands[0].startswith("[") else operands[:1]
     read = operands[len(written) :]
     writes = [name for operand in written for name in re.findall(r"%\w+|\b_\b", operand)]
     reads = [name for operand in read for name in re.findall(r"%[\w.]+|(?<![\w$.])-?\d\w*", operand)]
@@ -223,32 +242,38 @@ def findings(ptx: str) -> list[Finding]:
     for branch, region in analysis.parted():
         inside = [each for each in kernel.instructions if each.block in region]
         barriers = [each for each in inside if each.is_barrier]
-        if any(bits & LANES for bits in analysis.bits[branch.guard or ""]):
+        condition = analysis.conditions[kernel.instructions.index(branch)]
+        if any(bits & LANES for bits in condition.bits):
             barriers += [each for each in inside if each.opcode.startswith(WARP_WIDE)]
         if barriers:
-            because = sorted(analysis.origins[branch.guard or ""])
-            reasons = [f"{each.text} (line {each.line})" for each in map(analysis.by_line, because)]
+            because = [kernel.instructions[place] for place in sorted(condition.origins)]
+            reasons = [f"{each.text} (line {each.line})" for each in because]
             found.append(Finding(branch.line, branch.text, min(each.line for each in barriers), reasons))
     return found
 
 
 class _Analysis:
+    """What each register depends on. Of one that is written in several places, this is known at each place."""
+
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.bits: dict[str, Bits] = {}
-        self.origins: dict[str, frozenset[int]] = {}
+        self.conditions: dict[int, _Dependence] = {}
+        """Of each branch, by its place."""
+        self._settled: dict[str, _Dependence] = {}
+        self._begins: list[dict[str, _Dependence]] = [{} for _ in kernel.successors]
+        self._now: dict[str, _Dependence] = {}
         self._bases = _bases(kernel)
         self._written = written(kernel)
         self._unsettled = _unsettled(kernel)
-        self._regions = {
-            each.line: _between(kernel, each.block) for each in kernel.instructions if each.named("bra") and each.guard
-        }
-        self._numbers = {place: each for place, each in enumerate(kernel.instructions)}
+        self._blocks = [kernel.of_block(block) for block in range(len(kernel.successors))]
         self._places = {id(each): place for place, each in enumerate(kernel.instructions)}
+        meeting = _meeting(kernel)
+        self._regions = {
+            place: _between(kernel, each.block, meeting[each.block])
+            for place, each in enumerate(kernel.instructions)
+            if each.named("bra") and each.guard
+        }
         self._mask = (1 << max(0, kernel.threads - 1).bit_length()) - 1
-
-    def by_line(self, place: int) -> Instruction:
-        return self._numbers[place]
 
     def run(self) -> None:
         """To the least fixed point; what parted threads define depends on what parted them."""
@@ -257,49 +282,67 @@ class _Analysis:
             changed = False
             parting: dict[int, tuple[int, frozenset[int]]] = {}
             for branch, region in self.parted():
-                bits, origins = _union(self.bits[branch.guard or ""]), self.origins[branch.guard or ""]
+                condition = self.conditions[self._places[id(branch)]]
                 for block in region:
                     old = parting.get(block, (0, frozenset()))
-                    parting[block] = (old[0] | bits, old[1] | origins)
-            for each in self.kernel.instructions:
-                control, because = parting.get(each.block, (0, frozenset()))
-                for name, bits, origins in self._results(each):
-                    if each.guard:
-                        control |= _union(self.bits.get(each.guard, ()))
-                        because |= self.origins.get(each.guard, frozenset())
-                    changed |= self._raise(name, tuple(bit | control for bit in bits), origins | because)
+                    parting[block] = (old[0] | _union(condition.bits), old[1] | condition.origins)
+            for block, instructions in enumerate(self._blocks):
+                self._now = dict(self._begins[block])
+                for each in instructions:
+                    changed |= self._step(each, *parting.get(block, (0, frozenset())))
+                for other in self.kernel.successors[block]:
+                    begins = self._begins[other]
+                    for name, value in self._now.items():
+                        together = value if name not in begins else value.joined(begins[name])
+                        if begins.get(name) != together:
+                            begins[name] = together
+                            changed = True
+
+    def _step(self, each: Instruction, control: int, because: frozenset[int]) -> bool:
+        """Whether more is known afterwards."""
+        changed = False
+        if each.guard:
+            guard = self._of(each.guard)
+            control, because = control | _union(guard.bits), because | guard.origins
+            if each.named("bra"):
+                changed = self.conditions.get(self._places[id(each)]) != guard
+                self.conditions[self._places[id(each)]] = guard
+        for name, bits, origins in self._results(each):
+            masked = tuple((bit | control) & self._mask for bit in bits)
+            value = _Dependence(masked, origins | because if any(masked) else frozenset())
+            if len(self.kernel.definitions[name]) > 1:
+                self._now[name] = value if not each.guard else value.joined(self._of(name, len(bits)))
+            else:
+                value = value.joined(self._of(name, len(bits)))
+                changed |= self._settled.get(name) != value
+                self._settled[name] = value
+        return changed
+
+    def _of(self, name: str, width: int = 0) -> _Dependence:
+        value = self._now.get(name) or self._settled.get(name)
+        return value or _Dependence((0,) * width, frozenset())
 
     def parted(self) -> Iterator[tuple[Instruction, set[int]]]:
         """The branches that threads may take apart, and the blocks before their sides meet again."""
-        for each in self.kernel.instructions:
-            if each.named("bra") and each.guard and _union(self.bits.get(each.guard, ())):
-                yield each, self._regions[each.line]
-
-    def _raise(self, name: str, bits: Bits, origins: frozenset[int]) -> bool:
-        old = self.bits.get(name, (0,) * len(bits))
-        new = tuple((a | b) & self._mask for a, b in zip(old, bits, strict=True))
-        origins = origins if _union(new) else frozenset()
-        together = self.origins.get(name, frozenset()) | origins
-        changed = new != self.bits.get(name) or together != self.origins.get(name)
-        self.bits[name], self.origins[name] = new, together
-        return changed
+        for place, region in self._regions.items():
+            if place in self.conditions and _union(self.conditions[place].bits):
+                yield self.kernel.instructions[place], region
 
     def _value(self, name: str, width: int) -> Bits:
         if name == "%tid.x":
             return tuple(1 << bit if bit < 10 else 0 for bit in range(width))
         if name in ("%laneid", "%warpid", "%tid.y", "%tid.z") or name.startswith("%lanemask"):
             return (EVERY,) * width
-        bits = self.bits.get(name, (0,) * width)
-        return (bits + (0,) * width)[:width]
+        return (self._of(name).bits + (0,) * width)[:width]
 
     def _results(self, each: Instruction) -> list[tuple[str, Bits, frozenset[int]]]:
         if not each.writes:
             return []
         place = frozenset({self._places[id(each)]})
-        reads = frozenset().union(*(self.origins.get(name, frozenset()) for name in each.reads))
+        reads = frozenset().union(*(self._of(name).origins for name in each.reads))
         if each.named("atom"):
             return [(name, (EVERY,) * _width(name), place) for name in each.writes]
-        if each.named("ld"):
+        if each.named("ld", "ldmatrix"):
             return self._loaded(each, place, reads)
         if any(name.startswith("%tid") or name == "%laneid" for name in each.reads):
             reads |= place
@@ -322,13 +365,16 @@ class _Analysis:
             pass
         elif "shared" in space:
             unsettled = self._places[id(each)] in self._unsettled
-            address = self.bits.get(each.address, ())
-            bits = EVERY if unsettled else _union(address)
-            origins = place if unsettled else self.origins.get(each.address, frozenset())
+            address = self._of(each.address)
+            bits = EVERY if unsettled else _union(address.bits)
+            if each.named("ldmatrix"):
+                # What a lane gets lies at the addresses of others.
+                bits |= LANES
+            origins = place if unsettled else address.origins
         else:
             base = self._bases.get(each.address, frozenset())
             mutable = not base or bool(base & self._written)
-            bits = EVERY if mutable else _union(self.bits.get(each.address, ()))
+            bits = EVERY if mutable else _union(self._of(each.address).bits)
             origins = place if mutable else reads
         return [(name, (bits,) * _width(name), origins) for name in each.writes]
 
@@ -498,11 +544,11 @@ def _unsettled(kernel: Kernel) -> set[int]:
             for place, each in enumerate(kernel.instructions):
                 if each.block != block:
                     continue
-                if each.is_barrier:
+                if each.is_barrier or (each.opcode == "bar.warp.sync" and kernel.threads <= 32):
                     dirty = False
-                elif each.named("st", "atom", "red") and "shared" in each.opcode:
+                elif each.named("st", "stmatrix", "atom", "red") and "shared" in each.opcode:
                     dirty = True
-                elif dirty and each.named("ld") and "shared" in each.opcode:
+                elif dirty and each.named("ld", "ldmatrix") and "shared" in each.opcode:
                     found.add(place)
             for other in following:
                 if dirty and not begins[other]:
@@ -510,9 +556,8 @@ def _unsettled(kernel: Kernel) -> set[int]:
     return found
 
 
-def _between(kernel: Kernel, block: int) -> set[int]:
+def _between(kernel: Kernel, block: int, meeting: int) -> set[int]:
     """The blocks on the ways from a branch to where all its ways meet."""
-    meeting = _meeting(kernel)[block]
     found: set[int] = set()
     waiting = list(kernel.successors[block])
     while waiting:
