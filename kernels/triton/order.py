@@ -153,9 +153,7 @@ def _order(
                         bound = decayed(bound, time, tl.load(query_now + query), rate, decay_table)
                 stays = live & (postings > 0) & (bound >= threshold)
                 if bitmap != 0:
-                    stays = stays & _any_passes(
-                        bitmap, low, high, tile, stays, TILE_BITS, TILES_AT_ONCE, WORDS_AT_ONCE
-                    )
+                    stays = stays & _any_passes(bitmap, low, high, tile, stays, TILE_BITS, TILES_AT_ONCE, WORDS_AT_ONCE)
                 place = count + tl.cumsum(stays.to(tl.int32), axis=0) - 1
                 tl.store(listed + 2 * place, bound, mask=stays)
                 tl.store(listed + 2 * place + 1, (tile.to(tl.int64) << 32) | unit, mask=stays)

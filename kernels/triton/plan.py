@@ -112,6 +112,7 @@ def launch_plan(batch: TermBatch, work: Work, buffers: Buffers, settings: Settin
         BEGUN=settings.begun,
         TERMS_AT_ONCE=settings.terms,
         num_warps=1,
+        enable_fp_fusion=False,
     )
 
 

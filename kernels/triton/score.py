@@ -37,7 +37,10 @@ class Settings:
     postings: int = 128  # of each of them, at a time
     emitted: int = 1024  # documents of a tile that are ranked at once; at most 2**14
     warps: int = 8
-    programs: int = 4  # for each multiprocessor
+    # For each multiprocessor, as many as fit: a thread has 77 registers, or 122 where sums are signed, or decay beside
+    # sums of 32 bits. A program that waits for a place would keep good entries from raising thresholds.
+    programs: int = 3
+    heavy_programs: int = 2
     slab: int = 32 << 20  # bytes of sums at most
     # As `CudaVerbs` has it: left out for measurements alone.
     raises_thresholds: bool = True
@@ -46,8 +49,11 @@ class Settings:
 def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) -> None:
     queries, device, tile = len(work.query_k), work.segments.device, 1 << work.tile_bits
     dtype = torch.int64 if work.wide else torch.int32
+    heavy = work.signed or (work.decays and not work.wide)
     programs = min(
-        queries * work.most_tiles, processors * settings.programs, max(1, settings.slab // (tile * dtype.itemsize))
+        queries * work.most_tiles,
+        processors * (settings.heavy_programs if heavy else settings.programs),
+        max(1, settings.slab // (tile * dtype.itemsize)),
     )
     if not programs:
         return

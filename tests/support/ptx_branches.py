@@ -401,7 +401,7 @@ class _Analysis:
         if each.opcode == "mov.b64" and len(reads) == 2:
             return self._value(reads[0], 32) + self._value(reads[1], 32)
         if any(part in each.opcode for part in (".f64", ".f32", ".f16")):
-            return (values[0][:width] if kind == "mov" else (everything,) * width)
+            return values[0][:width] if kind == "mov" else (everything,) * width
         return _integer(each, [value[: _read_width(each, width)] for value in values], everything, width)
 
     def _butterfly(self, each: Instruction) -> tuple[str, int] | None:

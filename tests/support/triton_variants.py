@@ -7,6 +7,7 @@ that threads may take apart. It must not run in Triton's interpreter.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -57,6 +58,8 @@ class Variant(NamedTuple):
     types: dict[str, Any] = {}
     fused: bool = True
     """Whether multiplications and additions may be contracted."""
+    programs: int = 0
+    """Of a persistent kernel, for each multiprocessor."""
 
 
 def variants() -> Iterator[Variant]:
@@ -86,6 +89,9 @@ def variants() -> Iterator[Variant]:
     yield from _scores()
     selecting = DEFAULT.select
     for (wide, long_keys), width in product([(0, 0), (0, 1), (1, 1)], (16, 128, 1024)):
+        if wide and width < 1024:
+            # As narrow sums with long keys.
+            continue
         constants = {"WIDE": bool(wide), "LONG_KEYS": bool(long_keys), "WIDTH": width, "BLOCK": selecting.block}
         for striped in (False, True):
             finish = {**constants, "STRIPED": striped, "RANKED": min(selecting.ranked, width)}
@@ -141,11 +147,11 @@ def _plans() -> Iterator[Variant]:
         }
         name = f"long={long:d} signed={signed:d}"
         yield Variant(f"describe {name}", plan._describe, 1, constants)
-        for weighted, measured in product((False, True), repeat=2):
+        for weighted, measured in [(True, True), (False, False)][: 1 if long or signed else 2]:
             own = {"WEIGHTED": weighted, "MEASURED": measured, "WAYS": chosen.ways, "TERMS_AT_ONCE": chosen.terms}
             types = {"terms": I64, "weights": I32 if weighted else I64, "numbers": ("i64",) * 2}
             full = f"plan {name} weighted={weighted:d} measured={measured:d}"
-            yield Variant(full, plan._plan, 1, {**constants, **own}, types)
+            yield Variant(full, plan._plan, 1, {**constants, **own}, types, False)
 
 
 def _scores() -> Iterator[Variant]:
@@ -168,7 +174,8 @@ def _scores() -> Iterator[Variant]:
         }
         name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
         types = {"sums": I64 if wide else I32, "scores": I64 if wide or decays else I32}
-        yield Variant(name, score._score, chosen.warps, constants, types, False)
+        programs = chosen.heavy_programs if signed or (decays and not wide) else chosen.programs
+        yield Variant(name, score._score, chosen.warps, constants, types, False, programs)
 
 
 def ptx_of(variant: Variant, capability: int) -> tuple[str, int]:
@@ -211,6 +218,7 @@ def compiled(variant: Variant, capability: int) -> dict[str, Any]:
         "spilled": int(spills[1]) + int(spills[2]),
         "shared": shared,
         "blocks": blocks(capability, variant.warps, int(registers[1]), shared),
+        "programs": variant.programs,
         "float64": sorted(set(re.findall(r"\b(?:fma|mul|add|sub|div)\.(?:\w+\.)?f64", ptx))),
         "atomics": sorted(set(re.findall(r"\b((?:ATOM|RED)[GS]?\.[\w.]+)", sass))),
         "findings": [str(finding) for finding in ptx_branches.findings(ptx)],
@@ -225,7 +233,43 @@ def blocks(capability: int, warps: int, registers: int, shared: int) -> int:
     return min(by_registers, by_shared, THREADS[capability] // (32 * warps), BLOCKS[capability])
 
 
+PLAIN_LOAD = (
+    "while number < TURNS:",
+    'while (number < TURNS) & (tl.load(thresholds, cache_modifier=".cg") <= threshold):',
+)
+"""A loop of `score` with barriers inside, and the same decided by a threshold that every thread loads."""
+
+
+def planted() -> Iterator[dict[str, Any]]:
+    """The findings in `score` for sm_90, with faults that no interpreter can show, and without."""
+    sound = next(variant for variant in variants() if variant.name == "score wide=0 signed=0 long=0")
+    origin = Path(str(score.__file__))
+    text = origin.read_text(encoding="utf-8")
+    assert PLAIN_LOAD[0] in text
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "score.py")
+        path.write_text(text.replace(*PLAIN_LOAD), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(f"{score.__package__}.planted_score", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        faulty = {
+            "none": sound,
+            "a plain load": sound._replace(kernel=module._score),
+            "turns of a warp": sound._replace(constants={**sound.constants, "TURNS": 32}),
+        }
+        for name, variant in faulty.items():
+            found = ptx_branches.findings(ptx_of(variant, 90)[0])
+            yield {"name": name, "findings": [str(finding) for finding in found]}
+
+
 def main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["planted"]:
+        for row in planted():
+            print(json.dumps(row), flush=True)
+        return
     for capability in map(int, arguments):
         for variant in variants():
             print(json.dumps(compiled(variant, capability)), flush=True)
