@@ -1,7 +1,7 @@
 """The k best of a tile, as candidates.
 
-The scores are read back from the slab into registers. The k-th is found by bisection and counting. The scores that count
-are written to the slab again and leave it chunk by chunk, as the places of a whole tile would not fit the registers.
+The scores are read back from the slab into registers. The k-th is found by bisection and counting. The scores that
+count are written to the slab again and leave it chunk by chunk, as a whole tile's places would not fit the registers.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ def _begin_batch(
     WEIGHTED: tl.constexpr,
     MEASURED: tl.constexpr,
 ):
-    """Fill what belongs to a vector of queries, and to the units of the same numbers. Arguments are those of `_plan`."""
+    """Fill what belongs to a vector of queries and to the units of these numbers. Arguments are those of `_plan`."""
     tl.store(query_units + query, query * segment_count, mask=query <= queries)
     tl.store(candidate_offset + query, query.to(tl.int64) * candidates, mask=query <= queries)
     tl.store(entry_offset + query, query.to(tl.int64) * tiles, mask=query <= queries)

@@ -5,10 +5,10 @@ memory. These tiles are the slab; it is small enough for the L2 cache. A program
 tile's postings by integer atomics, reads the sums back, clears them for the next turn, and selects in registers. No sum
 leaves the cache.
 
-Other programs raise the thresholds meanwhile. Each warp of a program that loaded one for itself could see another value,
-go another way, and meet barriers of another turn. So each thread loads the threshold of another turn, and a reduction
-through shared memory decides for all: `_next` gives the next turn that is worth scoring, and its threshold. The reduction
-also tests all turns that the program still holds anew, for the time of one load.
+Other programs raise the thresholds meanwhile. Each warp of a program that loaded one for itself could see another
+value, go another way, and meet barriers of another turn. So each thread loads the threshold of another turn, and a
+reduction through shared memory decides for all: `_next` gives the next turn that is worth scoring, and its threshold.
+The reduction also tests all turns that the program still holds anew, for the time of one load.
 
 Arguments of kernels are written one a line, and not bundled in NamedTuples. Triton specialises what lies in a tuple by
 value and by alignment whatever `do_not_specialize` says (3.4 and 3.9 do), so bundled arguments would compile the kernel

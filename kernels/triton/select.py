@@ -105,8 +105,8 @@ def _gather(
 ):
     """Copy the min(count, k) best of `count` candidates, in any order.
 
-    Keys that hold their documents are distinct, so a threshold is reached by exactly k of them. Long ones may tie; then a second
-    threshold, over the documents of those that do, decides.
+    Keys that hold their documents are distinct, so a threshold is reached by exactly k of them. Long ones may tie;
+    then a second threshold, over the documents of those that do, decides.
     """
     threshold = tl.full((), _INT64_MIN, tl.int64)
     least = tl.full((), 0, tl.int64)

@@ -87,8 +87,8 @@ def test_the_table_has_every_target() -> None:
 
 
 def test_a_threshold_that_each_warp_reads_is_found() -> None:
-    """The first fault is a plain load of a threshold that decides about a turn. The second gives each warp all turns, so
-    that it reduces them by itself."""
+    """The first fault is a plain load of a threshold that decides about a turn. The second gives each warp all turns,
+    so that it reduces them by itself."""
     planted = {row["name"]: row["findings"] for row in rows_of("planted")}
     assert set(planted) == {"a plain load", "turns of a warp", "none"}
     assert planted["none"] == []

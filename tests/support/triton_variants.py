@@ -13,9 +13,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import triton
@@ -55,7 +56,7 @@ class Variant(NamedTuple):
     kernel: Any
     warps: int
     constants: dict[str, Any]
-    types: dict[str, Any] = {}
+    types: Mapping[str, Any] = MappingProxyType({})
     fused: bool = True
     """Whether multiplications and additions may be contracted."""
     programs: int = 0
