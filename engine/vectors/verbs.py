@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,12 @@ from ..errors import ParameterError
 from .interaction import Interaction
 from .vectors import Halves, Vectors
 
+if TYPE_CHECKING:
+    from .approximate import Approximate
+
 Mode = Literal["exact", "int8", "hnsw"]
 """``exact``: cosines of the stored vectors. ``int8``: cosines of their int8 codes. ``hnsw``: cosines of the stored
-vectors, of the candidates that an approximate index finds."""
+vectors, of the candidates that an approximate index finds: an HNSW graph on the CPU, CAGRA's or all rows on a GPU."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 Output = tuple[Floats, Integers, npt.NDArray[np.int32]]
@@ -44,6 +47,8 @@ class DenseVerbs(Protocol):
 
     name: str
     """The backend's name, as people read it."""
+    gpu: int | None
+    """The number of the GPU that it serves from; None: it serves from the CPU."""
 
     def best(
         self,
@@ -54,11 +59,12 @@ class DenseVerbs(Protocol):
         mode: Mode,
         *,
         threads: int = 1,
+        approximate: Approximate | None = None,
     ) -> Output:
         """The k best documents of each query over all stretches: (scores [B, k], documents [B, k], counts [B]).
 
         Ordered by score, highest first, then by document number, smallest first. Entries past a row's count hold -inf
-        and -1. Raises `MissingExtraError` for mode ``hnsw`` without FAISS, and `DeviceMemoryError`.
+        and -1. `approximate` holds the options of mode ``hnsw``; None: the defaults. Raises `MissingExtraError` for mode ``hnsw`` without FAISS, and `DeviceMemoryError`.
         """
         ...
 
