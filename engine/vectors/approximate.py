@@ -156,9 +156,7 @@ def _search_stretch(
     short = np.flatnonzero(counts < min(k, int(eligible.sum())))
     if len(short):
         if fetched * MORE * EXACT_INSTEAD <= len(vectors.matrix):
-            again = _search_stretch(
-                verbs, queries[short], stretch, k, interaction, threads, options, budget * MORE
-            )
+            again = _search_stretch(verbs, queries[short], stretch, k, interaction, threads, options, budget * MORE)
         else:
             again = verbs.best(queries[short], [stretch], k, interaction, "exact", threads=threads)
         best_scores[short], best_documents[short] = again[0], again[1]

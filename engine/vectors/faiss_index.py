@@ -45,7 +45,7 @@ class Index(Protocol):
 
 
 def load_faiss() -> Any:
-    """The module faiss. Raises `MissingExtraError`, or `BackendUnavailableError` where it is there but does not load."""
+    """The module faiss. Raises `MissingExtraError`; `BackendUnavailableError` where it is there but does not load."""
     try:
         import faiss
     except ImportError as error:

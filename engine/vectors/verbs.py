@@ -64,7 +64,8 @@ class DenseVerbs(Protocol):
         """The k best documents of each query over all stretches: (scores [B, k], documents [B, k], counts [B]).
 
         Ordered by score, highest first, then by document number, smallest first. Entries past a row's count hold -inf
-        and -1. `approximate` holds the options of mode ``hnsw``; None: the defaults. Raises `MissingExtraError` for mode ``hnsw`` without FAISS, and `DeviceMemoryError`.
+        and -1. `approximate` holds the options of mode ``hnsw``; None: the defaults. Raises `DeviceMemoryError`, and
+        for mode ``hnsw`` `MissingExtraError` without FAISS and `BackendUnavailableError` where it does not load.
         """
         ...
 

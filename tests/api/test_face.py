@@ -45,8 +45,8 @@ THEMES = {
     "scopes": "Filter Listing Namespace When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Approximate Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense "
-        "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF Temporal ZScore "
-        "feedback_of"
+        "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF "
+        "Temporal ZScore feedback_of"
     ),
     "text": "ANALYZERS METHODS Analyzer get_analyzer",
 }

@@ -8,7 +8,7 @@ second one, refuses another type of numbers than it was trained with and fewer k
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ MOST = 2048
 class Settings:
     """A class of FAISS whose attributes are known; others are refused, as a test of fanrank should be told."""
 
-    known: dict[str, Any] = {}
+    known: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         vars(self).update(self.known)
@@ -32,15 +32,20 @@ class Settings:
 
 
 class FlatConfig(Settings):
-    known = {"device": 0, "useFloat16": False}
+    known: ClassVar[dict[str, Any]] = {"device": 0, "useFloat16": False}
 
 
 class CagraConfig(Settings):
-    known = {"device": 0, "graph_degree": 64, "intermediate_graph_degree": 128, "store_dataset": True}
+    known: ClassVar[dict[str, Any]] = {
+        "device": 0,
+        "graph_degree": 64,
+        "intermediate_graph_degree": 128,
+        "store_dataset": True,
+    }
 
 
 class CagraSearch(Settings):
-    known = {"itopk_size": 64, "search_width": 1, "sel": None}
+    known: ClassVar[dict[str, Any]] = {"itopk_size": 64, "search_width": 1, "sel": None}
 
     def __init__(self, **given: Any) -> None:
         super().__init__()
@@ -126,7 +131,14 @@ class _OnGpu:
         self.faiss, self.rows, self.numeric_type = faiss, np.zeros((0, dims), dtype=np.float16), 0
 
     def search(
-        self, x: np.ndarray, k: int, *, params: Any = None, D: Any = None, I: Any = None, numeric_type: int = 0
+        self,
+        x: np.ndarray,
+        k: int,
+        *,
+        params: Any = None,
+        D: Any = None,
+        I: Any = None,  # noqa: E741
+        numeric_type: int = 0,
     ) -> tuple[np.ndarray, np.ndarray]:
         assert self.faiss.running.acquire(blocking=False), "two calls at once"
         try:

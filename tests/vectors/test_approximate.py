@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support import borders
 
+import fanrank as fr
 from fanrank.cpu_fallback.dense import NumpyDense, verbs
 from fanrank.engine.arrays import offsets_of
 from fanrank.engine.errors import BackendUnavailableError, MissingExtraError, ParameterError
@@ -193,8 +194,7 @@ def test_an_index_is_made_once_and_let_go(queries: np.ndarray) -> None:
 def test_an_index_is_the_same_every_time(queries: np.ndarray) -> None:
     rows = clustered(4, 500)
     found = [
-        index_of(verbs, Vectors(rows, np.arange(501)), SMALL).nearest(queries, 20, None, 1).tolist()
-        for _ in range(2)
+        index_of(verbs, Vectors(rows, np.arange(501)), SMALL).nearest(queries, 20, None, 1).tolist() for _ in range(2)
     ]
     assert found[0] == found[1]
 
@@ -255,6 +255,26 @@ def test_each_option_of_the_graph_reaches_it(queries: np.ndarray, monkeypatch: p
     verbs.best(queries, [Stretch(vectors, 0)], 9, Interaction(), "hnsw", approximate=replace(own, least_rows=401))
     # As many as are fetched are kept in mind, at least ef_search.
     assert asked == [{"efSearch": 11}, {"efSearch": 18}, {"efSearch": 27}]
+
+
+def test_a_strategy_brings_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through `Engine.search`, of a strategy and of its JSON; without them 300 rows are searched exactly."""
+    rows = clustered(8, 300)
+    records = [fr.Record(str(number), "tea") for number in range(300)]
+    engine = fr.Engine(encoder=fr.OwnVectors(DIMENSION), backend="numpy")
+    engine.add(records, vectors=rows)
+    asked = [fr.Query("tea", vector=clustered(8, 1)[0])]
+    used = []
+    real = approximate.index_of
+    monkeypatch.setattr(approximate, "index_of", lambda *given: used.append(given[2]) or real(*given))
+    exact = list(engine.search(asked, 3, strategy="dense"))
+    assert list(engine.search(asked, 3, strategy="dense-hnsw")) == exact
+    assert used == []
+    own = Approximate(ef_search=200, least_rows=300)
+    strategy = fr.Strategy("mine", (fr.strategies.Dense(mode="hnsw", approximate=own),))
+    assert list(engine.search(asked, 3, strategy=strategy)) == exact
+    assert list(engine.search(asked, 3, strategy=strategy.to_dict())) == exact
+    assert used == [own, own]
 
 
 @pytest.fixture

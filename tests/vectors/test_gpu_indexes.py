@@ -135,7 +135,9 @@ def test_without_cuvs_and_for_few_rows_all_are_compared(
         assert faiss.calls[2:] == [("flat", 0, True), *blocks]
         assert index.nearest(queries, 4000, None, 1).shape == (7, faiss_index.MOST_FETCHED_ON_GPU)
     put(monkeypatch, GpuFaiss())
-    assert index_of(OnGpu(), vectors, replace(SMALL, intermediate_degree=size // faiss_index.GRAPH_ROWS)).kind == "cagra"
+    assert (
+        index_of(OnGpu(), vectors, replace(SMALL, intermediate_degree=size // faiss_index.GRAPH_ROWS)).kind == "cagra"
+    )
 
 
 def test_the_cpu_serves_where_no_gpu_does(vectors: Vectors, monkeypatch: pytest.MonkeyPatch) -> None:
