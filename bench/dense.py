@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from fanrank.cpu_fallback.dense import verbs as cpu
-from fanrank.engine.vectors import approximate
 from fanrank.engine.vectors.faiss_index import index_of
+from fanrank.engine.vectors.index_options import DEFAULT
 from fanrank.engine.vectors.interaction import Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch
@@ -151,8 +151,8 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
     faiss.omp_set_num_threads(1)
 
     def hnsw(verbs: DenseVerbs = cpu) -> Any:
-        if len(rows) >= approximate.LEAST_ROWS:
-            index_of(verbs, vectors, approximate.DEFAULT)
+        if len(rows) >= DEFAULT.least_rows:
+            index_of(verbs, vectors, DEFAULT)
         return _search_by(vectors, "hnsw", verbs)
 
     def flat() -> Any:
@@ -161,11 +161,11 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         return lambda queries, singles, k: index.search(singles, k)
 
     # Two bytes a component, and 2 M neighbours of 4 bytes a row.
-    add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * approximate.DEFAULT.neighbours * len(rows))
+    add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * DEFAULT.neighbours * len(rows))
     if {"hnsw-device", "hnsw-device-looped"} & set(wanted):
         graph = _device()
         # CAGRA: four bytes a neighbour. The exact verbs hold the rows once more.
-        size = 2 * rows.nbytes + 4 * approximate.DEFAULT.graph_degree * len(rows)
+        size = 2 * rows.nbytes + 4 * DEFAULT.graph_degree * len(rows)
         add("hnsw-device", False, lambda: hnsw(graph), lambda: size)
     add("faiss-flat", False, flat, lambda: 4 * rows.size)
     return found

@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 from ..engine.arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..engine.locks import once
-from ..engine.vectors.approximate import Approximate
 from ..engine.vectors.approximate import best as approximate_best
+from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import BLOCK_VALUES, Halves, Vectors, blocks_of, quantized, widen
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare

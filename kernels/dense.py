@@ -18,8 +18,8 @@ import torch
 
 from ..engine.arrays import Floats, Integers, offsets_of, ranges
 from ..engine.errors import DeviceMemoryError
-from ..engine.vectors.approximate import Approximate
 from ..engine.vectors.approximate import best as approximate_best
+from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import Halves, Vectors, blocks_of, quantized
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare

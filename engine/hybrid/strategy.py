@@ -21,7 +21,7 @@ from ..recall.conversation import PageRank
 from ..recall.entity_graph import TYPE_PRIOR
 from ..recall.optimizer import Optimizer
 from ..text.time_expressions.parse import MAX_RECENT_DAYS, RECENT_DAYS
-from ..vectors.approximate import Approximate
+from ..vectors.index_options import Approximate
 from ..vectors.interaction import Interaction
 from ..vectors.verbs import MODES, Mode
 

@@ -11,17 +11,15 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from ..arrays import Flags, Integers
 from ..errors import BackendUnavailableError, DeviceMemoryError, MissingExtraError
+from .index_options import Approximate
 from .vectors import BLOCK_VALUES, Halves, Vectors, widen
 from .verbs import DenseVerbs
-
-if TYPE_CHECKING:
-    from .approximate import Approximate
 
 # The most rows that an index on a GPU returns for a query.
 MOST_FETCHED_ON_GPU = 2048

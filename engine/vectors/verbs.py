@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
+from .index_options import Approximate
 from .interaction import Interaction
 from .vectors import Halves, Vectors
-
-if TYPE_CHECKING:
-    from .approximate import Approximate
 
 Mode = Literal["exact", "int8", "hnsw"]
 """``exact``: cosines of the stored vectors. ``int8``: cosines of their int8 codes. ``hnsw``: cosines of the stored

@@ -10,7 +10,7 @@ from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Lear
 from .engine.recall.conversation import PageRank
 from .engine.recall.optimizer import Optimizer
 from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Reranker
-from .engine.vectors.approximate import Approximate
+from .engine.vectors.index_options import Approximate
 from .engine.vectors.interaction import Interaction
 
 __all__ = [

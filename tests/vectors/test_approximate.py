@@ -19,8 +19,9 @@ from fanrank.cpu_fallback.dense import NumpyDense, verbs
 from fanrank.engine.arrays import offsets_of
 from fanrank.engine.errors import BackendUnavailableError, MissingExtraError, ParameterError
 from fanrank.engine.vectors import approximate, faiss_index
-from fanrank.engine.vectors.approximate import DEFAULT, Approximate, best
+from fanrank.engine.vectors.approximate import best
 from fanrank.engine.vectors.faiss_index import HnswIndex, index_of
+from fanrank.engine.vectors.index_options import DEFAULT, Approximate
 from fanrank.engine.vectors.interaction import KINDS, Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import Stretch

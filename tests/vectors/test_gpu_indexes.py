@@ -28,8 +28,9 @@ from fanrank.cpu_fallback.dense import NumpyDense
 from fanrank.engine.arrays import offsets_of
 from fanrank.engine.errors import DeviceMemoryError
 from fanrank.engine.vectors import faiss_index
-from fanrank.engine.vectors.approximate import DEFAULT, Approximate, best
+from fanrank.engine.vectors.approximate import best
 from fanrank.engine.vectors.faiss_index import CagraIndex, FlatIndex, HnswIndex, faiss_status, index_of
+from fanrank.engine.vectors.index_options import DEFAULT, Approximate
 from fanrank.engine.vectors.interaction import KINDS, Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import Stretch
@@ -238,7 +239,7 @@ PROBE = """
     import inspect, json, sys
     import faiss, numpy as np
     from fanrank.engine.vectors import faiss_index
-    from fanrank.engine.vectors.approximate import Approximate
+    from fanrank.engine.vectors.index_options import Approximate
     from fanrank.engine.vectors.vectors import Vectors, normalize
 
     told = {"version": faiss.__version__, "cuvs": hasattr(faiss, "GpuIndexCagra"), "gpus": faiss.get_num_gpus()}
