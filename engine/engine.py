@@ -416,8 +416,8 @@ class Engine(Reading, Writing, Carrying):
         slowly) name a family of kernels.
 
         `max_device_bytes` bounds the segments and the buffers of a launch together: `DeviceMemoryError` is raised
-        before they would take more. Small tables and the pools of captured graphs come on top. The memory that another
-        device had for this engine is released.
+        before they would take more. Small tables, the pools of captured graphs and the indexes of approximate search
+        come on top. The memory that another device had for this engine is released.
 
         The other options change the time and the memory that searches take on the device, never an answer. None leaves
         them to the kernels. They belong to the device, so a directory does not keep them.
