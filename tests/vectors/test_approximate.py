@@ -164,7 +164,7 @@ def test_nothing_asked_or_held(single: Stretch, queries: np.ndarray) -> None:
         assert counts.tolist() == [0] * batch
 
 
-def test_every_backend_finds_the_same(single: Stretch, queries: np.ndarray) -> None:
+def test_every_backend_finds_the_same(single: Stretch, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from fanrank.kernels.dense import dense_verbs
 
@@ -172,6 +172,11 @@ def test_every_backend_finds_the_same(single: Stretch, queries: np.ndarray) -> N
     theirs = best(dense_verbs("cuda-host"), queries, [single], 10, Interaction(), options=SMALL)
     assert [each.tolist() for each in ours] == [each.tolist() for each in theirs]
     assert dense_verbs("cuda-host").best(queries, [single], 10, Interaction(), "hnsw")[2].tolist() == [10] * 40
+    used = []
+    real = approximate.index_of
+    monkeypatch.setattr(approximate, "index_of", lambda *given: used.append(given[2]) or real(*given))
+    dense_verbs("cuda-host").best(queries, [single], 10, Interaction(), "hnsw", approximate=SMALL)
+    assert used == [SMALL]
 
 
 def test_an_index_is_made_once_and_let_go(queries: np.ndarray) -> None:
