@@ -18,6 +18,8 @@ import torch
 
 from ..engine.arrays import Floats, Integers, offsets_of, ranges
 from ..engine.errors import DeviceMemoryError
+from ..engine.vectors.approximate import best as approximate_best
+from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import Halves, Vectors, blocks_of, quantized
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
@@ -37,14 +39,13 @@ CODE_MULTIPLE = 8
 Reduce = Callable[[torch.Tensor, torch.Tensor, Interaction], torch.Tensor]
 
 
-def dense_verbs(name: str, max_device_bytes: int | None = None) -> DenseVerbs:
-    """The dense verbs of the family ``cuda``, ``triton`` or ``cuda-host``, on the device that it serves from.
+def dense_verbs(name: str, max_device_bytes: int | None = None, gpu: int | None = None) -> DenseVerbs:
+    """The dense verbs of the family ``cuda``, ``triton`` or ``cuda-host``, on the GPU of this number; None: on the CPU.
 
     `max_device_bytes` bounds the vectors held there. The families differ only in the kernel that reduces
     rows to documents: it is Triton's where Triton can run, except for ``cuda-host``.
     """
-    gpu = torch.cuda.is_available() and name != "cuda-host"
-    device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+    device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
     return TorchDense(device, max_device_bytes, _reduction(name, device))
 
 
@@ -78,6 +79,7 @@ class TorchDense:
     ) -> None:
         self.device = device
         self.name = f"torch {device.type}"
+        self.gpu: int | None = device.index if device.type == "cuda" else None
         self.limit = max_device_bytes
         self._reduce = reduce
         self._held: weakref.WeakKeyDictionary[Vectors, _Resident] = weakref.WeakKeyDictionary()
@@ -100,12 +102,11 @@ class TorchDense:
         mode: Mode,
         *,
         threads: int = 1,
+        approximate: Approximate | None = None,
     ) -> Output:
         check_mode(mode)
         if mode == "hnsw":
-            from ..engine.vectors.approximate import best
-
-            return best(self, queries, stretches, k, interaction, threads=threads)
+            return approximate_best(self, queries, stretches, k, interaction, threads=threads, options=approximate)
         scores = np.full((len(queries), k), -np.inf)
         documents = np.full((len(queries), k), -1, dtype=np.int64)
         with self._lock, self._serving(len(queries)):
