@@ -34,10 +34,20 @@ __device__ __forceinline__ T larger(T a, T b) {
     return a > b ? a : b;
 }
 
+// The pointer, known to the compiler to lie in global memory: loads through one that was itself loaded are generic
+// otherwise, which takes a test of the address each.
+template <typename T>
+__device__ __forceinline__ T* at_global(T* pointer) {
+#ifndef FANRANK_CUDA_HOST
+    __builtin_assume(__isGlobal(pointer));
+#endif
+    return pointer;
+}
+
 // What a 64-bit integer of a Work tensor points to.
 template <typename T>
 __device__ __forceinline__ const T* at_address(i64 address) {
-    return reinterpret_cast<const T*>(static_cast<u64>(address));
+    return at_global(reinterpret_cast<const T*>(static_cast<u64>(address)));
 }
 
 // The first index in [low, high) of ascending `values` with values[index] > value, or high.
