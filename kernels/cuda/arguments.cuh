@@ -201,7 +201,6 @@ struct ScoreArguments {
 
 struct SelectArguments {
     i32 slots;                    // keys that the dynamic shared memory of select_bitonic holds
-    i32 wide;                     // of the launch: rows of the other width are left alone
     i32 width;                    // columns of the answer
     const i32* query_k;           // [Q] int32
     const u8* query_wide;         // [Q] uint8
@@ -212,6 +211,7 @@ struct SelectArguments {
     i64* answer_scores;           // [Q, width] int64, written
     i64* answer_documents;        // [Q, width] int64, written
     i32* answer_counts;           // [Q] int32, written
+    i32 wide;                     // of the launch: rows of the other width are left alone
 };
 
 struct BaselineArguments {

@@ -222,12 +222,12 @@ __device__ __forceinline__ void order(const OrderArguments& a, Shared& shared) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) order_plain(const __grid_constant__ OrderArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 1) order_plain(const __grid_constant__ OrderArguments a) {
     __shared__ Shared shared;
     order<false>(a, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(256) order_decayed(const __grid_constant__ OrderArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 1) order_decayed(const __grid_constant__ OrderArguments a) {
     __shared__ Shared shared;
     order<true>(a, shared);
 }

@@ -10,7 +10,7 @@ __device__ __forceinline__ i64 first_threshold(i32 is_signed) {
 }
 
 // A warp a (list, tile): its borders, and its largest contribution. The warp of a list's last tile writes two borders.
-extern "C" __global__ void __launch_bounds__(256) plan_tables(const __grid_constant__ TabulateArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 1) plan_tables(const __grid_constant__ TabulateArguments a) {
     const i64 warp = static_cast<i64>(blockIdx.x) * WARPS + threadIdx.x / WARP;
     const i64 index = warp / a.tiles;
     if (index >= a.lists) {
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256) plan_tables(const __grid_const
 }
 
 // A warp a slot; then a thread a query begins the launch.
-extern "C" __global__ void __launch_bounds__(256) plan_describe(const __grid_constant__ DescribeArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 1) plan_describe(const __grid_constant__ DescribeArguments a) {
     __shared__ Tally tallies[WARPS];
     const i64 slot = static_cast<i64>(blockIdx.x) * WARPS + threadIdx.x / WARP;
     if (slot >= a.slots) {
@@ -165,7 +165,7 @@ __device__ __forceinline__ void plan_unit(const PlanArguments& a, i64 segment, i
 }
 
 // A warp a (segment, term), and a warp a (segment, query).
-extern "C" __global__ void __launch_bounds__(256) plan_terms(const __grid_constant__ PlanArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 1) plan_terms(const __grid_constant__ PlanArguments a) {
     __shared__ Tally tallies[WARPS];
     const u32 blocks = static_cast<u32>(a.segment_blocks);
     const i64 segment = blockIdx.x / blocks;
