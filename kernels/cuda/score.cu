@@ -95,13 +95,6 @@ __device__ __forceinline__ void score_turn(
     } else if (thread == WARP) {
         // An older threshold is lower, so it excludes no hit. A sum lies in [-bound, bound], so the other one fits it.
         const i64 threshold = larger(live_threshold(a, turn.query), SIGNED ? -turn.bound : i64(1));
-        if constexpr (DECAYS) {
-            const Decay decay = {a.query_now[turn.query], a.query_rate[turn.query], a.decay_table};
-            // The bound reaches the threshold, or the tile is skipped, so this sum is no larger than that of the bound.
-            const i64 least_sum =
-                decay.rate != 0.0 ? decay.least_sum(threshold, at_global(row.latest)[turn.tile]) : threshold;
-            *tile_decay = {decay, at_global(row.times) + tile_first, least_sum};
-        }
         if constexpr (BYTES < 8) {
             factors->impact_classes = static_cast<const u16*>(row.quanta);
             factors->saturated = row.saturated;
@@ -115,6 +108,14 @@ __device__ __forceinline__ void score_turn(
         shared.state.restricted = restricted;
         shared.reached_count = 0;
         shared.emitted = 0;
+        if constexpr (DECAYS) {
+            tile_decay->decay = {a.query_now[turn.query], a.query_rate[turn.query], a.decay_table};
+            tile_decay->times = row.times + tile_first;
+            // The bound reaches the threshold, or the tile is skipped, so this sum is no larger than that of the bound.
+            tile_decay->least_sum = tile_decay->decay.rate != 0.0
+                ? tile_decay->decay.least_sum(threshold, at_global(row.latest)[turn.tile])
+                : threshold;
+        }
     }
     // A wide sum's halves lie side by side as two tiles.
     SumVector<VECTOR>* const vectors = reinterpret_cast<SumVector<VECTOR>*>(tile.low());

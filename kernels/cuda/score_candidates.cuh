@@ -85,7 +85,7 @@ struct Eligible {
     __device__ __forceinline__ void decay_listed(i32 count) const {
         constexpr i32 PER_THREAD = (MAX_REACHED + THREADS - 1) / THREADS;
         const i32 thread = static_cast<i32>(threadIdx.x);
-        typename IntegerOf<WIDE>::Type sums[PER_THREAD];
+        typename IntegerOf<WIDE>::Type sums[PER_THREAD] = {};
 #pragma unroll
         for (i32 i = 0; i < PER_THREAD; ++i) {
             const i32 place = thread + i * THREADS;

@@ -142,14 +142,12 @@ __device__ __forceinline__ void add_halves(u32* low, u32* high, i64 value) {
 // Warp 0: describes `described` slots of the unit, from its slot `chunk` on, in shared memory.
 __device__ __forceinline__ void describe_slots(
     const ScoreArguments& a, Shared& shared, ClassFactors* factors, u32 unit, i32 tile, i32 tiles, i32 chunk, i32 described) {
-    constexpr i32 PER_LANE = SLOTS / WARP;
     const i32 lane = static_cast<i32>(threadIdx.x);
     const Descriptor* const descriptors = a.descriptors + a.unit_descriptors[unit] + tile;
-    i32 inclusive[PER_LANE];
-    i32 sum = 0;
-#pragma unroll
-    for (i32 i = 0; i < PER_LANE; ++i) {
-        const i32 index = lane * PER_LANE + i;
+    i32 runs = 0;
+#pragma unroll 1
+    for (i32 first = 0; first < described; first += WARP) {
+        const i32 index = first + lane;
         i32 count = 0;
         if (index < described) {
             const Descriptor& descriptor = descriptors[static_cast<i64>(chunk + index) * tiles];
@@ -161,22 +159,17 @@ __device__ __forceinline__ void describe_slots(
                 factors->idf[index] = a.idf[a.unit_slots[unit] + chunk + index];
             }
         }
-        sum += (count + RUN - 1) / RUN;
-        inclusive[i] = sum;
-    }
-    i32 before = sum;
+        i32 inclusive = (count + RUN - 1) / RUN;
 #pragma unroll 1
-    for (i32 distance = 1; distance < WARP; distance *= 2) {
-        const i32 other = __shfl_up_sync(ALL_LANES, before, distance);
-        before += lane >= distance ? other : 0;
+        for (i32 distance = 1; distance < WARP; distance *= 2) {
+            const i32 other = __shfl_up_sync(ALL_LANES, inclusive, distance);
+            inclusive += lane >= distance ? other : 0;
+        }
+        shared.slot_runs[index] = runs + inclusive;
+        runs += __shfl_sync(ALL_LANES, inclusive, WARP - 1);
     }
-    before -= sum;
-#pragma unroll
-    for (i32 i = 0; i < PER_LANE; ++i) {
-        shared.slot_runs[lane * PER_LANE + i] = before + inclusive[i];
-    }
-    if (lane == WARP - 1) {
-        shared.runs = before + sum;
+    if (lane == 0) {
+        shared.runs = runs;
     }
 }
 
