@@ -159,44 +159,33 @@ struct OrderArguments {
 };
 
 struct ScoreArguments {
-    i64 block_base;             // number of the first block; the others follow it, where scores decay they precede it
-    i32 tile_bits;              // a tile is 1 << tile_bits documents
-    i32 options;                // KEEP_THRESHOLDS, UNIT_MAJOR (score_tile.cuh)
-    i32 segments;               // S
-    const i64* words_of;        // [S] int64, address of uint32 [P]
-    const i64* quanta_of;       // [S] int64, address of int32 or int64 [P]; of 6 bytes a posting uint16 [P], the impact classes
-    const i32* sizes;           // [S] int32, documents
-    const i64* firsts;          // [S] int64, number of the first document
-    const i64* block_offset;    // [S + 1] int64
-    const i32* unit_offset;     // [S + 1] int32
-    const i64* list_start;      // [L] int64, first posting
-    const i32* list_length;     // [L] int32, 0 for a list that does not exist
-    const i64* list_cuts;       // [L] int64, the list's row in `cuts` and `maxima`
-    const i32* unit_query;      // [U] int32
-    const i64* unit_slots;      // [U + 1] int64
-    const i64* unit_filter;     // [U] int64, address of uint32 [ceil(documents / 32)], or 0
-    const i32* unit_low;        // [U] int32, first document of the segment that counts
-    const i32* unit_high;       // [U] int32, the document after the last that counts
-    const i32* slot_list;       // [slots] int32
-    const i32* slot_weight;     // [slots] int32, at least 1
-    const i32* query_k;         // [Q] int32
-    const u8* query_wide;       // [Q] uint8, 1: only the wide kernels score this query
+    i32 tile_bits;                // a tile is 1 << tile_bits documents
+    i32 options;                  // KEEP_THRESHOLDS (score_tile.cuh)
+    i32 queries;                  // Q
+    const SegmentRow* segments;   // [S]
+    const i32* query_k;           // [Q] int32
+    const double* query_now;      // [Q] float64, seconds; null where nothing decays, as the next
+    const double* query_rate;     // [Q] float64, ticks a second, 0 for a query that does not decay
+    const i32* decay_table;       // [1 << PART_BITS] int32; null where nothing decays
     const i64* candidate_offset;  // [Q + 1] int64
-    const i32* cuts;            // [cuts] int32
-    const i64* maxima;          // [cuts] int64
-    i64* thresholds;            // [Q] int64, raised
-    i32* counts;                // [Q] int32, candidates emitted; raised
-    i64* keys;                  // [candidates] int64, written
-    u32* documents;             // [candidates] uint32, written by wide kernels; null for narrow ones
-    const i64* times_of;        // [S] int64, address of float64 [documents]; null where nothing decays, as the next four
-    const i64* latest_of;       // [S] int64, address of float64 [T]
-    const double* query_now;    // [Q] float64, seconds
-    const double* query_rate;   // [Q] float64, ticks a second, 0 for a query that does not decay
-    const i32* decay_table;     // [1 << PART_BITS] int32
-    const i64* saturated_of;    // [S] int64, address of float64 [impact_classes]; null at 8 bytes a posting
-    const double* list_idf;     // [L] float64; null at 8 bytes a posting
-    u8* global_sums;            // [blocks, stride] uint8, the tiles of score_narrow_global; else null
-    i64 stride;                 // bytes of a block in `global_sums`
+    const i64* entry_offset;      // [Q + 1] int64
+    const i32* unit_segment;      // [U] int32
+    const i64* unit_filter;       // [U] int64, address of uint32 [ceil(documents / 32)], or 0
+    const i32* unit_low;          // [U] int32, first document of the segment that counts
+    const i32* unit_high;         // [U] int32, the document after the last that counts
+    const i64* unit_slots;        // [U + 1] int64
+    const i64* unit_descriptors;  // [U] int64, slot i has tile t at unit_descriptors[u] + i * tiles + t
+    const Descriptor* descriptors;  // [descriptors]
+    const Entry* entries;         // [entries]
+    const i32* entry_counts;      // [Q] int32
+    const double* idf;            // [slots] float64; null at 8 bytes a posting
+    i64* progress;                // [2] int64, most entries of a query; turns taken, raised
+    i64* thresholds;              // [Q] int64, raised
+    i32* counts;                  // [Q] int32, candidates emitted; raised
+    i64* keys;                    // [candidates] int64, written
+    u32* documents;               // [candidates] uint32, written where keys are long; else null
+    u8* global_sums;              // [blocks, stride] uint8, the tiles of score_narrow_global; else null
+    i64 stride;                   // bytes of a block in `global_sums`
 };
 
 struct SelectArguments {

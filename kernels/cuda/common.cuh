@@ -24,6 +24,18 @@ constexpr u32 DOCUMENT_MASK = (1u << DOCUMENT_BITS) - 1;
 
 constexpr i64 LOWEST_I64 = -0x7fffffffffffffffll - 1;
 
+// The integers of 32 or 64 bits.
+template <bool LONG>
+struct IntegerOf {
+    using Type = i32;
+    using Unsigned = u32;
+};
+template <>
+struct IntegerOf<true> {
+    using Type = i64;
+    using Unsigned = u64;
+};
+
 template <typename T>
 __device__ __forceinline__ T smaller(T a, T b) {
     return a < b ? a : b;

@@ -23,14 +23,13 @@ from ..work import (
     tiles_of,
 )
 from .arguments import BASELINE, DERIVE, DESCRIBE, ORDER, PLAN, SCORE, SELECT, TABULATE
-from .launcher import Launcher
+from .launcher import DeviceLimits, Launcher
 
 NARROW_TILE_BITS = 14
-"""64 KiB of sums; three blocks fit the 227 KiB of an SM."""
-WIDE_TILE_BITS = 12
-MAX_NARROW_TILE_BITS = 15
-MAX_WIDE_TILE_BITS = 14
-"""Beyond these the sums of a tile leave the shared memory of a block."""
+"""64 KiB of sums; of the 228 KiB of a multiprocessor three blocks take one each."""
+WIDE_TILE_BITS = 13
+MAX_TILE_BITS = 15
+"""Documents of a tile are listed by 16 bits."""
 
 MAX_GRID = (1 << 31) - 1
 WARP = 32
@@ -39,6 +38,11 @@ ORDER_THREADS = 256
 DERIVE_THREADS = 256
 DERIVE_POSTINGS = 4096  # of a block
 SCORE_THREADS = 512
+SCORE_REACHED = 2048  # documents of a tile that are listed, MAX_REACHED of score_tile.cuh
+SCORE_STATIC = 9 * 1024  # bytes of static shared memory, at most
+BLOCK_RESERVED = 1024  # bytes that a device keeps of each block's shared memory
+MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
+MAX_TURNS = (1 << 31) - 1  # of a launch of `score`
 BITONIC_THREADS = 256
 WARP_SELECT_THREADS = 128
 WARP_SELECT_SIZES = (32, 128, 512, 1024)
@@ -48,10 +52,8 @@ MAX_AUTO_WARP = 128
 
 SELECT_METHODS = ("auto", "bitonic", "warp")
 SUMS = ("shared", "global")
-# Blocks of a launch whose sums lie in global memory: 64 MiB of narrow tiles, about what the second-level cache holds.
-GLOBAL_BLOCKS = 1024
-# As score_tile.cuh has them.
-KEEP_THRESHOLDS, UNIT_MAJOR = 1, 2
+# As score_tile.cuh has it.
+KEEP_THRESHOLDS = 1
 
 BASELINE_SCORE_THREADS = 128
 BASELINE_SLOTS = {32: 128, 128: 32}  # slots of a thread: threads (A049)
@@ -62,11 +64,14 @@ class CudaVerbs:
     """The CUDA C++ family of kernels.
 
     `select_method`: "bitonic" sorts in shared memory, "warp" keeps lists in registers, "auto" chooses by width; the
-    rows are the same. `tile_bits` overrides the preferred tile size.
+    rows are the same. `tile_bits` overrides the preferred tile size, which is the largest of which two blocks fit a
+    multiprocessor of the device, up to 2**14 documents.
 
     The other options leave out an optimisation, to measure it; the answer is the same. `sums` "global" keeps a narrow
     tile's sums in global memory; decay, signed methods and wide sums always take "shared". Without `raises_thresholds`
-    no tile raises its query's threshold. Without `tile_major` the queries of a tile are not scored side by side.
+    no tile raises its query's threshold.
+
+    Raises `ParameterError` for an option that is not offered, and for a tile that does not fit a block of the device.
     """
 
     posting_bytes = POSTING_BYTES
@@ -79,27 +84,33 @@ class CudaVerbs:
         tile_bits: int | None = None,
         sums: str = "shared",
         raises_thresholds: bool = True,
-        tile_major: bool = True,
         name: str = "cuda",
     ) -> None:
         if select_method not in SELECT_METHODS:
             raise ParameterError(f"select_method must be one of {', '.join(SELECT_METHODS)}, not {select_method!r}")
-        if tile_bits is not None and not MIN_TILE_BITS <= tile_bits <= MAX_NARROW_TILE_BITS:
-            raise ParameterError(f"tile_bits must lie in [{MIN_TILE_BITS}, {MAX_NARROW_TILE_BITS}], not {tile_bits}")
+        if tile_bits is not None and not MIN_TILE_BITS <= tile_bits <= MAX_TILE_BITS:
+            raise ParameterError(f"tile_bits must lie in [{MIN_TILE_BITS}, {MAX_TILE_BITS}], not {tile_bits}")
         if sums not in SUMS:
             raise ParameterError(f"sums must be one of {', '.join(SUMS)}, not {sums!r}")
         self.name = name
         self._sums = sums
-        self._options = (0 if raises_thresholds else KEEP_THRESHOLDS) | (0 if tile_major else UNIT_MAJOR)
+        self._options = 0 if raises_thresholds else KEEP_THRESHOLDS
         self._launcher = launcher
         self._select_method = select_method
         self._tile_bits = tile_bits
+        if tile_bits is not None:
+            _check_tile(tile_bits, launcher.limits, wide=False)
 
     def tile_bits(self, wide: bool) -> int:
-        preferred = WIDE_TILE_BITS if wide else NARROW_TILE_BITS
-        if self._tile_bits is None:
-            return preferred
-        return min(self._tile_bits, MAX_WIDE_TILE_BITS) if wide else self._tile_bits
+        limits = self._launcher.limits
+        if self._tile_bits is not None:
+            return min(self._tile_bits, _largest_tile(limits, wide=wide))
+        fitting = (
+            bits
+            for bits in range(WIDE_TILE_BITS if wide else NARROW_TILE_BITS, MIN_TILE_BITS, -1)
+            if _blocks(_largest_bytes(bits, wide=wide), limits) >= 2
+        )
+        return next(fitting, MIN_TILE_BITS)
 
     def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         count = quanta.numel()
@@ -252,72 +263,64 @@ class CudaVerbs:
         )
         self._launch("order_decayed" if decays else "order_plain", queries, ORDER_THREADS, 0, arguments)
 
-    def score(self, work: Work, buffers: Buffers, *, wide: bool) -> None:
-        if not (work.any_wide if wide else work.any_narrow):
+    def score(self, work: Work, buffers: Buffers) -> None:
+        """As `Verbs.score`. Raises `ParameterError` if a tile does not fit a block, or there are 2**31 turns or more."""
+        queries = work.query_k.numel()
+        turns = queries * work.most_tiles
+        if turns == 0:
             return
-        if work.tile_bits > (MAX_WIDE_TILE_BITS if wide else MAX_NARROW_TILE_BITS):
-            raise ParameterError(f"a tile of 2**{work.tile_bits} documents does not fit the shared memory of a block")
-        tile = 1 << work.tile_bits
-        shared_bytes = tile * (8 if wide else 4) + tile // 8 * (2 if work.signed else 1)
-        kernel = ("score_long" if work.long_quanta else "score_wide") if wide else "score_narrow"
-        decays = wide and work.any_decay and not work.signed
+        if turns > MAX_TURNS:
+            raise ParameterError(
+                f"a launch scores at most {MAX_TURNS:,} (query, tile) pairs, not {queries:,} queries of "
+                f"{work.most_tiles:,} tiles; search fewer queries at a time"
+            )
+        limits = self._launcher.limits
+        _check_tile(work.tile_bits, limits, wide=work.wide)
+        decays = work.decays
+        shared_bytes = tile_bytes(work.tile_bits, wide=work.wide, signed=work.signed, decays=decays)
+        kernel = ("score_long" if work.long_quanta else "score_wide") if work.wide else "score_narrow"
         if work.signed:
             kernel += "_signed"
         elif decays:
             kernel += "_decayed"
-        grid, global_sums, stride = MAX_GRID, None, 0
+        grid, global_sums, stride = min(turns, limits.multiprocessors * _blocks(shared_bytes, limits)), None, 0
         if work.posting_bytes < 8:
             kernel += f"_{work.posting_bytes}"
         elif self._sums == "global" and kernel == "score_narrow":
-            kernel, grid = "score_narrow_global", GLOBAL_BLOCKS
+            kernel += "_global"
             stride = -(-shared_bytes // 16) * 16
-            device = buffers.keys.device
-            global_sums = torch.empty(min(grid, work.blocks) * stride, dtype=torch.uint8, device=device)
+            global_sums = torch.empty(grid * stride, dtype=torch.uint8, device=buffers.keys.device)
             shared_bytes = 0
         arguments = SCORE.fill(
-            block_base=0,
             tile_bits=work.tile_bits,
             options=self._options,
-            segments=work.sizes.numel(),
-            words_of=work.words,
-            quanta_of=work.quanta,
-            sizes=work.sizes,
-            firsts=work.firsts,
-            block_offset=work.block_offset,
-            unit_offset=work.unit_offset,
-            list_start=work.list_start,
-            list_length=work.list_length,
-            list_cuts=work.list_cuts,
-            unit_query=work.unit_query,
-            unit_slots=work.unit_slots,
-            unit_filter=work.unit_filter,
-            unit_low=work.unit_low,
-            unit_high=work.unit_high,
-            slot_list=work.slot_list,
-            slot_weight=work.slot_weight,
+            queries=queries,
+            segments=work.segments,
             query_k=work.query_k,
-            query_wide=work.query_wide,
-            candidate_offset=work.candidate_offset,
-            cuts=buffers.cuts,
-            maxima=buffers.maxima,
-            thresholds=buffers.thresholds,
-            counts=buffers.counts,
-            keys=buffers.keys,
-            documents=buffers.documents if wide else None,
-            times_of=work.times if decays else None,
-            latest_of=work.latest if decays else None,
             query_now=work.query_now if decays else None,
             query_rate=work.query_rate if decays else None,
             decay_table=work.decay_table if decays else None,
-            saturated_of=work.saturated,
-            list_idf=work.list_idf,
+            candidate_offset=work.candidate_offset,
+            entry_offset=work.entry_offset,
+            unit_segment=work.unit_segment,
+            unit_filter=work.unit_filter,
+            unit_low=work.unit_low,
+            unit_high=work.unit_high,
+            unit_slots=work.unit_slots,
+            unit_descriptors=work.unit_descriptors,
+            descriptors=buffers.descriptors,
+            entries=buffers.entries,
+            entry_counts=buffers.entry_counts,
+            idf=buffers.idf if work.posting_bytes < 8 else None,
+            progress=buffers.progress,
+            thresholds=buffers.thresholds,
+            counts=buffers.counts,
+            keys=buffers.keys,
+            documents=buffers.documents if work.long_keys else None,
             global_sums=global_sums,
             stride=stride,
         )
-        for first in range(0, work.blocks, grid):
-            # Where scores decay, blocks are counted down from the last.
-            arguments.block_base = work.blocks - 1 - first if decays else first
-            self._launch(kernel, min(work.blocks - first, grid), SCORE_THREADS, shared_bytes, arguments)
+        self._launch(kernel, grid, SCORE_THREADS, shared_bytes, arguments)
 
     def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
         queries = work.query_k.numel()
@@ -356,6 +359,40 @@ class CudaVerbs:
 
     def _launch(self, name: str, blocks: int, threads: int, shared_bytes: int, arguments: ctypes.Structure) -> None:
         self._launcher.launch(name, (blocks, 1, 1), (threads, 1, 1), shared_bytes, (arguments,))
+
+
+def tile_bytes(bits: int, *, wide: bool, signed: bool, decays: bool) -> int:
+    """Bytes of a tile, as `Tile` of score_tile.cuh lays them out."""
+    size = 1 << bits
+    sums = 8 * size if wide else max(4 * size, 8 * min(size, SCORE_REACHED)) if decays else 4 * size
+    return sums + size // 8 * (2 if signed else 1)
+
+
+def _largest_bytes(bits: int, *, wide: bool) -> int:
+    return max(tile_bytes(bits, wide=wide, signed=signed, decays=not signed) for signed in (False, True))
+
+
+def _blocks(shared_bytes: int, limits: DeviceLimits) -> int:
+    """Blocks of `score` that a multiprocessor holds, were it for shared memory and threads alone."""
+    own = SCORE_STATIC + shared_bytes
+    if own > limits.block_bytes:
+        return 0
+    return min(limits.multiprocessor_bytes // (own + BLOCK_RESERVED), MAX_RESIDENT_THREADS // SCORE_THREADS)
+
+
+def _largest_tile(limits: DeviceLimits, *, wide: bool) -> int:
+    """The largest tile that fits a block."""
+    sizes = range(MAX_TILE_BITS, MIN_TILE_BITS, -1)
+    return next((bits for bits in sizes if _blocks(_largest_bytes(bits, wide=wide), limits)), MIN_TILE_BITS)
+
+
+def _check_tile(bits: int, limits: DeviceLimits, *, wide: bool) -> None:
+    largest = _largest_tile(limits, wide=wide)
+    if bits > largest:
+        raise ParameterError(
+            f"a tile of 2**{bits} documents takes {(SCORE_STATIC + _largest_bytes(bits, wide=wide)) >> 10} KiB of shared "
+            f"memory, and a block of this device has {limits.block_bytes >> 10}; ask for tile_bits of at most {largest}"
+        )
 
 
 # Sources: A045 to A051.
