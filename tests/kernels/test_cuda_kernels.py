@@ -638,11 +638,7 @@ PLAN_MUTATIONS: dict[str, tuple[str, str, str]] = {
     "a term that the segment lacks": ("plan.cu", "if (found != term) {", "if (false) {"),
     "a term beyond the segment's": ("plan.cu", "if (position < known) {", "if (known > 0) {"),
     "terms of the query before": ("plan.cu", "return a.offsets[i + 1] <= index;", "return a.offsets[i + 1] < index;"),
-    "terms of no query": (
-        "plan.cu",
-        "if (query == a.queries || a.offsets[query] > index) {",
-        "if (query > a.queries) {",
-    ),
+    "terms of no query": ("plan.cu", "if (index < start || index >= end) {", "if (false) {"),
     "weights of 1": ("plan.cu", "a.weights != nullptr ? a.weights[index] : 1;", "1;"),
     "the weight of 32 terms": (
         "plan.cu",
