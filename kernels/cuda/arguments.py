@@ -91,7 +91,10 @@ def read_layouts(text: str) -> dict[str, Layout]:
 
 LAYOUTS = read_layouts(HEADER.read_text())
 DERIVE = LAYOUTS["DeriveArguments"]
-CUT = LAYOUTS["CutArguments"]
+TABULATE = LAYOUTS["TabulateArguments"]
+DESCRIBE = LAYOUTS["DescribeArguments"]
+PLAN = LAYOUTS["PlanArguments"]
+ORDER = LAYOUTS["OrderArguments"]
 SCORE = LAYOUTS["ScoreArguments"]
 SELECT = LAYOUTS["SelectArguments"]
 BASELINE = LAYOUTS["BaselineArguments"]

@@ -18,7 +18,7 @@ import torch
 from ...engine.errors import BackendUnavailableError, ParameterError
 
 FOLDER = Path(__file__).parent
-OPERATIONS = ("derive", "cut", "score", "select", "baseline")
+OPERATIONS = ("derive", "plan", "order", "score", "select", "baseline")
 SOURCES = tuple(FOLDER / f"{operation}.cu" for operation in OPERATIONS)
 """The CUDA sources; a kernel's name begins with the name of its file."""
 OPTIONS = ("-std=c++17", f"-I{FOLDER}")

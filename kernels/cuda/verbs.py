@@ -8,8 +8,21 @@ from ctypes import c_int32, c_int64
 import torch
 
 from ...engine.errors import ParameterError
-from ..work import MAX_SELECTED, MIN_TILE_BITS, POSTING_BYTES, Buffers, DevicePostings, Formula, KernelAnswer, Work
-from .arguments import BASELINE, CUT, DERIVE, SCORE, SELECT
+from ..work import (
+    DOCUMENT_BITS,
+    MAX_SELECTED,
+    MIN_TILE_BITS,
+    POSTING_BYTES,
+    Buffers,
+    DevicePostings,
+    Formula,
+    KernelAnswer,
+    Tables,
+    TermBatch,
+    Work,
+    tiles_of,
+)
+from .arguments import BASELINE, DERIVE, DESCRIBE, ORDER, PLAN, SCORE, SELECT, TABULATE
 from .launcher import DeviceLimits, Launcher
 
 NARROW_TILE_BITS = 14
@@ -20,7 +33,8 @@ MAX_TILE_BITS = 15
 
 MAX_GRID = (1 << 31) - 1
 WARP = 32
-CUT_THREADS = 256
+PLAN_THREADS = 256
+ORDER_THREADS = 256
 DERIVE_THREADS = 256
 DERIVE_POSTINGS = 4096  # of a block
 SCORE_THREADS = 512
@@ -132,33 +146,122 @@ class CudaVerbs:
         kernel = "derive_int64" if quanta.dtype == torch.int64 else "derive_int32"
         self._launch(kernel, -(-count // DERIVE_POSTINGS), DERIVE_THREADS, 0, arguments)
 
-    def cut(self, work: Work, buffers: Buffers) -> None:
-        lists = work.list_segment.numel()
-        if lists == 0 or work.max_tiles == 0:
+    def tabulate(self, tables: Tables) -> None:
+        lists = tables.terms.numel()
+        if lists == 0:
             return
-        groups = -(-(work.max_tiles + 1) // WARP)
-        arguments = CUT.fill(
-            tile_bits=work.tile_bits,
-            max_tiles=work.max_tiles,
-            border_groups=groups,
-            long_quanta=work.long_quanta,
-            posting_bytes=work.posting_bytes,
+        if tables.tiles == 0:
+            tables.cuts.zero_()
+            return
+        arguments = TABULATE.fill(
+            tile_bits=tables.tile_bits,
+            tiles=tables.tiles,
+            posting_bytes=tables.posting_bytes,
+            long_quanta=tables.long_quanta,
             lists=lists,
-            words_of=work.words,
-            quanta_of=work.quanta,
-            saturated_of=work.saturated,
-            list_idf=work.list_idf,
-            sizes=work.sizes,
-            list_segment=work.list_segment,
-            list_start=work.list_start,
-            list_length=work.list_length,
-            list_cuts=work.list_cuts,
-            cuts=buffers.cuts,
-            maxima=buffers.maxima,
+            segment=tables.segment,
+            terms=tables.terms,
+            cuts=tables.cuts,
+            maxima=tables.maxima,
         )
-        self._launch("cut_borders", -(-lists * groups * WARP // CUT_THREADS), CUT_THREADS, 0, arguments)
-        kernel = "cut_maxima_classes" if work.posting_bytes < 8 else "cut_maxima"
-        self._launch(kernel, -(-lists * work.max_tiles * WARP // CUT_THREADS), CUT_THREADS, 0, arguments)
+        self._launch_warps("plan_tables", lists * tables.tiles, arguments)
+
+    def describe(self, work: Work, buffers: Buffers) -> None:
+        slots, queries = work.slot_unit.numel(), work.query_k.numel()
+        arguments = DESCRIBE.fill(
+            tile_bits=work.tile_bits,
+            posting_bytes=work.posting_bytes,
+            long_quanta=work.long_quanta,
+            is_signed=work.signed,
+            slots=slots,
+            queries=queries,
+            segments=work.segments,
+            unit_segment=work.unit_segment,
+            unit_slots=work.unit_slots,
+            unit_descriptors=work.unit_descriptors,
+            slot_unit=work.slot_unit,
+            slot_position=work.slot_position,
+            slot_weight=work.slot_weight,
+            descriptors=buffers.descriptors,
+            idf=buffers.idf if work.posting_bytes < 8 else None,
+            progress=buffers.progress,
+            thresholds=buffers.thresholds,
+            counts=buffers.counts,
+        )
+        self._launch_warps("plan_describe", slots + max(1, -(-queries // WARP)), arguments)
+
+    def plan(self, batch: TermBatch, work: Work, buffers: Buffers) -> None:
+        segments, terms, queries = work.segments.shape[0], batch.terms.numel(), work.query_k.numel()
+        if segments == 0:
+            raise ParameterError("plan needs a table of at least one segment; pad it with an empty one")
+        blocks = -(-(terms + queries + 1) * WARP // PLAN_THREADS)
+        arguments = PLAN.fill(
+            tile_bits=work.tile_bits,
+            posting_bytes=work.posting_bytes,
+            long_quanta=work.long_quanta,
+            is_signed=work.signed,
+            k=batch.k,
+            segment_blocks=blocks,
+            segment_count=segments,
+            term_count=terms,
+            queries=queries,
+            tiles=batch.tiles,
+            candidates=batch.candidates,
+            widest=-1.0 if batch.widest is None else batch.widest,
+            terms=batch.terms,
+            offsets=batch.offsets,
+            weights=batch.weights,
+            segments=work.segments,
+            query_units=work.query_units,
+            query_k=work.query_k,
+            query_wide=work.query_wide,
+            candidate_offset=work.candidate_offset,
+            entry_offset=work.entry_offset,
+            unit_segment=work.unit_segment,
+            unit_filter=work.unit_filter,
+            unit_low=work.unit_low,
+            unit_high=work.unit_high,
+            unit_slots=work.unit_slots,
+            unit_descriptors=work.unit_descriptors,
+            descriptors=buffers.descriptors,
+            idf=buffers.idf if work.posting_bytes < 8 else None,
+            progress=buffers.progress,
+            thresholds=buffers.thresholds,
+            counts=buffers.counts,
+        )
+        self._launch("plan_terms", blocks * segments, PLAN_THREADS, 0, arguments)
+
+    def order(self, work: Work, buffers: Buffers) -> None:
+        queries, decays = work.query_k.numel(), work.decays
+        if queries == 0:
+            return
+        # No unit has more tiles than a whole segment, or than the query.
+        groups = -(-min(work.most_tiles, tiles_of(1 << DOCUMENT_BITS, work.tile_bits)) // WARP)
+        arguments = ORDER.fill(
+            tile_bits=work.tile_bits,
+            wide=work.wide,
+            group_bits=max(groups - 1, 0).bit_length(),
+            segments=work.segments,
+            query_units=work.query_units,
+            query_k=work.query_k,
+            query_wide=work.query_wide,
+            query_now=work.query_now if decays else None,
+            query_rate=work.query_rate if decays else None,
+            decay_table=work.decay_table if decays else None,
+            entry_offset=work.entry_offset,
+            unit_segment=work.unit_segment,
+            unit_filter=work.unit_filter,
+            unit_low=work.unit_low,
+            unit_high=work.unit_high,
+            unit_slots=work.unit_slots,
+            unit_descriptors=work.unit_descriptors,
+            descriptors=buffers.descriptors,
+            thresholds=buffers.thresholds,
+            entries=buffers.entries,
+            entry_counts=buffers.entry_counts,
+            progress=buffers.progress,
+        )
+        self._launch("order_decayed" if decays else "order_plain", queries, ORDER_THREADS, 0, arguments)
 
     def score(self, work: Work, buffers: Buffers) -> None:
         """As `Verbs.score`. Raises `ParameterError` if a tile does not fit a block, or there are 2**31 turns or more."""
@@ -219,22 +322,23 @@ class CudaVerbs:
         )
         self._launch(kernel, grid, SCORE_THREADS, shared_bytes, arguments)
 
-    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
         queries = work.query_k.numel()
-        if queries == 0 or not (work.any_wide if wide else work.any_narrow):
+        if queries == 0:
             return
         largest = min(work.width, MAX_SELECTED)
-        width, key_bytes = ("wide", 16) if wide else ("narrow", 8)
+        keys, key_bytes = ("wide", 16) if work.long_keys else ("narrow", 8)
         slots = max(BITONIC_SLOTS, 2 << max(largest - 1, 0).bit_length())
         arguments = SELECT.fill(
             slots=slots,
+            wide=work.wide,
             width=answer.scores.shape[1],
             query_k=work.query_k,
             query_wide=work.query_wide,
             candidate_offset=work.candidate_offset,
             counts=buffers.counts,
             keys=buffers.keys,
-            documents=buffers.documents if wide else None,
+            documents=buffers.documents if work.long_keys else None,
             answer_scores=answer.scores,
             answer_documents=answer.documents,
             answer_counts=answer.counts,
@@ -245,10 +349,13 @@ class CudaVerbs:
         if method == "warp":
             size = next(size for size in WARP_SELECT_SIZES if size >= largest)
             lists = WARP_SELECT_THREADS // WARP // 2
-            kernel, threads, shared_bytes = f"select_warp_{width}_{size}", WARP_SELECT_THREADS, lists * size * key_bytes
+            kernel, threads, shared_bytes = f"select_warp_{keys}_{size}", WARP_SELECT_THREADS, lists * size * key_bytes
         else:
-            kernel, threads, shared_bytes = f"select_bitonic_{width}", BITONIC_THREADS, slots * key_bytes
+            kernel, threads, shared_bytes = f"select_bitonic_{keys}", BITONIC_THREADS, slots * key_bytes
         self._launch(kernel, queries, threads, shared_bytes, arguments)
+
+    def _launch_warps(self, name: str, warps: int, arguments: ctypes.Structure) -> None:
+        self._launch(name, -(-warps * WARP // PLAN_THREADS), PLAN_THREADS, 0, arguments)
 
     def _launch(self, name: str, blocks: int, threads: int, shared_bytes: int, arguments: ctypes.Structure) -> None:
         self._launcher.launch(name, (blocks, 1, 1), (threads, 1, 1), shared_bytes, (arguments,))
