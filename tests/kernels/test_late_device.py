@@ -1,0 +1,224 @@
+"""The drivers over a device that runs late: one answer whatever the order of streams, and every planted fault is seen."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from support import borders  # noqa: E402
+from support.late_device import LateDevice, LateVerbs  # noqa: E402
+from support.plain_device import PlainDevice  # noqa: E402
+
+import fanrank as fr  # noqa: E402
+from fanrank.engine.backends import choose as backend  # noqa: E402
+from fanrank.kernels import device, fanout, frame, lifetime, search  # noqa: E402
+
+WORDS = [f"w{number}" for number in range(9)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several segments, merges, and fan-outs that leave their padded shapes."""
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=60, INLINE_DOCUMENTS=60, BUILD_CHUNK=60)
+    borders.shrink(monkeypatch, {"fanout.QUERIES": (2, 4)}, TERMS=(4, 12), WIDTHS=(4, 64), TABLED_POSTINGS=4)
+
+
+class Memory:
+    """An engine whose searches go to a late device, and what numpy answers on the same records."""
+
+    def __init__(self, seed: int, count: int = 100, limit: int | None = None) -> None:
+        self.draw = random.Random(seed)
+        self.runtime = LateDevice(seed)
+        residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)
+        self.search = search.DeviceSearch(
+            LateVerbs(PlainDevice(), self.runtime),  # type: ignore[arg-type]
+            self.runtime.device,
+            residency=residency,
+        )
+        self.engine = fr.Engine(analyzer="minimal", backend="numpy")
+        self.numpy = self.engine.backend
+        self.late = backend.Backend("late", "a test", self.search, self.search, texts=self.search.search_texts)
+        self.written = 0
+        self.open: list[tuple[Any, fr.Hits]] = []
+        """Answers of `search_tensors` that nobody has looked at yet, and what they should be."""
+        self.write(count)
+
+    def write(self, count: int) -> None:
+        self.engine.backend = self.numpy
+        self.engine.add(
+            fr.Record(f"r{n}", " ".join(self.draw.choices(WORDS, k=self.draw.randrange(1, 7))), time=float(n))
+            for n in range(self.written, self.written + count)
+        )
+        self.written += count
+
+    def forget(self, count: int) -> None:
+        """Delete so many records, which rewrites segments."""
+        self.engine.backend = self.numpy
+        self.engine.delete([f"r{n}" for n in self.draw.sample(range(self.written), count)])
+
+    def texts(self, count: int) -> list[str]:
+        return [" ".join(self.draw.choices([*WORDS, "unknown"], k=self.draw.randrange(1, 4))) for _ in range(count)]
+
+    def expected(self, batch: list[Any], k: int) -> fr.Hits:
+        self.engine.backend = self.numpy
+        return self.engine.search(batch, k)
+
+    def ask(self, batch: list[Any], k: int, **how: Any) -> None:
+        """Search, and compare."""
+        wanted = self.expected(batch, k)
+        self.engine.backend = self.late
+        found = self.engine.search(batch, k, **how)
+        _same(found, wanted)
+
+    def ask_tensors(self, texts: list[str], k: int, stream: Any, weight: int | None = None) -> None:
+        """Search on a caller's stream, and look at the answer later."""
+        wanted = self.expected(texts, k)
+        self.engine.backend = self.late
+        terms, offsets = (torch.tensor(array) for array in self.engine.encode(texts))
+        weights = None if weight is None else torch.full_like(terms, weight)
+        with self.runtime.on(stream):
+            found = self.engine.search_tensors(terms, offsets, weights, k=k)
+            self.open.append(((found, terms, offsets, weights, weight or 1, self.runtime.record()), wanted))
+
+    def look(self, keep: int = 0) -> None:
+        while len(self.open) > keep:
+            (found, *_, weight, event), wanted = self.open.pop(0)
+            event.wait()
+            width = wanted.scores.shape[1]
+            np.testing.assert_array_equal(found.counts.numpy(), wanted.counts)
+            np.testing.assert_array_equal(found.documents.numpy()[:, :width], wanted.documents)
+            np.testing.assert_array_equal(found.scores.numpy()[:, :width], weight * wanted.scores)
+
+
+def _same(found: fr.Hits, wanted: fr.Hits) -> None:
+    np.testing.assert_array_equal(found.counts, wanted.counts)
+    np.testing.assert_array_equal(found.documents, wanted.documents)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+
+
+def some_day(memory: Memory, steps: int = 14) -> None:
+    """Searches on every road, beside writes and deletions, with answers that are looked at late."""
+    draw = memory.draw
+    callers = [memory.runtime.new_stream() for _ in range(2)]
+    memory.ask(memory.texts(2), 3)
+    for _ in range(steps):
+        step = draw.choice(["texts", "texts", "write", "forget", "plans", "decay", "tensors", "tensors", "weights", "many"])
+        if step == "write":
+            memory.write(draw.choice([1, 5, 40]))
+        elif step == "forget":
+            memory.forget(draw.choice([1, 20]))
+        elif step == "texts":
+            memory.ask(memory.texts(draw.randrange(1, 5)), draw.choice([3, 4, 10]))
+        elif step == "many":
+            memory.ask(memory.texts(9), 5)
+        elif step == "plans":
+            memory.ask(memory.texts(draw.choice([2, 7])), 5, execution="exhaustive")
+        elif step == "decay":
+            ranged = [fr.Query(text, since=10.0, until=80.0) for text in memory.texts(2)]
+            memory.ask([*memory.texts(2), fr.Query("w1 w2", half_life=20.0, now=200.0), *ranged], 5)
+        else:
+            weight = 3000 if step == "weights" else None
+            memory.ask_tensors(memory.texts(draw.randrange(1, 4)), draw.choice([3, 8]), draw.choice(callers), weight)
+        memory.look(keep=3)
+        gc.collect(0)
+    memory.look()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_road_beside_writes(seed: int) -> None:
+    memory = Memory(seed)
+    some_day(memory)
+    assert memory.runtime.counts["replays"] or memory.runtime.counts["captures"] == 0
+
+
+def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:
+    """Under how many seeds the day goes wrong."""
+    failures = 0
+    for seed in seeds:
+        memory = Memory(seed)
+        try:
+            day(memory)
+        except Exception:  # whatever it is that the fault breaks
+            failures += 1
+        finally:
+            memory.runtime.stop()
+    return failures
+
+
+def same_shape(memory: Memory) -> None:
+    """Fan-outs of one shape with writes between them, most of them on their way at once."""
+    caller = memory.runtime.new_stream()
+    for _ in range(6):
+        memory.ask(memory.texts(2), 3)
+        memory.ask_tensors(memory.texts(2), 3, caller)
+        memory.write(memory.draw.choice([1, 30]))
+        memory.look(keep=2)
+    memory.look()
+
+
+def together(memory: Memory) -> None:
+    """Fan-outs of one shape begun before any is read."""
+    memory.ask(memory.texts(2), 3)
+    snapshot = memory.engine.index.memory.snapshot("")
+    batches = [memory.texts(2) for _ in range(4)]
+    wanted = [memory.expected(batch, 3) for batch in batches]
+    for _ in range(2):
+        begun = []
+        for batch in batches:
+            terms, offsets = memory.engine.encode(batch)
+            with memory.search.lock, memory.runtime.on(memory.search._next_stream()):
+                download = memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 3)
+            assert download is not None
+            begun.append(download)
+        for download, own in zip(begun, wanted, strict=True):
+            _, documents, counts = download.wait()
+            np.testing.assert_array_equal(counts, own.counts)
+            np.testing.assert_array_equal(documents[:, : own.documents.shape[1]], own.documents)
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def freed_at_once(self: lifetime.Lifetimes, tensors: Any) -> None:
+    """`retire` that keeps nothing."""
+
+
+def key_without_tiles(shape: frame.Shape) -> frame.Shape:
+    return replace(shape, tiles=1)
+
+
+class Stale(fanout.Fanout):
+    """A fan-out whose table of segments goes in once."""
+
+    def _stage(self, table: Any, terms: Any, offsets: Any) -> None:
+        self._first = getattr(self, "_first", table)
+        super()._stage(self._first, terms, offsets)
+
+
+FAULTS: dict[str, tuple[Any, str, Any, Callable[[Memory], None]]] = {
+    "launches do not wait for what was written": (lifetime.Lifetimes, "wait_for_writes", nothing, same_shape),
+    "writes do not wait for launches": (lifetime.Lifetimes, "wait_for_launches", nothing, same_shape),
+    "a retired block is freed at once": (lifetime.Lifetimes, "retire", freed_at_once, same_shape),
+    "launches are not remembered": (lifetime.Lifetimes, "launched", nothing, same_shape),
+    "busy buffers are taken again": (fanout.Fanout, "busy", False, together),
+    "the table of segments is of the first epoch": (fanout, "Fanout", Stale, same_shape),
+    "buffers of too few tiles": (fanout, "power_of_two", lambda tiles: 1, same_shape),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, value, day = FAULTS[fault]
+    assert not failing(range(4), day)
+    monkeypatch.setattr(owner, name, value)
+    assert failing(range(12), day)
