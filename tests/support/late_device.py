@@ -249,9 +249,12 @@ class LateDevice:
 
     def owns(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in memory of the device."""
-        where = tensor.data_ptr()
+        return self.holds(tensor.data_ptr(), tensor.nbytes)
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether so many bytes lie in one block, which may be free."""
         with self.lock:
-            return any(start <= where < start + size for start, size in self._blocks.items())
+            return any(start <= address and address + size <= start + own for start, own in self._blocks.items())
 
     def address(self, given: Any) -> Any:
         """The same tensors by their addresses, which keep no memory alive."""

@@ -7,7 +7,7 @@ late, or of another epoch gives another answer than the oracle.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,8 @@ LOW = (1 << 32) - 1
 _TYPES = {"<i4": ctypes.c_int32, "<i8": ctypes.c_int64, "<u4": ctypes.c_uint32, "<f8": ctypes.c_double}
 
 
-def at(address: int, dtype: str, count: int) -> Array:
-    """What lies at an address."""
-    if not count:
-        return np.zeros(0, dtype=dtype)
-    assert address, "a null pointer is read"
-    return np.ctypeslib.as_array((_TYPES[dtype] * count).from_address(address))
+At = Callable[[int, str, int], Array]
+"""(address, type, count) -> what lies there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,26 +46,23 @@ class Row:
 
     fields: dict[str, int]
     long: bool
+    at: At
 
     def __getattr__(self, name: str) -> int:
         return self.fields[name]
 
     def position(self, term: int) -> int:
-        terms = at(self.fields["terms"], "<i4", self.term_count)
+        terms = self.at(self.fields["terms"], "<i4", self.term_count)
         found = int(np.searchsorted(terms, term))
         return found if found < len(terms) and terms[found] == term else -1
 
     def postings(self, position: int) -> tuple[int, Array, Array]:
         """(first posting, documents, contributions) of a list."""
-        first, end = at(self.offsets + 8 * position, "<i8", 2).tolist()
-        words = at(self.words + 4 * first, "<u4", end - first)
+        first, end = self.at(self.offsets + 8 * position, "<i8", 2).tolist()
+        words = self.at(self.words + 4 * first, "<u4", end - first)
         size = 8 if self.long else 4
-        quanta = at(self.quanta + size * first, f"<i{size}", end - first).astype(np.int64)
+        quanta = self.at(self.quanta + size * first, f"<i{size}", end - first).astype(np.int64)
         return first, (words & ((1 << DOCUMENT_BITS) - 1)).astype(np.int64), quanta
-
-
-def rows_of(segments: torch.Tensor, long: bool) -> list[Row]:
-    return [Row(dict(zip(SEGMENT_FIELDS, row, strict=True)), long) for row in segments.tolist()]
 
 
 def cut(documents: Array, quanta: Array, tiles: int, bits: int) -> tuple[Array, Array]:
@@ -85,8 +78,24 @@ class PlainDevice:
     name = "plain"
     posting_bytes = (8,)
 
-    def __init__(self, narrow_bits: int = 5, wide_bits: int = 5) -> None:
+    def __init__(
+        self, narrow_bits: int = 5, wide_bits: int = 5, holds: Callable[[int, int], bool] = lambda address, size: True
+    ) -> None:
+        """`holds` says whether so many bytes at an address are the device's; all else is refused."""
         self._bits = narrow_bits, wide_bits
+        self._holds = holds
+
+    def _at(self, address: int, dtype: str, count: int) -> Array:
+        kind = _TYPES[dtype]
+        if not count:
+            return np.zeros(0, dtype=dtype)
+        assert address, "a null pointer is read"
+        assert 0 < count < 1 << 31, "more is read than any device holds"
+        assert self._holds(address, count * ctypes.sizeof(kind)), "what is read is not the device's memory"
+        return np.ctypeslib.as_array((kind * count).from_address(address))
+
+    def _rows(self, segments: torch.Tensor, long: bool) -> list[Row]:
+        return [Row(dict(zip(SEGMENT_FIELDS, row, strict=True)), long, self._at) for row in segments.tolist()]
 
     def tile_bits(self, wide: bool) -> int:
         return self._bits[wide]
@@ -125,7 +134,7 @@ class PlainDevice:
         quanta.numpy()[:] = made if formula.signed else np.maximum(made, 1)
 
     def tabulate(self, tables: Tables) -> None:
-        (row,) = rows_of(tables.segment, tables.long_quanta)
+        (row,) = self._rows(tables.segment, tables.long_quanta)
         for number, position in enumerate(tables.terms.tolist()):
             _, documents, quanta = row.postings(position)
             cuts, maxima = cut(documents, quanta, tables.tiles, tables.tile_bits)
@@ -133,7 +142,7 @@ class PlainDevice:
 
     def describe(self, work: Work, buffers: Buffers) -> None:
         self._begin(work, buffers)
-        rows = rows_of(work.segments, work.long_quanta)
+        rows = self._rows(work.segments, work.long_quanta)
         starts = work.unit_slots.tolist()
         for unit, (segment, place) in enumerate(
             zip(work.unit_segment.tolist(), work.unit_descriptors.tolist(), strict=True)
@@ -146,7 +155,7 @@ class PlainDevice:
                 )  # fmt: skip
 
     def plan(self, batch: TermBatch, work: Work, buffers: Buffers) -> None:
-        rows = rows_of(work.segments, work.long_quanta)
+        rows = self._rows(work.segments, work.long_quanta)
         offsets, terms = batch.offsets.tolist(), batch.terms.tolist()
         weights = [1] * len(terms) if batch.weights is None else batch.weights.tolist()
         queries, count, total = len(offsets) - 1, len(rows), sum(row.tiles for row in rows)
@@ -180,7 +189,7 @@ class PlainDevice:
         work.unit_slots[queries * count] = slots
 
     def order(self, work: Work, buffers: Buffers) -> None:
-        rows = rows_of(work.segments, work.long_quanta)
+        rows = self._rows(work.segments, work.long_quanta)
         entries = buffers.entries.numpy()
         for query, units in enumerate(_units(work)):
             found = []
@@ -194,7 +203,7 @@ class PlainDevice:
                 for tile in np.flatnonzero(counts.any(axis=0)).tolist() if slots else ():
                     bound = int(bounds[tile])
                     if self._rate(work, query):
-                        latest = at(row.latest, "<f8", row.tiles)[tile]
+                        latest = row.at(row.latest, "<f8", row.tiles)[tile]
                         bound = int(decayed_bits(np.array([bound]), np.array([latest]), *self._clock(work, query))[0])
                     if bound >= int(buffers.thresholds[query]) and self._passing(work, row, unit, tile).any():
                         found.append((bound, unit, tile))
@@ -207,7 +216,7 @@ class PlainDevice:
             buffers.progress[0] = max(int(buffers.progress[0]), len(found))
 
     def score(self, work: Work, buffers: Buffers) -> None:
-        rows = rows_of(work.segments, work.long_quanta)
+        rows = self._rows(work.segments, work.long_quanta)
         for query in range(len(work.query_k)):
             start, k = int(work.entry_offset[query]), int(work.query_k[query])
             for bound, place in buffers.entries[start : start + int(buffers.entry_counts[query])].tolist():
@@ -222,9 +231,9 @@ class PlainDevice:
         for slot in range(int(work.unit_slots[unit + 1] - work.unit_slots[unit])):
             first, _, packed = buffers.descriptors[place + slot * row.tiles].tolist()
             count, weight = packed & LOW, packed >> 32
-            words = at(row.words + 4 * first, "<u4", count)
+            words = row.at(row.words + 4 * first, "<u4", count)
             width = 8 if row.long else 4
-            quanta = at(row.quanta + width * first, f"<i{width}", count).astype(np.int64)
+            quanta = row.at(row.quanta + width * first, f"<i{width}", count).astype(np.int64)
             documents = (words & ((1 << DOCUMENT_BITS) - 1)).astype(np.int64) - tile * size
             assert ((documents >= 0) & (documents < size)).all(), "a descriptor names postings of another tile"
             sums[documents] += quanta * weight
@@ -233,7 +242,7 @@ class PlainDevice:
         if not work.wide:
             assert np.abs(sums).max(initial=0) <= INT32_MAX, "a sum leaves int32 in a narrow launch"
         if self._rate(work, query):
-            times = at(row.times, "<f8", row.size)[tile * size : (tile + 1) * size]
+            times = row.at(row.times, "<f8", row.size)[tile * size : (tile + 1) * size]
             times = np.pad(times, (0, size - len(times)), constant_values=np.inf)
             sums = decayed_bits(sums, times, *self._clock(work, query))
         reached = np.flatnonzero(matched & (sums >= int(buffers.thresholds[query])))
@@ -281,12 +290,12 @@ class PlainDevice:
         if position < 0:
             return
         first, documents, quanta = row.postings(position)
-        number = int(at(row.rows + 4 * position, "<i4", 1)[0])
+        number = int(row.at(row.rows + 4 * position, "<i4", 1)[0])
         if number < 0:
             cuts, maxima = cut(documents, quanta, row.tiles, work.tile_bits)
         else:
-            cuts = at(row.row_cuts + 4 * number * (row.tiles + 1), "<i4", row.tiles + 1).astype(np.int64)
-            maxima = at(row.row_maxima + 8 * number * row.tiles, "<i8", row.tiles)
+            cuts = row.at(row.row_cuts + 4 * number * (row.tiles + 1), "<i4", row.tiles + 1).astype(np.int64)
+            maxima = row.at(row.row_maxima + 8 * number * row.tiles, "<i8", row.tiles)
         own[:, 0], own[:, 1] = first + cuts[:-1], maxima
         own[:, 2] = np.diff(cuts) | weight << 32
 
@@ -298,7 +307,7 @@ class PlainDevice:
         bits = int(work.unit_filter[unit])
         if bits:
             known = documents < row.size
-            words = at(bits, "<u4", -(-row.size // 32))
+            words = row.at(bits, "<u4", -(-row.size // 32))
             passing[known] &= (words[documents[known] >> 5] >> (documents[known] & 31) & 1).astype(np.bool_)
         return passing
 
