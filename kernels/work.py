@@ -162,7 +162,13 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class TermBatch:
-    """A batch given by terms, for `Verbs.plan`. T terms, Q queries, all of them over all S segments of the table."""
+    """A batch given by terms, for `Verbs.plan`. T terms, Q queries, all of them over all S segments of the table.
+
+    A query of n terms, the first at o = offsets[q], has the slots from o * S on, n for each segment in turn; and the
+    descriptors from o * tiles on, those of segment s from o * tiles + n * tile_offset of s. So there is room for
+    T * tiles descriptors. Its entries begin at q * tiles, its candidates at q * candidates. Terms of no query
+    are left alone. No query decays.
+    """
 
     terms: torch.Tensor  # int64 [T] vocabulary ids; one that is in no segment (-1, for example) matches nothing
     offsets: torch.Tensor  # int64 [Q + 1] the terms of query q are [offsets[q], offsets[q + 1])
@@ -220,8 +226,9 @@ class Verbs(Protocol):
     def describe(self, work: Work, buffers: Buffers) -> None:
         """Fill `buffers.descriptors` for every slot and tile of a launch that was planned on the host.
 
-        Where the term's position is -1, a descriptor has no postings and no maximum. Begins the launch: `progress` and
-        `counts` become 0, `thresholds` 1, or `UNBOUNDED` if signed.
+        Where the term's position is -1, a descriptor has no postings and no maximum. The first posting of a descriptor
+        without postings may be any number. Begins the launch: `progress` and `counts` become 0, `thresholds` 1, or
+        `UNBOUNDED` if signed.
         """
 
     def plan(self, batch: TermBatch, work: Work, buffers: Buffers) -> None:
@@ -238,7 +245,7 @@ class Verbs(Protocol):
         A tile is left out where no posting of the query lies in it, no document passes, or the sum of weight * maximum
         is below the threshold that the launch began with. A tile's bound is that sum; of a query that decays, its
         ``decayed_bits`` at the tile's latest time. The entries of a query begin at its `entry_offset`; those with
-        higher bounds come first, as far as the family sorts. Queries of the other width have none.
+        higher bounds come first, as far as the family sorts. Queries of the other width, or of k 0, have none.
         """
 
     def score(self, work: Work, buffers: Buffers) -> None:
