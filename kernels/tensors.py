@@ -130,7 +130,9 @@ class TensorSearch:
         frame = self._frames.get(key)
         if frame is None:
             self.residency.reserve(shape.bytes)
-            frame = Frame.over(runtime.empty(shape.bytes, torch.uint8), shape, segments)
+            # The frame outlives the table.
+            none = torch.empty(0, dtype=torch.int64, device=runtime.device)
+            frame = Frame.over(runtime.empty(shape.bytes, torch.uint8), shape, none)
         self._frames[key] = frame
         self._frames.move_to_end(key)
         self._asked[shape] = None

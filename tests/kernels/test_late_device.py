@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from support import borders  # noqa: E402
-from support.late_device import LateDevice, LateVerbs  # noqa: E402
+from support.late_device import LateDevice, LateGraph, LateVerbs  # noqa: E402
 from support.plain_device import PlainDevice  # noqa: E402
 
 import fanrank as fr  # noqa: E402
@@ -29,7 +29,7 @@ WORDS = [f"w{number}" for number in range(9)]
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several segments, merges, and fan-outs that leave their padded shapes."""
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=60, INLINE_DOCUMENTS=60, BUILD_CHUNK=60)
-    borders.shrink(monkeypatch, {"fanout.QUERIES": (4,)}, TERMS=(12,), WIDTHS=(4, 64), TABLED_POSTINGS=4)
+    borders.shrink(monkeypatch, {"fanout.QUERIES": (4,)}, TERMS=(12,), WIDTHS=(4, 64), TABLED_POSTINGS=4, LEAST_TILES=1)
 
 
 class Memory:
@@ -141,6 +141,233 @@ def test_every_road_beside_writes(seed: int) -> None:
     memory = Memory(seed)
     some_day(memory)
     assert memory.runtime.counts["replays"] or memory.runtime.counts["captures"] == 0
+
+
+NODES = ["copy", "plan", "order", "score", "select", "copy"]
+
+
+@pytest.mark.parametrize("count", [50, 130, 500])
+def test_a_write_between_fan_outs_costs_no_capture(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, LEAST_TILES=16)
+    monkeypatch.setattr(fanout, "SEGMENTS", (16,))
+    memory = Memory(1, count)
+    counts = memory.runtime.counts
+    for _ in range(3):
+        memory.ask(memory.texts(3), 4)
+    assert counts["captures"] == 1
+    seen = set()
+    for _ in range(5):
+        memory.write(1)
+        seen.add(len(memory.engine.index.memory.snapshot("").segments))
+        before = counts.copy()
+        memory.ask(memory.texts(3), 4)
+        spent = counts - before
+        assert (spent["captures"], spent["replays"], spent["host waits"]) == (0, 1, 1)
+    assert max(seen) > 1
+    assert [graph.nodes for graph in memory.runtime.graphs] == [NODES]
+
+
+def test_a_grown_capacity_has_buffers_of_its_own() -> None:
+    memory = Memory(2, 40)
+    for _ in range(12):
+        for _ in range(3):
+            memory.ask(memory.texts(3), 4)
+        memory.write(50)
+    shapes = [one.shape for one in memory.search.fanouts]
+    assert len({(shape.segments, shape.tiles) for shape in shapes}) == len(shapes) >= 3
+    assert memory.runtime.counts["captures"] == len(memory.runtime.graphs) >= 3
+    assert all(graph.nodes == NODES for graph in memory.runtime.graphs)
+
+
+def elsewhere(self: LateDevice, stream: Any, work: Callable[[], None]) -> LateGraph:
+    """A capture on a stream that the work is not given to: it runs at once, and the graph stays empty."""
+    self.counts["captures"] += 1
+    work()
+    return LateGraph(self)
+
+
+def believed(self: fanout.Fanout) -> None:
+    """`_capture` without a look at what was captured."""
+    self._graph = self._runtime.capture(self._stream, self._run)
+
+
+def test_a_capture_on_another_stream_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LateDevice, "capture", elsewhere)
+    for seed in range(4):
+        memory = Memory(seed)
+        for _ in range(4):
+            memory.ask(memory.texts(3), 4)
+        assert memory.runtime.counts["captures"] == 1
+        # To see that nothing was captured.
+        assert memory.runtime.counts["replays"] == 1
+    assert "the graph did not copy the answer of its call" in caplog.text
+    monkeypatch.setattr(fanout.Fanout, "_capture", believed)
+    assert failing(range(3), same_shape) == 3
+
+
+@pytest.mark.parametrize("error", [RuntimeError("operation not permitted"), torch.OutOfMemoryError("planted")])
+def test_a_failed_capture_goes_on_without_a_graph(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    memory = Memory(3)
+    _fail(memory, "capture", error)
+    for _ in range(4):
+        memory.ask(memory.texts(3), 4)
+        memory.write(3)
+    assert memory.runtime.counts["captures"] == 1
+    assert str(error) in caplog.text
+
+
+def _fail(memory: Memory, what: str, error: Exception) -> None:
+    def fails(asked: str) -> None:
+        if asked == what:
+            raise error
+
+    memory.runtime.fails = fails
+
+
+def test_no_pinned_memory_is_answered_like_no_memory() -> None:
+    memory = Memory(4)
+    memory.ask(memory.texts(9), 4)
+    _fail(memory, "pinned", torch.OutOfMemoryError("planted"))
+    memory.engine.backend = memory.late
+    for batch in (memory.texts(3), memory.texts(9), [fr.Query("w1", since=3.0)]):
+        with pytest.raises(fr.errors.DeviceMemoryError, match="no room for a single query beside .* serve from the CPU"):
+            memory.engine.search(batch, 4)
+    memory.runtime.fails = nothing
+    memory.ask(memory.texts(3), 4)
+
+
+def test_short_memory_is_answered_by_smaller_launches() -> None:
+    memory = Memory(5)
+    batch = [f"{a} {b}" for a in WORDS for b in WORDS[:4]]
+    memory.ask(batch, 4)
+    calls = []
+
+    def fails(asked: str) -> None:
+        calls.append(asked)
+        if asked == "empty" and len(calls) in (1, 2):
+            raise torch.OutOfMemoryError("planted")
+
+    for how in ({}, {"execution": "exhaustive"}):
+        calls.clear()
+        memory.runtime.fails = fails
+        memory.ask(batch, 4, **how)
+        assert calls.count("empty") >= 5
+
+
+def test_all_that_is_held_is_counted() -> None:
+    memory = Memory(6)
+    caller = memory.runtime.new_stream()
+    search_, runtime = memory.search, memory.runtime
+    for _ in range(3):
+        memory.ask(memory.texts(3), 4)
+        memory.ask(memory.texts(9), 4)
+        memory.ask([fr.Query("w1 w2", half_life=20.0, now=200.0)], 4)
+        memory.ask_tensors(memory.texts(2), 4, caller)
+        memory.write(30)
+        memory.forget(9)
+    memory.look()
+    runtime.synchronize()
+    gc.collect()
+    held = runtime.live + runtime.pinned_live
+    assert search_.residency.account.taken == held
+    assert search_.residency.bytes < held
+    assert search_.residency.lifetimes.bytes
+    search_.residency.lifetimes.sweep()
+    gc.collect()
+    assert not search_.residency.lifetimes.bytes
+    assert search_.residency.account.taken == runtime.live + runtime.pinned_live < held
+
+
+def test_a_limit_bounds_all_of_it() -> None:
+    plain = Memory(7)
+    batch = plain.texts(30)
+    plain.ask(batch, 4)
+    plain.runtime.synchronize()
+    need = plain.search.residency.account.taken
+    memory = Memory(7, limit=2 * need + 40_000)
+    for _ in range(4):
+        memory.ask(memory.texts(3), 4)
+        memory.ask(batch, 4, execution="exhaustive")
+        memory.ask(batch, 4)
+        assert memory.runtime.live + memory.runtime.pinned_live <= 2 * need + 40_000
+
+
+def test_threads_over_several_epochs() -> None:
+    memory = Memory(8)
+    epochs = []
+    for _ in range(3):
+        texts = [tuple(text.split()) for text in memory.texts(3)]
+        batch = [fr.Query(terms=text) for text in texts]
+        wanted = memory.expected(batch, 4)
+        given = tuple(np.asarray(array) for array in memory.engine.encode([list(text) for text in texts]))
+        epochs.append((memory.engine.index.memory.snapshot(""), given, texts, wanted))
+        memory.write(30)
+    failures: list[BaseException] = []
+
+    def ask(seed: int) -> None:
+        draw = random.Random(seed)
+        try:
+            for _ in range(10):
+                snapshot, given, texts, wanted = draw.choice(epochs)
+                found = memory.search.search_texts(
+                    snapshot, search.EVERY_RECORD, given, texts, 4, threads=1, execution="auto"
+                )
+                assert found is not None
+                np.testing.assert_array_equal(found.documents, wanted.documents)
+                np.testing.assert_array_equal(found.scores, wanted.scores)
+        except BaseException as error:  # handed to the test's thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+
+
+def test_a_caller_captures_tensors() -> None:
+    memory = Memory(9)
+    runtime, caller = memory.runtime, memory.runtime.new_stream()
+    batches = [["w1 w2", "w3"], ["w4 w5", "w6"], ["w0 w8", "w1"]]
+    wanted = [memory.expected(batch, 4) for batch in batches]
+    memory.engine.backend = memory.late
+    terms, offsets = (torch.tensor(array) for array in memory.engine.encode(batches[0]))
+    ask = lambda k: memory.engine.search_tensors(terms, offsets, k=k)  # noqa: E731
+    with runtime.on(caller):
+        ask(4)
+        found: list[Any] = []
+        graph = runtime.capture(caller, lambda: found.append(ask(4)))
+        for batch, own in zip(batches, wanted, strict=True):
+            terms.copy_(torch.tensor(memory.engine.encode(batch)[0]))
+            graph.replay()
+            # Other calls of the shape come between, on the same stream and on another.
+            ask(4)
+            with runtime.on(runtime.new_stream()):
+                ask(4)
+            runtime.record().wait()
+            np.testing.assert_array_equal(found[0].documents.numpy(), own.documents)
+            np.testing.assert_array_equal(found[0].scores.numpy(), own.scores)
+        with pytest.raises(fr.errors.QueryError, match="call once before the capture"):
+            runtime.capture(caller, lambda: ask(5))
+        runtime.synchronize()
+        memory.write(1)
+        memory.engine.backend = memory.late
+        with pytest.raises(fr.errors.QueryError, match="the index changed since the last call"):
+            runtime.capture(caller, lambda: ask(4))
+
+
+def test_an_answer_that_nobody_reads_gives_its_buffers_back() -> None:
+    memory = Memory(10)
+    memory.ask(memory.texts(3), 4)
+    snapshot = memory.engine.index.memory.snapshot("")
+    for _ in range(3):
+        terms, offsets = memory.engine.encode(["w1 w2"])
+        memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 4)
+        memory.runtime.synchronize()
+    assert len(list(memory.search.fanouts)) == 1
 
 
 def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:

@@ -105,6 +105,8 @@ class LateDevice:
         self.counts: Counter[str] = Counter()
         self.fails: Callable[[str], None] = lambda what: None
         """Called with what is asked for: "empty", "pinned" or "capture". A test has it raise."""
+        self.live = self.pinned_live = self.peak = 0
+        """Bytes of the tensors that live, on the device and in pinned memory, and the most there were."""
         self.graphs: list[LateGraph] = []
         self.stopped = False
         self._streams = [LateStream(0)]
@@ -152,11 +154,17 @@ class LateDevice:
                 block = np.full(size, POISON, dtype=np.uint8)
                 self._blocks[block.ctypes.data] = len(block)
             window = np.frombuffer(block, dtype=np.uint8)
-            weakref.finalize(window, self._free, block, stream, pool).atexit = False
-        return torch.from_numpy(window)[: count * dtype.itemsize].view(dtype)
+            used = count * dtype.itemsize
+            self.live += used
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(window, self._free, block, stream, pool, used).atexit = False
+        return torch.from_numpy(window)[:used].view(dtype)
 
-    def _free(self, block: npt.NDArray[np.uint8], stream: LateStream, pool: list[npt.NDArray[np.uint8]]) -> None:
+    def _free(
+        self, block: npt.NDArray[np.uint8], stream: LateStream, pool: list[npt.NDArray[np.uint8]], used: int
+    ) -> None:
         with self.lock:
+            self.live -= used
             pool.append(block)
             if pool is stream.pool:
                 stream.queue.append(lambda: block.fill(POISON))
@@ -164,7 +172,15 @@ class LateDevice:
     def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         self.counts["pinned allocations"] += 1
         self.fails("pinned")
-        return torch.empty(count, dtype=dtype)
+        block = np.zeros(count * dtype.itemsize, dtype=np.uint8)
+        with self.lock:
+            self.pinned_live += len(block)
+        weakref.finalize(block, self._unpin, len(block)).atexit = False
+        return torch.from_numpy(block).view(dtype)
+
+    def _unpin(self, used: int) -> None:
+        with self.lock:
+            self.pinned_live -= used
 
     def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
         source = torch.from_numpy(np.array(array, order="C"))
