@@ -67,8 +67,8 @@ class WhileAlive(Generic[K, V]):
     def values(self) -> list[V]:
         return [value for _, value in list(self._kept.values())]
 
-    def keys(self) -> Iterator[K]:
-        """Those that live."""
+    def __iter__(self) -> Iterator[K]:
+        """The keys that live."""
         for reference, _ in list(self._kept.values()):
             key = reference()
             if key is not None:
@@ -151,11 +151,6 @@ class Residency:
         tables = [table.on_device for known in self._tables.values() for table in list(known.values())]
         tensors = [*self._alive.values(), *tables, self._decay_table]
         return lists + sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
-    @property
-    def segments(self) -> list[Segment]:
-        """Those that are resident."""
-        return list(self._held.keys())
 
     @property
     def free(self) -> int | None:
@@ -288,7 +283,9 @@ class Residency:
             yield
             return
         if self.runtime.capturing():
-            raise QueryError("the index changed since the last call; call once, on the same records, before the capture")
+            raise QueryError(
+                "the index changed since the last call; call once, on the same records, before the capture"
+            )
         with self.runtime.on(self._stream):
             try:
                 yield

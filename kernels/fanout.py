@@ -69,9 +69,7 @@ class Fanout:
         self._block = runtime.empty(given + found - 1, torch.int64)
         self._in, self._out = self._block[:given], self._block[given - 1 :]
         segments, terms, offsets, _ = self._in.split_with_sizes(parts)
-        self._frame = Frame.over(
-            runtime.empty(shape.bytes, torch.uint8), shape, segments.view(shape.segments, FIELDS)
-        )
+        self._frame = Frame.over(runtime.empty(shape.bytes, torch.uint8), shape, segments.view(shape.segments, FIELDS))
         self._batch = TermBatch(terms, offsets, None, shape.k, shape.tiles, shape.candidates, None)
         self._answer = answer_in(self._out[1:], shape.queries, shape.k)
         with runtime.active():

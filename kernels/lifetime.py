@@ -56,7 +56,7 @@ class Lifetimes:
             self._ready = self._runtime.record()
 
     def wait_for_writes(self) -> None:
-        """Have the current stream wait until what was written last is there: a wait only until it is, once an epoch."""
+        """Have the current stream wait until what was written last is there. Once it is, nothing waits any more."""
         if self._ready is None or self._runtime.capturing():
             return
         if self._ready.done():
@@ -102,7 +102,7 @@ class Lifetimes:
 
 
 class Account:
-    """The bytes that one engine may take on a device, whichever part of it takes them: `limit`, or None for no limit."""
+    """The bytes that one engine may take on a device, whichever part of it takes them. A `limit` of None is none."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -124,4 +124,5 @@ class Account:
 
     def release(self) -> bool:
         """Have all let go what they can spare. False if that was nothing."""
-        return any([release() for release in list(self._releases)])
+        released = [release() for release in list(self._releases)]
+        return any(released)

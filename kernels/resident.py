@@ -189,9 +189,7 @@ class Resident:
         if len(lists.terms):
             tiles = tiles_of(self.size, tile_bits)
             verbs.tabulate(
-                Tables(
-                    row, tile_bits, tiles, self.long, self.posting_bytes, lists.terms, lists.cuts, lists.maxima
-                )
+                Tables(row, tile_bits, tiles, self.long, self.posting_bytes, lists.terms, lists.cuts, lists.maxima)
             )
         lists.of = self.derived
 

@@ -180,7 +180,7 @@ class _CudaEvent:
         self.event = event
 
     def done(self) -> bool:
-        return bool(self.event.query())
+        return bool(self.event.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
         self.event.synchronize()

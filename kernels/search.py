@@ -14,6 +14,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -247,7 +248,8 @@ class DeviceSearch:
         waiting = list(texts.chunks(tiles, tile_bits, *room))[::-1]
         while waiting:
             start, stop = waiting.pop()
-            if self._launch(lambda: texts.launch(start, stop, self.residency, self.verbs), clock, downloads) is None:
+            make = partial(texts.launch, start, stop, self.residency, self.verbs)
+            if self._launch(make, clock, downloads) is None:
                 continue
             if stop - start == 1:
                 return False
@@ -283,7 +285,7 @@ class DeviceSearch:
             return None
 
     def _answer(self, chunk: Chunk, clock: DevicePhases, downloads: Downloads) -> None:
-        failure = self._launch(lambda: make_launch(chunk, self.residency, self.verbs), clock, downloads)
+        failure = self._launch(partial(make_launch, chunk, self.residency, self.verbs), clock, downloads)
         if failure is None:
             return
         parts = chunk.halves

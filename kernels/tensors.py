@@ -82,7 +82,7 @@ class TensorSearch:
         may_be_wide = not long and (weights is not None or snapshot.highest_bound * len(terms) >= INT32_MAX)
         widest = snapshot.highest_bound if may_be_wide else None
         tables: dict[bool, SegmentTable] = {}
-        for wide in ((True,) if long else (False, True) if may_be_wide else (False,)):
+        for wide in (True,) if long else (False, True) if may_be_wide else (False,):
             tables[wide] = residency.table(snapshot, self.verbs.tile_bits(wide), self.verbs, on_device=True)
         residency.lifetimes.wait_for_writes()
         given, starts = self._as_int64(terms), self._as_int64(offsets)

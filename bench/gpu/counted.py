@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -172,7 +171,9 @@ class CountingDevice(HostRuntime):
         return super().upload(array)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        way = "bytes up" if id(source) in self._pinned else "bytes down" if id(target) in self._pinned else "bytes moved"
+        way = (
+            "bytes up" if id(source) in self._pinned else "bytes down" if id(target) in self._pinned else "bytes moved"
+        )
 
         def work() -> None:
             self.counts[way] += source.nbytes
@@ -377,7 +378,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--parts", type=names, default=PARTS, help=",".join(PARTS))
     made.add_argument("--corpus", default="nq-shaped", help="of the batches (default nq-shaped)")
     made.add_argument("--verbs", choices=("cuda-host", "none"), default="cuda-host", help="of the fan-outs")
-    made.add_argument("--out", type=Path, help="folder of gpu_counted.jsonl (default bench/results; smoke: bench/.cache)")
+    made.add_argument(
+        "--out", type=Path, help="folder of gpu_counted.jsonl (default bench/results; smoke: bench/.cache)"
+    )
     made.add_argument("--commit", help="where the checkout has no git: the commit that it is")
     made.add_argument("--smoke", action="store_true", help="tiny corpora and batches")
     return made

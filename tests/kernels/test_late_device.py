@@ -1,4 +1,4 @@
-"""The drivers over a device that runs late: one answer whatever the order of streams, and every planted fault is seen."""
+"""The drivers over a device that runs late: one answer in any order of streams, and every planted fault is seen."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ def some_day(memory: Memory, steps: int = 14) -> None:
     callers = [memory.runtime.new_stream() for _ in range(2)]
     memory.ask(memory.texts(2), 3)
     for _ in range(steps):
-        step = draw.choice(["texts", "texts", "write", "forget", "plans", "decay", "tensors", "tensors", "weights", "many"])
+        step = draw.choice(
+            ["texts", "texts", "write", "forget", "plans", "decay", "tensors", "tensors", "weights", "many"]
+        )
         if step == "write":
             memory.write(draw.choice([1, 5, 40]))
         elif step == "forget":
@@ -232,7 +234,9 @@ def test_no_pinned_memory_is_answered_like_no_memory() -> None:
     _fail(memory, "pinned", torch.OutOfMemoryError("planted"))
     memory.engine.backend = memory.late
     for batch in (memory.texts(3), memory.texts(9), [fr.Query("w1", since=3.0)]):
-        with pytest.raises(fr.errors.DeviceMemoryError, match="no room for a single query beside .* serve from the CPU"):
+        with pytest.raises(
+            fr.errors.DeviceMemoryError, match=r"no room for a single query beside .* serve from the CPU"
+        ):
             memory.engine.search(batch, 4)
     memory.runtime.fails = nothing
     memory.ask(memory.texts(3), 4)

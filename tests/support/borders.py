@@ -136,6 +136,7 @@ BORDERS: dict[str, Border] = {
     "CPU_BLOCK_VALUES": Border("kernels.dense", "Numbers of a block where torch runs on a CPU."),
     # The device search.
     "search.MAX_CANDIDATES": Border("kernels.search", "Candidates of one launch; a larger batch takes several."),
+    "MAX_DESCRIPTORS": Border("kernels.search", "Descriptors of one launch; a larger batch takes several."),
     "fanout.QUERIES": Border("kernels.fanout", "Padded numbers of queries of a fan-out."),
     "TERMS": Border("kernels.fanout", "Padded numbers of terms of a fan-out."),
     "WIDTHS": Border("kernels.fanout", "Padded numbers of hits of a fan-out."),

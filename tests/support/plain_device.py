@@ -7,12 +7,14 @@ late, or of another epoch gives another answer than the oracle.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fanrank.engine.index.bm25 import INT32_MAX
 from fanrank.engine.index.decay import decayed_bits
@@ -28,8 +30,6 @@ from fanrank.kernels.work import (
     TermBatch,
     Work,
 )
-
-import torch
 
 Array = npt.NDArray[Any]
 LOW = (1 << 32) - 1
@@ -110,8 +110,7 @@ class PlainDevice:
         lengths = postings.lengths.numpy()[:, documents]
         k1, b, shape = formula.k1, formula.b, formula.shape
         norms = [
-            (1.0 - b) + b * (length / average)
-            for length, average in zip(lengths, formula.average_lengths, strict=True)
+            (1.0 - b) + b * (length / average) for length, average in zip(lengths, formula.average_lengths, strict=True)
         ]
         with np.errstate(all="ignore"):
             if shape == 3:
@@ -281,9 +280,7 @@ class PlainDevice:
         buffers.counts.zero_()
         buffers.thresholds.fill_(UNBOUNDED if work.signed else 1)
 
-    def _describe(
-        self, work: Work, buffers: Buffers, row: Row, position: int, weight: int, place: int
-    ) -> None:
+    def _describe(self, work: Work, buffers: Buffers, row: Row, position: int, weight: int, place: int) -> None:
         own = buffers.descriptors.numpy()[place : place + row.tiles]
         assert len(own) == row.tiles, "descriptors beyond their room"
         own[:, 0], own[:, 1], own[:, 2] = 0, 0, weight << 32
@@ -321,7 +318,7 @@ class PlainDevice:
 def _units(work: Work) -> Iterator[range]:
     """The units of each query of this width."""
     borders = work.query_units.tolist()
-    for query, (first, end) in enumerate(zip(borders, borders[1:], strict=False)):
+    for query, (first, end) in enumerate(itertools.pairwise(borders)):
         yield range(first, end) if bool(work.query_wide[query]) == work.wide and work.query_k[query] else range(0)
 
 
