@@ -28,7 +28,6 @@ from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.plan.plan import make_plan
 from fanrank.engine.plan.requests import Request
 from fanrank.kernels import cuda
-from fanrank.kernels.cuda.launcher import Launcher
 from fanrank.kernels.cuda.verbs import NARROW_TILE_BITS, WIDE_TILE_BITS, CudaVerbs
 from fanrank.kernels.cuda_host import HostLauncher, build
 from fanrank.kernels.device import Residency
@@ -250,10 +249,13 @@ class _Given:
 
 
 class _Noting:
-    """A launcher that notes kernels by name."""
+    """A launcher that notes kernels by name. All else is the launcher's."""
 
-    def __init__(self, launcher: Launcher, device: CountingDevice) -> None:
+    def __init__(self, launcher: HostLauncher, device: CountingDevice) -> None:
         self._launcher, self._device = launcher, device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launcher, name)
 
     def launch(self, name: str, *given: Any) -> None:
         self._device.note(name)
@@ -269,7 +271,8 @@ class Counted:
         if kernels:
             folder = Path(cuda.__file__).parent
             host = HostLauncher(build(sorted(folder.glob("*.cu")), include=[folder]))
-            verbs = CudaVerbs(_Noting(host, self.device), name="cuda-host")
+            noting: Any = _Noting(host, self.device)
+            verbs = CudaVerbs(noting, name="cuda-host")
         residency = Residency(self.device.device, runtime=self.device)
         given: Any = _Given(verbs, self.device)
         self.search = DeviceSearch(given, self.device.device, residency=residency)
@@ -342,6 +345,8 @@ def count_batches(
             ("texts", counted.texts(problem, problem.snapshot, count, BATCH_K)),
             ("plans", counted.plans(problem, count, BATCH_K)),
         ):
+            # A batch that is a fan-out is captured at its second use.
+            ask()
             ask()
             yield CountedRow(
                 part="batch",
