@@ -660,9 +660,10 @@ class Engine(Reading, Writing, Carrying):
         `numbering` is the engine's `numbering` from before `encode`. Where it is given and another one is in force,
         the ids may stand for other terms, and the call raises `QueryError`.
 
-        Work goes to the current stream, and nothing is synchronised. The exception is the first call of an epoch or of
-        a shape (B, T, weights or not, k), which uploads and derives. Later calls of the shape can be captured in a CUDA
-        graph; capture it again once records were added.
+        Work goes to the current stream, and the host waits for nothing. The first call of an epoch or of a shape (B, T,
+        weights or not, k) uploads and derives. Later calls of the shape can be captured in a CUDA graph. Its replays
+        come after the first call, in the order of streams or by a wait. They read the index as it was captured: let
+        them end before records are added or deleted, and capture anew then.
 
         Raises `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """

@@ -73,7 +73,7 @@ class Backend:
             return verbs
         from ...kernels.dense import dense_verbs
 
-        return dense_verbs(self.name, self.max_device_bytes, self.gpu)
+        return dense_verbs(self.name, self.max_device_bytes, self.gpu, self.device.residency.account)
 
     def dense(self) -> DenseVerbs:
         """What the backend does with vectors; its name is `dense().name`. It is made at the first call.
