@@ -49,6 +49,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
     "text": ("setup.py", "native/**/*", "engine/text/*.py"),
     "gpu": (*_SEARCH, "kernels/**/*"),
+    "gpu_counted": (*_SEARCH, "kernels/**/*"),
 }
 """Bench, as rows name it -> patterns of the files that its figures depend on. Files that are not there do not count."""
 
@@ -70,6 +71,7 @@ COMMANDS: Mapping[str, str] = {
     "cascade": "make cascade",
     "text": "python -m bench.text --json bench/results/text.jsonl",
     "gpu": "python -m bench.gpu.run",
+    "gpu_counted": "python -m bench.gpu.counted",
 }
 """Bench -> the command that takes its rows again."""
 
