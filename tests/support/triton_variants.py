@@ -87,7 +87,7 @@ def variants() -> Iterator[Variant]:
             "CLASSES": ordering.classes,
         }
         name = f"order wide={wide:d}" + " decays" * decays
-        yield Variant(name, order._order, ordering.warps, constants, fused=False)
+        yield Variant(name, order._order, ordering.warps, constants, fused=False, most_registers=128)
     yield from _scores()
     selecting = DEFAULT.select
     for (wide, long_keys), width in product([(0, 0), (0, 1), (1, 1)], (16, 128, 1024)):
