@@ -211,7 +211,7 @@ class Residency:
                 rows = self.runtime.upload(table.rows)
                 if on_device:
                     table.on_device = rows
-                self.lifetimes.wait_for_launches()
+                # What made them stale has waited for the launches that read them: it wrote contributions in place.
                 for number in stale:
                     residents[number].tabulate(tile_bits, rows[number : number + 1], verbs)
         return table

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -76,7 +75,7 @@ class DeviceSearch:
                 f"{verbs.name} reads postings of {verbs.posting_bytes} bytes, not {self.residency.posting_bytes!r}"
             )
         self.verbs = verbs
-        self.lock = threading.RLock()
+        self.lock = self.residency.account.lock
         self.fanouts = Fanouts(self.residency, verbs)
         self._runtime = self.residency.runtime
         self._tensors = TensorSearch(self.residency, verbs)
