@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import random
+import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from support.plain_device import PlainDevice  # noqa: E402
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.kernels import device, download, fanout, lifetime, search  # noqa: E402
+from fanrank.kernels.work import Verbs  # noqa: E402
 
 WORDS = [f"w{number}" for number in range(9)]
 
@@ -34,12 +37,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Memory:
     """An engine whose searches go to a late device, and what numpy answers on the same records."""
 
-    def __init__(self, seed: int, count: int = 100, limit: int | None = None) -> None:
+    def __init__(self, seed: int, count: int = 100, limit: int | None = None, verbs: Verbs | None = None) -> None:
         self.draw = random.Random(seed)
         self.runtime = LateDevice(seed)
         residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)
         self.search = search.DeviceSearch(
-            LateVerbs(PlainDevice(holds=self.runtime.holds), self.runtime),  # type: ignore[arg-type]
+            LateVerbs(verbs or PlainDevice(holds=self.runtime.holds), self.runtime),  # type: ignore[arg-type]
             self.runtime.device,
             residency=residency,
         )
@@ -403,6 +406,18 @@ def test_an_answer_that_nobody_reads_gives_its_buffers_back() -> None:
         memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 4)
         memory.runtime.synchronize()
     assert len(list(memory.search.fanouts)) == 1
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the kernels with")
+@pytest.mark.parametrize("seed", range(3))
+def test_every_road_on_the_cuda_kernels(seed: int) -> None:
+    from fanrank.kernels import cuda
+    from fanrank.kernels.cuda.verbs import CudaVerbs
+    from fanrank.kernels.cuda_host import HostLauncher, build
+
+    folder = Path(cuda.__file__).parent
+    library = build(sorted(folder.glob("*.cu")), include=[folder])
+    some_day(Memory(seed, verbs=CudaVerbs(HostLauncher(library), tile_bits=5)))
 
 
 def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:
