@@ -21,6 +21,8 @@ from support.plain_device import PlainDevice  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
+from fanrank.engine.plan.plan import make_plan  # noqa: E402
+from fanrank.engine.plan.requests import Request  # noqa: E402
 from fanrank.kernels import device, download, fanout, lifetime, search  # noqa: E402
 from fanrank.kernels.work import Verbs  # noqa: E402
 
@@ -37,7 +39,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Memory:
     """An engine whose searches go to a late device, and what numpy answers on the same records."""
 
-    def __init__(self, seed: int, count: int = 100, limit: int | None = None, verbs: Verbs | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        count: int = 100,
+        limit: int | None = None,
+        verbs: Verbs | None = None,
+        method: str = "lucene",
+    ) -> None:
         self.draw = random.Random(seed)
         self.runtime = LateDevice(seed)
         residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)
@@ -46,7 +55,7 @@ class Memory:
             self.runtime.device,
             residency=residency,
         )
-        self.engine = fr.Engine(analyzer="minimal", backend="numpy")
+        self.engine = fr.Engine(analyzer="minimal", backend="numpy", method=method)
         self.numpy = self.engine.backend
         self.late = backend.Backend("late", "a test", self.search, self.search, texts=self.search.search_texts)
         self.written = 0
@@ -111,7 +120,7 @@ def _same(found: fr.Hits, wanted: fr.Hits) -> None:
 
 
 def some_day(memory: Memory, steps: int = 14) -> None:
-    """Searches on every road, beside writes and deletions, with answers that are looked at late."""
+    """Searches on every path, beside writes and deletions, with answers that are looked at late."""
     draw = memory.draw
     callers = [memory.runtime.new_stream() for _ in range(2)]
     memory.ask(memory.texts(2), 3)
@@ -312,15 +321,48 @@ class Epochs:
             self.known.append((memory.engine.index.memory.snapshot(""), given, texts, wanted))
             memory.write(30)
 
-    def ask(self, draw: random.Random) -> None:
+    def ask(self, draw: random.Random, number: int | None = None) -> None:
         """Search one of them, and compare."""
-        snapshot, given, texts, wanted = draw.choice(self.known)
+        snapshot, given, texts, wanted = self.known[draw.randrange(3) if number is None else number]
         found = self.memory.search.search_texts(
             snapshot, search.EVERY_RECORD, given, texts, 4, threads=1, execution="auto"
         )
         assert found is not None
         np.testing.assert_array_equal(found.documents, wanted.documents)
         np.testing.assert_array_equal(found.scores, wanted.scores)
+
+
+def test_fewer_segments_after_more_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, LEAST_TILES=16)
+    monkeypatch.setattr(fanout, "SEGMENTS", (16,))
+    epochs = Epochs(Memory(11))
+    assert len({len(snapshot.segments) for snapshot, *_ in epochs.known}) > 1
+    for number in (2, 2, 2, 0, 1, 2, 0):
+        epochs.ask(epochs.memory.draw, number)
+    assert epochs.memory.runtime.counts["captures"] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_epochs_that_share_segments_in_one_batch(seed: int) -> None:
+    epochs = Epochs(Memory(seed))
+    plans, wanted = [], []
+    for number, (snapshot, (terms, offsets), _, hits) in enumerate(epochs.known):
+        requests = [Request(3 * number + row, terms[offsets[row] : offsets[row + 1]].tolist(), 4) for row in range(3)]
+        plans.append(make_plan(snapshot, requests))
+        wanted.append(hits)
+    quanta, documents, counts = epochs.memory.search(plans, 9, 4)
+    np.testing.assert_array_equal(counts, np.concatenate([hits.counts for hits in wanted]))
+    np.testing.assert_array_equal(documents, np.concatenate([hits.documents for hits in wanted]))
+    found = np.concatenate([hits.scores for hits in wanted])
+    np.testing.assert_array_equal(quanta[documents >= 0], found[documents >= 0] * (1 << 18))
+
+
+def test_contributions_below_one_quantum() -> None:
+    memory = Memory(12, method="robertson")
+    for count in (3, 3, 3, 9):
+        memory.ask(memory.texts(count), 20)
+    memory.ask_tensors(memory.texts(3), 20, memory.runtime.new_stream())
+    memory.look()
 
 
 def test_threads_over_several_epochs() -> None:
