@@ -74,34 +74,35 @@ template <bool DECAYS>
 __device__ __forceinline__ bool list_tiles(
     const OrderArguments& a, Shared& shared, i32 unit, i32 group, i64 threshold, const Decay& decay) {
     const i32 lane = static_cast<i32>(threadIdx.x % WARP);
+    // Of the unit all at once; the row follows.
     const SegmentRow& row = a.segments[a.unit_segment[unit]];
+    const i32 low = a.unit_low[unit];
+    const i32 high = a.unit_high[unit];
+    const i64 slots = a.unit_slots[unit + 1] - a.unit_slots[unit];
+    const i64 described = a.unit_descriptors[unit];
+    const u32* const filter = at_address<u32>(a.unit_filter[unit]);
     const i32 tiles = static_cast<i32>(row.tiles);
     const i32 tile = group * WARP + lane;
-    const i32 from = larger(a.unit_low[unit], tile << a.tile_bits);
-    const i32 to = smaller(a.unit_high[unit], (tile + 1) << a.tile_bits);
+    const i32 from = larger(low, tile << a.tile_bits);
+    const i32 to = smaller(high, (tile + 1) << a.tile_bits);
     bool kept = tile < tiles && from < to;
-    if (!__any_sync(ALL_LANES, kept)) {
-        return false;
-    }
+    // `described` is never negative; looked at here, it is loaded before the row, not after it.
+    const i64 looked = kept && described >= 0 ? slots : 0;
+    const Descriptor* const descriptors = a.descriptors + described + tile;
     i64 bound = 0;
     i32 postings = 0;
-    if (kept) {
-        const i64 slots = a.unit_slots[unit + 1] - a.unit_slots[unit];
-        const Descriptor* const descriptors = a.descriptors + a.unit_descriptors[unit] + tile;
 #pragma unroll 4
-        for (i64 slot = 0; slot < slots; ++slot) {
-            const Descriptor& descriptor = descriptors[slot * tiles];
-            bound += descriptor.maximum * descriptor.weight;
-            postings |= descriptor.count;
-        }
-        if constexpr (DECAYS) {
-            if (decay.rate != 0.0) {
-                bound = decay.bits(bound, at_global(row.latest)[tile]);
-            }
-        }
-        kept = postings != 0 && bound >= threshold;
+    for (i64 slot = 0; slot < looked; ++slot) {
+        const Descriptor& descriptor = descriptors[slot * tiles];
+        bound += descriptor.maximum * descriptor.weight;
+        postings |= descriptor.count;
     }
-    const u32* const filter = at_address<u32>(a.unit_filter[unit]);
+    if constexpr (DECAYS) {
+        if (postings != 0 && decay.rate != 0.0) {
+            bound = decay.bits(bound, at_global(row.latest)[tile]);
+        }
+    }
+    kept = postings != 0 && bound >= threshold;
     if (filter != nullptr) {
         kept = any_passes(filter, from, to, kept);
     }
@@ -180,21 +181,20 @@ template <bool DECAYS>
 __device__ __forceinline__ void order(const OrderArguments& a, Shared& shared) {
     const i64 query = blockIdx.x;
     const i32 thread = static_cast<i32>(threadIdx.x);
-    if ((a.query_wide[query] != 0) != (a.wide != 0) || a.query_k[query] <= 0) {
-        if (thread == 0) {
-            a.entry_counts[query] = 0;
-        }
-        return;
-    }
+    // All at once, before any of them is looked at: one load in a row, not four.
+    const bool own = (a.query_wide[query] != 0) == (a.wide != 0);
+    const i32 k = a.query_k[query];
+    const i32 first_unit = a.query_units[query];
+    const i32 end_unit = a.query_units[query + 1];
+    const i64 threshold = a.thresholds[query];
+    Entry* const entries = a.entries + a.entry_offset[query];
     Decay decay = {0.0, 0.0, nullptr};
     if constexpr (DECAYS) {
         decay = {a.query_now[query], a.query_rate[query], a.decay_table};
     }
-    const i64 threshold = a.thresholds[query];
-    const i32 first_unit = a.query_units[query];
-    // Those groups that a unit lacks cost two loads.
-    const i64 turns = static_cast<i64>(a.query_units[query + 1] - first_unit) << a.group_bits;
-    Entry* const entries = a.entries + a.entry_offset[query];
+    // Those groups that a unit lacks cost two loads. A query that has no entries has no turns either: behind a branch,
+    // the compiler would load what only follows it.
+    const i64 turns = static_cast<i64>((end_unit - first_unit) * (own && k > 0)) << a.group_bits;
     i32 listed = 0;
     i32 written = 0;
     if (thread == 0) {
@@ -222,12 +222,12 @@ __device__ __forceinline__ void order(const OrderArguments& a, Shared& shared) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) order_plain(const __grid_constant__ OrderArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 4) order_plain(const __grid_constant__ OrderArguments a) {
     __shared__ Shared shared;
     order<false>(a, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) order_decayed(const __grid_constant__ OrderArguments a) {
+extern "C" __global__ void __launch_bounds__(256, 4) order_decayed(const __grid_constant__ OrderArguments a) {
     __shared__ Shared shared;
     order<true>(a, shared);
 }

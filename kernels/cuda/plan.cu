@@ -85,24 +85,21 @@ extern "C" __global__ void __launch_bounds__(256, 1) plan_describe(const __grid_
 // A term of the batch in one segment.
 __device__ __forceinline__ void plan_term(const PlanArguments& a, i64 segment, i64 index, Tally& tally) {
     const SegmentRow& row = a.segments[segment];
-    if (row.tiles == 0) {
-        return;
-    }
     const i64 term = a.terms[index];
     const i32 weight = a.weights != nullptr ? a.weights[index] : 1;
-    const i32 query = leading(static_cast<i32>(a.queries), [&](i32 i) { return a.offsets[i + 1] <= index; });
-    if (query == a.queries || a.offsets[query] > index) {
-        return;
-    }
-    const i64 start = a.offsets[query];
-    const i64 count = a.offsets[query + 1] - start;
     const i32* const terms = at_global(row.terms);
     const i32 known = static_cast<i32>(row.term_count);
+    // Queries are few and terms many, so both searches begin before either's end is looked at.
+    const i32 queries = static_cast<i32>(a.queries);
+    const i32 query = smaller(leading(queries, [&](i32 i) { return a.offsets[i + 1] <= index; }), queries - 1);
     const i32 position = leading(known, [&](i32 i) { return terms[i] < term; });
+    const i64 start = a.offsets[query];
+    const i64 end = a.offsets[query + 1];
+    const i64 count = end - start;
     List list = {0, 0, -1};
     double idf = 0.0;
     if (position < known) {
-        // Read beside the list, not before it: one load less in a row.
+        // Read beside the list, not before it.
         const i64 found = terms[position];
         list = list_of(row, position);
         if (a.posting_bytes < 8) {
@@ -112,6 +109,9 @@ __device__ __forceinline__ void plan_term(const PlanArguments& a, i64 segment, i
             list = {0, 0, -1};
             idf = 0.0;
         }
+    }
+    if (index < start || index >= end) {
+        return;
     }
     if (a.posting_bytes < 8 && lane_index() == 0) {
         a.idf[start * a.segment_count + segment * count + (index - start)] = idf;
@@ -171,7 +171,10 @@ extern "C" __global__ void __launch_bounds__(256, 1) plan_terms(const __grid_con
     const i64 segment = blockIdx.x / blocks;
     const i64 turn = static_cast<i64>(blockIdx.x % blocks) * WARPS + threadIdx.x / WARP;
     if (turn < a.term_count) {
-        plan_term(a, segment, turn, tallies[threadIdx.x / WARP]);
+        // Without queries all terms are of none.
+        if (a.queries > 0) {
+            plan_term(a, segment, turn, tallies[threadIdx.x / WARP]);
+        }
     } else if (turn - a.term_count <= a.queries) {
         plan_unit(a, segment, turn - a.term_count);
     }

@@ -638,11 +638,7 @@ PLAN_MUTATIONS: dict[str, tuple[str, str, str]] = {
     "a term that the segment lacks": ("plan.cu", "if (found != term) {", "if (false) {"),
     "a term beyond the segment's": ("plan.cu", "if (position < known) {", "if (known > 0) {"),
     "terms of the query before": ("plan.cu", "return a.offsets[i + 1] <= index;", "return a.offsets[i + 1] < index;"),
-    "terms of no query": (
-        "plan.cu",
-        "if (query == a.queries || a.offsets[query] > index) {",
-        "if (query > a.queries) {",
-    ),
+    "terms of no query": ("plan.cu", "if (index < start || index >= end) {", "if (false) {"),
     "weights of 1": ("plan.cu", "a.weights != nullptr ? a.weights[index] : 1;", "1;"),
     "the weight of 32 terms": (
         "plan.cu",
@@ -671,7 +667,7 @@ PLAN_MUTATIONS: dict[str, tuple[str, str, str]] = {
 
 # And of the order of entries.
 ORDER_MUTATIONS: dict[str, tuple[str, str, str]] = {
-    "a bound without the last slot": ("order.cu", "slot < slots; ++slot", "slot < slots - 1; ++slot"),
+    "a bound without the last slot": ("order.cu", "slot < looked; ++slot", "slot < looked - 1; ++slot"),
     "a bound without weights": ("order.cu", "descriptor.maximum * descriptor.weight", "descriptor.maximum"),
     "a bound of 32 bits": (
         "order.cu",
@@ -692,10 +688,10 @@ ORDER_MUTATIONS: dict[str, tuple[str, str, str]] = {
     ),
     "the range's end": (
         "order.cu",
-        "smaller(a.unit_high[unit], (tile + 1) << a.tile_bits)",
+        "smaller(high, (tile + 1) << a.tile_bits)",
         "(tile + 1) << a.tile_bits",
     ),
-    "the range's beginning": ("order.cu", "larger(a.unit_low[unit], tile << a.tile_bits)", "tile << a.tile_bits"),
+    "the range's beginning": ("order.cu", "larger(low, tile << a.tile_bits)", "tile << a.tile_bits"),
     "words of the first tile's filter": ("order.cu", "const i32 word = (from >> 5) + i;", "const i32 word = i;"),
     "bits before the range": ("order.cu", "bits &= ~0u << (from & 31);", ""),
     "bits behind the range": ("order.cu", "bits &= ~0u >> (31 - ((to - 1) & 31));", ""),
@@ -718,8 +714,8 @@ ORDER_MUTATIONS: dict[str, tuple[str, str, str]] = {
     ),
     "a part of the entries over the part before": ("order.cu", "entries + written", "entries"),
     "the last part of the entries": ("order.cu", "|| round + WARPS >= turns", ""),
-    "the entries of every width": ("order.cu", "(a.query_wide[query] != 0) != (a.wide != 0) || ", ""),
-    "entries of a query that asks for none": ("order.cu", " || a.query_k[query] <= 0", ""),
+    "the entries of every width": ("order.cu", "(own && k > 0)", "(k > 0)"),
+    "entries of a query that asks for none": ("order.cu", "(own && k > 0)", "own"),
     "no most entries": ("order.cu", "        atomicMax(a.progress, static_cast<i64>(written));\n", ""),
 }
 
@@ -744,7 +740,7 @@ DECAY_MUTATIONS: dict[str, tuple[str, str, str]] = {
         "at_global(row.latest)[tile]",
         "at_global(row.times)[tile << a.tile_bits]",
     ),
-    "all bounds decay": ("order.cu", "            if (decay.rate != 0.0) {", "            if (true) {"),
+    "all bounds decay": ("order.cu", "postings != 0 && decay.rate != 0.0", "postings != 0"),
     "sums compared with a threshold of bits": (
         "score.cu",
         "? tile_decay->decay.least_sum(threshold, at_global(row.latest)[turn.tile])",
