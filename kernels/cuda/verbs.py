@@ -391,7 +391,8 @@ def _check_tile(bits: int, limits: DeviceLimits, *, wide: bool) -> None:
     if bits > largest:
         raise ParameterError(
             f"a tile of 2**{bits} documents takes {SCORE_STATIC + _largest_bytes(bits, wide=wide) >> 10} KiB of "
-            f"shared memory, and a block of this device has {limits.block_bytes >> 10}; ask for tile_bits of at most {largest}"
+            f"shared memory, and a block of this device has {limits.block_bytes >> 10}; ask for tile_bits of at most "
+            f"{largest}"
         )
 
 
