@@ -178,7 +178,9 @@ __device__ __forceinline__ void score_turn(
         return;
     }
     if (thread == 0) {
-        shared.state.list_length = LISTED && reached <= MAX_REACHED ? reached : -1;
+        // The k-th best of a full list bounds that of the tile. Once decayed, a list replaces the sums.
+        const bool read = reached <= MAX_REACHED || (!DECAYS && shared.state.k <= MAX_REACHED);
+        shared.state.list_length = LISTED && read ? smaller(reached, MAX_REACHED) : -1;
     }
     const Eligible<WIDE, SIGNED, DECAYS> eligible = {shared, tile_decay, tile};
     if (DECAYS && LISTED && reached <= MAX_REACHED) {

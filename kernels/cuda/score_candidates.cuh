@@ -110,22 +110,29 @@ struct Eligible {
         __syncthreads();
     }
 
-    // Lists the documents of a scanned tile that score at least `lowest`, at most MAX_REACHED. From then on the list is
-    // read, not the tile. All threads of the block call it.
+    // Lists the documents of a scanned tile that score at least `lowest`. From then on the list is read, not the tile,
+    // unless it has no room for all of them. All threads of the block call it.
     __device__ __forceinline__ void list(Score lowest) const {
         if (threadIdx.x == 0) {
             shared.reached_count = 0;
         }
         __syncthreads();
         each(lowest, [&](Score, i32 local) {
-            shared.reached[atomicAdd(&shared.reached_count, 1)] = static_cast<u16>(local);
+            const i32 position = atomicAdd(&shared.reached_count, 1);
+            if (position < MAX_REACHED) {
+                shared.reached[position] = static_cast<u16>(local);
+            }
         });
         __syncthreads();
+        const i32 count = shared.reached_count;
+        if (count > MAX_REACHED) {
+            return;
+        }
         if constexpr (DECAYS) {
-            decay_listed(shared.reached_count);
+            decay_listed(count);
         }
         if (threadIdx.x == 0) {
-            shared.state.list_length = shared.reached_count;
+            shared.state.list_length = count;
         }
         __syncthreads();
     }
@@ -240,6 +247,8 @@ __device__ __forceinline__ void emit_candidates(
     i32 last_tied = tile_size - 1;
     // In a list of decayed scores some may lie below the threshold.
     i32 found = DECAYS ? -1 : shared.state.list_length;
+    // A list that is full may lack others.
+    bool sampled = !DECAYS && shared.reached_count > MAX_REACHED && found >= 0;
     if (found < 0 || found >= shared.state.k) {
         Score lowest = kth;
         if constexpr (DECAYS) {
@@ -259,10 +268,22 @@ __device__ __forceinline__ void emit_candidates(
                     return true;
                 },
                 64 - __clzll(static_cast<i64>(range | 1)), shared.state.k);
-            if (!DECAYS || largest.equal > 0 || lowest == kth) {
+            if (DECAYS && largest.equal == 0 && lowest > kth) {
+                lowest = kth;
+            } else if (!DECAYS && sampled) {
+                // What scores less is not among the k best of the list alone.
+                sampled = false;
+                lowest = static_cast<Score>(static_cast<Key>(lowest) + largest.key);
+                // Others may still look at the list's length.
+                __syncthreads();
+                if (thread == 0) {
+                    shared.state.list_length = -1;
+                }
+                __syncthreads();
+                eligible.list(lowest);
+            } else {
                 break;
             }
-            lowest = kth;
         }
         found = largest.total;
         if (largest.equal > 0) {

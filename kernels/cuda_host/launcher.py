@@ -50,8 +50,8 @@ class HostLauncher:
     """The kernels of one library, launched on CPU tensors.
 
     `order` (and `seed`, for "shuffle") is the order in which blocks, warps and lanes run in a library of mode "fibers";
-    both may be changed between launches. A kernel without races gives the same answer in every order. `limits` are those
-    of the device that it stands for.
+    both may be changed between launches. A kernel without races gives the same answer in every order. `limits` are
+    those of the device that it stands for.
     """
 
     def __init__(
