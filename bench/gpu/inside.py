@@ -41,7 +41,8 @@ class Inside:
     steps: int = 0  # look-ups times log2 of the list's part in the tile
     staged: int = 0  # postings read where the rest is read in full if there is a hopeful document
     finished: int = 0  # tiles without one
-    plain_us: float = 0.0  # time of blocks, by `Rates`
+    chosen_us: float = 0.0  # time of blocks, by `Rates`: selection of the k best; then all, with it
+    plain_us: float = 0.0
     staged_us: float = 0.0
     looked_us: float = 0.0
 
@@ -111,6 +112,7 @@ def look_inside(
         read = part.counts.sum(axis=0) * scored
         first = (part.counts * essential).sum(axis=0)
         staged = first + np.where(hopeful > 0, read - first, 0)
+        chosen = selection(reached, k, pairs.bits, rates)
         found.queries += 1
         found.tiles += int(scored.sum())
         found.postings += int(read.sum())
@@ -130,11 +132,12 @@ def look_inside(
         rest_runs = _rounds(part.counts * others) * (hopeful > 0)
         # A look-up is a chain of loads; the threads of a block do 512 at once.
         chain = -(-hopeful // THREADS) * steps.sum(axis=0) * rates.load
-        found.plain_us += float(_time(pairs.bits, all_runs, read, 0.0, rates)[scored].sum())
+        found.chosen_us += float(chosen[scored].sum())
+        found.plain_us += float(_time(pairs.bits, all_runs, read, chosen, rates)[scored].sum())
         # A barrier and a second look at the descriptors between the stages.
         between = np.where(rest_runs > 0, 2 * rates.load, 0.0)
-        found.staged_us += float(_time(pairs.bits, first_runs + rest_runs, staged, between, rates)[scored].sum())
-        found.looked_us += float(_time(pairs.bits, first_runs, first, chain, rates)[scored].sum())
+        found.staged_us += float(_time(pairs.bits, first_runs + rest_runs, staged, between + chosen, rates)[scored].sum())
+        found.looked_us += float(_time(pairs.bits, first_runs, first, chain + chosen, rates)[scored].sum())
     return found
 
 
@@ -148,6 +151,13 @@ def essential_lists(maxima: Integers, threshold: Integers) -> tuple[npt.NDArray[
     essential = np.empty_like(inessential)
     np.put_along_axis(essential, order, ~inessential, axis=0)
     return essential & (maxima > 0), rest
+
+
+def selection(reached: Integers, k: int, bits: int, rates: Rates) -> npt.NDArray[np.float64]:
+    """[tiles] microseconds of finding and emitting the k best: passes over the listed documents, or over the tile."""
+    passes = np.where(reached >= k, rates.selecting, 1) * (reached > 0)
+    each = np.where(reached > LISTED, rates.scan * (1 << bits) / (1 << 14), rates.listed)
+    return np.asarray(passes * each, dtype=np.float64)
 
 
 def _rounds(counts: Integers) -> Integers:

@@ -35,8 +35,11 @@ class Rates:
     load: float = 0.25  # one dependent load from the second-level cache
     block: float = 2.2  # descriptors, barriers and emission of a scored tile, beside what follows
     round: float = 0.6  # the loads and additions of one run of every warp
-    cleared: float = 64 / 250e3  # a KiB of sums: 128 bytes a clock
+    cleared: float = 1 / 244  # a KiB of sums: 128 bytes a clock
     posting: float = 8 / 41.7e3 + 1 / 9.1e3  # 8 bytes at 5.5 TB/s, an addition at 1.2e12 a second, over 132
+    scan: float = 1.8  # a pass over 2**14 sums, three blocks at once: 8 instructions a sum, 128 lanes a clock
+    listed: float = 0.3  # a pass over the listed documents
+    selecting: int = 4  # passes of a tile with k documents at the threshold; 1 of others
 
 
 def places(bits: int) -> int:

@@ -106,9 +106,7 @@ class Counts:
     def kth(self, sizes: Sequence[int], ks: Sequence[int]) -> dict[tuple[int, int], Integers]:
         missing = [(bits, k) for bits in sizes for k in ks if (bits, k) not in self._kth]
         if missing:
-            self._kth |= kth_sums(
-                self.lists, tuple({bits: 0 for bits, _ in missing}), tuple({k: 0 for _, k in missing})
-            )
+            self._kth |= kth_sums(self.lists, {bits for bits, _ in missing}, {k for _, k in missing})
         return self._kth
 
     def tables(self, bits: int) -> SkippedRow:

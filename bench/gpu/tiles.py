@@ -6,7 +6,7 @@ made once, and every order, number of blocks and threshold is a matter of these 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -128,6 +128,18 @@ class Lists:
             touched.append(self.places[own])
         return np.concatenate(touched) if touched else np.zeros(0, dtype=np.int32)
 
+    def kth_scores(self, queries: Integers, k: int) -> Integers:
+        """[all queries] the k-th best score of these queries; 1 of the others, and where fewer documents match."""
+        found = np.ones(self.queries, dtype=np.int64)
+        dense = np.zeros(self.size, dtype=np.int32)
+        for query in queries.tolist():
+            touched = self.sums(query, dense)
+            values = dense[np.unique(touched)]
+            dense[touched] = 0
+            if len(values) >= k:
+                found[query] = np.partition(values, len(values) - k)[len(values) - k]
+        return found
+
     @cached_property
     def best_of_lists(self) -> tuple[Integers, Integers]:
         """(the k-th best contribution of each list in each segment, 0 where it has fewer, for each of `KS`; the list's
@@ -157,28 +169,23 @@ class Lists:
         return np.maximum(1, np.maximum.reduceat(usable[self.slots], self.problem.offsets[:-1]))
 
 
-def kth_sums(lists: Lists, sizes: tuple[int, ...], ks: tuple[int, ...]) -> dict[tuple[int, int], Integers]:
+def kth_sums(lists: Lists, sizes: Collection[int], ks: Collection[int]) -> dict[tuple[int, int], Integers]:
     """For each (tile size, k): [queries, tiles] the tile's k-th best sum, 0 where fewer documents match."""
+    sizes = sorted(sizes)
     exists = {bits: np.flatnonzero(lists.exists(bits)) for bits in sizes}
-    found = {
-        (bits, k): np.zeros((lists.queries, len(exists[bits])), dtype=np.int32) for bits in sizes for k in ks
-    }
+    found = {(bits, k): np.zeros((lists.queries, len(exists[bits])), dtype=np.int32) for bits in sizes for k in ks}
     dense = np.zeros(lists.size, dtype=np.int32)
     for query in range(lists.queries):
         touched = lists.sums(query, dense)
-        # A document is touched once for each of its lists: take its sum once.
-        values = dense[touched]
-        dense[touched] = 0
-        keys = np.unique(touched.astype(np.int64) << 32 | values)
+        best = dense
         for bits in sizes:
-            # Tiles ascending, sums descending.
-            ordered = np.sort((keys >> (32 + bits) << 32) + (np.int64(2**31 - 1) - (keys & 0x7FFFFFFF)))
-            tiles = ordered >> 32
-            begins = np.searchsorted(tiles, exists[bits])
-            ends = np.searchsorted(tiles, exists[bits], side="right")
+            # The best of a tile are among the best of the smaller tiles that it holds.
+            ordered = np.sort(best.reshape(lists.size >> bits, -1), axis=1)
+            best = ordered[:, -max(ks) :]
             for k in ks:
-                reached = np.flatnonzero(ends - begins >= k)
-                found[bits, k][query, reached] = 2**31 - 1 - (ordered[begins[reached] + k - 1] & 0x7FFFFFFF)
+                if k <= ordered.shape[1]:
+                    found[bits, k][query] = ordered[exists[bits], -k]
+        dense[touched] = 0
     return found
 
 
