@@ -24,6 +24,8 @@ BLOCK_BYTES = 9 << 10
 """Of a block beside its sums."""
 MOST_BLOCKS = 3
 """Of 512 threads in a multiprocessor: the registers of score_narrow hold three."""
+CHUNKS, MOST_LOOKS = 8, 32
+"""Looks of a block if all take the same number, and turns of a look at most (`take_turns` in score.cu)."""
 BOUND_CLASSES = 256
 """Into which `order` sorts the entries of a query."""
 
@@ -54,7 +56,7 @@ class Scheme:
     name: str
     best_first: bool = True  # rank-major: the best tile of every query, then the second; else tile by tile
     first: bool = False  # thresholds begin with the k-th best contribution of a list
-    looks: int = 32  # turns that a warp looks at together
+    looks: int = 0  # turns that a warp looks at together; 0: as score.cu does
     look_loads: int = 2  # dependent loads of a look
     raises: bool = True
 
@@ -117,7 +119,9 @@ def simulate(
     thresholds = first.tolist()
     scored = np.full(bounds.shape, -1, dtype=np.int64)
     look = scheme.look_loads * rates.load
-    blocks = min(workers or places(pairs.bits), max(1, -(-len(query) // scheme.looks)))
+    most = workers or places(pairs.bits)
+    looks = scheme.looks or max(1, min(MOST_LOOKS, len(query) // (most * CHUNKS)))
+    blocks = min(most, max(1, -(-len(query) // looks)))
     # (time, block, query and k-th sum of the tile it has just scored)
     free: list[tuple[float, int, int, int]] = [(0.0, block, -1, 0) for block in range(blocks)]
     held: list[list[int]] = [[] for _ in range(blocks)]
@@ -132,7 +136,7 @@ def simulate(
             if not mine:
                 if following >= len(query):
                     break
-                last = min(following + scheme.looks, len(query))
+                last = min(following + looks, len(query))
                 mine.extend(
                     turn for turn in range(last - 1, following - 1, -1)
                     if bounds[query[turn], tile[turn]] >= thresholds[query[turn]]

@@ -39,12 +39,12 @@ USUAL_BITS, USUAL_K = 14, 100
 LEAST_POSTINGS = (16, 32, 64)
 SCHEMES = (
     Scheme("every pair a block", best_first=False, looks=1, look_loads=9),
-    Scheme("tile by tile", best_first=False, looks=1),
-    Scheme("best first", looks=1),
-    Scheme("best first, 32 turns a look"),
-    Scheme("best first, first thresholds", looks=1, first=True),
+    Scheme("tile by tile", best_first=False),
+    Scheme("best first"),
+    Scheme("best first, 32 turns a look", looks=32),
+    Scheme("best first, first thresholds", first=True),
 )
-MOST_BATCHES = 8
+MOST_BATCHES = 4
 """Batches of one size that counts are the mean of."""
 
 
@@ -109,6 +109,10 @@ class Counts:
             self._kth |= kth_sums(self.lists, {bits for bits, _ in missing}, {k for _, k in missing})
         return self._kth
 
+    def firsts(self, pairs: Pairs, k: int) -> Integers:
+        """[queries] the first thresholds that tables and descriptors give."""
+        return np.maximum(self.lists.first_thresholds(k, TABLED_POSTINGS, pairs.bits), pairs.first_thresholds(k))
+
     def tables(self, bits: int) -> SkippedRow:
         """The tables of an epoch, and what `plan` and `describe` stream beside them."""
         found = {}
@@ -140,7 +144,7 @@ class Counts:
         if not starts:
             return None
         pairs, kth = self.pairs(bits), self.kth((bits,), (k,))[bits, k]
-        firsts = self.lists.first_thresholds(k, TABLED_POSTINGS, bits)
+        firsts = self.firsts(pairs, k)
         found = {}
         for scheme in SCHEMES:
             outcomes = [
@@ -172,15 +176,17 @@ class Counts:
         ones = np.ones(total, dtype=np.int64)
         variants = {
             "none": ones,
-            "tabled lists": self.lists.first_thresholds(k, TABLED_POSTINGS, bits),
-            "all lists": self.lists.first_thresholds(k),
+            "of tiles": pairs.first_thresholds(k),
+            "of tabled lists": self.lists.first_thresholds(k, TABLED_POSTINGS, bits),
+            "of both": self.firsts(pairs, k),
             "the k-th score": self.lists.kth_scores(queries, k),
         }
         found = {}
         for name, firsts in variants.items():
             outcome = simulate(pairs, kth, queries, firsts, SCHEMES[-1], rates)
             inside = look_inside(self.lists, pairs, self.cut(bits), outcome.thresholds, queries, k, rates)
-            found[name] = inside.per_query()
+            share = float(np.mean(firsts[queries] / variants["the k-th score"][queries]))
+            found[name] = {"of the k-th score": round(share, 2), **inside.per_query()}
         return self.row("inside", bits, batch=len(queries), k=k, batches=1, pairs=len(queries) * pairs.tiles,
                         found=found, rates=asdict(rates))  # fmt: skip
 

@@ -31,14 +31,21 @@ CHUNK = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The pairs of one tile size, [queries, tiles]; slots as `runs` of warps."""
+    """The pairs of one tile size, [queries, tiles]."""
 
     bits: int
     bounds: Integers  # the sum of the largest contributions
+    best: Integers  # the largest of them: some document of the tile scores no less
     postings: Integers
     rounds: Integers  # steps in which the warps of a block take the postings, a run of each at a time
     slots: Integers  # [queries]
     tiles: int
+
+    def first_thresholds(self, k: int) -> Integers:
+        """[queries] the k-th largest `best`: as many documents, each of another tile, score no less. 1 of fewer tiles."""
+        if k > self.tiles:
+            return np.ones(len(self.best), dtype=np.int64)
+        return np.maximum(1, np.partition(self.best, self.tiles - k, axis=1)[:, self.tiles - k]).astype(np.int64)
 
 
 class Lists:
@@ -112,12 +119,12 @@ class Lists:
         runs = -(-counts // run)
         firsts = self.problem.offsets[:-1]
 
-        def summed(of_list: Integers) -> Integers:
-            return np.add.reduceat(of_list[self.slots], firsts, axis=0, dtype=np.int32)
+        def summed(of_list: Integers, how: np.ufunc = np.add) -> Integers:
+            return np.asarray(how.reduceat(of_list[self.slots], firsts, axis=0, dtype=np.int32))
 
-        return Pairs(
-            bits, summed(maxima), summed(counts), -(-summed(runs) // warps), np.diff(self.problem.offsets), counts.shape[1]
-        )
+        slots = np.diff(self.problem.offsets)
+        rounds = -(-summed(runs) // warps)
+        return Pairs(bits, summed(maxima), summed(maxima, np.maximum), summed(counts), rounds, slots, counts.shape[1])
 
     def sums(self, query: int, dense: npt.NDArray[np.int32]) -> Integers:
         """Add the query's contributions to `dense` [size], which is all 0. Returns the places that were touched."""

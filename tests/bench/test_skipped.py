@@ -80,6 +80,7 @@ def test_pairs_are_what_loops_find(problem: gpu_corpora.Problem) -> None:
                 counts = [sum(term in document for document in documents) for term in terms]
                 assert pairs.postings[query, tile] == sum(counts)
                 assert pairs.bounds[query, tile] == sum(maxima)
+                assert pairs.best[query, tile] == max(maxima, default=0)
                 assert pairs.rounds[query, tile] == -(-sum(-(-count // 4) for count in counts) // 2)
                 sums = sorted((sum(document.values()) for document in documents), reverse=True)
                 for k in (1, 3):
@@ -117,6 +118,18 @@ def test_first_thresholds_are_reached_by_k_documents(
             ]
             assert firsts[query] == max([1, *(value for one in best for value in one)])
     assert raised
+
+
+def test_first_thresholds_of_tiles_are_reached_in_k_tiles(problem: gpu_corpora.Problem) -> None:
+    lists, pairs, kth = prepared(problem, 1)
+    for k in (1, 3, pairs.tiles, pairs.tiles + 1):
+        firsts = pairs.first_thresholds(k)
+        for query in range(problem.queries):
+            best = sorted(pairs.best[query].tolist(), reverse=True)
+            assert firsts[query] == (max(1, best[k - 1]) if k <= pairs.tiles else 1)
+            # Each tile's best document scores at least as much.
+            assert k > pairs.tiles or firsts[query] == 1 or (kth[query] >= firsts[query]).sum() >= k
+    assert (lists.kth_scores(np.arange(problem.queries), 3) >= pairs.first_thresholds(3)).all()
 
 
 def schemes(**changed: object) -> schedule.Scheme:
@@ -177,13 +190,14 @@ def test_best_tiles_come_first_and_ranks_before_queries(problem: gpu_corpora.Pro
 
 def test_32_turns_a_look_starve_the_other_blocks() -> None:
     shape = (20, 29)
-    pairs = tiles.Pairs(14, np.full(shape, 9), np.full(shape, 100), np.ones(shape, dtype=int), np.full(20, 3), 29)
+    pairs = tiles.Pairs(14, np.full(shape, 9), np.full(shape, 9), np.full(shape, 100), np.ones(shape, dtype=int), np.full(20, 3), 29)
     kth = np.zeros(shape, dtype=np.int64)
     ones = np.ones(20, dtype=np.int64)
-    one, many = (
-        schedule.simulate(pairs, kth, np.arange(20), ones, schemes(looks=looks)).microseconds for looks in (1, 32)
+    asked, one, many = (
+        schedule.simulate(pairs, kth, np.arange(20), ones, schemes(looks=looks)).microseconds for looks in (0, 1, 32)
     )
     assert many > 8 * one
+    assert asked == one
 
 
 def test_essential_lists_are_those_that_can_bring_a_document_to_the_threshold() -> None:
