@@ -74,12 +74,15 @@ class Outcome:
     last: Integers  # [queries] the thresholds at the end
 
 
-def durations(pairs: Pairs, rates: Rates) -> npt.NDArray[np.float64]:
-    """[queries, tiles] microseconds of a scored tile: a chain of steps, or the multiprocessor's rates if they bind."""
-    chain = rates.block + rates.round * pairs.rounds + rates.cleared * (4 << pairs.bits >> 10)
-    own = places(pairs.bits) // MULTIPROCESSORS
-    work = rates.cleared * (4 << pairs.bits >> 10) + rates.posting * pairs.postings
-    return np.maximum(chain, own * work)
+def durations(pairs: Pairs, rates: Rates, turns: int) -> npt.NDArray[np.float64]:
+    """[queries, tiles] microseconds of a scored tile, where blocks take so many turns.
+
+    It is a chain of steps, or the multiprocessor's rates if they bind: its blocks share them.
+    """
+    clear = rates.cleared * (4 << pairs.bits >> 10)
+    chain = rates.block + rates.round * pairs.rounds + clear
+    own = min(places(pairs.bits), turns) / MULTIPROCESSORS
+    return np.maximum(chain, max(1.0, own) * (clear + rates.posting * pairs.postings))
 
 
 def turns(pairs: Pairs, queries: Integers, first: Integers, best_first: bool) -> tuple[Integers, Integers]:
@@ -115,7 +118,9 @@ def simulate(
     first = firsts[queries] if scheme.first else np.ones(len(queries), dtype=np.int64)
     query, tile = (part.tolist() for part in turns(pairs, queries, first, scheme.best_first))
     bounds, found = pairs.bounds[queries], kth[queries]
-    took = durations(replace(pairs, rounds=pairs.rounds[queries], postings=pairs.postings[queries]), rates)
+    took = durations(
+        replace(pairs, rounds=pairs.rounds[queries], postings=pairs.postings[queries]), rates, len(query)
+    )
     thresholds = first.tolist()
     scored = np.full(bounds.shape, -1, dtype=np.int64)
     look = scheme.look_loads * rates.load

@@ -145,8 +145,10 @@ def test_one_block_skips_what_a_loop_skips(problem: gpu_corpora.Problem) -> None
     _, pairs, kth = prepared(problem, 2)
     everything = np.arange(problem.queries)
     ones = np.ones(problem.queries, dtype=np.int64)
-    for best_first in (False, True):
-        outcome = schedule.simulate(pairs, kth, everything, ones, schemes(best_first=best_first), workers=1)
+    # A block tests the threshold again before each turn, so it skips the same however many it looks at.
+    for best_first, looks in ((False, 1), (True, 1), (True, 7)):
+        scheme = schemes(best_first=best_first, looks=looks)
+        outcome = schedule.simulate(pairs, kth, everything, ones, scheme, workers=1)
         thresholds = ones.copy()
         expected = np.full(pairs.bounds.shape, -1)
         for query, tile in zip(*schedule.turns(pairs, everything, ones, best_first), strict=True):
@@ -208,18 +210,25 @@ def test_essential_lists_are_those_that_can_bring_a_document_to_the_threshold() 
     assert rest.tolist() == [6, 13, 0]
 
 
-def test_what_is_inside_scored_tiles_is_what_loops_find(problem: gpu_corpora.Problem) -> None:
+@pytest.mark.parametrize("at", ["the turn", "the bound", "the best sum"])
+def test_what_is_inside_scored_tiles_is_what_loops_find(problem: gpu_corpora.Problem, at: str) -> None:
     k = 2
     lists, pairs, kth = prepared(problem, k)
     queries = np.arange(0, problem.queries, 2)
     firsts = np.ones(problem.queries, dtype=np.int64)
-    outcome = schedule.simulate(pairs, kth, queries, firsts, schemes(), workers=3)
-    found = inside.look_inside(lists, pairs, lists.cut(BITS), outcome.thresholds, queries, k)
+    thresholds = schedule.simulate(pairs, kth, queries, firsts, schemes(), workers=3).thresholds
+    if at == "the bound":
+        thresholds = pairs.bounds[queries].astype(np.int64)
+    elif at == "the best sum":
+        thresholds = prepared(problem, 1)[2][queries].astype(np.int64)
+    # Nothing matches in tiles without postings, which are left out.
+    thresholds[pairs.postings[queries] == 0] = -1
+    found = inside.look_inside(lists, pairs, lists.cut(BITS), thresholds, queries, k)
     expected = inside.Inside()
     for row, query in enumerate(queries.tolist()):
         expected.queries += 1
         for tile, documents in enumerate(by_tile(problem, query, BITS)):
-            threshold = int(outcome.thresholds[row, tile])
+            threshold = int(thresholds[row, tile])
             if threshold < 0:
                 continue
             terms = {term for document in documents for term in document}
