@@ -59,14 +59,13 @@ CUDA_IDEAS: tuple[dict[str, Any], ...] = (
     {},
     {"sums": "global"},
     {"raises_thresholds": False},
-    {"best_first": False},
-    {"sums": "global", "raises_thresholds": False, "best_first": False},
+    {"sums": "global", "raises_thresholds": False},
     {"posting_bytes": 6},
     {"posting_bytes": 4},
     {"tables": False},
     {"wide": True},
 )
-TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False}, {"best_first": False})
+TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False})
 GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
 """The variants that the growing parts (batch, corpus, k, length) measure."""
 

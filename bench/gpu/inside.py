@@ -154,10 +154,14 @@ def essential_lists(maxima: Integers, threshold: Integers) -> tuple[npt.NDArray[
 
 
 def selection(reached: Integers, k: int, bits: int, rates: Rates) -> npt.NDArray[np.float64]:
-    """[tiles] microseconds of finding and emitting the k best: passes over the listed documents, or over the tile."""
-    passes = np.where(reached >= k, rates.selecting, 1) * (reached > 0)
-    each = np.where(reached > LISTED, rates.scan * (1 << bits) / (1 << 14), rates.listed)
-    return np.asarray(passes * each, dtype=np.float64)
+    """[tiles] microseconds of finding and emitting the k best of the listed documents.
+
+    Where more reached the threshold than are listed, the k-th best of the list bounds that of the tile: one pass over
+    the tile lists those that reach it, and the k best are selected again.
+    """
+    listed = rates.listed * np.where(reached >= k, rates.selecting, 1) * (reached > 0)
+    scanned = rates.scan * (1 << bits) / (1 << 14) + rates.listed * rates.selecting
+    return np.asarray(listed + (reached > LISTED) * scanned, dtype=np.float64)
 
 
 def _rounds(counts: Integers) -> Integers:
