@@ -51,6 +51,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "gpu": (*_SEARCH, "kernels/**/*"),
     # The constants that it counts by lie in these two files of the kernels.
     "skipped": ("engine/arrays.py", "engine/index/**/*", "kernels/work.py", "kernels/cuda/score_tile.cuh"),
+    "gpu_counted": (*_SEARCH, "kernels/**/*"),
 }
 """Bench, as rows name it -> patterns of the files that its figures depend on. Files that are not there do not count."""
 
@@ -73,6 +74,7 @@ COMMANDS: Mapping[str, str] = {
     "text": "python -m bench.text --json bench/results/text.jsonl",
     "gpu": "python -m bench.gpu.run",
     "skipped": "python -m bench.gpu.skipped",
+    "gpu_counted": "python -m bench.gpu.counted",
 }
 """Bench -> the command that takes its rows again."""
 

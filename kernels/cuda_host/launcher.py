@@ -10,9 +10,14 @@ from typing import Any, Literal
 import torch
 
 from ...engine.errors import FanrankError, ParameterError
+from ..cuda.launcher import DeviceLimits
 from .build import SANITIZED_SUFFIX
 
 Order = Literal["ascending", "descending", "shuffle"]
+
+LIMITS = DeviceLimits(multiprocessors=2, multiprocessor_bytes=228 * 1024, block_bytes=227 * 1024)
+"""Of a launcher that is told nothing else: the shared memory of sm_90, and few multiprocessors, as blocks run one after
+another."""
 
 ORDERS: dict[str, int] = {"ascending": 0, "descending": 1, "shuffle": 2}
 FAULT = 2
@@ -45,10 +50,13 @@ class HostLauncher:
     """The kernels of one library, launched on CPU tensors.
 
     `order` (and `seed`, for "shuffle") is the order in which blocks, warps and lanes run in a library of mode "fibers";
-    both may be changed between launches. A kernel without races gives the same answer in every order.
+    both may be changed between launches. A kernel without races gives the same answer in every order. `limits` are those
+    of the device that it stands for.
     """
 
-    def __init__(self, library: Path, *, order: Order = "ascending", seed: int = 0) -> None:
+    def __init__(
+        self, library: Path, *, order: Order = "ascending", seed: int = 0, limits: DeviceLimits = LIMITS
+    ) -> None:
         library = Path(library)
         if library.name.endswith(SANITIZED_SUFFIX) and not hasattr(ctypes.CDLL(None), "__tsan_init"):
             raise ParameterError(
@@ -60,6 +68,7 @@ class HostLauncher:
             raise ParameterError(f"{library} is not a library that build() made: {error}") from error
         self._launch.restype = ctypes.c_int
         self.library = library
+        self.limits = limits
         self.order: Order = order
         self.seed = seed
 

@@ -453,13 +453,15 @@ def test_the_bench_marks_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same_bits() -> None:
+    import torch
+
     from fanrank.kernels.dense import dense_verbs
 
     rng = np.random.default_rng(0)
     stretches = stretches_of(rng, [3000, 1, 800], 384, "random", 5)
     queries = rows_of(rng, 30, 384, "random")
     for name in ("cuda", "triton"):
-        verbs = dense_verbs(name)
+        verbs = dense_verbs(name, gpu=torch.cuda.current_device())
         for mode in ("exact", "int8"):
             for kind in ("early", "late", "top"):
                 interaction = Interaction(kind)  # type: ignore[arg-type]
