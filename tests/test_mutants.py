@@ -93,6 +93,13 @@ def test_a_fault_that_hangs_is_caught_by_the_limit(checkout: run.Checkout) -> No
     assert (result.status, result.detail) == (run.CAUGHT, "by the limit of time")
 
 
+def test_a_copy_has_one_user(checkout: run.Checkout) -> None:
+    with checkout.held(), pytest.raises(SystemExit, match="another process plants faults"), checkout.held():
+        pass
+    with checkout.held():
+        pass
+
+
 def test_a_test_that_fails_without_a_fault_is_named(checkout: run.Checkout) -> None:
     assert list(checkout.baseline([fault("2 * x", "3 * x")])) == []
     (checkout.root / "engine" / "double.py").write_text(CODE.replace("2", "5"))

@@ -64,8 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{fault.name} ({fault.file}): {fault.test}" for fault in faults))
         return 0
-    checkout = Checkout(limit=options.limit)
-    checkout.refresh()
     failed = False
 
     def show(result: Result) -> None:
@@ -73,11 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed |= result.status != CAUGHT
         print(json.dumps(result._asdict()) if options.json else result, flush=True)
 
-    if not options.trust:
-        for result in checkout.baseline(faults):
-            show(result)
-    for fault in faults:
-        show(checkout.plant(fault))
+    checkout = Checkout(limit=options.limit)
+    with checkout.held():
+        checkout.refresh()
+        if not options.trust:
+            for result in checkout.baseline(faults):
+                show(result)
+        for fault in faults:
+            show(checkout.plant(fault))
     return int(failed)
 
 

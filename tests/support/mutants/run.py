@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +51,17 @@ class Checkout:
         self.root, self.limit = root, limit
         self.copy = copy or root / "build" / "mutants"
         self._libraries = self.copy / "cache"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes off the copy. Raises `SystemExit` where one has it."""
+        self.copy.mkdir(parents=True, exist_ok=True)
+        with (self.copy / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise SystemExit(f"another process plants faults in {self.copy}") from error
+            yield
 
     def refresh(self) -> None:
         """Copy what has changed. An unchanged file keeps its time, so that its object file stays fresh."""
