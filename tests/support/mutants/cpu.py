@@ -17,7 +17,7 @@ FAULTS = (
         "cpu_fallback/select.py",
         "    if whole < width:\n",
         "    if whole < 0:\n",
-        f"{SELECT}::test_every_layout",
+        f"{SELECT}::test_few_scores_at_both_ends",
     ),
     Fault(
         "ties of narrow scores go to the younger document",

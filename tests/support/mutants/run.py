@@ -87,20 +87,49 @@ class Checkout:
         for built in (self.root / "native").glob("*.so"):
             shutil.copy2(built, self.copy / "native" / built.name)
 
+    @contextmanager
+    def _planted(self, fault: Fault) -> Iterator[None]:
+        """The fault in the copy, then the file as it was.
+
+        Objects compiled with a fault in a file of the extension would look newer than the file, so those from before
+        come back: a header with a fault costs one build of all that includes it, not two.
+        """
+        path, objects = self.copy / fault.file, self.copy / "build"
+        kept = self.copy / "objects"
+        if fault.builds == "native":
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(objects, kept)
+        before, text = path.stat(), path.read_text(encoding="utf-8")
+        path.write_text(text.replace(fault.code, fault.fault), encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            if fault.builds == "native":
+                shutil.rmtree(objects)
+                kept.rename(objects)
+                self._restore_extension()
+
+    def _build(self) -> str | None:
+        """Build the extension as it stands in the copy. Returns what the compiler says where that fails."""
+        for built in (self.copy / "native").glob("*.so"):
+            built.unlink()
+        code, output = self._run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"])
+        # The extension is optional, so a build that fails says nothing by its code.
+        if code != 0 or not list((self.copy / "native").glob("*.so")):
+            return output
+        return None
+
     def plant(self, fault: Fault) -> Result:
         """Plant the fault, run its test, and take the fault out again."""
         start = time.monotonic()
         status, detail = STALE, fault.reason(self.root) or ""
+        if not detail and fault.builds == "native" and (message := self._build()) is not None:
+            status, detail = BROKEN, f"the extension does not compile without the fault: {message}"
         if not detail:
-            path = self.copy / fault.file
-            text = path.read_text(encoding="utf-8")
-            path.write_text(text.replace(fault.code, fault.fault), encoding="utf-8")
-            try:
+            with self._planted(fault):
                 status, detail = self.test(fault.test, fault.builds, fault.thread_sanitizer)
-            finally:
-                path.write_text(text, encoding="utf-8")
-                if fault.builds == "native":
-                    self._restore_extension()
         return Result(fault.name, fault.file, fault.test, status, detail, time.monotonic() - start)
 
     def baseline(self, faults: Iterable[Fault]) -> Iterator[Result]:
@@ -127,13 +156,8 @@ class Checkout:
             script = self.copy / "tests" / "support" / "sanitize.sh"
             code, output = self._run(["bash", str(script), "thread", *test.split()], PYTHON=sys.executable)
             return (SURVIVED, "") if code == 0 else (CAUGHT, "") if code == 1 else (BROKEN, output)
-        if builds == "native":
-            for built in (self.copy / "native").glob("*.so"):
-                built.unlink()
-            code, output = self._run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"])
-            # The extension is optional, so a build that fails says nothing by its code.
-            if code != 0 or not list((self.copy / "native").glob("*.so")):
-                return BROKEN, f"the extension does not compile: {output}"
+        if builds == "native" and (message := self._build()) is not None:
+            return BROKEN, f"the extension does not compile: {message}"
         if builds == "cuda-host":
             code, output = self._run([sys.executable, "-c", BUILD_KERNELS])
             if code != 0:
