@@ -175,7 +175,12 @@ class Checkout:
     def _run(self, command: list[str], **environment: str) -> tuple[int | None, str]:
         """(exit code, end of the output); no code where the limit of time was reached."""
         data = os.environ.get("FANRANK_DATA") or str(self.root.parent / "shared" / "data")
-        own = {"PYTHONPATH": str(self.copy / "src"), "FANRANK_DATA": data, "XDG_CACHE_HOME": str(self._libraries)}
+        own = {
+            "PYTHONPATH": str(self.copy / "src"),
+            "FANRANK_DATA": data,
+            "XDG_CACHE_HOME": str(self._libraries),
+            "FANRANK_MUTANTS": "1",
+        }
         try:
             done = subprocess.run(
                 command,
