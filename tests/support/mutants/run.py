@@ -65,6 +65,10 @@ class Checkout:
 
     def refresh(self) -> None:
         """Copy what has changed. An unchanged file keeps its time, so that its object file stays fresh."""
+        if (self.copy / "objects").exists():
+            # A run was ended with a fault planted, and objects may be compiled with it.
+            shutil.rmtree(self.copy / "objects")
+            shutil.rmtree(self.copy / "build", ignore_errors=True)
         for folder in FOLDERS:
             if not (self.root / folder).is_dir():
                 continue
