@@ -101,7 +101,7 @@ FAULTS = (
         "cpu_fallback/prune.py",
         "np.multiply(tile_bounds.maxima, multiplicity, dtype=np.int64)",
         "np.multiply(tile_bounds.maxima, 1, dtype=np.int64)",
-        f"{PRUNE}::test_pruned_alone_equals_the_oracle {PRUNE}::test_scores_beyond_int32",
+        f"{PRUNE}::test_a_repeated_term_bounds_its_tile_as_often",
     ),
     Fault(
         "of equal decayed scores too few of the first documents stay",
