@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from fanrank.cpu_fallback.dense import verbs as cpu
-from fanrank.engine.vectors import approximate
+from fanrank.engine.vectors.faiss_index import index_of
+from fanrank.engine.vectors.index_options import DEFAULT
 from fanrank.engine.vectors.interaction import Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch
@@ -149,10 +150,10 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         return found
     faiss.omp_set_num_threads(1)
 
-    def hnsw() -> Any:
-        if len(rows) >= approximate.LEAST_ROWS:
-            approximate.index_of(vectors)
-        return _search_by(vectors, "hnsw")
+    def hnsw(verbs: DenseVerbs = cpu) -> Any:
+        if len(rows) >= DEFAULT.least_rows:
+            index_of(verbs, vectors, DEFAULT)
+        return _search_by(vectors, "hnsw", verbs)
 
     def flat() -> Any:
         index = faiss.IndexFlatIP(rows.shape[1])
@@ -160,7 +161,12 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         return lambda queries, singles, k: index.search(singles, k)
 
     # Two bytes a component, and 2 M neighbours of 4 bytes a row.
-    add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * approximate.DEFAULT.neighbours * len(rows))
+    add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * DEFAULT.neighbours * len(rows))
+    if {"hnsw-device", "hnsw-device-looped"} & set(wanted):
+        graph = _device()
+        # CAGRA: four bytes a neighbour. The exact verbs hold the rows once more.
+        size = 2 * rows.nbytes + 4 * DEFAULT.graph_degree * len(rows)
+        add("hnsw-device", False, lambda: hnsw(graph), lambda: size)
     add("faiss-flat", False, flat, lambda: 4 * rows.size)
     return found
 
@@ -172,11 +178,14 @@ def _device() -> DenseVerbs:
     from fanrank.kernels.dense import dense_verbs
 
     if not torch.cuda.is_available():
-        raise SystemExit("bench.dense: no CUDA device for exact-device and int8-device")
-    return dense_verbs("triton")
+        raise SystemExit("bench.dense: no CUDA device for exact-device, int8-device and hnsw-device")
+    return dense_verbs("triton", gpu=torch.cuda.current_device())
 
 
 SYSTEMS = ("exact", "exact-looped", "int8", "int8-looped", "hnsw", "hnsw-looped", "faiss-flat", "faiss-flat-looped")
+ON_DEVICE = ("exact-device", "int8-device", "hnsw-device")
+DEVICE_SYSTEMS = tuple(f"{name}{looped}" for name in ON_DEVICE for looped in ("", "-looped"))
+"""Those that need a GPU, and run only if they are named."""
 
 
 def best_of(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -257,7 +266,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--documents", type=numbers, default=SIZES, help="vectors, comma-separated")
     parser.add_argument("--batches", type=numbers, default=BATCHES, help="queries of a batch, comma-separated")
     parser.add_argument("--ks", type=numbers, default=KS, help="hits of a query, comma-separated")
-    parser.add_argument("--systems", type=names, default=SYSTEMS, help=f"of {','.join(SYSTEMS)}")
+    parser.add_argument("--systems", type=names, default=SYSTEMS, help=f"of {','.join((*SYSTEMS, *DEVICE_SYSTEMS))}")
     parser.add_argument("--dimension", type=int, default=DIMENSION)
     parser.add_argument("--reps", type=int, default=REPS)
     parser.add_argument("--seed", type=int, default=1)
@@ -272,8 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, append the rows, print them. Returns 0 if every exact answer was right, else 1."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if unknown := [name for name in options.systems if name not in SYSTEMS]:
-        parser.error(f"no system {', '.join(unknown)}; there are: {', '.join(SYSTEMS)}")
+    if unknown := [name for name in options.systems if name not in (*SYSTEMS, *DEVICE_SYSTEMS)]:
+        parser.error(f"no system {', '.join(unknown)}; there are: {', '.join((*SYSTEMS, *DEVICE_SYSTEMS))}")
     sizes, reps = ((5_000,), 2) if options.quick else (options.documents, options.reps)
     folder = options.out or (CACHE if options.quick else RESULTS)
     common, say, found = stamp_rows("dense"), progress(), []

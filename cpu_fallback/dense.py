@@ -29,6 +29,8 @@ import numpy.typing as npt
 
 from ..engine.arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..engine.locks import once
+from ..engine.vectors.approximate import best as approximate_best
+from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import BLOCK_VALUES, Halves, Vectors, blocks_of, quantized, widen
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
@@ -61,6 +63,7 @@ class NumpyDense:
     """`DenseVerbs` in numpy. BLAS takes the threads that it is set to; they change no bit."""
 
     name = "numpy"
+    gpu: int | None = None
 
     def best(
         self,
@@ -71,12 +74,11 @@ class NumpyDense:
         mode: Mode,
         *,
         threads: int = 1,
+        approximate: Approximate | None = None,
     ) -> Output:
         check_mode(mode)
         if mode == "hnsw":
-            from ..engine.vectors.approximate import best
-
-            return best(self, queries, stretches, k, interaction, threads=threads)
+            return approximate_best(self, queries, stretches, k, interaction, threads=threads, options=approximate)
         scores = np.full((len(queries), k), -np.inf)
         documents = np.full((len(queries), k), -1, dtype=np.int64)
         counts = np.zeros(len(queries), dtype=np.int32)

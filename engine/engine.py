@@ -39,6 +39,7 @@ from .monitor.monitor import Monitor
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
 from .opening import OpenIndex
+from .plan.device_options import DeviceOptions
 from .reading import Reading
 from .records.checks import checked_span
 from .records.explanation import Explanation, FusedExplanation
@@ -68,6 +69,10 @@ if TYPE_CHECKING:
 
     from .backends.choose import TensorHits
     from .serve.coalesce import Coalescer
+
+
+SERVING = ("cuda", "triton", "cuda-host")
+"""What `Engine.to` takes beside ``cpu``."""
 
 
 # Sources: A030 to A032, B004.
@@ -396,23 +401,53 @@ class Engine(Reading, Writing, Carrying):
         """A handle on one namespace. It sees no record of any other namespace."""
         return Namespace(self, name)
 
-    def to(self, device: str, *, max_device_bytes: int | None = None) -> Engine:
-        """Serve from ``"cpu"`` or ``"cuda"``; returns the engine. Raises `BackendUnavailableError` with the reason.
+    def to(
+        self,
+        device: str,
+        *,
+        max_device_bytes: int | None = None,
+        posting_bytes: int | None = None,
+        tile_bits: int | None = None,
+        select: str | None = None,
+    ) -> Engine:
+        """Serve from ``"cpu"`` or ``"cuda"``; returns the engine.
+
+        ``"cuda"`` takes the CUDA kernels, else Triton's. ``"triton"`` and ``"cuda-host"`` (the CUDA kernels on the CPU,
+        slowly) name a family of kernels.
 
         `max_device_bytes` bounds the segments and the buffers of a launch together: `DeviceMemoryError` is raised
-        before they would take more. Small tables and the pools of captured graphs come on top. The memory that another
-        device had for this engine is released.
+        before they would take more. Small tables, the pools of captured graphs and the indexes of approximate search
+        come on top. The memory that another device had for this engine is released.
+
+        The other options change the time and the memory that searches take on the device, never an answer. None leaves
+        them to the kernels. They belong to the device, so a directory does not keep them.
+
+        - `posting_bytes`: bytes of a posting in device memory: 8, or 6 or 4 with the CUDA kernels, for segments whose
+          postings are of at most 65,536 or 4,096 kinds (frequency and length). A search of others raises
+          `ParameterError`. The contributions of 6 and 4 are computed where they are added.
+        - `tile_bits`: ``2**tile_bits`` documents are scored together. 5 to 15 with the CUDA kernels, 5 to 13 with
+          Triton's.
+        - `select`: how the CUDA kernels find the best: ``bitonic`` sorts in shared memory, ``warp`` keeps lists in
+          registers, ``auto`` goes by k
+
+        Raises `BackendUnavailableError` with the reason, and `ParameterError`, also for an option that the family of
+        kernels does not have. The engine then serves from where it did.
         """
-        if device not in ("cpu", "cuda"):
-            raise ParameterError(f"unknown device {device!r}; there are: cpu, cuda")
+        if device not in ("cpu", *SERVING):
+            raise ParameterError(f"unknown device {device!r}; there are: cpu, {', '.join(SERVING)}")
         limit = max_device_bytes
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ParameterError(f"max_device_bytes must be 1 or more, not {max_device_bytes!r}")
-        among = backends.CPU if device == "cpu" else backends.DEVICES
+        options = DeviceOptions(posting_bytes, tile_bits, select)
         try:
-            self.searcher.backend = backends.choose(among=among, max_device_bytes=max_device_bytes)
+            if device in ("cpu", "cuda"):
+                among = backends.CPU if device == "cpu" else backends.DEVICES
+                chosen = backends.choose(among=among, max_device_bytes=limit, options=options)
+            else:
+                chosen = backends.choose(device, max_device_bytes=limit, options=options)
         except BackendUnavailableError as error:
             raise BackendUnavailableError(f"cannot serve from {device}: {error}") from None
+        self.searcher.backend = chosen
         return self
 
     def stats(self) -> dict[str, Any]:
@@ -625,9 +660,10 @@ class Engine(Reading, Writing, Carrying):
         `numbering` is the engine's `numbering` from before `encode`. Where it is given and another one is in force,
         the ids may stand for other terms, and the call raises `QueryError`.
 
-        Work goes to the current stream, and nothing is synchronised. The exception is the first call of an epoch or of
-        a shape (B, T, weights or not, k), which uploads and derives. Later calls of the shape can be captured in a CUDA
-        graph; capture it again once records were added.
+        Work goes to the current stream, and the host waits for nothing. The first call of an epoch or of a shape (B, T,
+        weights or not, k) uploads and derives. Later calls of the shape can be captured in a CUDA graph. Its replays
+        come after the first call, in the order of streams or by a wait. They read the index as it was captured: let
+        them end before records are added or deleted, and capture anew then.
 
         Raises `BackendUnavailableError` where no device serves, `QueryError`, `ParameterError`, `DeviceMemoryError`.
         """

@@ -2,6 +2,9 @@
 
 Vectors are uploaded once, in half precision, and kept as long as the host holds them. A block of them is widened and
 multiplied with all queries of a batch, reduced to documents, and its k best join the best so far.
+
+All is done on one stream of its own, call after call, and a call ends with its answer on the host. So memory that is
+let go is written again after its last use, whichever thread's garbage collection lets it go.
 """
 
 from __future__ import annotations
@@ -18,9 +21,13 @@ import torch
 
 from ..engine.arrays import Floats, Integers, offsets_of, ranges
 from ..engine.errors import DeviceMemoryError
+from ..engine.vectors.approximate import best as approximate_best
+from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import Halves, Vectors, blocks_of, quantized
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
+from .lifetime import Account
+from .runtime import is_out_of_memory, runtime_of
 from .segment_reduce import segment_reduce
 
 # Queries answered together, scores of a block, and numbers of a block in float64: 128 and 256 MiB on a GPU.
@@ -37,15 +44,17 @@ CODE_MULTIPLE = 8
 Reduce = Callable[[torch.Tensor, torch.Tensor, Interaction], torch.Tensor]
 
 
-def dense_verbs(name: str, max_device_bytes: int | None = None) -> DenseVerbs:
-    """The dense verbs of the family ``cuda``, ``triton`` or ``cuda-host``, on the device that it serves from.
+def dense_verbs(
+    name: str, max_device_bytes: int | None = None, gpu: int | None = None, account: Account | None = None
+) -> DenseVerbs:
+    """The dense verbs of the family ``cuda``, ``triton`` or ``cuda-host``, on the GPU of this number; None: on the CPU.
 
-    `max_device_bytes` bounds the vectors held there. The families differ only in the kernel that reduces
-    rows to documents: it is Triton's where Triton can run, except for ``cuda-host``.
+    `max_device_bytes` bounds the vectors held there; with an `account`, its limit bounds them together with all else
+    that it counts. The families differ only in the kernel that reduces rows to documents: it is Triton's where Triton
+    can run, except for ``cuda-host``.
     """
-    gpu = torch.cuda.is_available() and name != "cuda-host"
-    device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-    return TorchDense(device, max_device_bytes, _reduction(name, device))
+    device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
+    return TorchDense(device, max_device_bytes, _reduction(name, device), account)
 
 
 def _reduction(name: str, device: torch.device) -> Reduce:
@@ -74,14 +83,25 @@ class TorchDense:
     """`DenseVerbs` in torch. Calls run one after another, because a device is one queue."""
 
     def __init__(
-        self, device: torch.device, max_device_bytes: int | None = None, reduce: Reduce = segment_reduce
+        self,
+        device: torch.device,
+        max_device_bytes: int | None = None,
+        reduce: Reduce = segment_reduce,
+        account: Account | None = None,
     ) -> None:
+        """`account` counts what else the engine takes on the device; without one, `max_device_bytes` is for vectors."""
         self.device = device
         self.name = f"torch {device.type}"
-        self.limit = max_device_bytes
+        self.gpu: int | None = device.index if device.type == "cuda" else None
+        self.account = Account(max_device_bytes) if account is None else account
+        self._runtime = runtime_of(device)
+        with self._runtime.active():
+            self._stream = self._runtime.new_stream()
         self._reduce = reduce
         self._held: weakref.WeakKeyDictionary[Vectors, _Resident] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
+        own = weakref.ref(self)
+        self.account.add(lambda: 0 if (alive := own()) is None else alive.bytes)
         cpu = device.type == "cpu"
         self._scores = CPU_SCORES if cpu else SCORES
         self._values = CPU_BLOCK_VALUES if cpu else BLOCK_VALUES
@@ -100,12 +120,11 @@ class TorchDense:
         mode: Mode,
         *,
         threads: int = 1,
+        approximate: Approximate | None = None,
     ) -> Output:
         check_mode(mode)
         if mode == "hnsw":
-            from ..engine.vectors.approximate import best
-
-            return best(self, queries, stretches, k, interaction, threads=threads)
+            return approximate_best(self, queries, stretches, k, interaction, threads=threads, options=approximate)
         scores = np.full((len(queries), k), -np.inf)
         documents = np.full((len(queries), k), -1, dtype=np.int64)
         with self._lock, self._serving(len(queries)):
@@ -206,24 +225,29 @@ class TorchDense:
 
     def _reserve(self, need: int) -> None:
         """Raise `DeviceMemoryError` if this many more bytes are not available."""
-        bounds = [] if self.limit is None else [self.limit - self.bytes]
-        if self.device.type == "cuda":
-            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            bounds.append(torch.cuda.mem_get_info(self.device)[0] + cached)
+        bounds = self._bounds()
+        if bounds and need > min(bounds) and self.account.release():
+            bounds = self._bounds()
         if bounds and need > min(bounds):
             raise DeviceMemoryError(
                 f"{need:,} bytes are needed on {self.device} for vectors, where {max(min(bounds), 0):,} are free and "
                 f"{self.bytes:,} are held; raise max_device_bytes, or serve from the CPU"
             )
 
+    def _bounds(self) -> list[int]:
+        """Bytes that may be allocated, by the limit and by the device."""
+        limit, device = self.account.limit, self._runtime.free_bytes()
+        return [*([] if limit is None else [limit - self.account.taken]), *([] if device is None else [device])]
+
     @contextlib.contextmanager
     def _serving(self, queries: int) -> Any:
-        """Make the device current, and turn its out-of-memory error into `DeviceMemoryError`."""
-        current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+        """Make the device and the stream current, and turn out-of-memory errors into `DeviceMemoryError`."""
         try:
-            with current:
+            with self._runtime.active(), self._runtime.on(self._stream):
                 yield
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise DeviceMemoryError(
                 f"{self.device} has no room for {queries} dense queries beside {self.bytes:,} bytes of vectors; ask in "
                 f"smaller batches, or serve from the CPU ({error})"

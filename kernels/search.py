@@ -1,9 +1,10 @@
 """The search verb on a device: the same answer as `cpu_fallback/search.py`, whichever kernel family serves.
 
-plans -> upload -> derive -> launches of bounded size: plan, cut, score, select, download
+plans -> upload -> derive -> launches of bounded size: describe, order, score, select, download
 
 Only what comes before the download holds the lock. Calls take two streams in turn, each with buffers and an answer of
-its own in pinned memory, so the next call's launches are on their way while this one's answer is waited for.
+its own in pinned memory, so the next call's launches are on their way while this one's answer is waited for. The host
+waits for nothing but answers.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import contextlib
 import itertools
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..engine.arrays import Floats, Integers
+from ..engine.arrays import Floats, Integers, ranges
 from ..engine.errors import DeviceMemoryError, ParameterError
 from ..engine.index.bm25 import INT32_MAX, SCALE
 from ..engine.index.snapshot import Snapshot
@@ -28,17 +29,19 @@ from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
 from ..engine.plan.verbs import TextHits
 from ..engine.timing import Phases
-from .batch import Download, Share, chunks, halves, make_launch
+from .batch import Chunk, Launch, Texts, chunks, make_launch
 from .device import Residency
+from .download import Download, Downloads
 from .fanout import Fanouts
 from .launch import run
+from .runtime import is_out_of_memory
 from .tensors import TensorHits, TensorSearch
 from .timing import DevicePhases
 from .work import Verbs
 
-# Places for candidates and for cuts in one launch, where memory does not say less: 768 and 192 MiB.
+# Places for candidates and for descriptors in one launch, where memory does not say less: 768 and 192 MiB.
 MAX_CANDIDATES = 1 << 26
-MAX_CUTS = 1 << 24
+MAX_DESCRIPTORS = 1 << 23
 
 STREAMS = 2
 
@@ -46,28 +49,6 @@ EVERY_RECORD = QuerySettings()
 _UNIT = 1.0 / SCALE
 
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
-
-
-class Downloads:
-    """The downloads of one call's launches that the batch's answer waits for, oldest first."""
-
-    def __init__(self, out: Output) -> None:
-        self._out = out
-        self._waiting: deque[tuple[npt.NDArray[np.int64], Download]] = deque()
-
-    def add(self, rows: npt.NDArray[np.int64], download: Download) -> None:
-        """Add the download of these rows. Waits for those before it, and releases their pinned memory."""
-        self._waiting.append((rows, download))
-        self.write_answers(1)
-
-    def write_answers(self, waiting: int = 0) -> None:
-        """Wait for all downloads but the last `waiting`, and write them into the batch's answer."""
-        while len(self._waiting) > waiting:
-            rows, download = self._waiting.popleft()
-            scores, documents, counts = download.wait()
-            self._out[0][rows, : scores.shape[1]] = scores
-            self._out[1][rows, : documents.shape[1]] = documents
-            self._out[2][rows] = counts
 
 
 class DeviceSearch:
@@ -96,9 +77,11 @@ class DeviceSearch:
             )
         self.verbs = verbs
         self.lock = threading.RLock()
+        self.fanouts = Fanouts(self.residency, verbs)
+        self._runtime = self.residency.runtime
         self._tensors = TensorSearch(self.residency, verbs)
-        self._fanouts = Fanouts(self._tensors)
-        self._streams = _streams(device)
+        with self._runtime.active():
+            self._streams = [self._runtime.new_stream() for _ in range(STREAMS)]
         self._calls = itertools.count()
 
     def __call__(
@@ -123,13 +106,14 @@ class DeviceSearch:
             return out
         clock = DevicePhases(phases, self.residency.device)
         downloads = Downloads(out)
-        # Where bytes are bounded, what a call takes must be let go before the next takes its own.
-        with self.lock if self.residency.limit is not None else contextlib.nullcontext():
-            with self.lock, self._current():
-                self._make_ready([plan.snapshot for plan in plans], clock)
-                with self._stream():
-                    self._begin(plans, execution, clock, downloads)
-                    clock.finish()
+        with self._one_at_a_time():
+            with self._serving():
+                stream = self._next_stream()
+                for group in apart(plans):
+                    self._make_ready([plan.snapshot for plan in group], clock)
+                    with self._launching(stream):
+                        self._begin(group, execution, clock, downloads)
+                clock.finish()
             downloads.write_answers()
         return out
 
@@ -144,35 +128,70 @@ class DeviceSearch:
         threads: int,
         execution: str,
     ) -> TextHits | None:
-        """As `SearchTexts`, for fan-outs: few texts, which every record may answer and where no score fades."""
+        """As `SearchTexts`, for texts that every record may answer and whose scores do not fade; any number of them."""
         width = min(k, snapshot.size)
         if execution != "auto" or settings != EVERY_RECORD or snapshot.bm25.query_tf == "unique" or not width:
             return None
         begun = time.perf_counter_ns()
+        rows: dict[object, int] = {}
+        source = np.array([rows.setdefault(text, row) for row, text in enumerate(texts)], dtype=np.int64)
+        asked, places = np.unique(source, return_inverse=True)
         terms, offsets = _terms_of(analysed, texts)
-        longest = int((offsets[1:] - offsets[:-1]).max(initial=0))
-        if snapshot.long or snapshot.highest_bound * longest >= INT32_MAX:
+        lengths = np.diff(offsets)[asked]
+        if snapshot.long or snapshot.highest_bound * int(lengths.max(initial=0)) >= INT32_MAX or not lengths.any():
             return None
+        if len(asked) < len(source):
+            terms, offsets = terms[ranges(offsets[asked], lengths)], np.concatenate([[0], np.cumsum(lengths)])
         ready = time.perf_counter_ns()
-        # As in `__call__`: where bytes are bounded, the next call waits until this one has let go of its own.
-        clock = DevicePhases(None, self.residency.device)
-        with self.lock if self.residency.limit is not None else contextlib.nullcontext():
-            with self.lock, self._current():
-                self._make_ready([snapshot], clock)
-                with self._stream():
-                    download = self._small(lambda: self._fanouts.begin_terms(snapshot, terms, offsets, width), clock)
-            if download is None:
-                return None
-            quanta, documents, counts = download.wait()
+        found = self._answer_texts(Texts(snapshot, terms, offsets, width))
+        if found is None:
+            return None
+        quanta, documents, counts = found
         scores: Floats = np.multiply(quanta, _UNIT, dtype=np.float64)
         scores[documents < 0] = -np.inf
+        if len(asked) < len(source):
+            scores, documents, counts = scores[places], documents[places], counts[places]
         if width < k:
             scores = np.pad(scores, ((0, 0), (0, k - width)), constant_values=-np.inf)
             documents = np.pad(documents, ((0, 0), (0, k - width)), constant_values=-1)
-        first: dict[object, int] = {}
-        source = np.array([first.setdefault(text, row) for row, text in enumerate(texts)], dtype=np.int64)
         spent = ready - begun, 0, time.perf_counter_ns() - ready
         return TextHits(scores, documents, counts, source, (), spent)
+
+    def tensors(
+        self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
+    ) -> TensorHits:
+        """As `Engine.search_tensors`, on the caller's stream."""
+        with self._serving():
+            self._make_ready([snapshot], DevicePhases(None, self.residency.device))
+            try:
+                return self._tensors(snapshot, terms, offsets, weights, k)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise self._too_large(f"a batch of {len(offsets) - 1} queries", error) from error
+
+    def _one_at_a_time(self) -> contextlib.AbstractContextManager[object]:
+        """Where bytes are bounded, what a call takes must be let go before the next takes its own."""
+        return self.lock if self.residency.limit is not None else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _serving(self) -> Iterator[None]:
+        """The lock and the device; what no launch reads any more is let go."""
+        with self.lock, self._runtime.active():
+            self.residency.lifetimes.sweep()
+            yield
+
+    @contextlib.contextmanager
+    def _launching(self, stream: Any) -> Iterator[None]:
+        """The stream made current; what it is given meanwhile may read everything."""
+        with self._runtime.on(stream):
+            try:
+                yield
+            finally:
+                self.residency.lifetimes.launched()
+
+    def _next_stream(self) -> Any:
+        return self._streams[next(self._calls) % len(self._streams)]
 
     def _begin(
         self,
@@ -183,44 +202,68 @@ class DeviceSearch:
     ) -> None:
         """Launch everything on the current stream; `downloads` is where the answers will be found."""
         if len(plans) == 1 and execution == "auto":
-            small = self._small(lambda: self._fanouts.begin(plans[0]), clock)
+            small = self._small(lambda: self.fanouts.begin(plans[0]), clock)
             if small is not None:
                 downloads.add(plans[0].rows, small)
                 return
-        tile_bits = self.verbs.tile_bits(any(bool(plan.wide.any()) or plan.snapshot.long for plan in plans))
-        candidates, cuts = self.residency.room_for(MAX_CANDIDATES, MAX_CUTS)
-        for shares in chunks(plans, tile_bits, candidates, cuts):
-            self._answer(shares, tile_bits, clock, downloads)
+        room = self.residency.room_for(MAX_CANDIDATES, MAX_DESCRIPTORS)
+        for chunk in chunks(plans, self.verbs.tile_bits, *room):
+            self._answer(chunk, clock, downloads)
 
-    def _stream(self) -> contextlib.AbstractContextManager[object]:
-        """The next of the streams made the current one."""
-        if not self._streams:
-            return contextlib.nullcontext()
-        stream: contextlib.AbstractContextManager[object] = torch.cuda.stream(
-            self._streams[next(self._calls) % len(self._streams)]
+    def _answer_texts(self, texts: Texts) -> Output | None:
+        """The answer; None where even a single text has no room."""
+        count = len(texts.offsets) - 1
+        clock = DevicePhases(None, self.residency.device)
+        # Every place is written.
+        out = (
+            np.empty((count, texts.k), dtype=np.int64),
+            np.empty((count, texts.k), dtype=np.int64),
+            np.empty(count, dtype=np.int32),
         )
-        return stream
+        downloads = Downloads(out)
+        with self._one_at_a_time():
+            with self._serving():
+                self._make_ready([texts.snapshot], clock)
+                with self._launching(self._next_stream()):
+                    small = self._small(
+                        lambda: self.fanouts.begin_terms(texts.snapshot, texts.terms, texts.offsets, texts.k), clock
+                    )
+                    if small is not None:
+                        downloads.add(np.arange(count), small)
+                    else:
+                        try:
+                            launched = self._launch_texts(texts, clock, downloads)
+                        except DeviceMemoryError:
+                            launched = False
+                        if not launched:
+                            return None
+            downloads.write_answers()
+        return out
 
-    def tensors(
-        self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
-    ) -> TensorHits:
-        """As `Engine.search_tensors`."""
-        with self.lock, self._current():
-            self._make_ready([snapshot], DevicePhases(None, self.residency.device))
-            try:
-                return self._tensors(snapshot, terms, offsets, weights, k)
-            except torch.OutOfMemoryError as error:
-                raise self._too_large(f"a batch of {len(offsets) - 1} queries", error) from error
-
-    def _current(self) -> contextlib.AbstractContextManager[object]:
-        """Makes the device the thread's own, which streams, events and graphs follow."""
-        device = self.residency.device
-        return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    def _launch_texts(self, texts: Texts, clock: DevicePhases, downloads: Downloads) -> bool:
+        """Launch all in chunks. False where a single text has no room."""
+        tile_bits = self.verbs.tile_bits(False)
+        tiles = self.residency.table(texts.snapshot, tile_bits, self.verbs, on_device=True).tiles
+        room = self.residency.room_for(MAX_CANDIDATES, MAX_DESCRIPTORS)
+        waiting = list(texts.chunks(tiles, tile_bits, *room))[::-1]
+        while waiting:
+            start, stop = waiting.pop()
+            make = partial(texts.launch, start, stop, self.residency, self.verbs)
+            if self._launch(make, clock, downloads) is None:
+                continue
+            if stop - start == 1:
+                return False
+            self.residency.account.release()
+            middle = (start + stop) // 2
+            waiting += [(middle, stop), (start, middle)]
+        return True
 
     def _make_ready(self, snapshots: Sequence[Snapshot], clock: DevicePhases) -> None:
         try:
             self.residency.make_ready(snapshots, self.verbs, clock)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise self._too_large("the index", error) from error
 
     def _too_large(self, what: str, error: Exception) -> DeviceMemoryError:
@@ -234,35 +277,56 @@ class DeviceSearch:
         try:
             with clock("fan-out"):
                 return begin()
-        except (DeviceMemoryError, torch.OutOfMemoryError):
+        except DeviceMemoryError:
+            return None
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             return None
 
-    def _answer(self, shares: list[Share], tile_bits: int, clock: DevicePhases, downloads: Downloads) -> None:
-        failure = self._launch(shares, tile_bits, clock, downloads)
+    def _answer(self, chunk: Chunk, clock: DevicePhases, downloads: Downloads) -> None:
+        failure = self._launch(partial(make_launch, chunk, self.residency, self.verbs), clock, downloads)
         if failure is None:
             return
-        parts = halves(shares)
+        parts = chunk.halves
         if len(parts) < 2:
             raise self._too_large("a single query", RuntimeError(failure))
-        if self.residency.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self.residency.account.release()
         for part in parts:
-            self._answer(part, tile_bits, clock, downloads)
+            self._answer(part, clock, downloads)
 
-    def _launch(self, shares: list[Share], tile_bits: int, clock: DevicePhases, downloads: Downloads) -> str | None:
-        """Launch a chunk, or say how memory ran out; then nothing of the launch is held any more.
+    def _launch(self, make: Callable[[], Launch], clock: DevicePhases, downloads: Downloads) -> str | None:
+        """Launch, or say how memory ran out; then nothing of the launch is held any more.
 
         Its buffers are let go before it is done: their memory goes to what the same stream does next, and no other.
         """
         try:
             with clock("plan"):
-                launch = make_launch(shares, self.residency, tile_bits)
-            run(self.verbs, launch.work, launch.buffers, launch.answer, clock)
+                launch = make()
+            run(self.verbs, self._runtime, launch.work, launch.buffers, launch.answer, clock, launch.batch)
             with clock("download"):
-                downloads.add(launch.rows, Download.of(launch.answer))
-        except torch.OutOfMemoryError as error:
+                download = Download.of(self._runtime, launch.found, *launch.answer.scores.shape)
+                downloads.add(launch.rows, download)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             return str(error)
         return None
+
+
+def apart(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
+    """The plans in groups within which no segment has contributions of two epochs, as a segment holds those of one."""
+    group: list[Plan] = []
+    epoch_of: dict[int, Snapshot] = {}
+    for plan in plans:
+        own = dict.fromkeys((id(segment) for segment in plan.snapshot.segments), plan.snapshot)
+        if any(epoch_of.get(segment, plan.snapshot) is not plan.snapshot for segment in own):
+            yield group
+            group, epoch_of = [], {}
+        group.append(plan)
+        epoch_of |= own
+    if group:
+        yield group
 
 
 def _terms_of(analysed: Any, texts: Sequence[Any]) -> tuple[Integers, Integers]:
@@ -271,10 +335,3 @@ def _terms_of(analysed: Any, texts: Sequence[Any]) -> tuple[Integers, Integers]:
         return analysed[0].astype(np.int64), analysed[1]
     terms, offsets = analysed.encode_queries(texts)
     return np.frombuffer(terms, np.int32).astype(np.int64), np.frombuffer(offsets, np.int64)
-
-
-def _streams(device: torch.device) -> list[torch.cuda.Stream]:
-    """The streams that calls take in turn; none where the device is the host."""
-    if device.type != "cuda":
-        return []
-    return [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]

@@ -36,10 +36,10 @@ class DevicePhases:
             self._events.append((name, start, end))
 
     def finish(self) -> None:
-        """Wait for the device, if anything was measured there, and hand the times over."""
+        """Wait for what was measured on the device, if anything was, and hand the times over."""
         if self._events and self._phases is not None:
-            torch.cuda.synchronize()
             for name, start, end in self._events:
+                end.synchronize()
                 self._phases.add(name, start.elapsed_time(end))
             self._events.clear()
 

@@ -8,13 +8,14 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ... import native
 from ..errors import BackendUnavailableError, DeviceMemoryError
+from ..locks import once
+from ..plan.device_options import FAMILY, DeviceOptions
 from ..plan.plan import Plan
 from ..plan.verbs import Output, Search, SearchTexts
 from ..settings import ENVIRONMENT_VARIABLE
@@ -59,9 +60,27 @@ class Backend:
     texts: SearchTexts | None = None
     """A search that takes texts; None where the backend has none."""
 
+    @property
+    def gpu(self) -> int | None:
+        """The number of the GPU that it serves from; None: it serves from the CPU."""
+        return None if self.device is None else self.device.residency.device.index
+
+    @once
+    def _dense_verbs(self) -> DenseVerbs:
+        if self.name in CPU or self.device is None:
+            from ...cpu_fallback.dense import verbs
+
+            return verbs
+        from ...kernels.dense import dense_verbs
+
+        return dense_verbs(self.name, self.max_device_bytes, self.gpu, self.device.residency.account)
+
     def dense(self) -> DenseVerbs:
-        """What the backend does with vectors; its name is `dense().name`. It is made at the first call."""
-        return _dense_verbs(self.name, self.max_device_bytes)
+        """What the backend does with vectors; its name is `dense().name`. It is made at the first call.
+
+        It serves from the device of `search`, and lets go of what it holds there together with the backend.
+        """
+        return self._dense_verbs
 
     def serve(
         self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
@@ -82,17 +101,6 @@ class Backend:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})" + (f"; {self.crossover}" if self.crossover else "")
-
-
-@lru_cache(maxsize=8)
-def _dense_verbs(name: str, max_device_bytes: int | None) -> DenseVerbs:
-    if name in CPU:
-        from ...cpu_fallback.dense import verbs
-
-        return verbs
-    from ...kernels.dense import dense_verbs
-
-    return dense_verbs(name, max_device_bytes)
 
 
 def _missing_driver() -> str | None:
@@ -189,13 +197,18 @@ def statuses() -> list[BackendStatus]:
 
 
 def choose(
-    requested: str | None = None, *, among: Sequence[str] | None = None, max_device_bytes: int | None = None
+    requested: str | None = None,
+    *,
+    among: Sequence[str] | None = None,
+    max_device_bytes: int | None = None,
+    options: DeviceOptions = FAMILY,
 ) -> Backend:
     """The backend to use: `requested`, or the first of `among` that serves, or the one that the environment variable
     names, or the first of all that serves.
 
     A device that was not asked for by name shares the work with the CPU (`Backend.cpu`), unless `among` is given.
-    Raises `BackendUnavailableError` if a backend asked for by name cannot serve; there is no silent fallback.
+    Raises `BackendUnavailableError` if a backend asked for by name cannot serve; there is no silent fallback. Raises
+    `ParameterError` if the chosen backend does not have one of the `options` that are given.
     """
     name, asker = requested, "asked for by the caller"
     if name is None and among is None and os.environ.get(ENVIRONMENT_VARIABLE):
@@ -206,7 +219,7 @@ def choose(
         status = _PROBES[name]()
         if not status.usable:
             raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")
-        return _backend(name, asker, max_device_bytes)
+        return _backend(name, asker, max_device_bytes, options)
     passed_over: list[str] = []
     for name in among or BACKENDS:
         if name in BY_NAME:
@@ -215,7 +228,7 @@ def choose(
             continue
         status = _PROBES[name]()
         if status.usable and not status.by_name:
-            chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes)
+            chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes, options)
             if status.name in DEVICES and among is None:
                 cpu = choose(among=CPU)
                 # The crossover weighs plans, so texts go the general way.
@@ -225,7 +238,9 @@ def choose(
     raise BackendUnavailableError("no backend can serve: " + "; ".join(passed_over))
 
 
-def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
+def _backend(name: str, reason: str, max_device_bytes: int | None, options: DeviceOptions) -> Backend:
+    if name in CPU:
+        options.check(name, ())
     if name == "native":
         from ...cpu_fallback.native import search_native, search_texts
 
@@ -236,5 +251,5 @@ def _backend(name: str, reason: str, max_device_bytes: int | None) -> Backend:
         return Backend(name, reason, search.search_numpy)
     from ...kernels.families import device_search
 
-    device = device_search(name, max_device_bytes)
+    device = device_search(name, max_device_bytes, options)
     return Backend(name, reason, device, texts=device.search_texts, device=device, max_device_bytes=max_device_bytes)

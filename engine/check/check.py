@@ -20,9 +20,10 @@ from tqdm import tqdm
 from ..backends import choose as backends
 from ..encoders.encoder import OwnVectors
 from ..engine import Engine
-from ..errors import QueryError
+from ..errors import ParameterError, QueryError
 from ..hybrid.strategy import DEPTH
 from ..index.bm25 import BM25, SCALE
+from ..plan.device_options import FAMILY, DeviceOptions
 from ..plan.options import EXECUTIONS
 from ..records.hits import Hits
 from ..records.query import Query
@@ -223,16 +224,20 @@ def check(
     corpus: str,
     k: int = 100,
     backend: str | None = None,
+    device: DeviceOptions = FAMILY,
     progress: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Run every path of every usable backend (or of `backend`) and compare each with the oracle.
 
-    `options` are the engine's, without encoders. Vectors and learned weights come from `WordEvidence`, so any corpus
-    has some. BM25 answers all queries, each of `STRATEGIES` the first `STRATEGY_QUERIES`. Returns
-    ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}], "differences"}``, with an entry of ``roads``
-    for each path. A difference is a query whose ids, scores or order are not the oracle's.
+    `device` holds options of `backend`; `options` are the engine's, without encoders. Vectors and learned weights come
+    from `WordEvidence`, so any corpus has some. BM25 answers all queries, each of `STRATEGIES` the first
+    `STRATEGY_QUERIES`. Returns ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}],
+    "differences"}``, with an entry of ``roads`` for each path. A difference is a query whose ids, scores or order are
+    not the oracle's. Raises `ParameterError` for options of a device without a `backend`, or that it does not have.
     """
+    if device.given and backend is None:
+        raise ParameterError(f"{device.given[0]} is an option of one backend; name the backend")
     if not queries:
         raise QueryError(f"{corpus}: no queries to check with")
     names = [s.name for s in backends.statuses() if s.usable and not s.by_name] if backend is None else [backend]
@@ -242,10 +247,10 @@ def check(
     expected: dict[str, Sequence[object]] | None = None
     options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}
     for name in names:
-        engine = Engine.from_records(records, backend=name, progress=progress, **options)
+        engine = _serve(Engine.from_records(records, backend=name, progress=progress, **options), name, device)
         if expected is None:
             expected = _expect_answers(engine, records, queries, k, progress)
-        for path in _list_paths(engine, records, name, options):
+        for path in _list_paths(engine, records, name, device, options):
             selected = queries[: path.most]
             answers = path.ask(selected, k)
             wrong = sum(a != b for a, b in zip(answers, expected[path.strategy][: len(selected)], strict=True))
@@ -284,7 +289,16 @@ class _Path:
     """How many queries the path answers; None: all."""
 
 
-def _list_paths(engine: Engine, records: Sequence[Record], backend: str, options: dict[str, Any]) -> Iterator[_Path]:
+def _serve(engine: Engine, backend: str, device: DeviceOptions) -> Engine:
+    """The engine, served by the backend with these options."""
+    if device.given:
+        engine.backend = backends.choose(backend, options=device)
+    return engine
+
+
+def _list_paths(
+    engine: Engine, records: Sequence[Record], backend: str, device: DeviceOptions, options: dict[str, Any]
+) -> Iterator[_Path]:
     def batch(searched: Engine, **keywords: Any) -> Ask:
         return lambda queries, k: engine_answers(searched.search(queries, k, **keywords))
 
@@ -301,7 +315,7 @@ def _list_paths(engine: Engine, records: Sequence[Record], backend: str, options
     yield _Path(
         "terms reversed", lambda queries, k: batch(engine)([_reverse_terms(engine, query) for query in queries], k)
     )
-    grown = Engine(backend=backend, **options)
+    grown = _serve(Engine(backend=backend, **options), backend, device)
     piece = max(1, len(records) // PIECES)
     for start in range(0, len(records), piece):
         grown.add(records[start : start + piece])
@@ -309,7 +323,7 @@ def _list_paths(engine: Engine, records: Sequence[Record], backend: str, options
     yield _Path(pieces, batch(grown))
     with tempfile.TemporaryDirectory() as folder:
         engine.save(Path(folder) / "index")
-        loaded = Engine.load(Path(folder) / "index", backend=backend)
+        loaded = _serve(Engine.load(Path(folder) / "index", backend=backend), backend, device)
         yield _Path("saved and loaded", batch(loaded))
         for name in STRATEGIES:
             yield _Path(f"{name}, batch", scored(engine, name), name, STRATEGY_QUERIES)

@@ -9,9 +9,10 @@ import click
 
 from ..check import check as checks
 from ..evaluate.presets import LOADERS
+from ..plan.device_options import DeviceOptions
 from ..records.jsonl import read_records
 from .demo import questions_of
-from .options import EngineParameters, backend_option, engine_options, json_option
+from .options import EngineParameters, backend_option, device_options, engine_options, json_option
 from .output import print_json
 from .values import detect_kind
 
@@ -26,6 +27,7 @@ from .values import detect_kind
 @click.option("-k", default=100, show_default=True, help="Number of hits per query to compare.")
 @click.option("--limit", type=click.IntRange(1), help="Check only this many queries, the first ones. Default: all.")
 @backend_option
+@device_options
 @engine_options
 @json_option
 def check(
@@ -34,6 +36,7 @@ def check(
     k: int,
     limit: int | None,
     backend: str | None,
+    device: DeviceOptions,
     parameters: EngineParameters,
     as_json: bool,
 ) -> None:
@@ -49,8 +52,9 @@ def check(
     else:
         dataset = LOADERS[kind](path)
         records, queries = dataset.records, dataset.queries
+    corpus = Path(path).name
     result = checks.check(
-        records, queries[:limit], corpus=Path(path).name, k=k, backend=backend, progress=True, **keywords
+        records, queries[:limit], corpus=corpus, k=k, backend=backend, device=device, progress=True, **keywords
     )
     if as_json:
         print_json(result)

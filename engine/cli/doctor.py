@@ -1,36 +1,87 @@
-"""`fanrank doctor`: shows which backend would serve on this machine, and why the others would not."""
+"""`fanrank doctor`: shows what would serve on this machine, and why the rest would not."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
+from importlib import metadata
 
 import click
 import numpy as np
 
 from ..backends import choose as backends
-from ..errors import BackendUnavailableError, MissingExtraError
+from ..errors import BackendUnavailableError
 from ..text.analyzers import DEFAULT_ANALYZER, get_analyzer
 from ..text.dispatch import choose_token_path
+from ..vectors.faiss_index import faiss_status
 from .options import json_option
 from .output import print_json
 
-EXTRAS = {"gpu": "torch", "eval": "pytrec_eval", "tables": "pyarrow", "tune": "sklearn"}
-"""Extra -> a module that it installs."""
+GPU = ["torch", "triton", "nvtx"]
+EXTRAS = {
+    "dense": ["sentence-transformers"],
+    "approximate": ["faiss-cpu"],
+    "eval": ["pytrec-eval-terrier"],
+    "tables": ["pandas", "pyarrow"],
+    "tune": ["scikit-learn", "matplotlib"],
+    "gpu": GPU,
+    "gpu-cuda12": [*GPU, "cupy-cuda12x", "faiss-gpu"],
+    "gpu-cuda13": [*GPU, "cupy-cuda13x", "faiss-gpu-cuvs"],
+}
+"""Extra -> the packages that it installs."""
+USES = {
+    "sentence-transformers": "encoders: texts to vectors and to weighted terms",
+    "faiss-cpu": "approximate search of vectors: HNSW",
+    "pytrec-eval-terrier": "metrics of `fanrank eval`",
+    "pandas": "tables of answers",
+    "pyarrow": "tables of answers, Parquet",
+    "scikit-learn": "`fanrank tune`",
+    "matplotlib": "plots",
+    "torch": "memory, streams and graphs of a GPU, and products of vectors",
+    "triton": "the Triton kernels, and late interaction of vectors on a GPU",
+    "nvtx": "names of phases in a profile",
+    "cupy-cuda12x": "compiles and launches the CUDA kernels, for CUDA 12",
+    "cupy-cuda13x": "compiles and launches the CUDA kernels, for CUDA 13",
+    "faiss-gpu": "approximate search of vectors: HNSW, and all rows on a GPU, for CUDA 12",
+    "faiss-gpu-cuvs": "approximate search of vectors: HNSW, and CAGRA on a GPU, for CUDA 13",
+}
+"""Package -> what it is for."""
+FAISS = {package for package in USES if package.startswith("faiss")}
+"""Packages that hold the module faiss, so that one overwrites the files of another."""
+
+
+def is_installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Show which backend would serve, why each other would not, and how texts are turned into term ids."""
+    """Show what would serve, why the rest would not, and which packages the extras bring.
+
+    What serves: a backend for searches, a path for texts, an index for approximate search of vectors.
+    """
     try:
         chosen = backends.choose()
-        served, reason = chosen.name, chosen.reason
+        served, reason, gpu = chosen.name, chosen.reason, chosen.gpu
     except BackendUnavailableError as error:
-        served, reason = None, str(error)
-    extras = {extra: importlib.util.find_spec(module) is not None for extra, module in EXTRAS.items()}
+        served, reason, gpu = None, str(error), None
+    installed = {package for package in USES if is_installed(package)}
+    packages = [
+        {
+            "package": package,
+            "installed": package in installed,
+            "use": use,
+            "extras": [extra for extra, brought in EXTRAS.items() if package in brought],
+        }
+        for package, use in USES.items()
+    ]
     text = choose_token_path(get_analyzer(DEFAULT_ANALYZER))
+    approximate = faiss_status(gpu)
     result = {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -40,7 +91,9 @@ def doctor(as_json: bool) -> None:
         "reason": reason,
         "backends": [vars(status) for status in backends.statuses()],
         "text": vars(text),
-        "extras": extras,
+        "approximate": vars(approximate),
+        "extras": {extra: not _absent(extra, installed) for extra in EXTRAS},
+        "packages": packages,
     }
     if as_json:
         print_json(result)
@@ -50,5 +103,28 @@ def doctor(as_json: bool) -> None:
         click.echo(f"  {status.name:8} {'usable' if status.usable else 'not usable'}: {status.reason}")
     click.echo(f"would serve: {served or 'none'} ({reason})")
     click.echo(f"text to term ids: {text}")
-    for extra, installed in extras.items():
-        click.echo(f"  extra {extra}: {'installed' if installed else str(MissingExtraError(EXTRAS[extra], extra))}")
+    click.echo(f"approximate search: {approximate.index or 'none'} ({approximate.reason})")
+    for extra in EXTRAS:
+        click.echo(f"  extra {extra}: {_describe(extra, installed)}")
+    for package in packages:
+        if package["installed"]:
+            click.echo(f"  {package['package']}: {package['use']}")
+
+
+def _absent(extra: str, installed: set[str]) -> list[str]:
+    """The packages of the extra that are not there. Any of FAISS's will do where the one for the CPU is asked for."""
+    there = installed | {"faiss-cpu"} if installed & FAISS else installed
+    return [package for package in EXTRAS[extra] if package not in there]
+
+
+def _describe(extra: str, installed: set[str]) -> str:
+    absent = _absent(extra, installed)
+    if not absent:
+        other = min(installed & FAISS, default="")
+        return ", ".join(
+            f"{other} in place of {package}" if package not in installed else package for package in EXTRAS[extra]
+        )
+    clash = sorted(installed & FAISS) if FAISS.intersection(absent) else []
+    uninstall = f"pip uninstall {' '.join(clash)}; " if clash else ""
+    are = "is" if len(absent) == 1 else "are"
+    return f"{', '.join(absent)} {are} missing; run: {uninstall}pip install 'fanrank[{extra}]'"

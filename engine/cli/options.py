@@ -19,6 +19,7 @@ from ..errors import ParameterError
 from ..evaluate.encoders import open_encoder
 from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
+from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
 from ..route.by_namespace import AnyAnswerer, answerer_of
 from ..route.policy import Policy, strategy_of
 from ..storage.row_codec import RECORDS
@@ -206,6 +207,18 @@ class Models:
         return loaded
 
 
+device_options = bundle(
+    "device",
+    DeviceOptions,
+    click.option(
+        "--posting-bytes",
+        type=click.Choice([str(size) for size in POSTING_BYTES]),
+        callback=lambda context, parameter, value: None if value is None else int(value),
+        help="Bytes of a posting in the memory of --backend. 6 and 4: for up to 65,536 and 4,096 kinds of postings.",
+    ),
+    click.option("--tile-bits", type=int, help="Let --backend score 2**N documents together."),
+    click.option("--select", type=click.Choice(SELECT), help="How the CUDA kernels of --backend find the best."),
+)
 model_options = bundle("models", Models, encoder_option, embeddings_option, term_encoder_option)
 
 

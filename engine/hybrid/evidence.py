@@ -219,6 +219,7 @@ class EvidenceCollector:
                     channel.interaction,
                     channel.mode,
                     threads=self.options.threads,
+                    approximate=channel.approximate,
                 )
                 beyond = np.arange(numbers.shape[1]) >= row_depths[:, None]
                 scores[rows, : numbers.shape[1]] = best_scores

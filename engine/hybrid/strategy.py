@@ -21,6 +21,7 @@ from ..recall.conversation import PageRank
 from ..recall.entity_graph import TYPE_PRIOR
 from ..recall.optimizer import Optimizer
 from ..text.time_expressions.parse import MAX_RECENT_DAYS, RECENT_DAYS
+from ..vectors.index_options import Approximate
 from ..vectors.interaction import Interaction
 from ..vectors.verbs import MODES, Mode
 
@@ -53,17 +54,26 @@ class Learned:
 
 @dataclass(frozen=True)
 class Dense:
-    """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``."""
+    """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``.
+
+    `approximate` holds the options of mode ``hnsw``; None: the defaults. The mode is named after the graph on the CPU.
+    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`).
+    """
 
     interaction: Interaction = field(default_factory=Interaction)
     mode: Mode = "exact"
     name: str = DENSE
+    approximate: Approximate | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.interaction, Interaction):
             raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
         if self.mode not in MODES:
             raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
+        if self.approximate is not None and not isinstance(self.approximate, Approximate):
+            raise ParameterError(f"a dense channel's approximate must be an Approximate, not {self.approximate!r}")
+        if self.approximate is not None and self.mode != "hnsw":
+            raise ParameterError(f"a dense channel of mode {self.mode!r} takes no approximate; use mode 'hnsw'")
 
 
 # Sources: B020 to B026.
@@ -134,7 +144,7 @@ _KINDS: dict[str, type[AnyChannel]] = {
     "temporal": Temporal,
     "conversation": Conversation,
 }
-_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "ranking": PageRank}
+_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank}
 
 
 # Sources: E012.
@@ -296,7 +306,8 @@ class Strategy:
 def _shown(channel: AnyChannel) -> str:
     if not isinstance(channel, Dense):
         return channel.name
-    return f"{channel.name} ({channel.interaction}{'' if channel.mode == 'exact' else ', ' + channel.mode})"
+    parts = [str(channel.interaction), "" if channel.mode == "exact" else channel.mode, str(channel.approximate or "")]
+    return f"{channel.name} ({', '.join(part for part in parts if part)})"
 
 
 def _channel_to_dict(channel: AnyChannel) -> dict[str, Any]:

@@ -127,11 +127,6 @@ class Plan:
         """Positions of the queries that can have hits. They have a term that the namespace holds, and k above 0."""
         return np.flatnonzero((np.diff(self.offsets) > 0) & (self.k > 0))
 
-    @once
-    def wide(self) -> npt.NDArray[np.bool_]:
-        """[queries] whether scores need int64. The bits of decayed scores always do."""
-        return self.large | (self.rates > 0)
-
 
 def make_plan(snapshot: Snapshot, requests: Sequence[Request]) -> Plan:
     """The plan for these queries. Raises as `Requests.of` and `plan_of`."""

@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
+from .index_options import Approximate
 from .interaction import Interaction
 from .vectors import Halves, Vectors
 
 Mode = Literal["exact", "int8", "hnsw"]
 """``exact``: cosines of the stored vectors. ``int8``: cosines of their int8 codes. ``hnsw``: cosines of the stored
-vectors, of the candidates that an approximate index finds."""
+vectors, of the candidates that an approximate index finds: an HNSW graph on the CPU, CAGRA's or all rows on a GPU."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 Output = tuple[Floats, Integers, npt.NDArray[np.int32]]
@@ -44,6 +45,8 @@ class DenseVerbs(Protocol):
 
     name: str
     """The backend's name, as people read it."""
+    gpu: int | None
+    """The number of the GPU that it serves from; None: it serves from the CPU."""
 
     def best(
         self,
@@ -54,11 +57,13 @@ class DenseVerbs(Protocol):
         mode: Mode,
         *,
         threads: int = 1,
+        approximate: Approximate | None = None,
     ) -> Output:
         """The k best documents of each query over all stretches: (scores [B, k], documents [B, k], counts [B]).
 
         Ordered by score, highest first, then by document number, smallest first. Entries past a row's count hold -inf
-        and -1. Raises `MissingExtraError` for mode ``hnsw`` without FAISS, and `DeviceMemoryError`.
+        and -1. `approximate` holds the options of mode ``hnsw``; None: the defaults. Raises `DeviceMemoryError`, and
+        for mode ``hnsw`` `MissingExtraError` without FAISS and `BackendUnavailableError` where it does not load.
         """
         ...
 

@@ -10,12 +10,14 @@ from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Lear
 from .engine.recall.conversation import PageRank
 from .engine.recall.optimizer import Optimizer
 from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Reranker
+from .engine.vectors.index_options import Approximate
 from .engine.vectors.interaction import Interaction
 
 __all__ = [
     "RRF",
     "STRATEGIES",
     "AgentRRF",
+    "Approximate",
     "Candidates",
     "CheckedReranker",
     "Conversation",

@@ -121,7 +121,7 @@ def test_what_is_asked_for_by_device_goes_before_the_environment(monkeypatch: py
 
 def test_a_device_chosen_unasked_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", True, "a device"))
-    monkeypatch.setattr(backend, "_backend", lambda name, reason, limit: backend.Backend(name, reason, lambda *_: None))  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(backend, "_backend", lambda name, reason, *_: backend.Backend(name, reason, lambda *_: None))  # type: ignore[arg-type,return-value]
     unasked, asked, moved = backend.choose(), backend.choose("cuda"), backend.choose(among=backend.DEVICES)
     assert (unasked.name, asked.name, moved.name) == ("cuda", "cuda", "cuda")
     assert unasked.cpu is not None

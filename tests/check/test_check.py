@@ -23,6 +23,7 @@ from fanrank.engine.evaluate import load_beir, load_locomo, rank
 from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.fuse import RRF
 from fanrank.engine.index import learned
+from fanrank.engine.plan.device_options import FAMILY, DeviceOptions
 
 PATHS = [
     "batch, auto",
@@ -235,6 +236,28 @@ def test_every_usable_backend_is_checked() -> None:
 @pytest.mark.parametrize("options", [{"method": "robertson"}, {"fields": {"text": 2.0}}, {"query_tf": "unique"}])
 def test_it_follows_the_engines_options(options: dict[str, Any]) -> None:
     assert check(corpus(), QUERIES, corpus="made", backend="numpy", **options)["differences"] == 0
+
+
+def test_options_of_a_device_are_checked_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(fr.errors.ParameterError, match="tile_bits is an option of one backend; name the backend"):
+        check(corpus(10), QUERIES, corpus="made", device=DeviceOptions(tile_bits=6))
+    with pytest.raises(fr.errors.ParameterError, match="backend 'numpy' has no option select"):
+        check(corpus(10), QUERIES, corpus="made", backend="numpy", device=DeviceOptions(select="warp"))
+    status = next(status for status in backend.statuses() if status.name == "cuda-host")
+    if not status.usable:
+        pytest.skip(status.reason)
+    chosen, made = [], backend.choose
+
+    def choose(*asked: Any, **options: Any) -> backend.Backend:
+        chosen.append(options.get("options", FAMILY))
+        return made(*asked, **options)
+
+    monkeypatch.setattr(backend, "choose", choose)
+    own = DeviceOptions(posting_bytes=4, tile_bits=6)
+    found = check(corpus(10), QUERIES, corpus="made", k=5, backend="cuda-host", device=own)
+    assert found["differences"] == 0
+    # Of the engine that holds all, the one that grows and the one that is loaded.
+    assert chosen.count(own) == 3
 
 
 def test_expected_answers() -> None:

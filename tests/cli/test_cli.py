@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -310,6 +311,20 @@ def test_check_of_records(records: Path) -> None:
     assert (result["corpus"], result["queries"], result["differences"]) == ("records.jsonl", 4, 0)
 
 
+def test_check_takes_options_of_a_device(records: Path) -> None:
+    assert fails("check", records, "--posting-bytes", "4") == (
+        "posting_bytes is an option of one backend; name the backend"
+    )
+    refused = fails("check", records, "--backend", "numpy", "--select", "warp")
+    assert refused == "backend 'numpy' has no option select; such options are of a device"
+    if not any(status.name == "cuda-host" and status.usable for status in backend.statuses()):
+        pytest.skip("the CUDA kernels do not run here")
+    asked = ("check", records, "--backend", "cuda-host")
+    assert "tile_bits must lie in [5, 15], not 4" in fails(*asked, "--tile-bits", "4")
+    result = run_json(*asked, "--posting-bytes", "4", "--tile-bits", "6", "--select", "bitonic")
+    assert (result["queries"], result["differences"]) == (4, 0)
+
+
 def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = numpy_search.search_numpy
 
@@ -359,7 +374,7 @@ def test_doctor() -> None:
     assert result["backend"] == backend.choose().name
     assert [status["name"] for status in result["backends"]] == list(backend.BACKENDS)
     assert all(status["reason"] and isinstance(status["usable"], bool) for status in result["backends"])
-    assert set(result["extras"]) == {"gpu", "eval", "tables", "tune"}
+    assert set(result["extras"]) == set(doctor.EXTRAS)
     text = run("doctor").stdout
     for status in result["backends"]:
         word = "usable" if status["usable"] else "not usable"
@@ -368,12 +383,53 @@ def test_doctor() -> None:
     assert f"would serve: {result['backend']}" in text
     assert result["text"]["name"] in ("compiled", "plain")
     assert f"text to term ids: {result['text']['name']} ({result['text']['reason']})" in text
+    assert list(result["approximate"]) == ["index", "version", "reason"]
+    assert result["approximate"]["index"] in ("hnsw", "flat", "cagra", None)
+    assert f"approximate search: {result['approximate']['index'] or 'none'} ({result['approximate']['reason']})" in text
 
 
 def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    assert run_json("doctor")["extras"] == {"gpu": False, "eval": False, "tables": False, "tune": False}
-    assert "pip install 'fanrank[eval]'" in run("doctor").stdout
+    monkeypatch.setattr(doctor, "is_installed", lambda package: package in ("torch", "triton"))
+    result = run_json("doctor")
+    assert not any(result["extras"].values())
+    brought = [each["package"] for each in result["packages"] if "gpu-cuda13" in each["extras"]]
+    assert brought == ["torch", "triton", "nvtx", "cupy-cuda13x", "faiss-gpu-cuvs"]
+    assert [each["package"] for each in result["packages"] if each["installed"]] == ["torch", "triton"]
+    assert all(each["use"] for each in result["packages"])
+    text = run("doctor").stdout
+    assert "  extra eval: pytrec-eval-terrier is missing; run: pip install 'fanrank[eval]'\n" in text
+    assert (
+        "  extra gpu-cuda12: nvtx, cupy-cuda12x, faiss-gpu are missing; run: pip install 'fanrank[gpu-cuda12]'" in text
+    )
+    monkeypatch.setattr(doctor, "is_installed", lambda package: True)
+    assert all(run_json("doctor")["extras"].values())
+    assert "  extra gpu-cuda13: torch, triton, nvtx, cupy-cuda13x, faiss-gpu-cuvs\n" in run("doctor").stdout
+
+
+def test_doctor_lets_no_two_packages_of_faiss_overwrite_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "is_installed", lambda package: package == "faiss-gpu")
+    text = run("doctor").stdout
+    assert "  extra approximate: faiss-gpu in place of faiss-cpu\n" in text
+    assert run_json("doctor")["extras"]["approximate"]
+    monkeypatch.setattr(doctor, "is_installed", lambda package: not package.startswith("faiss-gpu"))
+    text = run("doctor").stdout
+    assert "  extra approximate: faiss-cpu\n" in text
+    (line,) = [line for line in text.splitlines() if "gpu-cuda13" in line]
+    assert line.endswith("cuvs is missing; run: pip uninstall faiss-cpu; pip install 'fanrank[gpu-cuda13]'")
+
+
+def test_doctor_knows_the_extras_of_the_package() -> None:
+    """As the project's metadata has them, those for developers left out."""
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    section = project.split("[project.optional-dependencies]")[1].split("\n[")[0].replace('"fanrank[gpu]",', "")
+    names = {
+        extra: [re.split(r"[>=<; ]", package)[0] for package in re.findall(r'"([^"\n]+)"', packages)]
+        for extra, packages in re.findall(r"^([a-z0-9-]+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL)
+    }
+    for extra in ("gpu-cuda12", "gpu-cuda13"):
+        names[extra] = [*names["gpu"], *names[extra]]
+    assert {extra: packages for extra, packages in names.items() if extra not in ("dev", "bench")} == doctor.EXTRAS
+    assert set(doctor.USES) == {package for packages in doctor.EXTRAS.values() for package in packages}
 
 
 def test_errors_are_one_line(records: Path, index: Path, beir: Path, tmp_path: Path) -> None:

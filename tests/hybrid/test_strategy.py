@@ -44,6 +44,22 @@ def test_of_takes_what_it_gives() -> None:
     assert own.deep(complete=True).depth is None
 
 
+def test_options_of_approximate_search_survive_json() -> None:
+    every = fr.strategies.Approximate(7, 33, 11, 5, 9, 33, 4, 1, 3, 2)
+    for options in (None, fr.strategies.Approximate(), fr.strategies.Approximate(ef_search=128), every):
+        own = fr.Strategy("mine", (fr.strategies.Dense(mode="hnsw", approximate=options),))
+        again = fr.Strategy.of(json.loads(json.dumps(own.to_dict())))
+        assert again == own
+        assert again.dense[0].approximate == options
+        assert hash(again) == hash(own)
+    short = {"name": "mine", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": {"ef_search": 128}}]}
+    assert fr.Strategy.of(short).dense[0].approximate == fr.strategies.Approximate(ef_search=128)
+    assert str(fr.Strategy.of(short)) == "mine: dense (late, hnsw, ef_search 128)"
+    assert str(fr.Strategy.of("dense-hnsw")) == "dense-hnsw: dense (late, hnsw)"
+    # As written by a version that had no such options.
+    assert fr.Strategy.of({"name": "old", "channels": [{"kind": "dense", "mode": "hnsw"}]}).dense[0].approximate is None
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -54,6 +70,16 @@ def test_of_takes_what_it_gives() -> None:
         ({"name": "x", "channels": [{"kind": "telepathy"}]}, "a kind of"),
         ({"name": "x", "channels": [{"kind": "dense", "mode": "fast"}]}, "unknown dense mode"),
         ({"name": "x", "channels": [{"kind": "dense", "size": 3}]}, "size"),
+        ({"name": "x", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": {"m": 3}}]}, "approximate.*'m'"),
+        ({"name": "x", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": 3}]}, "must be an Approximate"),
+        (
+            {"name": "x", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": {"ef_search": 0}}]},
+            "ef_search of approximate search must be 1 or more, not 0",
+        ),
+        (
+            {"name": "x", "channels": [{"kind": "dense", "mode": "int8", "approximate": {"ef_search": 9}}]},
+            "mode 'int8' takes no approximate; use mode 'hnsw'",
+        ),
         ({"name": "x", "channels": [{"kind": "dense", "interaction": {"kind": "sum"}}]}, "unknown interaction"),
         ({"name": "x", "channels": [{"kind": "lexical"}, {"kind": "dense"}]}, "no fusion"),
         ({"name": "x", "channels": [{"kind": "dense"}, {"kind": "dense"}], "fusion": "rrf"}, "one name"),

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+
+from fanrank.kernels import batch  # noqa: E402
+
 pytestmark = pytest.mark.skipif(
     not next(one for one in backend.statuses() if one.name == "cuda-host").usable, reason="no host build"
 )
@@ -70,14 +74,69 @@ def test_texts_give_the_answer_of_numpy(texts: list[str], k: int, count: int) ->
         engine.add([fr.Record(f"late{round_}", " ".join(WORDS))])
 
 
+@pytest.mark.parametrize("places", [40, 300, 1 << 26])
+@pytest.mark.parametrize("descriptors", [3, 40, 1 << 23])
+def test_many_texts_in_launches_of_every_size(places: int, descriptors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, {"search.MAX_CANDIDATES": places}, MAX_DESCRIPTORS=descriptors)
+    engine = make_engine(40)
+    draw = random.Random(places + descriptors)
+    texts = [" ".join(draw.choices([*WORDS, "unknown"], k=draw.randrange(6))) for _ in range(90)]
+    for k in (1, 7, 1100):
+        assert_same_as_numpy(engine, [*texts, *texts[:9]], k)
+
+
+def test_out_of_memory_halves_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine(40)
+    texts = [f"{a} {b}" for a in WORDS for b in WORDS]
+    sizes: list[int] = []
+    real = batch.Texts.launch
+
+    def scarce(most: int) -> Any:
+        def launch(self: batch.Texts, start: int, stop: int, *rest: Any) -> Any:
+            sizes.append(stop - start)
+            if stop - start > most:
+                raise torch.OutOfMemoryError("planted")
+            return real(self, start, stop, *rest)
+
+        return launch
+
+    monkeypatch.setattr(batch.Texts, "launch", scarce(9))
+    assert_same_as_numpy(engine, texts, 5)
+    assert sizes[0] == len(texts)
+    assert sum(size for size in sizes if size <= 9) == len(texts)
+    # Where a single text has no room, the general road says so, or has it.
+    monkeypatch.setattr(batch.Texts, "launch", scarce(0))
+    _, took = served(engine, "cuda-host", texts, 5)
+    assert not took
+
+
+def assert_same_as_numpy(engine: fr.Engine, texts: list[Any], k: int) -> None:
+    found, took = served(engine, "cuda-host", texts, k)
+    assert took
+    engine.backend = backend.choose("numpy")
+    wanted = engine.search(texts, k)
+    np.testing.assert_array_equal(found.documents, wanted.documents)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+    np.testing.assert_array_equal(found.counts, wanted.counts)
+
+
+def test_a_text_whose_sums_may_leave_int32_goes_the_general_way() -> None:
+    engine = make_engine(40)
+    # No contribution is above ln(2 N + 2) (k1 + 1), some 9.6.
+    assert served(engine, "cuda-host", [" ".join(["w1"] * 300)], 3)[1]
+    found, took = served(engine, "cuda-host", [" ".join(["w1"] * 9000), "w2"], 3)
+    assert not took
+    engine.backend = backend.choose("numpy")
+    np.testing.assert_array_equal(found.scores, engine.search([" ".join(["w1"] * 9000), "w2"], 3).scores)
+
+
 def test_other_batches_go_the_general_way() -> None:
     engine = make_engine(40)
-    for batch in (
+    for asked in (
         [fr.Query("w1", since=3.0)],
         [fr.Query("w1", half_life=5.0, now=50.0)],
         [fr.Query("w1", filter=fr.col("session") == "s")],
         [""],
-        ["w1"] * 300,
     ):
-        _, took = served(engine, "cuda-host", batch, 3)
+        _, took = served(engine, "cuda-host", asked, 3)
         assert not took

@@ -136,18 +136,20 @@ BORDERS: dict[str, Border] = {
     "CPU_BLOCK_VALUES": Border("kernels.dense", "Numbers of a block where torch runs on a CPU."),
     # The device search.
     "search.MAX_CANDIDATES": Border("kernels.search", "Candidates of one launch; a larger batch takes several."),
+    "MAX_DESCRIPTORS": Border("kernels.search", "Descriptors of one launch; a larger batch takes several."),
     "fanout.QUERIES": Border("kernels.fanout", "Padded numbers of queries of a fan-out."),
     "TERMS": Border("kernels.fanout", "Padded numbers of terms of a fan-out."),
     "WIDTHS": Border("kernels.fanout", "Padded numbers of hits of a fan-out."),
-    "DEDUPLICATED": Border("kernels.tensors", "A batch of more terms is deduplicated."),
+    "LEAST_TILES": Border("kernels.fanout", "Padded number of tiles of a fan-out over few documents."),
+    "TABLED_POSTINGS": Border("kernels.work", "Postings a tile from which on a list has tables."),
     "MAX_CLASSES": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),
     "MAX_GRID": Border("kernels.cuda.verbs", "Blocks of one launch; more take several."),
     "BASELINE_MATRIX_BYTES": Border(
         "kernels.cuda.verbs", "Score matrix of the baseline; a larger one is made in parts."
     ),
-    "_MAX_TICKS": Border("kernels.triton.score", "Ages are cut off here."),
-    "score._PART_BITS": Border("kernels.triton.score", "Bits of an age below a whole half-life."),
-    "_EXPONENT": Border("kernels.triton.score", "Exponent of a decay factor."),
+    "_MAX_TICKS": Border("kernels.triton.decay", "Ages are cut off here."),
+    "decay._PART_BITS": Border("kernels.triton.decay", "Bits of an age below a whole half-life."),
+    "_EXPONENT": Border("kernels.triton.decay", "Exponent of a decay factor."),
     # Texts.
     "analyzers._BLOCK": Border("engine.text.analyzers", "Ids gathered in a list before they go to an array."),
     "CACHE_LIMIT": Border("engine.text.analyzers", "Words kept by a cache before it is emptied."),

@@ -7,18 +7,21 @@ import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support import borders
 
-from fanrank.cpu_fallback.dense import verbs
+import fanrank as fr
+from fanrank.cpu_fallback.dense import NumpyDense, verbs
 from fanrank.engine.arrays import offsets_of
-from fanrank.engine.errors import MissingExtraError, ParameterError
-from fanrank.engine.vectors import approximate
-from fanrank.engine.vectors.approximate import DEFAULT, Parameters, best
+from fanrank.engine.errors import BackendUnavailableError, MissingExtraError, ParameterError
+from fanrank.engine.vectors import approximate, faiss_index
+from fanrank.engine.vectors.approximate import best
+from fanrank.engine.vectors.faiss_index import HnswIndex, index_of
+from fanrank.engine.vectors.index_options import DEFAULT, Approximate
 from fanrank.engine.vectors.interaction import KINDS, Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import Stretch
@@ -27,7 +30,7 @@ faiss = pytest.importorskip("faiss", reason="faiss is not installed")
 
 DIMENSION = 24
 # Indexes of a few hundred rows, so that a test takes milliseconds.
-SMALL = Parameters(least_rows=1)
+SMALL = Approximate(least_rows=1)
 
 
 def clustered(seed: int, rows: int) -> np.ndarray:
@@ -63,7 +66,7 @@ def test_scores_are_exact_and_few_hits_are_missed(
 ) -> None:
     interaction = Interaction(kind)  # type: ignore[arg-type]
     stretches = [ragged, single]
-    scores, documents, counts = best(verbs, queries, stretches, 10, interaction, parameters=SMALL)
+    scores, documents, counts = best(verbs, queries, stretches, 10, interaction, options=SMALL)
     exact_scores, exact, _ = verbs.best(queries, stretches, 10, interaction, "exact")
     assert counts.tolist() == [10] * len(queries)
     offsets = offsets_of([10] * len(queries))
@@ -81,7 +84,7 @@ def test_scores_are_exact_and_few_hits_are_missed(
 def test_only_passing_documents_are_found(single: Stretch, queries: np.ndarray) -> None:
     mask = np.random.default_rng(0).random(900) < 0.3
     own = replace(single, passing=mask)
-    _, documents, _ = best(verbs, queries, [own], 10, Interaction(), parameters=SMALL)
+    _, documents, _ = best(verbs, queries, [own], 10, Interaction(), options=SMALL)
     assert mask[documents - 5].all()
     assert recall(documents, verbs.best(queries, [own], 10, Interaction(), "exact")[1]) >= 0.95
 
@@ -94,7 +97,7 @@ def test_answers_are_never_short(passes: int, single: Stretch, ragged: Stretch, 
         mask[np.flatnonzero(stretch.vectors.held)[::20][:passes]] = True
         own = [replace(stretch, passing=mask)]
         for k in (5, 40):
-            found = best(verbs, queries, own, k, Interaction(), parameters=SMALL)
+            found = best(verbs, queries, own, k, Interaction(), options=SMALL)
             exact = verbs.best(queries, own, k, Interaction(), "exact")
             assert found[2].tolist() == exact[2].tolist()
             if passes < 5:
@@ -110,18 +113,18 @@ def test_rows_of_few_documents_make_a_query_ask_for_more(monkeypatch: pytest.Mon
     stretch = Stretch(Vectors(rows, offsets_of([200] + [1] * 1800)), 0)
     asked = []
 
-    def nearest(self: Any, library: Any, queries: np.ndarray, wanted: int, *rest: Any) -> np.ndarray:
+    def nearest(self: Any, queries: np.ndarray, wanted: int, *rest: Any) -> np.ndarray:
         asked.append((len(queries), wanted))
-        found: np.ndarray = search(self, library, queries, wanted, *rest)
+        found: np.ndarray = search(self, queries, wanted, *rest)
         return found
 
-    search = approximate.Index.nearest
-    monkeypatch.setattr(approximate.Index, "nearest", nearest)
+    search = HnswIndex.nearest
+    monkeypatch.setattr(HnswIndex, "nearest", nearest)
     queries = np.concatenate([near, clustered(7, 1)])
     for instead, expected in ((1, [(2, 20), (1, 80), (1, 320)]), (16, [(2, 20), (1, 80)]), (100, [(2, 20)])):
         borders.shrink(monkeypatch, EXACT_INSTEAD=instead)
         asked.clear()
-        found = best(verbs, queries, [stretch], 5, Interaction(), parameters=SMALL)
+        found = best(verbs, queries, [stretch], 5, Interaction(), options=SMALL)
         exact = verbs.best(queries, [stretch], 5, Interaction(), "exact")
         assert asked == expected
         assert found[2].tolist() == [5, 5]
@@ -130,7 +133,7 @@ def test_rows_of_few_documents_make_a_query_ask_for_more(monkeypatch: pytest.Mon
 
 
 def test_more_than_all_documents(ragged: Stretch, queries: np.ndarray) -> None:
-    found = best(verbs, queries[:3], [ragged], 400, Interaction(), parameters=SMALL)
+    found = best(verbs, queries[:3], [ragged], 400, Interaction(), options=SMALL)
     exact = verbs.best(queries[:3], [ragged], 400, Interaction(), "exact")
     assert [each.tolist() for each in found] == [each.tolist() for each in exact]
 
@@ -146,76 +149,138 @@ def test_small_stretches_are_searched_exactly(
     exact = verbs.best(queries, [single, ragged], 10, Interaction(), "exact")
     assert [each.tolist() for each in found] == [each.tolist() for each in exact]
     with pytest.raises(AssertionError, match="index"):
-        best(verbs, queries, [single], 10, Interaction(), parameters=replace(DEFAULT, least_rows=900))
+        best(verbs, queries, [single], 10, Interaction(), options=replace(DEFAULT, least_rows=900))
     # Rows that do not pass do not count.
     own = replace(single, passing=np.arange(900) < 899)
-    best(verbs, queries, [own], 10, Interaction(), parameters=replace(DEFAULT, least_rows=900))
+    best(verbs, queries, [own], 10, Interaction(), options=replace(DEFAULT, least_rows=900))
 
 
 def test_nothing_asked_or_held(single: Stretch, queries: np.ndarray) -> None:
     for stretches, batch, k in (([], 3, 4), ([single], 0, 4), ([single], 3, 0)):
-        scores, documents, counts = best(verbs, queries[:batch], stretches, k, Interaction(), parameters=SMALL)
+        scores, documents, counts = best(verbs, queries[:batch], stretches, k, Interaction(), options=SMALL)
         assert scores.shape == documents.shape == (batch, k)
         assert (documents == -1).all()
         assert np.isneginf(scores).all()
         assert counts.tolist() == [0] * batch
 
 
-def test_every_backend_finds_the_same(single: Stretch, queries: np.ndarray) -> None:
+def test_every_backend_finds_the_same(single: Stretch, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from fanrank.kernels.dense import dense_verbs
 
-    ours = best(verbs, queries, [single], 10, Interaction(), parameters=SMALL)
-    theirs = best(dense_verbs("cuda-host"), queries, [single], 10, Interaction(), parameters=SMALL)
+    ours = best(verbs, queries, [single], 10, Interaction(), options=SMALL)
+    theirs = best(dense_verbs("cuda-host"), queries, [single], 10, Interaction(), options=SMALL)
     assert [each.tolist() for each in ours] == [each.tolist() for each in theirs]
     assert dense_verbs("cuda-host").best(queries, [single], 10, Interaction(), "hnsw")[2].tolist() == [10] * 40
+    used = []
+    real = approximate.index_of
+    monkeypatch.setattr(approximate, "index_of", lambda *given: used.append(given[2]) or real(*given))
+    dense_verbs("cuda-host").best(queries, [single], 10, Interaction(), "hnsw", approximate=SMALL)
+    assert used == [SMALL]
 
 
 def test_an_index_is_made_once_and_let_go(queries: np.ndarray) -> None:
-    vectors = Vectors(clustered(3, 300), np.arange(301))
-    before = len(approximate._indexes)
-    index = approximate.index_of(vectors, SMALL)
-    assert approximate.index_of(vectors, SMALL) is index
-    assert approximate.index_of(vectors, replace(SMALL, neighbours=8)) is not index
-    assert len(approximate._indexes) == before + 1
+    vectors, others = Vectors(clustered(3, 300), np.arange(301)), NumpyDense()
+    index = index_of(verbs, vectors, SMALL)
+    assert index_of(verbs, vectors, SMALL) is index
+    assert index_of(verbs, vectors, replace(SMALL, neighbours=8)) is not index
+    kept = faiss_index._indexes
+    index_of(others, vectors, SMALL)
+    assert vectors in kept[verbs]
+    assert list(kept[others]) == [vectors]
+    del others
+    gc.collect()
+    before = len(kept[verbs]), len(kept)
+    index_of(NumpyDense(), vectors, SMALL)
     del vectors
     gc.collect()
-    assert len(approximate._indexes) == before
+    assert (len(kept[verbs]), len(kept)) == (before[0] - 1, before[1])
 
 
 def test_an_index_is_the_same_every_time(queries: np.ndarray) -> None:
     rows = clustered(4, 500)
     found = [
-        approximate.index_of(Vectors(rows, np.arange(501)), SMALL).nearest(faiss, queries, 20, None, 1).tolist()
-        for _ in range(2)
+        index_of(verbs, Vectors(rows, np.arange(501)), SMALL).nearest(queries, 20, None, 1).tolist() for _ in range(2)
     ]
     assert found[0] == found[1]
 
 
 def test_the_number_of_threads_is_put_back(single: Stretch, queries: np.ndarray) -> None:
     before = faiss.omp_get_max_threads()
-    one = best(verbs, queries, [single], 10, Interaction(), threads=1, parameters=SMALL)
-    two = best(verbs, queries, [single], 10, Interaction(), threads=2, parameters=SMALL)
+    one = best(verbs, queries, [single], 10, Interaction(), threads=1, options=SMALL)
+    two = best(verbs, queries, [single], 10, Interaction(), threads=2, options=SMALL)
     assert faiss.omp_get_max_threads() == before
     assert [each.tolist() for each in one] == [each.tolist() for each in two]
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"neighbours": 1}, {"construction": 0}, {"search": 0}, {"over_fetch": 0}, {"threads": True}, {"least_rows": 1.5}],
+    ("options", "words"),
+    [
+        ({"neighbours": 1}, "neighbours"),
+        ({"ef_construction": 0}, "ef_construction"),
+        ({"ef_search": "64"}, "ef_search"),
+        ({"over_fetch": 0}, "over_fetch"),
+        ({"threads": True}, "threads"),
+        ({"least_rows": 1.5}, "least_rows"),
+        ({"graph_degree": 1}, "graph_degree"),
+        ({"itopk_size": 0}, "itopk_size"),
+        ({"search_width": -1}, "search_width"),
+        ({"graph_degree": 225, "intermediate_degree": 300}, r"at most 224 and at most intermediate_degree \(300\)"),
+        ({"graph_degree": 64, "intermediate_degree": 63}, r"at most intermediate_degree \(63\), not 64"),
+    ],
 )
-def test_parameters_refuse(options: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match=next(iter(options))):
-        Parameters(**options)
+def test_options_refuse(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        Approximate(**options)
 
 
 def test_the_defaults_are_the_sources() -> None:
-    """A068: M 32, efConstruction 200; B006: efSearch 64."""
-    assert (DEFAULT.neighbours, DEFAULT.construction, DEFAULT.search, DEFAULT.threads) == (32, 200, 64, 1)
-    index = approximate.index_of(Vectors(clustered(5, 50), np.arange(51)))._index
-    assert index.hnsw.efConstruction == 200
-    assert index.hnsw.nb_neighbors(1) == 32
-    assert index.metric_type == faiss.METRIC_INNER_PRODUCT
+    """A068: M 32, efConstruction 200; B006: efSearch 64. CAGRA's are those of FAISS."""
+    assert (DEFAULT.neighbours, DEFAULT.ef_construction, DEFAULT.ef_search, DEFAULT.threads) == (32, 200, 64, 1)
+    index = index_of(verbs, Vectors(clustered(5, 50), np.arange(51)), DEFAULT)
+    assert isinstance(index, HnswIndex)
+    assert index.graph.hnsw.efConstruction == 200
+    assert index.graph.hnsw.nb_neighbors(1) == 32
+    assert index.graph.metric_type == faiss.METRIC_INNER_PRODUCT
+    assert str(DEFAULT) == ""
+    assert str(Approximate(ef_search=9, itopk_size=32)) == "ef_search 9, itopk_size 32"
+
+
+def test_each_option_of_the_graph_reaches_it(queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Approximate(neighbours=7, ef_construction=33, ef_search=11, least_rows=1)
+    vectors = Vectors(clustered(5, 400), np.arange(401))
+    asked = []
+    real = faiss.SearchParametersHNSW
+    monkeypatch.setattr(faiss, "SearchParametersHNSW", lambda **given: asked.append(given) or real(**given))
+    verbs.best(queries, [Stretch(vectors, 0)], 2, Interaction(), "hnsw", approximate=own)
+    index = index_of(verbs, vectors, own)
+    assert isinstance(index, HnswIndex)
+    assert (index.graph.hnsw.nb_neighbors(1), index.graph.hnsw.efConstruction) == (7, 33)
+    verbs.best(queries, [Stretch(vectors, 0)], 9, Interaction(), "hnsw", approximate=own)
+    verbs.best(queries, [Stretch(vectors, 0)], 9, Interaction(), "hnsw", approximate=replace(own, over_fetch=3))
+    verbs.best(queries, [Stretch(vectors, 0)], 9, Interaction(), "hnsw", approximate=replace(own, least_rows=401))
+    # As many as are fetched are kept in mind, at least ef_search.
+    assert asked == [{"efSearch": 11}, {"efSearch": 18}, {"efSearch": 27}]
+
+
+def test_a_strategy_brings_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through `Engine.search`, of a strategy and of its JSON; without them 300 rows are searched exactly."""
+    rows = clustered(8, 300)
+    records = [fr.Record(str(number), "tea") for number in range(300)]
+    engine = fr.Engine(encoder=fr.OwnVectors(DIMENSION), backend="numpy")
+    engine.add(records, vectors=rows)
+    asked = [fr.Query("tea", vector=clustered(8, 1)[0])]
+    used = []
+    real = approximate.index_of
+    monkeypatch.setattr(approximate, "index_of", lambda *given: used.append(given[2]) or real(*given))
+    exact = list(engine.search(asked, 3, strategy="dense"))
+    assert list(engine.search(asked, 3, strategy="dense-hnsw")) == exact
+    assert used == []
+    own = Approximate(ef_search=200, least_rows=300)
+    strategy = fr.Strategy("mine", (fr.strategies.Dense(mode="hnsw", approximate=own),))
+    assert list(engine.search(asked, 3, strategy=strategy)) == exact
+    assert list(engine.search(asked, 3, strategy=strategy.to_dict())) == exact
+    assert used == [own, own]
 
 
 @pytest.fixture
@@ -228,32 +293,23 @@ def no_faiss(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_faiss")
 def test_without_faiss(single: Stretch, queries: np.ndarray) -> None:
-    with pytest.raises(MissingExtraError, match=r"fanrank\[dense\]"):
+    with pytest.raises(MissingExtraError, match=r"fanrank\[approximate\]"):
         verbs.best(queries, [single], 10, Interaction(), "hnsw")
 
 
-def test_an_index_on_a_gpu(single: Stretch, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the parts of faiss-gpu that are called, in their place an index that is flat too."""
-    made = []
-
-    class Flat(faiss.IndexFlatIP):  # type: ignore[misc]
-        def __init__(self, resources: object, dimension: int, config: Any) -> None:
-            super().__init__(dimension)
-            made.append(config.useFloat16)
-
-    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
-    monkeypatch.setattr(faiss, "StandardGpuResources", object, raising=False)
-    monkeypatch.setattr(faiss, "GpuIndexFlatConfig", lambda: SimpleNamespace(useFloat16=False), raising=False)
-    monkeypatch.setattr(faiss, "GpuIndexFlatIP", Flat, raising=False)
-    own = Stretch(Vectors(single.vectors.matrix, single.vectors.offsets), 5)
-    mask = np.random.default_rng(0).random(900) < 0.5
-    for stretch in (own, replace(own, passing=mask)):
-        found = best(verbs, queries, [stretch], 10, Interaction(), parameters=SMALL)
-        exact = verbs.best(queries, [stretch], 10, Interaction(), "exact")
-        assert found[0].tolist() == pytest.approx(exact[0], abs=0.2)
-        assert found[2].tolist() == exact[2].tolist()
-        if stretch.passing is None:
-            assert found[1].tolist() == exact[1].tolist()
-        else:
-            assert mask[found[1] - 5].all()
-    assert made == [True]
+def test_a_faiss_that_does_not_load_is_not_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Stretch, queries: np.ndarray
+) -> None:
+    """As the builds for a GPU do without NVIDIA's libraries."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for body, words in (
+        ("raise RuntimeError('libcudart.so.13 is missing')", "libcudart.so.13"),
+        ("import a_library_that_is_missing", "a_library_that_is_missing"),
+    ):
+        (tmp_path / "faiss.py").write_text(body)
+        importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, "faiss")
+        with pytest.raises(BackendUnavailableError, match=f"does not load: .*{words}"):
+            verbs.best(queries, [single], 10, Interaction(), "hnsw")
+        monkeypatch.undo()
+        monkeypatch.syspath_prepend(str(tmp_path))

@@ -1,0 +1,423 @@
+"""What the drivers ask of a device, counted without one. ``python -m bench.gpu.counted``.
+
+========  ============================================================================================================
+fan-out   20 queries over 1, 4 and 16 segments: first use, capture, replay, and the first use after a write
+batch     all queries of a corpus and 256 of them, by texts (planned on the device) and by plans (on the host)
+========  ============================================================================================================
+
+The drivers run over a device that counts: what they give to it, what it copies, and what the host waits for. Fan-outs
+run on the CUDA kernels of the host build; batches on verbs that do nothing, as a batch of a large corpus takes the host
+build minutes. The counts of the drivers do not depend on what the kernels find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fanrank.engine.index.snapshot import Snapshot
+from fanrank.engine.plan.plan import make_plan
+from fanrank.engine.plan.requests import Request
+from fanrank.kernels import cuda
+from fanrank.kernels.cuda.verbs import NARROW_TILE_BITS, WIDE_TILE_BITS, CudaVerbs
+from fanrank.kernels.cuda_host import HostLauncher, build
+from fanrank.kernels.device import Residency
+from fanrank.kernels.runtime import Event, Graph, HostRuntime
+from fanrank.kernels.search import EVERY_RECORD, DeviceSearch
+from fanrank.kernels.work import Buffers, KernelAnswer, Verbs, Work
+
+from ..harness import machine, rows
+from ..harness.code import code_of
+from ..harness.options import names
+from ..harness.paths import CACHE, RESULTS
+from . import corpora as gpu_corpora
+from .corpora import Problem
+
+PARTS = ("fan-out", "batch")
+SEGMENTS = (1, 4, 16)
+FAN_OUT, FAN_OUT_K, BATCH_K = 20, 10, 100
+BATCHES = (256, 5000)
+FAN_OUT_DOCUMENTS = 300
+"""Of a segment."""
+VERBS = ("derive", "tabulate", "describe", "plan", "order", "score", "select")
+
+
+@dataclass(frozen=True)
+class CountedRow:
+    """What one call asked for. `counts` is by name; `nodes` are those of the graph that it replayed, if it did.
+
+    `verbs` is the family whose kernels ran; of "none" every verb counts as one kernel.
+    """
+
+    bench: str
+    run: str
+    part: str
+    corpus: str
+    step: str
+    queries: int
+    k: int
+    segments: int
+    documents: int = 0
+    verbs: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    nodes: list[str] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    code: str = ""
+    date: str = ""
+
+
+class _Operations(TorchDispatchMode):
+    """Notes the torch operations that would be kernels or copies on a device: all but views and allocations."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if not func.is_view and not name.startswith(("empty", "_local_scalar", "detach", "alias")):
+            self._note(f"torch {name}")
+        return made
+
+
+class _Event:
+    """Done once the host waited for it, or for a later one."""
+
+    def __init__(self, device: CountingDevice, number: int) -> None:
+        self._device, self._number = device, number
+
+    def done(self) -> bool:
+        return self._number <= self._device.finished
+
+    def wait(self) -> None:
+        self._device.counts["host waits"] += 1
+        self._device.finished = max(self._device.finished, self._number)
+
+
+class _Recorded:
+    """A graph: what was given to the stream while it was captured."""
+
+    def __init__(self, device: CountingDevice) -> None:
+        self._device = device
+        self.given: list[Callable[[], None]] = []
+
+    def replay(self) -> None:
+        device = self._device
+        device.counts["graph launches"] += 1
+        device.counts["host launches"] += 1
+        device.nodes, device.in_graph = [], True
+        try:
+            for work in self.given:
+                work()
+        finally:
+            device.in_graph = False
+
+
+class CountingDevice(HostRuntime):
+    """A runtime that does everything at once and counts it. `nodes` are those of the graph replayed last."""
+
+    captures = True
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.counts: Counter[str] = Counter()
+        self.nodes: list[str] = []
+        self.in_graph = False
+        self.finished = self._recorded = 0
+        self._graph: _Recorded | None = None
+        self._pinned: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+
+    def note(self, name: str, kind: str = "kernels") -> None:
+        """A kernel, or another thing that the device does."""
+        self.counts[kind] += 1
+        if self.in_graph:
+            self.nodes.append(name)
+        else:
+            self.counts["host launches"] += 1
+
+    def give(self, work: Callable[[], None]) -> None:
+        """Do it, or record it in the graph that is captured."""
+        if self._graph is None:
+            work()
+        else:
+            self._graph.given.append(work)
+
+    def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        self.counts["allocations"] += 1
+        return super().empty(count, dtype)
+
+    def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        self.counts["pinned allocations"] += 1
+        made = super().pinned(count, dtype)
+        self._pinned[id(made)] = made
+        return made
+
+    def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        self.counts["allocations"] += 1
+        self.counts["bytes up"] += array.nbytes
+        self.note("copy", "copies")
+        return super().upload(array)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        way = (
+            "bytes up" if id(source) in self._pinned else "bytes down" if id(target) in self._pinned else "bytes moved"
+        )
+
+        def work() -> None:
+            self.counts[way] += source.nbytes
+            self.note("copy", "copies")
+            target.copy_(source)
+
+        self.give(work)
+
+    def record(self) -> Event:
+        self.counts["events"] += 1
+        self._recorded += 1
+        return _Event(self, self._recorded)
+
+    def wait_for(self, event: Event) -> None:
+        self.counts["stream waits"] += 1
+
+    def call(self, function: Callable[..., None], *given: Any) -> None:
+        self.give(lambda: self.run(function, *given))
+
+    def run(self, function: Callable[..., None], *given: Any) -> None:
+        """Do it, and note its torch operations."""
+        with _Operations(self.note):
+            function(*given)
+
+    def capturing(self) -> bool:
+        return self._graph is not None
+
+    def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
+        self.counts["captures"] += 1
+        graph = self._graph = _Recorded(self)
+        try:
+            work()
+        finally:
+            self._graph = None
+        return graph
+
+
+class Nothing:
+    """Verbs that do nothing, a kernel each; every answer is empty."""
+
+    name = "none"
+    posting_bytes = (8, 6, 4)
+
+    def __init__(self, device: CountingDevice) -> None:
+        self._device = device
+
+    def tile_bits(self, wide: bool) -> int:
+        return WIDE_TILE_BITS if wide else NARROW_TILE_BITS
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in VERBS:
+            raise AttributeError(name)
+        return lambda *_: self._device.note(name)
+
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+        self._device.note("select")
+        answer.scores.zero_()
+        answer.documents.fill_(-1)
+        answer.counts.zero_()
+
+
+class _Given:
+    """Verbs whose work goes through the device's stream, so that a graph can hold it."""
+
+    def __init__(self, verbs: Verbs | Nothing, device: CountingDevice) -> None:
+        self._verbs, self._device = verbs, device
+        self.name, self.posting_bytes, self.tile_bits = verbs.name, verbs.posting_bytes, verbs.tile_bits
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        verb, device = getattr(self._verbs, name), self._device
+        if isinstance(self._verbs, Nothing):
+            return lambda *given: device.give(lambda: verb(*given))
+        return lambda *given: device.call(verb, *given)
+
+
+class _Noting:
+    """A launcher that notes kernels by name. All else is the launcher's."""
+
+    def __init__(self, launcher: HostLauncher, device: CountingDevice) -> None:
+        self._launcher, self._device = launcher, device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launcher, name)
+
+    def launch(self, name: str, *given: Any) -> None:
+        self._device.note(name)
+        self._launcher.launch(name, *given)
+
+
+class Counted:
+    """A device search over a counting device, on the host build's kernels or on none."""
+
+    def __init__(self, kernels: bool) -> None:
+        self.device = CountingDevice()
+        verbs: Verbs | Nothing = Nothing(self.device)
+        if kernels:
+            folder = Path(cuda.__file__).parent
+            host = HostLauncher(build(sorted(folder.glob("*.cu")), include=[folder]))
+            noting: Any = _Noting(host, self.device)
+            verbs = CudaVerbs(noting, name="cuda-host")
+        residency = Residency(self.device.device, runtime=self.device)
+        given: Any = _Given(verbs, self.device)
+        self.search = DeviceSearch(given, self.device.device, residency=residency)
+
+    def texts(self, problem: Problem, snapshot: Snapshot, count: int, k: int) -> Callable[[], object]:
+        """A search of the first queries of a problem, given as texts."""
+        offsets = problem.offsets[: count + 1]
+        terms = problem.terms[: offsets[-1]]
+        texts = [(str(number),) for number in range(count)]
+        return lambda: self.search.search_texts(
+            snapshot, EVERY_RECORD, (terms, offsets), texts, k, threads=1, execution="auto"
+        )
+
+    def plans(self, problem: Problem, count: int, k: int) -> Callable[[], object]:
+        """The same queries planned on the host."""
+        plan = make_plan(problem.snapshot, [Request(row, problem.query(row), k) for row in range(count)])
+        return lambda: self.search([plan], count, k, execution="exhaustive")
+
+    def count(self, ask: Callable[[], object]) -> dict[str, Any]:
+        """`counts` and `nodes` of one call."""
+        before = self.device.counts.copy()
+        self.device.nodes = []
+        ask()
+        spent = self.device.counts - before
+        return {"counts": dict(sorted(spent.items())), "nodes": list(self.device.nodes)}
+
+
+def count_fan_outs(kernels: bool, common: dict[str, Any], segments: Sequence[int] = SEGMENTS) -> Iterator[CountedRow]:
+    """A fan-out from its first use on, and after a write."""
+    for count in segments:
+        shape = replace(
+            gpu_corpora.SMOKE["nq-shaped"],
+            name=f"nq-shaped-{count}-segments",
+            documents=(count + 1) * FAN_OUT_DOCUMENTS,
+            segment_documents=FAN_OUT_DOCUMENTS,
+            queries=FAN_OUT,
+        )
+        problem = gpu_corpora.load_shaped(shape)
+        parts, bm25 = problem.snapshot.segments, problem.snapshot.bm25
+        # A write that replaces the last segment, as one that is merged into it does.
+        before, after = Snapshot(parts[:count], bm25), Snapshot((*parts[: count - 1], parts[count]), bm25)
+        counted = Counted(kernels)
+        for step, snapshot in (("first use", before), ("capture", before), ("replay", before), ("write", after)):
+            found = counted.count(counted.texts(problem, snapshot, FAN_OUT, FAN_OUT_K))
+            yield CountedRow(
+                part="fan-out",
+                corpus=problem.name,
+                step=step,
+                queries=FAN_OUT,
+                k=FAN_OUT_K,
+                segments=count,
+                documents=snapshot.size,
+                verbs=counted.search.verbs.name,
+                **found,
+                **common,
+            )
+
+
+def count_batches(
+    name: str, common: dict[str, Any], smoke: bool = False, batches: Sequence[int] = BATCHES
+) -> Iterator[CountedRow]:
+    """Batches over a whole corpus that is resident and derived."""
+    problem = gpu_corpora.problem(name, smoke)
+    if problem.queries < max(batches):
+        problem = gpu_corpora.with_queries(problem, max(batches), max(1, len(problem.terms) // problem.queries))
+    counted = Counted(kernels=False)
+    counted.texts(problem, problem.snapshot, 1, BATCH_K)()
+    for count in batches:
+        for step, ask in (
+            ("texts", counted.texts(problem, problem.snapshot, count, BATCH_K)),
+            ("plans", counted.plans(problem, count, BATCH_K)),
+        ):
+            # A batch that is a fan-out is captured at its second use.
+            ask()
+            ask()
+            yield CountedRow(
+                part="batch",
+                corpus=name,
+                step=step,
+                queries=count,
+                k=BATCH_K,
+                segments=len(problem.snapshot.segments),
+                documents=problem.snapshot.size,
+                verbs="none",
+                **counted.count(ask),
+                **common,
+            )
+
+
+COLUMNS = (
+    "host launches", "captures", "kernels", "copies", "bytes up", "bytes down", "host waits", "stream waits",
+    "events", "allocations", "pinned allocations",
+)  # fmt: skip
+
+
+def markdown(found: Sequence[CountedRow]) -> str:
+    """A table; a line a row."""
+    head = ["part", "segments", "queries", "step", "nodes", *COLUMNS]
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
+    for row in found:
+        counts = [f"{row.counts.get(name, 0):,}" for name in COLUMNS]
+        lines.append([row.part, str(row.segments), f"{row.queries:,}", row.step, str(len(row.nodes)), *counts])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m bench.gpu.counted", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("--parts", type=names, default=PARTS, help=",".join(PARTS))
+    made.add_argument("--corpus", default="nq-shaped", help="of the batches (default nq-shaped)")
+    made.add_argument("--verbs", choices=("cuda-host", "none"), default="cuda-host", help="of the fan-outs")
+    made.add_argument(
+        "--out", type=Path, help="folder of gpu_counted.jsonl (default bench/results; smoke: bench/.cache)"
+    )
+    made.add_argument("--commit", help="where the checkout has no git: the commit that it is")
+    made.add_argument("--smoke", action="store_true", help="tiny corpora and batches")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, append the rows, print them."""
+    made = parser()
+    options = made.parse_args(arguments)
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        made.error(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
+    date = machine.now()
+    common = {
+        "bench": "gpu_counted",
+        "run": date,
+        "machine": machine.machine(),
+        "commit": options.commit or machine.commit(),
+        "code": code_of("gpu_counted"),
+        "date": date,
+    }
+    found: list[CountedRow] = []
+    if "fan-out" in options.parts:
+        found += count_fan_outs(options.verbs != "none", common)
+    if "batch" in options.parts:
+        sizes = (3, 12) if options.smoke else BATCHES
+        found += count_batches(options.corpus, common, options.smoke, sizes)
+    out = options.out or (CACHE / "smoke" if options.smoke else RESULTS)
+    rows.append(out / "gpu_counted.jsonl", found)
+    print(markdown(found))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

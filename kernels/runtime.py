@@ -1,0 +1,280 @@
+"""Streams, events, copies, graphs and memory of a device: the little that the drivers ask of one.
+
+The drivers know no CUDA. They run over `CudaRuntime`, over `HostRuntime` where kernels run on the CPU, and in the tests
+over a runtime whose streams run late and whose allocator hands a freed block out at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+MAX_STAGED = 1 << 20
+"""Larger uploads do not go through pinned memory: torch keeps that for good, and it cannot be paged out."""
+
+_capturing = threading.Lock()
+
+
+class Event(Protocol):
+    """A point in a stream's work."""
+
+    def done(self) -> bool:
+        """Whether the work before it is done. Never waits."""
+
+    def wait(self) -> None:
+        """Wait until it is, on the host."""
+
+
+class Graph(Protocol):
+    """Captured work."""
+
+    def replay(self) -> None:
+        """Give the work to the current stream."""
+
+
+class Runtime(Protocol):
+    """One device. What is given to a stream runs in its order; streams are tied to each other by events alone.
+
+    The memory of a tensor that dies goes to what is allocated next on the *same* stream. Work of other streams that may
+    still read it is the caller's to wait for (`lifetime.py`). Where memory is short, all raise
+    `torch.OutOfMemoryError`.
+    """
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def captures(self) -> bool:
+        """Whether it has graphs."""
+
+    def active(self) -> contextlib.AbstractContextManager[object]:
+        """Make the device the thread's own."""
+
+    def new_stream(self) -> Any: ...
+
+    def on(self, stream: Any) -> contextlib.AbstractContextManager[object]:
+        """Make the stream the thread's current one."""
+
+    def current(self) -> int:
+        """A number of the current stream, as long as that lives."""
+
+    def capturing(self) -> bool:
+        """Whether the current stream's work is being captured. Then no event may be asked or waited for."""
+
+    def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Uninitialised [count], of the current stream."""
+
+    def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Uninitialised [count] on the host. Once it dies, it is not used again before its queued copies ran."""
+
+    def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """A copy of a host array, of the current stream; the array may change as soon as this returns."""
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Copy on the current stream: from or to pinned memory, or on the device. Converts the type."""
+
+    def record(self) -> Event:
+        """An event after all work that the current stream was given."""
+
+    def wait_for(self, event: Event) -> None:
+        """Have the current stream wait for the event. The host does not."""
+
+    def call(self, function: Callable[..., None], *given: Any) -> None:
+        """Run torch operations on the current stream. `given` are the tensors, or dataclasses of tensors, it works on.
+
+        The function allocates nothing that outlives it.
+        """
+
+    def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
+        """The graph of `work`, captured on `stream`, not run. Raises `RuntimeError` where it cannot be captured."""
+
+    def free_bytes(self) -> int | None:
+        """Bytes that may be allocated; None where nobody can tell."""
+
+
+def runtime_of(device: torch.device) -> Runtime:
+    """The runtime of a device."""
+    return CudaRuntime(device) if device.type == "cuda" else HostRuntime(device)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch, CuPy or the driver says that memory ran out, on the device or of pinned pages.
+
+    `torch.OutOfMemoryError` comes from torch's device allocator alone. Pinned memory, modules and launches raise other
+    classes of `RuntimeError` that say so in words.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower().replace("_", " ")
+
+
+class _Done:
+    """An event of a device that does everything at once."""
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        pass
+
+
+class HostRuntime:
+    """The CPU, where kernels have run when their launch returns."""
+
+    captures = False
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def active(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def new_stream(self) -> Any:
+        return None
+
+    def on(self, stream: Any) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def current(self) -> int:
+        return 0
+
+    def capturing(self) -> bool:
+        return False
+
+    def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(count, dtype=dtype, device=self.device)
+
+    def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(count, dtype=dtype)
+
+    def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.array(array, order="C"))
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source)
+
+    def record(self) -> Event:
+        return _Done()
+
+    def wait_for(self, event: Event) -> None:
+        pass
+
+    def call(self, function: Callable[..., None], *given: Any) -> None:
+        function(*given)
+
+    def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
+        raise RuntimeError(f"{self.device} has no graphs")
+
+    def free_bytes(self) -> int | None:
+        return None
+
+
+class _CudaEvent:
+    def __init__(self, event: torch.cuda.Event) -> None:
+        self.event = event
+
+    def done(self) -> bool:
+        return bool(self.event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+
+class CudaRuntime:
+    """A CUDA device, through torch. Nothing here waits for the whole device or empties a cache of torch's.
+
+    torch's caches and its other streams may be another library's of the same process, a language model's for instance.
+    """
+
+    captures = True
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def active(self) -> contextlib.AbstractContextManager[object]:
+        return torch.cuda.device(self.device)
+
+    def new_stream(self) -> Any:
+        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    def on(self, stream: Any) -> contextlib.AbstractContextManager[object]:
+        made_current: contextlib.AbstractContextManager[object] = torch.cuda.stream(stream)
+        return made_current
+
+    def current(self) -> int:
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    def capturing(self) -> bool:
+        return bool(torch.cuda.is_current_stream_capturing())
+
+    def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(count, dtype=dtype, device=self.device)
+
+    def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        try:
+            return torch.empty(count, dtype=dtype, pin_memory=True)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise torch.OutOfMemoryError(f"no {count * dtype.itemsize:,} bytes of pinned memory: {error}") from error
+
+    def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        contiguous = np.ascontiguousarray(array)
+        # Memory-mapped arrays are read-only, which torch warns of.
+        if not contiguous.flags.writeable:
+            contiguous = contiguous.copy()
+        host = torch.from_numpy(contiguous)
+        if array.nbytes > MAX_STAGED:
+            # Of pageable memory the driver has taken a copy when this returns. First it waits for this stream.
+            return host.to(self.device, non_blocking=True)
+        staged = self.pinned(host.numel(), host.dtype)
+        staged.copy_(host.view(-1))
+        return staged.to(self.device, non_blocking=True).view(host.shape)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source, non_blocking=True)
+
+    def record(self) -> Event:
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.device))
+        return _CudaEvent(event)
+
+    def wait_for(self, event: Event) -> None:
+        assert isinstance(event, _CudaEvent)
+        torch.cuda.current_stream(self.device).wait_event(event.event)
+
+    def call(self, function: Callable[..., None], *given: Any) -> None:
+        function(*given)
+
+    def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
+        """As `Runtime.capture`.
+
+        Not with `torch.cuda.graph`: that waits for the device, empties the process's allocator caches, and captures on
+        one stream for the whole process, which may be another device's. Then launches on this device run at once,
+        the graph stays empty, and each replay returns what the last call left.
+        """
+        graph = torch.cuda.CUDAGraph()
+        # torch captures one graph at a time. Other threads may use the device meanwhile.
+        with _capturing, torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                if not self.capturing():
+                    raise RuntimeError(f"the work is given to another stream than the one that {self.device} captures")
+                work()
+            except BaseException:
+                # What ended the capture matters, not that it cannot be ended properly.
+                with contextlib.suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return graph
+
+    def free_bytes(self) -> int | None:
+        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(torch.cuda.mem_get_info(self.device)[0] + cached)

@@ -1,0 +1,458 @@
+"""The drivers over a device that runs late: one answer in any order of streams, and every planted fault is seen."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from support import borders  # noqa: E402
+from support.late_device import LateDevice, LateGraph, LateVerbs  # noqa: E402
+from support.plain_device import PlainDevice  # noqa: E402
+
+import fanrank as fr  # noqa: E402
+from fanrank.engine.backends import choose as backend  # noqa: E402
+from fanrank.kernels import device, fanout, frame, lifetime, search  # noqa: E402
+
+WORDS = [f"w{number}" for number in range(9)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several segments, merges, and fan-outs that leave their padded shapes."""
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=60, INLINE_DOCUMENTS=60, BUILD_CHUNK=60)
+    borders.shrink(monkeypatch, {"fanout.QUERIES": (4,)}, TERMS=(12,), WIDTHS=(4, 64), TABLED_POSTINGS=4, LEAST_TILES=1)
+
+
+class Memory:
+    """An engine whose searches go to a late device, and what numpy answers on the same records."""
+
+    def __init__(self, seed: int, count: int = 100, limit: int | None = None) -> None:
+        self.draw = random.Random(seed)
+        self.runtime = LateDevice(seed)
+        residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)
+        self.search = search.DeviceSearch(
+            LateVerbs(PlainDevice(holds=self.runtime.holds), self.runtime),  # type: ignore[arg-type]
+            self.runtime.device,
+            residency=residency,
+        )
+        self.engine = fr.Engine(analyzer="minimal", backend="numpy")
+        self.numpy = self.engine.backend
+        self.late = backend.Backend("late", "a test", self.search, self.search, texts=self.search.search_texts)
+        self.written = 0
+        self.open: list[tuple[Any, tuple[Any, ...]]] = []
+        """Answers of `search_tensors` that nobody has looked at yet, and what they should be. Nothing here keeps a
+        snapshot alive."""
+        self.write(count)
+
+    def write(self, count: int) -> None:
+        self.engine.backend = self.numpy
+        self.engine.add(
+            fr.Record(f"r{n}", " ".join(self.draw.choices(WORDS, k=self.draw.randrange(1, 7))), time=float(n))
+            for n in range(self.written, self.written + count)
+        )
+        self.written += count
+
+    def forget(self, count: int) -> None:
+        """Delete so many records, which rewrites segments."""
+        self.engine.backend = self.numpy
+        self.engine.delete([f"r{n}" for n in self.draw.sample(range(self.written), count)], missing_ok=True)
+
+    def texts(self, count: int) -> list[str]:
+        return [" ".join(self.draw.choices([*WORDS, "unknown"], k=self.draw.randrange(1, 4))) for _ in range(count)]
+
+    def expected(self, batch: list[Any], k: int) -> fr.Hits:
+        self.engine.backend = self.numpy
+        return self.engine.search(batch, k)
+
+    def ask(self, batch: list[Any], k: int, **how: Any) -> None:
+        """Search, and compare."""
+        wanted = self.expected(batch, k)
+        self.engine.backend = self.late
+        found = self.engine.search(batch, k, **how)
+        _same(found, wanted)
+
+    def ask_tensors(self, texts: list[str], k: int, stream: Any, weight: int | None = None) -> None:
+        """Search on a caller's stream, and look at the answer later."""
+        hits = self.expected(texts, k)
+        wanted = hits.scores, hits.documents, hits.counts
+        del hits
+        self.engine.backend = self.late
+        terms, offsets = (torch.tensor(array) for array in self.engine.encode(texts))
+        weights = None if weight is None else torch.full_like(terms, weight)
+        with self.runtime.on(stream):
+            found = self.engine.search_tensors(terms, offsets, weights, k=k)
+            self.open.append(((found, terms, offsets, weights, weight or 1, self.runtime.record()), wanted))
+
+    def look(self, keep: int = 0) -> None:
+        while len(self.open) > keep:
+            (found, *_, weight, event), (scores, documents, counts) = self.open.pop(0)
+            event.wait()
+            width = scores.shape[1]
+            np.testing.assert_array_equal(found.counts.numpy(), counts)
+            np.testing.assert_array_equal(found.documents.numpy()[:, :width], documents)
+            np.testing.assert_array_equal(found.scores.numpy()[:, :width], weight * scores)
+
+
+def _same(found: fr.Hits, wanted: fr.Hits) -> None:
+    np.testing.assert_array_equal(found.counts, wanted.counts)
+    np.testing.assert_array_equal(found.documents, wanted.documents)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+
+
+def some_day(memory: Memory, steps: int = 14) -> None:
+    """Searches on every road, beside writes and deletions, with answers that are looked at late."""
+    draw = memory.draw
+    callers = [memory.runtime.new_stream() for _ in range(2)]
+    memory.ask(memory.texts(2), 3)
+    for _ in range(steps):
+        step = draw.choice(
+            ["texts", "texts", "write", "forget", "plans", "decay", "tensors", "tensors", "weights", "many"]
+        )
+        if step == "write":
+            memory.write(draw.choice([1, 5, 40]))
+        elif step == "forget":
+            memory.forget(draw.choice([1, 20]))
+        elif step == "texts":
+            memory.ask(memory.texts(draw.randrange(1, 5)), draw.choice([3, 4, 10]))
+        elif step == "many":
+            memory.ask(memory.texts(9), 5)
+        elif step == "plans":
+            memory.ask(memory.texts(draw.choice([2, 7])), 5, execution="exhaustive")
+        elif step == "decay":
+            ranged = [fr.Query(text, since=10.0, until=80.0) for text in memory.texts(2)]
+            memory.ask([*memory.texts(2), fr.Query("w1 w2", half_life=20.0, now=200.0), *ranged], 5)
+        else:
+            weight = 3000 if step == "weights" else None
+            memory.ask_tensors(memory.texts(draw.randrange(1, 4)), draw.choice([3, 8]), draw.choice(callers), weight)
+        memory.look(keep=3)
+        gc.collect(0)
+    memory.look()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_road_beside_writes(seed: int) -> None:
+    memory = Memory(seed)
+    some_day(memory)
+    assert memory.runtime.counts["replays"] or memory.runtime.counts["captures"] == 0
+
+
+NODES = ["copy", "plan", "order", "score", "select", "copy"]
+
+
+@pytest.mark.parametrize("count", [50, 130, 500])
+def test_a_write_between_fan_outs_costs_no_capture(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, LEAST_TILES=16)
+    monkeypatch.setattr(fanout, "SEGMENTS", (16,))
+    memory = Memory(1, count)
+    counts = memory.runtime.counts
+    for _ in range(3):
+        memory.ask(memory.texts(3), 4)
+    assert counts["captures"] == 1
+    seen = set()
+    for _ in range(5):
+        memory.write(1)
+        seen.add(len(memory.engine.index.memory.snapshot("").segments))
+        before = counts.copy()
+        memory.ask(memory.texts(3), 4)
+        spent = counts - before
+        assert (spent["captures"], spent["replays"], spent["host waits"]) == (0, 1, 1)
+    assert max(seen) > 1
+    assert [graph.nodes for graph in memory.runtime.graphs] == [NODES]
+
+
+def test_a_grown_capacity_has_buffers_of_its_own() -> None:
+    memory = Memory(2, 40)
+    for _ in range(12):
+        for _ in range(3):
+            memory.ask(memory.texts(3), 4)
+        memory.write(50)
+    shapes = [one.shape for one in memory.search.fanouts]
+    assert len({(shape.segments, shape.tiles) for shape in shapes}) == len(shapes) >= 3
+    assert memory.runtime.counts["captures"] == len(memory.runtime.graphs) >= 3
+    assert all(graph.nodes == NODES for graph in memory.runtime.graphs)
+
+
+def elsewhere(self: LateDevice, stream: Any, work: Callable[[], None]) -> LateGraph:
+    """A capture on a stream that the work is not given to: it runs at once, and the graph stays empty."""
+    self.counts["captures"] += 1
+    work()
+    return LateGraph(self)
+
+
+def believed(self: fanout.Fanout) -> None:
+    """`_capture` without a look at what was captured."""
+    self._graph = self._runtime.capture(self._stream, self._run)
+
+
+def test_a_capture_on_another_stream_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LateDevice, "capture", elsewhere)
+    for seed in range(4):
+        memory = Memory(seed)
+        for _ in range(4):
+            memory.ask(memory.texts(3), 4)
+        assert memory.runtime.counts["captures"] == 1
+        # To see that nothing was captured.
+        assert memory.runtime.counts["replays"] == 1
+    assert "the graph did not copy the answer of its call" in caplog.text
+    monkeypatch.setattr(fanout.Fanout, "_capture", believed)
+    assert failing(range(3), same_shape) == 3
+
+
+@pytest.mark.parametrize("error", [RuntimeError("operation not permitted"), torch.OutOfMemoryError("planted")])
+def test_a_failed_capture_goes_on_without_a_graph(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    memory = Memory(3)
+    _fail(memory, "capture", error)
+    for _ in range(4):
+        memory.ask(memory.texts(3), 4)
+        memory.write(3)
+    assert memory.runtime.counts["captures"] == 1
+    assert str(error) in caplog.text
+
+
+def _fail(memory: Memory, what: str, error: Exception) -> None:
+    def fails(asked: str) -> None:
+        if asked == what:
+            raise error
+
+    memory.runtime.fails = fails
+
+
+def test_no_pinned_memory_is_answered_like_no_memory() -> None:
+    memory = Memory(4)
+    memory.ask(memory.texts(9), 4)
+    _fail(memory, "pinned", torch.OutOfMemoryError("planted"))
+    memory.engine.backend = memory.late
+    for batch in (memory.texts(3), memory.texts(9), [fr.Query("w1", since=3.0)]):
+        with pytest.raises(
+            fr.errors.DeviceMemoryError, match=r"no room for a single query beside .* serve from the CPU"
+        ):
+            memory.engine.search(batch, 4)
+    memory.runtime.fails = nothing
+    memory.ask(memory.texts(3), 4)
+
+
+def test_short_memory_is_answered_by_smaller_launches() -> None:
+    memory = Memory(5)
+    batch = [f"{a} {b}" for a in WORDS for b in WORDS[:4]]
+    memory.ask(batch, 4)
+    calls = []
+
+    def fails(asked: str) -> None:
+        calls.append(asked)
+        if asked == "empty" and len(calls) in (1, 2):
+            raise torch.OutOfMemoryError("planted")
+
+    for how in ({}, {"execution": "exhaustive"}):
+        calls.clear()
+        memory.runtime.fails = fails
+        memory.ask(batch, 4, **how)
+        assert calls.count("empty") >= 5
+
+
+def test_all_that_is_held_is_counted() -> None:
+    memory = Memory(6)
+    caller = memory.runtime.new_stream()
+    search_, runtime = memory.search, memory.runtime
+    for _ in range(3):
+        memory.ask(memory.texts(3), 4)
+        memory.ask(memory.texts(9), 4)
+        memory.ask([fr.Query("w1 w2", half_life=20.0, now=200.0)], 4)
+        memory.ask_tensors(memory.texts(2), 4, caller)
+        memory.write(30)
+        memory.forget(9)
+    memory.look()
+    runtime.synchronize()
+    gc.collect()
+    held = runtime.live + runtime.pinned_live
+    assert search_.residency.account.taken == held
+    assert search_.residency.bytes < held
+    assert search_.residency.lifetimes.bytes
+    search_.residency.lifetimes.sweep()
+    gc.collect()
+    assert not search_.residency.lifetimes.bytes
+    assert search_.residency.account.taken == runtime.live + runtime.pinned_live < held
+
+
+def test_a_limit_bounds_all_of_it() -> None:
+    plain = Memory(7)
+    batch = plain.texts(30)
+    plain.ask(batch, 4)
+    plain.runtime.synchronize()
+    need = plain.search.residency.account.taken
+    memory = Memory(7, limit=2 * need + 40_000)
+    for _ in range(4):
+        memory.ask(memory.texts(3), 4)
+        memory.ask(batch, 4, execution="exhaustive")
+        memory.ask(batch, 4)
+        assert memory.runtime.live + memory.runtime.pinned_live <= 2 * need + 40_000
+
+
+def test_threads_over_several_epochs() -> None:
+    memory = Memory(8)
+    epochs = []
+    for _ in range(3):
+        texts = [tuple(text.split()) for text in memory.texts(3)]
+        batch = [fr.Query(terms=text) for text in texts]
+        wanted = memory.expected(batch, 4)
+        given = tuple(np.asarray(array) for array in memory.engine.encode([list(text) for text in texts]))
+        epochs.append((memory.engine.index.memory.snapshot(""), given, texts, wanted))
+        memory.write(30)
+    failures: list[BaseException] = []
+
+    def ask(seed: int) -> None:
+        draw = random.Random(seed)
+        try:
+            for _ in range(10):
+                snapshot, given, texts, wanted = draw.choice(epochs)
+                found = memory.search.search_texts(
+                    snapshot, search.EVERY_RECORD, given, texts, 4, threads=1, execution="auto"
+                )
+                assert found is not None
+                np.testing.assert_array_equal(found.documents, wanted.documents)
+                np.testing.assert_array_equal(found.scores, wanted.scores)
+        except BaseException as error:  # handed to the test's thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+
+
+def test_a_caller_captures_tensors() -> None:
+    memory = Memory(9)
+    runtime, caller = memory.runtime, memory.runtime.new_stream()
+    batches = [["w1 w2", "w3"], ["w4 w5", "w6"], ["w0 w8", "w1"]]
+    wanted = [memory.expected(batch, 4) for batch in batches]
+    memory.engine.backend = memory.late
+    terms, offsets = (torch.tensor(array) for array in memory.engine.encode(batches[0]))
+    ask = lambda k: memory.engine.search_tensors(terms, offsets, k=k)  # noqa: E731
+    with runtime.on(caller):
+        ask(4)
+        found: list[Any] = []
+        graph = runtime.capture(caller, lambda: found.append(ask(4)))
+        for batch, own in zip(batches, wanted, strict=True):
+            terms.copy_(torch.tensor(memory.engine.encode(batch)[0]))
+            graph.replay()
+            # Other calls of the shape come between, on the same stream and on another.
+            ask(4)
+            with runtime.on(runtime.new_stream()):
+                ask(4)
+            runtime.record().wait()
+            np.testing.assert_array_equal(found[0].documents.numpy(), own.documents)
+            np.testing.assert_array_equal(found[0].scores.numpy(), own.scores)
+        with pytest.raises(fr.errors.QueryError, match="call once before the capture"):
+            runtime.capture(caller, lambda: ask(5))
+        runtime.synchronize()
+        memory.write(1)
+        memory.engine.backend = memory.late
+        with pytest.raises(fr.errors.QueryError, match="the index changed since the last call"):
+            runtime.capture(caller, lambda: ask(4))
+
+
+def test_an_answer_that_nobody_reads_gives_its_buffers_back() -> None:
+    memory = Memory(10)
+    memory.ask(memory.texts(3), 4)
+    snapshot = memory.engine.index.memory.snapshot("")
+    for _ in range(3):
+        terms, offsets = memory.engine.encode(["w1 w2"])
+        memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 4)
+        memory.runtime.synchronize()
+    assert len(list(memory.search.fanouts)) == 1
+
+
+def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:
+    """Under how many seeds the day goes wrong."""
+    failures = 0
+    for seed in seeds:
+        memory = Memory(seed)
+        try:
+            day(memory)
+        except Exception:  # whatever it is that the fault breaks
+            failures += 1
+        finally:
+            memory.runtime.stop()
+    return failures
+
+
+def same_shape(memory: Memory) -> None:
+    """Fan-outs of one shape with writes between them, most of them on their way at once."""
+    caller = memory.runtime.new_stream()
+    for _ in range(6):
+        memory.ask(memory.texts(2), 3)
+        memory.ask_tensors(memory.texts(2), 3, caller)
+        memory.write(memory.draw.choice([1, 30]))
+        memory.look(keep=2)
+    memory.look()
+
+
+def together(memory: Memory) -> None:
+    """Fan-outs of one shape begun before any is read."""
+    memory.ask(memory.texts(2), 3)
+    snapshot = memory.engine.index.memory.snapshot("")
+    batches = [memory.texts(2) for _ in range(4)]
+    wanted = [memory.expected(batch, 3) for batch in batches]
+    for _ in range(2):
+        begun = []
+        for batch in batches:
+            terms, offsets = memory.engine.encode(batch)
+            with memory.search.lock, memory.runtime.on(memory.search._next_stream()):
+                download = memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 3)
+            assert download is not None
+            begun.append(download)
+        for download, own in zip(begun, wanted, strict=True):
+            _, documents, counts = download.wait()
+            np.testing.assert_array_equal(counts, own.counts)
+            np.testing.assert_array_equal(documents[:, : own.documents.shape[1]], own.documents)
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def freed_at_once(self: lifetime.Lifetimes, tensors: Any) -> None:
+    """`retire` that keeps nothing."""
+
+
+def key_without_tiles(shape: frame.Shape) -> frame.Shape:
+    return replace(shape, tiles=1)
+
+
+class Stale(fanout.Fanout):
+    """A fan-out whose table of segments goes in once."""
+
+    def _stage(self, table: Any, terms: Any, offsets: Any) -> None:
+        self._first = getattr(self, "_first", table)
+        super()._stage(self._first, terms, offsets)
+
+
+FAULTS: dict[str, tuple[Any, str, Any, Callable[[Memory], None]]] = {
+    "launches do not wait for what was written": (lifetime.Lifetimes, "wait_for_writes", nothing, same_shape),
+    "writes do not wait for launches": (lifetime.Lifetimes, "wait_for_launches", nothing, same_shape),
+    "a retired block is freed at once": (lifetime.Lifetimes, "retire", freed_at_once, same_shape),
+    "launches are not remembered": (lifetime.Lifetimes, "launched", nothing, same_shape),
+    "busy buffers are taken again": (fanout.Fanout, "busy", False, together),
+    "the table of segments is of the first epoch": (fanout, "Fanout", Stale, same_shape),
+    "buffers of too few tiles": (fanout, "power_of_two", lambda tiles: 1, same_shape),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, value, day = FAULTS[fault]
+    assert not failing(range(4), day)
+    monkeypatch.setattr(owner, name, value)
+    assert failing(range(12), day)

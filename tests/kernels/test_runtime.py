@@ -1,0 +1,213 @@
+"""The CUDA runtime over a stand-in for torch's device calls, and what no file of the kernels may call."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import numpy as np  # noqa: E402
+
+import fanrank  # noqa: E402
+from fanrank.kernels import runtime  # noqa: E402
+from fanrank.kernels.runtime import CudaRuntime, HostRuntime, is_out_of_memory, runtime_of  # noqa: E402
+
+KERNELS = Path(fanrank.__file__).parent / "kernels"
+# What changes the allocator of the process, or waits for work of others.
+FORBIDDEN = {"empty_cache", "_host_emptyCache", "set_per_process_memory_fraction", "_set_allocator_settings"}
+FORBIDDEN |= {"synchronize", "reset_peak_memory_stats", "graph", "make_graphed_callables", "set_stream", "set_device"}
+
+
+def test_nothing_waits_for_the_device_or_changes_the_allocator() -> None:
+    """`Event.synchronize` is a wait for one event, and allowed."""
+    found = []
+    for path in sorted(KERNELS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN:
+                owner = ast.unparse(node.value)
+                if owner in ("torch.cuda", "cuda", "torch.cuda.memory", "torch._C"):
+                    found.append(f"{path.name}:{node.lineno} {owner}.{node.attr}")
+    assert not found
+
+
+class Stream:
+    def __init__(self, device: Any, number: int) -> None:
+        self.device, self.cuda_stream = device, number
+        self.waited: list[Event] = []
+
+    def wait_event(self, event: Event) -> None:
+        self.waited.append(event)
+
+
+class Event:
+    def __init__(self) -> None:
+        self.recorded: Stream | None = None
+        self.waits = 0
+
+    def record(self, stream: Stream) -> None:
+        self.recorded = stream
+
+    def query(self) -> bool:
+        return self.waits > 0
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+class Cuda:
+    """torch.cuda, with one stream captured at a time, on whichever stream is current when a capture begins."""
+
+    def __init__(self) -> None:
+        self.made: list[Stream] = []
+        self.now: Stream = Stream(None, 0)
+        self.captured: Stream | None = None
+        self.log: list[str] = []
+        self.error_at_end = False
+
+    def Stream(self, device: Any) -> Stream:
+        self.made.append(Stream(device, len(self.made) + 1))
+        return self.made[-1]
+
+    def Event(self) -> Event:
+        return Event()
+
+    def CUDAGraph(self) -> Cuda:
+        return self
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        self.captured = self.now
+        self.log.append(f"begin {self.now.cuda_stream} {capture_error_mode}")
+
+    def capture_end(self) -> None:
+        self.log.append("end")
+        self.captured = None
+        if self.error_at_end:
+            raise RuntimeError("the capture was invalidated")
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.captured is not None and self.now is self.captured
+
+    def current_stream(self, device: Any = None) -> Stream:
+        return self.now
+
+    @contextlib.contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self.now = self.now, stream
+        try:
+            yield
+        finally:
+            self.now = before
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"torch.cuda.{name} is used")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    stand_in = Cuda()
+    monkeypatch.setattr(runtime.torch, "cuda", stand_in)
+    return stand_in
+
+
+def test_a_capture_is_on_the_given_stream_and_ends(cuda: Cuda) -> None:
+    second = CudaRuntime(torch.device("cuda", 1))
+    stream = second.new_stream()
+    assert stream.device == torch.device("cuda", 1)
+    seen: list[bool] = []
+    graph = second.capture(stream, lambda: seen.append(second.capturing() and cuda.now is stream))
+    assert graph is cuda  # type: ignore[comparison-overlap]
+    assert seen == [True]
+    assert cuda.log == [f"begin {stream.cuda_stream} thread_local", "end"]
+    assert cuda.now is not stream
+    assert not second.capturing()
+
+
+def test_a_capture_that_fails_is_ended_and_raises_what_failed(cuda: Cuda) -> None:
+    device, stream = CudaRuntime(torch.device("cuda", 0)), None
+    stream = device.new_stream()
+
+    def fail() -> None:
+        raise RuntimeError("not permitted")
+
+    cuda.error_at_end = True
+    with pytest.raises(RuntimeError, match="not permitted"):
+        device.capture(stream, fail)
+    assert cuda.log[-1] == "end"
+    # The lock of captures is free again.
+    cuda.error_at_end = False
+    device.capture(stream, lambda: None)
+
+
+def test_a_capture_of_another_stream_is_refused(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CudaRuntime(torch.device("cuda", 0))
+    other = device.new_stream()
+    monkeypatch.setattr(cuda, "capture_begin", lambda capture_error_mode: setattr(cuda, "captured", other))
+    ran: list[int] = []
+    with pytest.raises(RuntimeError, match="the work is given to another stream than the one that cuda:0 captures"):
+        device.capture(device.new_stream(), lambda: ran.append(1))
+    assert not ran
+
+
+def test_events_are_of_the_devices_current_stream(cuda: Cuda) -> None:
+    device = CudaRuntime(torch.device("cuda", 0))
+    stream = device.new_stream()
+    with device.on(stream):
+        event = device.record()
+        assert device.current() == stream.cuda_stream
+    assert event.event.recorded is stream  # type: ignore[attr-defined]
+    device.wait_for(event)
+    assert cuda.now.waited == [event.event]  # type: ignore[attr-defined]
+    assert not event.done()
+    event.wait()
+    assert event.done()
+
+
+class AcceleratorError(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (AcceleratorError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"), True),
+        (RuntimeError("cudaErrorMemoryAllocation: out of memory"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_errors_that_say_that_memory_ran_out(error: Exception, short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_out_of_memory(error) == short
+
+    def empty(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(runtime.torch, "empty", empty)
+    with pytest.raises(torch.OutOfMemoryError if short else type(error)):
+        CudaRuntime(torch.device("cuda", 0)).pinned(3, torch.int64)
+
+
+def test_the_host_does_everything_at_once() -> None:
+    host = runtime_of(torch.device("cpu"))
+    assert isinstance(host, HostRuntime)
+    array = np.arange(5)
+    moved = host.upload(array)
+    array[:] = 7
+    assert moved.tolist() == [0, 1, 2, 3, 4]
+    target = host.empty(5, torch.int32)
+    with host.active(), host.on(host.new_stream()):
+        host.copy(target, moved)
+    event = host.record()
+    host.wait_for(event)
+    assert event.done()
+    assert target.tolist() == [0, 1, 2, 3, 4]
+    assert not host.capturing()
+    with pytest.raises(RuntimeError, match="cpu has no graphs"):
+        host.capture(None, lambda: None)
