@@ -41,8 +41,7 @@ def test_segments_are_uploaded_once_and_let_go(name: str, monkeypatch: pytest.Mo
     engine.add(records([["a1"]] * 9, 80))  # merges with the 10
     engine.search([["a1"]])
     assert made == [70, 10, 19]
-    assert sorted(segment.size for segment in device_of(engine).residency._held) == [19, 70]
-    assert [len(held) for held in device_of(engine).residency._held.values()] == [1, 1]
+    assert sorted(segment.size for segment in device_of(engine).residency.segments) == [19, 70]
     engine.to("cpu")
     assert engine.stats()["device_bytes"] == 0
 
@@ -117,12 +116,12 @@ def test_a_failed_launch_holds_nothing_while_its_halves_run(name: str, monkeypat
     launches: list[weakref.ref[Any]] = []
     real = device_search.run
 
-    def failing(verbs: Any, work: Any, *rest: Any) -> None:
+    def failing(verbs: Any, runtime: Any, work: Any, *rest: Any) -> None:
         assert [ref() for ref in launches] == [None] * len(launches)
         launches.append(weakref.ref(work))
         if len(launches) in (1, 2):
             raise torch.OutOfMemoryError("planted")
-        real(verbs, work, *rest)
+        real(verbs, runtime, work, *rest)
 
     monkeypatch.setattr(device_search, "run", failing)
     assert answer(engine.search(batch, 5, execution="exhaustive")) == expected
