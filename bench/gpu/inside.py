@@ -99,9 +99,7 @@ def look_inside(
         tiles = scored.size
         documents = np.unique(touched)
         at_tile = tile_numbers[documents >> pairs.bits]
-        reached = np.bincount(
-            at_tile[scored[at_tile] & (dense[documents] >= threshold[at_tile])], minlength=tiles
-        )
+        reached = np.bincount(at_tile[scored[at_tile] & (dense[documents] >= threshold[at_tile])], minlength=tiles)
         partial = np.unique(np.concatenate(of_essential))
         at_tile = tile_numbers[partial >> pairs.bits]
         hopeful = np.bincount(at_tile[part_sums[partial] + rest[at_tile] >= threshold[at_tile]], minlength=tiles)
@@ -136,7 +134,9 @@ def look_inside(
         found.plain_us += float(_time(pairs.bits, all_runs, read, chosen, rates)[scored].sum())
         # A barrier and a second look at the descriptors between the stages.
         between = np.where(rest_runs > 0, 2 * rates.load, 0.0)
-        found.staged_us += float(_time(pairs.bits, first_runs + rest_runs, staged, between + chosen, rates)[scored].sum())
+        found.staged_us += float(
+            _time(pairs.bits, first_runs + rest_runs, staged, between + chosen, rates)[scored].sum()
+        )
         found.looked_us += float(_time(pairs.bits, first_runs, first, chain + chosen, rates)[scored].sum())
     return found
 

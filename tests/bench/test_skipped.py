@@ -61,8 +61,10 @@ def by_tile(problem: gpu_corpora.Problem, query: int, bits: int) -> list[list[di
     """The matching documents of each tile, as what each term contributes."""
     found = []
     for segment, own in zip(problem.snapshot.segments, contributions(problem, query), strict=True):
-        for first in range(0, segment.size, 1 << bits):
-            found.append([terms for document, terms in own.items() if first <= document < first + (1 << bits)])
+        found += [
+            [terms for document, terms in own.items() if first <= document < first + (1 << bits)]
+            for first in range(0, segment.size, 1 << bits)
+        ]
     return found
 
 
@@ -192,7 +194,9 @@ def test_best_tiles_come_first_and_ranks_before_queries(problem: gpu_corpora.Pro
 
 def test_32_turns_a_look_starve_the_other_blocks() -> None:
     shape = (20, 29)
-    pairs = tiles.Pairs(14, np.full(shape, 9), np.full(shape, 9), np.full(shape, 100), np.ones(shape, dtype=int), np.full(20, 3), 29)
+    pairs = tiles.Pairs(
+        14, np.full(shape, 9), np.full(shape, 9), np.full(shape, 100), np.ones(shape, dtype=int), np.full(20, 3), 29
+    )
     kth = np.zeros(shape, dtype=np.int64)
     ones = np.ones(20, dtype=np.int64)
     asked, one, many = (
