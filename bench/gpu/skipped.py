@@ -52,8 +52,8 @@ MOST_BATCHES = 4
 class SkippedRow:
     """Counts of one part over one corpus. `found` has them by variant: a scheme, a first threshold, a limit.
 
-    ``turns``: means of a batch; `entries` are left when scoring begins, `us` is the time by `Rates` and `busy` the share of
-    it in which blocks work; ``longest`` over ``mean`` says how uneven tiles are. ``inside``: means of a query.
+    ``turns``: means of a batch; `entries` are left when scoring begins, `us` is the time by `Rates`, `busy` the share
+    of it in which blocks work, and ``longest`` over ``mean`` says how uneven tiles are. ``inside``: means of a query.
     """
 
     bench: str
