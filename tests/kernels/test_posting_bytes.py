@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from support import borders  # noqa: E402
 from support.answers import assert_same, remembered  # noqa: E402
+from support.device_cases import Watched, launches  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
@@ -28,8 +29,12 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.fixture(autouse=True)
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of 75 documents, three tiles; the launches themselves say whether there were several."""
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=75, INLINE_DOCUMENTS=75, BUILD_CHUNK=75)
+    launches.begin()
+    yield
+    assert not launches.made or launches.most("segments") > 1
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,7 @@ def launcher() -> Any:
 
 
 def serve(engine: fr.Engine, launcher: Any, posting_bytes: int = 8, **options: Any) -> search.DeviceSearch:
-    verbs = CudaVerbs(launcher, tile_bits=5, name="cuda-host", **options)
+    verbs: Any = Watched(CudaVerbs(launcher, tile_bits=5, name="cuda-host", **options))
     made = search.DeviceSearch(verbs, torch.device("cpu"), posting_bytes=posting_bytes)
     engine.backend = backend.Backend("numpy", "a test", made, made)
     return made
@@ -143,7 +148,7 @@ def test_what_is_left_out_changes_no_answer(options: dict[str, Any], seed: int, 
 def test_the_options_do_what_they_say(launcher: Any) -> None:
     """Thresholds that stay, blocks in the other order and the kernel of global sums, seen in what was launched."""
     engine = fr.Engine(analyzer="minimal", backend="numpy")
-    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(70))
+    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(100))
     launched: list[str] = []
 
     class Watched:
