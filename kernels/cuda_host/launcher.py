@@ -45,10 +45,11 @@ class HostLauncher:
     """The kernels of one library, launched on CPU tensors.
 
     `order` (and `seed`, for "shuffle") is the order in which blocks, warps and lanes run in a library of mode "fibers";
-    both may be changed between launches. A kernel without races gives the same answer in every order.
+    both may be changed between launches. A kernel without races gives the same answer in every order. With several
+    `residents` so many blocks run at once, in turns that `seed` draws (translated PTX alone, whose threads give way).
     """
 
-    def __init__(self, library: Path, *, order: Order = "ascending", seed: int = 0) -> None:
+    def __init__(self, library: Path, *, order: Order = "ascending", seed: int = 0, residents: int = 1) -> None:
         library = Path(library)
         if library.name.endswith(SANITIZED_SUFFIX) and not hasattr(ctypes.CDLL(None), "__tsan_init"):
             raise ParameterError(
@@ -62,6 +63,7 @@ class HostLauncher:
         self.library = library
         self.order: Order = order
         self.seed = seed
+        self.residents = residents
 
     def launch(
         self,
@@ -99,6 +101,7 @@ class HostLauncher:
             passed,
             ctypes.c_int32(ORDERS[self.order]),
             ctypes.c_uint64(self.seed),
+            ctypes.c_uint32(self.residents),
             message,
             ctypes.c_uint64(len(message)),
         )
