@@ -12,8 +12,7 @@
 namespace fanrank_host {
 namespace {
 
-// PTX has a register of its own for each value, and they lie here.
-constexpr std::size_t STACK = 128 * 1024;
+constexpr std::size_t STACK = 64 * 1024;
 
 #ifdef FANRANK_USE_UCONTEXT
 ucontext_t scheduler;
