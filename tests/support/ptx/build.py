@@ -21,26 +21,27 @@ CACHE = Path(__file__).resolve().parents[3] / "build" / "ptx"
 """Libraries by the hash of what they were made of."""
 
 
-def build(module: Module, kernel: str, *, name: str = "", counted: bool = False) -> Path:
-    """The library of one kernel of a module, by its own name or another, compiled unless it is in the cache.
+def build(module: Module, kernel: str, *, counted: bool = False) -> Path:
+    """The library of one kernel of a module, compiled unless it is in the cache; its stem is the name to launch.
 
     A `counted` library counts, in ``fanrank_counts``, how often each of `blocks_of` the kernel was executed.
     Raises `PtxError` for an instruction that is not known, `CompileError` where the translation does not compile.
     """
-    text = translate(module, module.kernels[kernel], name)
+    text = translate(module, module.kernels[kernel])
     cxx, version = compiler()
-    # -O1: a kernel compiles in a second.
-    flags = [*(flag for flag in FLAGS if flag != "-O2"), "-O1", f"-I{SHIM.parent}", f"-I{HERE}"]
-    flags += ["-DFANRANK_PTX_COUNTED"] * counted
+    # -O1: a kernel compiles in a second. Its registers must fit a fiber's stack.
+    flags = [*(flag for flag in FLAGS if flag != "-O2"), "-O1", "-Werror=frame-larger-than=32768"]
+    flags += [f"-I{SHIM.parent}", f"-I{HERE}", *["-DFANRANK_PTX_COUNTED"] * counted]
     key = _digest(text, (HERE / "ptx.h").read_text(), _headers(), " ".join(flags), version)
-    library = CACHE / f"{key}.so"
+    library = CACHE / f"{kernel}-{key}.so"
     if not library.exists():
         runtime = _runtime(cxx, version)
         with tempfile.TemporaryDirectory(prefix="build-", dir=CACHE) as scratch:
             unit = Path(scratch, f"{kernel}.cpp")
             unit.write_text(text)
             output = Path(scratch, library.name)
-            _run([cxx, *flags, "-shared", str(unit), str(runtime), "-o", str(output)])
+            named = f'-DFANRANK_PTX_NAME="{library.stem}"'
+            _run([cxx, *flags, named, "-shared", str(unit), str(runtime), "-Wl,-rpath,$ORIGIN", "-o", str(output)])
             output.replace(library)
     return library
 
@@ -77,7 +78,8 @@ class PtxLauncher:
             self.launchers[name] = HostLauncher(
                 library, order=self._order, seed=self._seed, residents=self._residents
             )
-        self.launchers[name].launch(name, grid, block, shared_bytes, args)
+        launcher = self.launchers[name]
+        launcher.launch(launcher.library.stem, grid, block, shared_bytes, args)
 
 
 @cache
@@ -92,14 +94,14 @@ def _headers() -> str:
 
 @cache
 def _runtime(cxx: str, version: str) -> Path:
-    """The object file of the runtime, which no kernel changes."""
+    """The runtime, which all kernels of a process share, and with it the stacks of their threads."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    output = CACHE / f"runtime-{_digest(_headers(), ' '.join(FLAGS), version)}.o"
+    output = CACHE / f"runtime-{_digest(_headers(), ' '.join(FLAGS), version)}.so"
     if not output.exists():
         with tempfile.TemporaryDirectory(prefix="build-", dir=CACHE) as scratch:
-            unit, made = Path(scratch, "runtime.cpp"), Path(scratch, "runtime.o")
+            unit, made = Path(scratch, "runtime.cpp"), Path(scratch, output.name)
             unit.write_text(f'#include "{RUNTIME}"\n')
-            _run([cxx, *FLAGS, "-c", str(unit), "-o", str(made)])
+            _run([cxx, *FLAGS, "-fvisibility=default", f"-Wl,-soname,{output.name}", "-shared", str(unit), "-o", str(made)])
             made.replace(output)
     return output
 

@@ -32,13 +32,13 @@ ATOMICS = {
 INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
-def translate(module: Module, kernel: Kernel, name: str = "") -> str:
-    """C++ that registers the kernel, by its own name or another, with the runtime of `kernels/cuda_host`.
+def translate(module: Module, kernel: Kernel) -> str:
+    """C++ that registers the kernel, by the name FANRANK_PTX_NAME, with the runtime of `kernels/cuda_host`.
 
     With FANRANK_PTX_COUNTED it counts, in `fanrank_counts`, the instructions that each basic block executed.
     Raises `PtxError` for an instruction that is not known.
     """
-    return _Translator(module, kernel).text(name or kernel.name)
+    return _Translator(module, kernel).text()
 
 
 class Block(NamedTuple):
@@ -73,7 +73,7 @@ class _Translator:
         self._shared, self._fixed_shared = self._place_shared()
         self._instruction = Instruction(0, "", ())
 
-    def text(self, name: str) -> str:
+    def text(self) -> str:
         lines = []
         blocks = blocks_of(self._kernel)
         for number, block in enumerate(blocks):
@@ -105,7 +105,7 @@ class _Translator:
             f"constexpr fanrank_host::Parameter PARAMETERS[] = {{{parameters}{{}}}};\n\n"
             "void call(void (*function)(), void *const *arguments) {\n"
             "    reinterpret_cast<void (*)(void *const *)>(function)(arguments);\n}\n\n"
-            f'fanrank_host::Registration registration({{"{name}", {len(self._kernel.parameters)}, PARAMETERS, call,\n'
+            f"fanrank_host::Registration registration({{FANRANK_PTX_NAME, {len(self._kernel.parameters)}, PARAMETERS, call,\n"
             f"    reinterpret_cast<void (*)()>(&run), nullptr, {self._fixed_shared}}});\n\n}}  // namespace\n"
         )
 

@@ -84,7 +84,7 @@ class Device:
         # Two pointers follow that Triton adds: scratch memory, and the profiler's.
         launcher = HostLauncher(library, order=self.order, seed=self.seed, residents=self.residents)
         blocks = (*grid, 1, 1)[:3]
-        launcher.launch(name, blocks, (THREADS_OF_A_WARP * warps, 1, 1), shared, [*arguments, None, None])
+        launcher.launch(library.stem, blocks, (THREADS_OF_A_WARP * warps, 1, 1), shared, [*arguments, None, None])
 
 
 @functools.cache
