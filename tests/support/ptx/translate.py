@@ -35,7 +35,7 @@ INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 def translate(module: Module, kernel: Kernel) -> str:
     """C++ that registers the kernel, by the name FANRANK_PTX_NAME, with the runtime of `kernels/cuda_host`.
 
-    With FANRANK_PTX_COUNTED it counts, in `fanrank_counts`, the instructions that each basic block executed.
+    With FANRANK_PTX_COUNTED it counts, in `fanrank_counts`, how often a thread executed each basic block.
     Raises `PtxError` for an instruction that is not known.
     """
     return _Translator(module, kernel).text()
@@ -80,7 +80,7 @@ class _Translator:
             if block.label:
                 lines.append(f"{_name('L', block.label)}:;")
             if block.instructions:
-                lines.append(f"FANRANK_PTX_BLOCK({number}, {len(block.instructions)})")
+                lines.append(f"FANRANK_PTX_BLOCK({number})")
             lines += map(self._statement, block.instructions)
         registers = "".join(
             f"    bool {_name('R', name)} = true;\n"
