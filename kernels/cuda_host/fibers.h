@@ -3,6 +3,7 @@
 
 #include "block.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -181,6 +182,7 @@ void run_lane(Warp &warp, unsigned lane) {
     running = &thread_at(warp, lane);
     threadIdx = running->index;
     resume(*running);
+    running = nullptr;
 }
 
 // Resumes each lane that is runnable now, once.
@@ -220,6 +222,35 @@ void run_block(int order) {
     }
     if (resident->live && !resident->failed) set_deadlock();
 }
+
+void trap(int signal, siginfo_t *info, void *) {
+    if (!running) {
+        ::signal(signal, SIG_DFL);
+        return;
+    }
+    char text[80];
+    std::snprintf(text, sizeof text, "touches memory at %p, where none is", info->si_addr);
+    fault(text);
+}
+
+// While it lives, a kernel that touches memory which is not there has a fault, and the process goes on.
+struct Trap {
+    struct sigaction before[2];
+
+    Trap() {
+        struct sigaction own = {};
+        own.sa_sigaction = trap;
+        // The handler does not return, so that the signal must stay open.
+        own.sa_flags = SA_SIGINFO | SA_NODEFER;
+        sigaction(SIGSEGV, &own, &before[0]);
+        sigaction(SIGBUS, &own, &before[1]);
+    }
+    Trap(const Trap &) = delete;
+    ~Trap() {
+        sigaction(SIGSEGV, &before[0], nullptr);
+        sigaction(SIGBUS, &before[1], nullptr);
+    }
+};
 
 // One of several resident blocks: a warp runs on over a few of the places where its lanes give way or wait. Lanes that
 // stand at one place go on together, as a warp's load is one instruction.

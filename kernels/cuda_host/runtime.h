@@ -30,6 +30,7 @@ namespace fanrank_host {
 unsigned char *dynamic_shared;
 std::uint64_t shared_size;
 bool interleaved;
+std::uint64_t jumps_left;
 
 namespace {
 
@@ -37,6 +38,8 @@ constexpr unsigned char POISON = 0x7f;
 constexpr unsigned char CANARY = 0xa5;
 constexpr std::size_t GUARD = 1024;
 constexpr std::size_t MAX_SHARED = 227 * 1024;
+// Of a launch: some seconds.
+constexpr std::uint64_t MAX_JUMPS = std::uint64_t{1} << 28;
 
 const Entry *entries;
 
@@ -151,6 +154,7 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
     residents = static_cast<unsigned>(std::min<std::uint64_t>(residents, block_count));
     interleaved = residents > 1;
     shared_size = shared_bytes;
+    jumps_left = MAX_JUMPS;
     std::vector<Shared> memories;
     memories.reserve(residents);
     for (unsigned place = 0; place < residents; ++place) {
@@ -172,6 +176,7 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
     static_cast<void>(seed);
 #else
     random_state = seed * 0x9e3779b97f4a7c15u | 1;
+    const Trap trap;
 #endif
     std::vector<std::uint64_t> sequence;
 #ifndef FANRANK_CUDA_THREADS

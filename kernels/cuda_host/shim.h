@@ -70,6 +70,8 @@ extern unsigned char *dynamic_shared;
 extern std::uint64_t shared_size;
 // Whether several blocks are resident, so that a thread gives way where the others' memory may have changed.
 extern bool interleaved;
+// Jumps back that the threads of a launch may take, where they are counted: a loop without an end is a fault.
+extern std::uint64_t jumps_left;
 
 // Threads that meet at one barrier must come from one `site`, a line of the translated code; 0 for sources.
 int barrier(Barrier kind, bool predicate, int site = 0);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from fanrank.kernels.cuda_host.build import FLAGS, RUNTIME, SHIM, CompileError, compiler
 from fanrank.kernels.cuda_host.launcher import HostLauncher, Order
 
-from .parse import Module, parse
+from .parse import Module
 from .translate import translate
 
 HERE = Path(__file__).parent
@@ -49,19 +49,19 @@ def build(module: Module, kernel: str, *, counted: bool = False) -> Path:
 class PtxLauncher:
     """Launches kernels of PTX texts on CPU tensors, as `HostLauncher` those of sources; each is built on first use.
 
-    `texts` are PTX by the first word of the kernels' names (the operation), as the sources are named.
+    `module_of` gives the PTX of an operation, the first word of a kernel's name, as the sources are named.
     """
 
     def __init__(
         self,
-        texts: dict[str, str],
+        module_of: Callable[[str], Module],
         *,
         order: Order = "ascending",
         seed: int = 0,
         residents: int = 1,
         counted: bool = False,
     ) -> None:
-        self._modules = {operation: _parsed(text) for operation, text in texts.items()}
+        self._module_of = module_of
         self._order, self._seed, self._residents, self._counted = order, seed, residents, counted
         self.launchers: dict[str, HostLauncher] = {}
 
@@ -74,17 +74,12 @@ class PtxLauncher:
         args: Sequence[Any],
     ) -> None:
         if name not in self.launchers:
-            library = build(self._modules[name.partition("_")[0]], name, counted=self._counted)
+            library = build(self._module_of(name.partition("_")[0]), name, counted=self._counted)
             self.launchers[name] = HostLauncher(
                 library, order=self._order, seed=self._seed, residents=self._residents
             )
         launcher = self.launchers[name]
         launcher.launch(launcher.library.stem, grid, block, shared_bytes, args)
-
-
-@cache
-def _parsed(text: str) -> Module:
-    return parse(text)
 
 
 @cache

@@ -5,9 +5,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import shutil
+import tempfile
 from pathlib import Path
 
-from fanrank.kernels.cuda.launcher import OPTIONS
+from fanrank.kernels.cuda.launcher import FOLDER, OPTIONS
+
+from .parse import Module, parse
+
+Edits = tuple[tuple[str, str, str], ...]
+"""(file name, old, new): a change of a copy of a source or header, whose old text must stand there once."""
 
 CUPY_OPTIONS = ("-ftz=true",)
 """What CuPy adds to the options of its caller, beside the architecture."""
@@ -49,7 +56,8 @@ class Nvrtc:
         text = source.read_bytes()
         made = self._library.nvrtcCreateProgram(ctypes.byref(program), text, source.name.encode(), 0, None, None)
         assert made == 0
-        options = [option.encode() for option in (*OPTIONS, *more)]
+        # An edited source lies beside its own headers, which come before those of the checkout.
+        options = [option.encode() for option in (f"-I{source.parent}", *OPTIONS, *more)]
         status = self._library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         size = ctypes.c_size_t()
         self._library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -73,6 +81,15 @@ def libraries() -> tuple[Nvrtc, ...]:
 
 
 @functools.cache
-def ptx_of(source: Path, architecture: str) -> str:
-    """The PTX of a source by the first NVRTC."""
-    return libraries()[0].ptx(source, architecture)
+def module_of(source: Path, architecture: str, edits: Edits = ()) -> Module:
+    """The PTX of one of the CUDA sources by the first NVRTC."""
+    if not edits:
+        return parse(libraries()[0].ptx(source, architecture))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, "cuda")
+        shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        for name, old, new in edits:
+            text = (folder / name).read_text()
+            assert text.count(old) == 1, f"{text.count(old)} times in {name}: {old!r}"
+            (folder / name).write_text(text.replace(old, new))
+        return parse(libraries()[0].ptx(folder / source.name, architecture))

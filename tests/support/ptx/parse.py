@@ -10,7 +10,7 @@ class PtxError(Exception):
     """PTX that is not known here; the message has its text and its line."""
 
 
-SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2}
+SIZES = {"pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2}
 SIZES |= dict.fromkeys(("b32", "u32", "s32", "f32"), 4) | dict.fromkeys(("b64", "u64", "s64", "f64"), 8)
 """Bytes of each type; a predicate takes one here."""
 

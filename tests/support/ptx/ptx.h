@@ -35,6 +35,10 @@ constexpr u64 WINDOW_SIZE = u64{1} << 32;
     fanrank_host::fault(text);
 }
 
+inline void jump_back(int line) {
+    if (!--fanrank_host::jumps_left) fault_at("a loop that does not end,", 0, 0, line);
+}
+
 // Offsets wrap at 32 bits: compilers add to a register that is below zero.
 inline u8 *at_shared(u64 wide, u64 size, int line) {
     const u64 address = static_cast<u32>(wide);

@@ -71,6 +71,7 @@ class _Translator:
         named = {word for each in kernel.body for operand in each.operands for word in re.findall(r"[\w$]+", operand)}
         self._named = [variable for name, variable in self._variables.items() if name in named]
         self._shared, self._fixed_shared = self._place_shared()
+        self._lines = {each.label: each.line for each in kernel.body if not each.opcode}
         self._instruction = Instruction(0, "", ())
 
     def text(self) -> str:
@@ -557,7 +558,8 @@ class _Translator:
     def _do_bra(self, modifiers: list[str], operands: list[str]) -> str:
         if modifiers not in ([], ["uni"]):
             raise ValueError(f"modifiers {modifiers}")
-        return f"goto {_name('L', operands[0])};"
+        back = f"jump_back({self._instruction.line}); " if self._lines[operands[0]] <= self._instruction.line else ""
+        return f"{back}goto {_name('L', operands[0])};"
 
     def _do_ret(self, modifiers: list[str], operands: list[str]) -> str:
         return "return;"

@@ -19,7 +19,7 @@ import triton
 from fanrank.kernels.cuda_host.launcher import HostLauncher, Order
 
 from .build import build
-from .parse import Module, parse
+from .parse import parse
 
 POINTERS = {
     torch.int32: "*i32",
@@ -104,12 +104,7 @@ def _library(
     for _, old, new in edits:
         assert text.count(old) == 1, f"{text.count(old)} times in the PTX: {old!r}"
         text = text.replace(old, new)
-    return build(_parsed(text), function.__name__), kernel.metadata.num_warps, kernel.metadata.shared
-
-
-@functools.cache
-def _parsed(text: str) -> Module:
-    return parse(text)
+    return build(parse(text), function.__name__), kernel.metadata.num_warps, kernel.metadata.shared
 
 
 def _type_of(value: Any) -> str:
