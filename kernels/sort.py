@@ -10,7 +10,7 @@ _LOW = (1 << 32) - 1
 _LEAST = torch.iinfo(torch.int64).min
 
 
-def select_sorted(work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
+def select_sorted(work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
     """As `Verbs.select`, for any k. Takes about 40 bytes for each place of the roomiest query, times the queries."""
     offsets, emitted = work.candidate_offset, buffers.counts.to(torch.int64)
     queries, width = answer.scores.shape
@@ -22,7 +22,7 @@ def select_sorted(work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: b
         keys = torch.where(present, buffers.keys[where], _LEAST)
     else:
         keys = torch.full(present.shape, _LEAST, dtype=torch.int64, device=offsets.device)
-    if wide:
+    if work.long_keys:
         documents = torch.zeros_like(keys)
         if buffers.documents.numel():
             documents = torch.where(present, buffers.documents[where].to(torch.int64) & _LOW, -1)
@@ -36,7 +36,7 @@ def select_sorted(work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: b
         scores, documents = keys >> 32, keys & _LOW
     counts = torch.minimum(emitted, work.query_k.to(torch.int64))
     kept = columns[:width] < counts[:, None]
-    rows = work.query_wide.bool() == wide
+    rows = work.query_wide.bool() == work.wide
     answer.scores[rows] = torch.where(kept, scores[:, :width], 0)[rows]
     answer.documents[rows] = torch.where(kept, _LOW - documents[:, :width], -1)[rows]
     answer.counts[rows] = counts.to(torch.int32)[rows]

@@ -1,15 +1,20 @@
-"""What one launch works on, and the four verbs that every kernel family offers over it.
+"""What one launch works on, and the verbs that every kernel family offers over it.
 
-A launch answers a whole batch: every (query, segment) pair is a *unit*, every unit is scored tile by tile. Nothing here
-depends on the family; all arrays are torch tensors, contiguous, on one device.
+A launch answers a whole batch. Every (query, segment) pair is a *unit*; its *slots* are the terms of the query. A
+query's units lie side by side, in the order of their segments. Nothing here depends on the family; all arrays are torch
+tensors, contiguous, on one device.
 
-Two segments of 40 and 70 documents, two queries, tiles of 32 documents (`tile_bits` 5)::
+Two segments of 40 and 70 documents, two queries of 1 and 2 terms, tiles of 32 documents (`tile_bits` 5)::
 
-    units         (query 0, segment 0)  (query 1, segment 0)  (query 1, segment 1)      grouped by segment
-    unit_offset   [0 2 3]               the units of segment s are [unit_offset[s], unit_offset[s + 1])
+    units         (query 0, segment 0)  (query 1, segment 0)  (query 1, segment 1)
+    query_units   [0 1 3]               the units of query q are [query_units[q], query_units[q + 1])
+    unit_slots    [0 1 3 5]
     tiles         2 of segment 0, 3 of segment 1
-    block_offset  [0 4 7]               segment s has tiles * units blocks, tile-major:
-    blocks        (tile 0, unit 0) (tile 0, unit 1) (tile 1, unit 0) (tile 1, unit 1) (tile 0, unit 2) ...
+    descriptors   unit_descriptors [0 2 6]: one for each slot and tile, the tiles of a slot side by side
+    entries       entry_offset [0 2 7]: room for one entry a tile of each unit of the query
+
+A batch is planned on the host (`describe` reads its slots), or is given as terms, which `plan` looks up on the device.
+Then `order` lists the tiles that can hold a hit as *entries*, `score` scores them, and `select` ranks what they emit.
 """
 
 from __future__ import annotations
@@ -30,12 +35,37 @@ MAX_SELECTED = 1024
 """The largest k that `Verbs.select` takes."""
 UNBOUNDED = -(1 << 62)
 """A threshold below every score."""
-
+TABLED_POSTINGS = 32
+"""A posting list of at least this many postings a tile of its segment has a row in the tables of the epoch."""
 
 CANDIDATE_BYTES = 12
 """Of a key and a document."""
-CUT_BYTES = 12
-"""Of a cut and a maximum."""
+DESCRIPTOR_BYTES = 24
+"""Of a slot in a tile: int64 first posting, int64 largest absolute contribution, int32 postings, int32 weight."""
+ENTRY_BYTES = 16
+"""Of a tile that is to be scored: int64 bound, int32 unit, int32 tile."""
+
+SEGMENT_FIELDS = (
+    "words",  # address of int32 [postings] (bits of uint32): document | frequency << DOCUMENT_BITS
+    "quanta",  # address of the contributions, int32 (int64 if long_quanta) [postings]; at 6 bytes a posting of the
+    # impact classes, uint16 [postings]; at 4 bytes 0
+    "saturated",  # address of float64 [impact classes], below 8 bytes a posting
+    "idf",  # address of float64 [terms], below 8 bytes a posting
+    "terms",  # address of int32 [term_count] vocabulary ids, ascending
+    "offsets",  # address of int64 [term_count + 1], first posting of each term
+    "rows",  # address of int32 [term_count], the term's row in the next two, or -1
+    "row_cuts",  # address of int32 [rows, tiles + 1], postings of the list before each tile border
+    "row_maxima",  # address of int64 [rows, tiles], largest absolute contribution of the list in each tile
+    "alive",  # address of a bitmap of the live documents, uint32 [ceil(size / 32)], or 0: all are
+    "times",  # address of float64 [size] seconds, +inf without a time; 0 where nothing decays
+    "latest",  # address of float64 [tiles], the latest time of each tile; 0 where nothing decays
+    "term_count",
+    "size",  # documents; 0 for a segment that only fills the table
+    "first",  # number of the first document; numbers lie in uint32
+    "tiles",  # tiles of the segment
+    "tile_offset",  # tiles of the segments before it in the table
+)
+"""A row of `Work.segments`, all int64. `SegmentRow` in cuda/arguments.cuh is the same."""
 
 
 def tiles_of(documents: int, tile_bits: int) -> int:
@@ -72,85 +102,98 @@ class DevicePostings:
 
 
 @dataclass(frozen=True, eq=False)
+class Tables:
+    """The long posting lists of one segment, cut at tile borders, in one epoch. R lists, T tiles."""
+
+    segment: torch.Tensor  # int64 [1, len(SEGMENT_FIELDS)]
+    tile_bits: int
+    tiles: int  # T
+    long_quanta: bool
+    posting_bytes: int
+    terms: torch.Tensor  # int32 [R] position of each list's term among the segment's terms
+    cuts: torch.Tensor  # int32 [R, T + 1], written: postings of the list before each tile border
+    maxima: torch.Tensor  # int64 [R, T], written: largest absolute contribution of the list in each tile
+
+
+@dataclass(frozen=True, eq=False)
 class Work:
-    """One launch. S segments, L lists, U units, Q queries."""
+    """One launch. S segments, U units, Q queries."""
 
     tile_bits: int
-    max_tiles: int  # of any segment
-    blocks: int  # block_offset[S]
+    most_tiles: int  # at least the tiles of any query: entry_offset[q + 1] - entry_offset[q]
+    most_candidates: int  # at least the candidates of any query
     width: int  # columns of the answer, at least every k
-    signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum
-    long_quanta: bool  # quanta are int64, and all queries wide
-    any_narrow: bool  # whether a query may be narrow, and so on
-    any_wide: bool
-    any_decay: bool  # whether a query may decay; never where signed. Without, the five tensors of decay may be empty
+    signed: bool  # contributions may be 0 or negative: "matched" is kept apart from the sum. Then nothing decays
+    long_quanta: bool  # contributions are int64; then the launch is wide
+    wide: bool  # sums are int64; else int32. Queries whose `query_wide` says otherwise are left alone
+    decays: bool  # a query may decay. Then keys are bits of doubles for the queries that do
+    segments: torch.Tensor  # int64 [S, len(SEGMENT_FIELDS)]
 
-    words: torch.Tensor  # int64 [S] address of the segment's words, uint32 [postings]
-    quanta: torch.Tensor  # int64 [S] address of its contributions, int32 (int64 if long_quanta) [postings]
-    sizes: torch.Tensor  # int32 [S] documents
-    firsts: torch.Tensor  # int64 [S] number of the first document; numbers lie in uint32
-    block_offset: torch.Tensor  # int64 [S + 1]
-    unit_offset: torch.Tensor  # int32 [S + 1]
+    query_units: torch.Tensor  # int32 [Q + 1]
+    query_k: torch.Tensor  # int32 [Q] at least 0
+    query_wide: torch.Tensor  # uint8 [Q] 1: sums may leave int32
+    query_now: torch.Tensor  # float64 [Q] seconds; empty unless `decays`
+    query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/index/decay.py`), 0.0: no decay; likewise
+    candidate_offset: torch.Tensor  # int64 [Q + 1] room for min(k, 2**tile_bits) candidates for each tile of the query
+    entry_offset: torch.Tensor  # int64 [Q + 1] room for an entry for each tile of the query's units
 
-    list_segment: torch.Tensor  # int32 [L]
-    list_start: torch.Tensor  # int64 [L] first posting
-    list_length: torch.Tensor  # int32 [L] 0 for a list that does not exist
-    list_cuts: torch.Tensor  # int64 [L] every list's row in `cuts` and `maxima`: tiles + 1 entries from here
-
-    unit_query: torch.Tensor  # int32 [U]
-    unit_slots: torch.Tensor  # int64 [U + 1] the slots of unit u are [unit_slots[u], unit_slots[u + 1])
+    unit_segment: torch.Tensor  # int32 [U]
     unit_filter: (
         torch.Tensor
     )  # int64 [U] address of a bitmap, uint32 [ceil(documents / 32)], bit d & 31 of word d >> 5; or 0
     unit_low: torch.Tensor  # int32 [U] only documents in [low, high) of the segment count (a time range)
     unit_high: torch.Tensor  # int32 [U]
-    slot_list: torch.Tensor  # int32 [slots]
+    unit_slots: torch.Tensor  # int64 [U + 1] the slots of unit u are [unit_slots[u], unit_slots[u + 1])
+    unit_descriptors: torch.Tensor  # int64 [U] slot i has tile t at unit_descriptors[u] + i * tiles + t
+
+    # Read by `describe` alone; empty where `plan` looks terms up.
+    slot_unit: torch.Tensor  # int32 [slots]
+    slot_position: torch.Tensor  # int32 [slots] position of the term among the segment's terms, or -1
     slot_weight: torch.Tensor  # int32 [slots] at least 1
 
-    query_k: torch.Tensor  # int32 [Q] at least 0
-    query_wide: torch.Tensor  # uint8 [Q] 1: scores may leave int32, or decay; only the wide kernels touch this query
-    candidate_offset: torch.Tensor  # int64 [Q + 1] room for min(k, 2**tile_bits) candidates for each tile of the query
+    decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`; empty unless `decays`
+    posting_bytes: int = field(default=8, kw_only=True)  # one of `POSTING_BYTES`; 8 if signed or long_quanta
 
-    times: torch.Tensor  # int64 [S] address of the segment's times, float64 [documents] seconds, +inf without a time
-    latest: torch.Tensor  # int64 [S] address of the latest time of each tile, float64 [tiles]
-    query_now: torch.Tensor  # float64 [Q] seconds
-    query_rate: torch.Tensor  # float64 [Q] ticks a second (`engine/index/decay.py`), or 0.0: the query does not decay
-    decay_table: torch.Tensor  # int32 [65536] `engine.decay.TABLE`
-
-    # One of `POSTING_BYTES`. Below 8, contributions are computed from impact classes. At 6, `quanta` are the impact
-    # classes' addresses.
-    posting_bytes: int = field(default=8, kw_only=True)
-    # Below 8: int64 [S] address of the segment's `Resident.saturated`, and float64 [L].
-    saturated: torch.Tensor | None = field(default=None, kw_only=True)
-    list_idf: torch.Tensor | None = field(default=None, kw_only=True)
+    @property
+    def long_keys(self) -> bool:
+        """Whether a candidate is a 64-bit score and a document apart, not both in one key."""
+        return self.wide or self.decays
 
 
-def no_decay(device: torch.device) -> dict[str, torch.Tensor]:
-    """The tensors of decay for a launch without any."""
-    types = {
-        "times": torch.int64,
-        "latest": torch.int64,
-        "query_now": torch.float64,
-        "query_rate": torch.float64,
-        "decay_table": torch.int32,
-    }
-    return {name: torch.empty(0, dtype=dtype, device=device) for name, dtype in types.items()}
+@dataclass(frozen=True, eq=False)
+class TermBatch:
+    """A batch given by terms, for `Verbs.plan`. T terms, Q queries, all of them over all S segments of the table.
+
+    A query of n terms, the first at o = offsets[q], has the slots from o * S on, n for each segment in turn; and the
+    descriptors from o * tiles on, those of segment s from o * tiles + n * tile_offset of s. So there is room for
+    T * tiles descriptors. Its entries begin at q * tiles, its candidates at q * candidates. Terms of no query
+    are left alone. No query decays.
+    """
+
+    terms: torch.Tensor  # int64 [T] vocabulary ids; one that is in no segment (-1, for example) matches nothing
+    offsets: torch.Tensor  # int64 [Q + 1] the terms of query q are [offsets[q], offsets[q + 1])
+    weights: torch.Tensor | None  # int32 [T] at least 1; None: 1
+    k: int  # of every query
+    tiles: int  # at least the tiles of all segments: entries of a query
+    candidates: int  # room of a query: tiles * min(k, 2**tile_bits)
+    widest: float | None
+    """Largest contribution of a posting, where a query may be wide: its `query_wide` is whether the sum of its weights
+    times this is at least 2**31 - 1. None: `query_wide` is `long_quanta`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """What one verb hands to the next. All but thresholds and counts may hold anything at first."""
+    """What one verb hands to the next. All may hold anything at first."""
 
-    cuts: torch.Tensor  # int32 [cuts] postings of the list before each tile border
-    maxima: (
-        torch.Tensor
-    )  # int64 [cuts] largest absolute contribution of the list in each tile (the last of a row unused)
-    thresholds: (
-        torch.Tensor
-    )  # int64 [Q] thresholds: no lower key is among the k best; at first 1, or UNBOUNDED if signed
-    counts: torch.Tensor  # int32 [Q] candidates emitted so far; starts at 0
-    keys: torch.Tensor  # int64 [candidates] narrow: score << 32 | (2**32 - 1 - document); wide: score, or its bits
-    documents: torch.Tensor  # int32 [candidates if any_wide else 0] wide: bits of 2**32 - 1 - document, as uint32
+    descriptors: torch.Tensor  # int64 [descriptors, 3], of `DESCRIPTOR_BYTES`: first, maximum, count | weight << 32
+    entries: torch.Tensor  # int64 [entries, 2], of `ENTRY_BYTES`: bound, unit | tile << 32
+    entry_counts: torch.Tensor  # int32 [Q] entries of each query
+    progress: torch.Tensor  # int64 [2] most entries of a query; turns that `score` has taken
+    idf: torch.Tensor  # float64 [slots] idf of each slot, written by `describe` and `plan`; empty at 8 bytes a posting
+    thresholds: torch.Tensor  # int64 [Q] no lower score is among the k best; raised by `score`
+    counts: torch.Tensor  # int32 [Q] candidates emitted so far
+    keys: torch.Tensor  # int64 [candidates] score << 32 | (2**32 - 1 - document); the score, or its bits, if long_keys
+    documents: torch.Tensor  # int32 [candidates if long_keys else 0] bits of 2**32 - 1 - document, as uint32
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,20 +220,43 @@ class Verbs(Protocol):
     def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         """Fill `quanta` (int32 or int64 [postings]), bit for bit as `BM25.quanta`; `idf` is float64 [terms]."""
 
-    def cut(self, work: Work, buffers: Buffers) -> None:
-        """Fill `buffers.cuts` and `buffers.maxima` for every list."""
+    def tabulate(self, tables: Tables) -> None:
+        """Fill the cuts and maxima of a segment's long lists. Once an epoch, after `derive`."""
 
-    def score(self, work: Work, buffers: Buffers, *, wide: bool) -> None:
-        """Score every block of the narrow (or wide) queries and emit candidates into `buffers.keys`.
+    def describe(self, work: Work, buffers: Buffers) -> None:
+        """Fill `buffers.descriptors` for every slot and tile of a launch that was planned on the host.
 
-        A block emits at most min(k, tile size) candidates: its own k best among the documents that match, pass the
-        filter, lie in [low, high) and reach the query's threshold; among equal scores the smaller documents. It may
-        raise the threshold (atomic max) to its k-th score. It skips all work where no posting of the query lies in the
-        tile, no document passes, or the sum of weight * maximum is below the threshold.
-
-        For a query that decays, "score" is ``engine.decay.decayed_bits`` of the sum: thresholds and keys are such
-        bits, and a tile's bound is that of its latest document. Blocks are then taken from the last to the first.
+        Where the term's position is -1, a descriptor has no postings and no maximum. The first posting of a descriptor
+        without postings may be any number. Begins the launch: `progress` and `counts` become 0, `thresholds` 1, or
+        `UNBOUNDED` if signed.
         """
 
-    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
-        """Write the rows of the narrow (or wide) queries: the k best, score descending, then smaller document."""
+    def plan(self, batch: TermBatch, work: Work, buffers: Buffers) -> None:
+        """Plan a batch of terms on the device.
+
+        Fills all arrays of `work` that belong to queries and units (U = Q * S; unit q * S + s has segment s, its filter
+        is the segment's `alive`, its range the whole segment), then does as `describe`, with the terms looked up. Of
+        a launch that must not be wide `query_wide` may be read, so it is written in any case.
+        """
+
+    def order(self, work: Work, buffers: Buffers) -> None:
+        """List the tiles of each query that can hold a hit: fill `entries`, `entry_counts` and ``progress[0]``.
+
+        A tile is left out where no posting of the query lies in it, no document passes, or the sum of weight * maximum
+        is below the threshold that the launch began with. A tile's bound is that sum; of a query that decays, its
+        ``decayed_bits`` at the tile's latest time. The entries of a query begin at its `entry_offset`; those with
+        higher bounds come first, as far as the family sorts. Queries of the other width, or of k 0, have none.
+        """
+
+    def score(self, work: Work, buffers: Buffers) -> None:
+        """Score the entries and emit candidates into `buffers.keys`.
+
+        A tile emits at most min(k, tile size) candidates: its own k best among the documents that match, pass the
+        filter, lie in [low, high) and reach the query's threshold; among equal scores the smaller documents. It may
+        raise the threshold (atomic max) to its k-th score. An entry whose bound is below the threshold is skipped.
+
+        For a query that decays, "score" is ``engine.decay.decayed_bits`` of the sum: thresholds and keys are such bits.
+        """
+
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+        """Write the rows of the queries of this width: the k best, score descending, then smaller document."""

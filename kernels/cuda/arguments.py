@@ -24,6 +24,7 @@ SCALARS: dict[str, type[ctypes.c_int32] | type[ctypes.c_int64] | type[ctypes.c_d
     "double": ctypes.c_double,
 }
 ELEMENT_BYTES = {"u8": 1, "i32": 4, "u32": 4, "float": 4, "i64": 8, "double": 8, "void": 0}
+ELEMENT_BYTES |= {"SegmentRow": 8, "Descriptor": 8, "Entry": 8}
 """Bytes of the element that a pointer points to; 0: any."""
 
 _STRUCTURE = re.compile(r"^struct (\w+) \{\n(.*?)^\};$", re.MULTILINE | re.DOTALL)
@@ -90,7 +91,10 @@ def read_layouts(text: str) -> dict[str, Layout]:
 
 LAYOUTS = read_layouts(HEADER.read_text())
 DERIVE = LAYOUTS["DeriveArguments"]
-CUT = LAYOUTS["CutArguments"]
+TABULATE = LAYOUTS["TabulateArguments"]
+DESCRIBE = LAYOUTS["DescribeArguments"]
+PLAN = LAYOUTS["PlanArguments"]
+ORDER = LAYOUTS["OrderArguments"]
 SCORE = LAYOUTS["ScoreArguments"]
 SELECT = LAYOUTS["SelectArguments"]
 BASELINE = LAYOUTS["BaselineArguments"]

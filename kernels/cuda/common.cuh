@@ -24,6 +24,18 @@ constexpr u32 DOCUMENT_MASK = (1u << DOCUMENT_BITS) - 1;
 
 constexpr i64 LOWEST_I64 = -0x7fffffffffffffffll - 1;
 
+// The integers of 32 or 64 bits.
+template <bool LONG>
+struct IntegerOf {
+    using Type = i32;
+    using Unsigned = u32;
+};
+template <>
+struct IntegerOf<true> {
+    using Type = i64;
+    using Unsigned = u64;
+};
+
 template <typename T>
 __device__ __forceinline__ T smaller(T a, T b) {
     return a < b ? a : b;
@@ -34,10 +46,20 @@ __device__ __forceinline__ T larger(T a, T b) {
     return a > b ? a : b;
 }
 
+// The pointer, known to the compiler to lie in global memory: loads through one that was itself loaded are generic
+// otherwise, which takes a test of the address each.
+template <typename T>
+__device__ __forceinline__ T* at_global(T* pointer) {
+#ifndef FANRANK_CUDA_HOST
+    __builtin_assume(__isGlobal(pointer));
+#endif
+    return pointer;
+}
+
 // What a 64-bit integer of a Work tensor points to.
 template <typename T>
 __device__ __forceinline__ const T* at_address(i64 address) {
-    return reinterpret_cast<const T*>(static_cast<u64>(address));
+    return at_global(reinterpret_cast<const T*>(static_cast<u64>(address)));
 }
 
 // The first index in [low, high) of ascending `values` with values[index] > value, or high.

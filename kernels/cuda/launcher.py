@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,13 +18,19 @@ import torch
 from ...engine.errors import BackendUnavailableError, ParameterError
 
 FOLDER = Path(__file__).parent
-OPERATIONS = ("derive", "cut", "score", "select", "baseline")
+OPERATIONS = ("derive", "plan", "order", "score", "select", "baseline")
 SOURCES = tuple(FOLDER / f"{operation}.cu" for operation in OPERATIONS)
 """The CUDA sources; a kernel's name begins with the name of its file."""
 OPTIONS = ("-std=c++17", f"-I{FOLDER}")
 
 # A kernel must request more dynamic shared memory than this.
 DEFAULT_SHARED_BYTES = 48 * 1024
+MOST_SHARED = 100  # percent of what may be shared memory or first-level cache
+
+# Of the driver and the runtime alike.
+OUT_OF_MEMORY = 2
+INVALID_VALUE, OUT_OF_RESOURCES = 1, 701
+DECLINED = (INVALID_VALUE, OUT_OF_RESOURCES)
 
 SCALARS: dict[type, type[np.generic]] = {
     ctypes.c_int32: np.int32,
@@ -32,8 +40,21 @@ SCALARS: dict[type, type[np.generic]] = {
 }
 
 
+@dataclass(frozen=True)
+class DeviceLimits:
+    """What a device has for blocks."""
+
+    multiprocessors: int
+    multiprocessor_bytes: int  # of shared memory, for all its blocks
+    block_bytes: int  # of shared memory that a block may ask for
+
+
 class Launcher(Protocol):
     """What runs a kernel: `CupyLauncher`, or the host shim's launcher."""
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """Of the device that it launches on."""
 
     def launch(
         self,
@@ -53,7 +74,9 @@ class Launcher(Protocol):
 class CupyLauncher:
     """Launches on the current stream of a CUDA device; compiles each source once per process, on first use.
 
-    Raises `BackendUnavailableError` where CuPy is missing.
+    Raises `BackendUnavailableError` where CuPy is missing, or where a source cannot be compiled for the device or
+    loaded; `torch.OutOfMemoryError` where the driver has no memory for a module or a launch; `ParameterError` where the
+    device cannot hold a block of a launch.
     """
 
     _modules: dict[str, Any] = {}  # noqa: RUF012
@@ -73,6 +96,12 @@ class CupyLauncher:
         self._device = torch.cuda.current_device() if wanted.index is None else wanted.index
         self._kernels: dict[str, Any] = {}
         self._streams: dict[int, Any] = {}
+        attributes = cupy.cuda.Device(self._device).attributes
+        self.limits = DeviceLimits(
+            attributes["MultiProcessorCount"],
+            attributes["MaxSharedMemoryPerMultiprocessor"],
+            attributes["MaxSharedMemoryPerBlockOptin"],
+        )
 
     def launch(
         self,
@@ -86,13 +115,37 @@ class CupyLauncher:
         with self._current():
             kernel = self._kernels.get(name)
             if kernel is None:
-                kernel = self._kernels[name] = self._module(name.partition("_")[0]).get_function(name)
+                with self._named_errors(f"kernel {name} cannot be loaded"):
+                    kernel = self._kernels[name] = self._module(name.partition("_")[0]).get_function(name)
             key = (self._device, name)
-            if shared_bytes > self._shared_bytes.get(key, DEFAULT_SHARED_BYTES):
-                kernel.max_dynamic_shared_size_bytes = shared_bytes
-                self._shared_bytes[key] = shared_bytes
-            with self._stream():
-                kernel(grid, block, values, shared_mem=shared_bytes)
+            what = f"kernel {name} with {math.prod(block)} threads and {shared_bytes:,} bytes of shared memory a block"
+            with self._named_errors(what, launching=True):
+                if shared_bytes > self._shared_bytes.get(key, DEFAULT_SHARED_BYTES):
+                    kernel.max_dynamic_shared_size_bytes = shared_bytes
+                    # Else the driver may leave so much to the first-level cache that fewer blocks fit.
+                    kernel.preferred_shared_memory_carveout = MOST_SHARED
+                    self._shared_bytes[key] = shared_bytes
+                with self._stream():
+                    kernel(grid, block, values, shared_mem=shared_bytes)
+
+    @contextlib.contextmanager
+    def _named_errors(self, what: str, *, launching: bool = False) -> Iterator[None]:
+        """Turns CuPy's errors into those that the engine answers: smaller launches, another backend, or a message."""
+        cuda = self._cupy.cuda
+        try:
+            yield
+        except cuda.memory.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(f"{what}: {error}") from error
+        except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
+            if error.status == OUT_OF_MEMORY:
+                raise torch.OutOfMemoryError(f"{what}: {error}") from error
+            if launching and error.status in DECLINED:
+                raise ParameterError(f"{what}: the device declines it ({error}); ask for smaller tiles") from error
+            if not launching:
+                raise BackendUnavailableError(f"{what}: {error}; update the driver, or choose another backend") from error
+            raise
+        except cuda.compiler.CompileException as error:
+            raise BackendUnavailableError(f"{what}, as NVRTC does not compile it: {error}") from error
 
     def _current(self) -> contextlib.AbstractContextManager[object]:
         """Makes the device current only if it is not, because entering CuPy's context costs microseconds."""

@@ -5,79 +5,172 @@
 
 constexpr i32 BINS_PER_LANE = RADIX / WARP;
 
-template <typename Sum>
-struct UnsignedOf;
-template <>
-struct UnsignedOf<i32> {
-    using Type = u32;
-};
-template <>
-struct UnsignedOf<i64> {
-    using Type = u64;
-};
-
 // The documents of the block that are eligible: matched, passing and at or above the threshold.
-template <typename Sum, bool SIGNED, bool DECAYS>
+template <bool WIDE, bool SIGNED, bool DECAYS>
 struct Eligible {
-    const Shared& shared;
-    unsigned char* tile_memory;  // sums, allowed, matched
-    i32 tile_size;
+    using Score = typename IntegerOf<WIDE || DECAYS>::Type;
 
-    // Calls visit(sum, local document) for each, spread over the threads of the block.
+    Shared& shared;
+    const TileDecay* tile_decay;  // null unless DECAYS
+    Tile<WIDE, DECAYS> tile;
+
+    __device__ __forceinline__ Score score_of(i64 sum, i32 local) const {
+        if constexpr (DECAYS) {
+            if (tile_decay->decay.rate != 0.0) {
+                return tile_decay->decay.bits(sum, at_global(tile_decay->times)[local]);
+            }
+        }
+        return static_cast<Score>(sum);
+    }
+
+    // Calls visit(score, local document) for each that scores at least `lowest`, spread over the threads of the block.
     template <typename Visit>
-    __device__ __forceinline__ void each(const Visit& visit) const {
-        constexpr i32 PER_VECTOR = 16 / static_cast<i32>(sizeof(Sum));
+    __device__ __forceinline__ void each(Score lowest, const Visit& visit) const {
         const i32 thread = static_cast<i32>(threadIdx.x);
-        const Sum* const sums = reinterpret_cast<const Sum*>(tile_memory);
         const i32 list_length = shared.state.list_length;
         if (list_length >= 0) {
 #pragma unroll 1
             for (i32 i = thread; i < list_length; i += THREADS) {
                 const i32 local = shared.reached[i];
-                // With this sum the tile's latest document reaches the threshold; this document may be older.
-                if (!DECAYS || sums[local] >= static_cast<Sum>(shared.state.threshold)) {
-                    visit(sums[local], local);
+                const Score score = DECAYS ? tile.listed()[i] : static_cast<Score>(tile.sum(local));
+                if (score >= lowest) {
+                    visit(score, local);
                 }
             }
             return;
         }
-        const Sum lowest = static_cast<Sum>(shared.state.threshold);
+        Score least_sum = lowest;
+        if constexpr (DECAYS) {
+            least_sum = tile_decay->least_sum;
+        }
         const bool restricted = shared.state.restricted;
-        const u32* const allowed = reinterpret_cast<const u32*>(sums + tile_size);
-        const u32* const matched = allowed + tile_size / 32;
+        // A decayed score takes so much code that it stands here once.
+        constexpr i32 STEP = DECAYS ? 1 : VECTOR;
+        using Words = SumVector<STEP>;
 #pragma unroll 1
-        for (i32 vector = thread; vector < tile_size / PER_VECTOR; vector += THREADS) {
-            const SumVector<Sum> loaded = reinterpret_cast<const SumVector<Sum>*>(sums)[vector];
+        for (i32 place = thread; place < tile.size / STEP; place += THREADS) {
+            const Words low = reinterpret_cast<const Words*>(tile.low())[place];
+            Words high;
+            if constexpr (WIDE) {
+                high = reinterpret_cast<const Words*>(tile.high())[place];
+            }
+            const i32 first = place * STEP;
+            u32 passing = ~0u;
+            if (SIGNED) {
+                passing &= tile.matched()[first / 32] >> (first % 32);
+            }
+            if (restricted) {
+                passing &= tile.allowed()[first / 32] >> (first % 32);
+            }
 #pragma unroll
-            for (i32 i = 0; i < PER_VECTOR; ++i) {
-                const i32 local = vector * PER_VECTOR + i;
-                if (loaded.value[i] >= lowest && (!SIGNED || is_set(matched, local)) &&
-                    (!restricted || is_set(allowed, local))) {
-                    visit(loaded.value[i], local);
+            for (i32 i = 0; i < STEP; ++i) {
+                Score sum;
+                if constexpr (WIDE) {
+                    sum = static_cast<Score>(static_cast<u64>(high.word[i]) << 32 | low.word[i]);
+                } else {
+                    sum = static_cast<i32>(low.word[i]);
+                }
+                if ((passing >> i & 1) != 0 && sum >= least_sum) {
+                    const Score score = score_of(sum, first + i);
+                    if (!DECAYS || score >= lowest) {
+                        visit(score, first + i);
+                    }
                 }
             }
         }
     }
+
+    // Where scores decay: puts the scores of the `count` listed documents in place of the tile's sums, so that each is
+    // computed once. All threads of the block call it.
+    __device__ __forceinline__ void decay_listed(i32 count) const {
+        constexpr i32 PER_THREAD = (MAX_REACHED + THREADS - 1) / THREADS;
+        const i32 thread = static_cast<i32>(threadIdx.x);
+        typename IntegerOf<WIDE>::Type sums[PER_THREAD] = {};
+#pragma unroll
+        for (i32 i = 0; i < PER_THREAD; ++i) {
+            const i32 place = thread + i * THREADS;
+            if (place < count) {
+                sums[i] = tile.sum(shared.reached[place]);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (i32 i = 0; i < PER_THREAD; ++i) {
+            const i32 place = thread + i * THREADS;
+            if (place < count) {
+                // A listed sum is positive.
+                tile.listed()[place] = static_cast<typename IntegerOf<WIDE>::Unsigned>(sums[i]);
+            }
+        }
+        // Each thread goes on with its own places.
+#pragma unroll 1
+        for (i32 place = thread; place < count; place += THREADS) {
+            tile.listed()[place] = score_of(tile.listed()[place], shared.reached[place]);
+        }
+        __syncthreads();
+    }
+
+    // Lists the documents of a scanned tile that score at least `lowest`, at most MAX_REACHED. From then on the list is
+    // read, not the tile. All threads of the block call it.
+    __device__ __forceinline__ void list(Score lowest) const {
+        if (threadIdx.x == 0) {
+            shared.reached_count = 0;
+        }
+        __syncthreads();
+        each(lowest, [&](Score, i32 local) {
+            shared.reached[atomicAdd(&shared.reached_count, 1)] = static_cast<u16>(local);
+        });
+        __syncthreads();
+        if constexpr (DECAYS) {
+            decay_listed(shared.reached_count);
+        }
+        if (threadIdx.x == 0) {
+            shared.state.list_length = shared.reached_count;
+        }
+        __syncthreads();
+    }
 };
 
-// The `rank`-th largest (1: the largest) of the keys of the eligible documents. Keys fit `bits` bits; keys(sum, local,
-// key) returns whether a document has a key. On return `rank` is the rank among equal keys, `equal` their number. All
-// threads of the block call it.
-template <typename Key, typename Sum, bool SIGNED, bool DECAYS, typename Keys>
-__device__ __forceinline__ Key radix_largest(
-    Shared& shared, const Eligible<Sum, SIGNED, DECAYS>& eligible, const Keys& keys, i32 bits, i32& rank, i32& equal) {
+// What `radix_largest` found.
+template <typename Key>
+struct Largest {
+    Key key;    // no larger than that of the wanted rank; equal to it where `rank` < `equal`
+    i32 rank;   // the wanted rank among the keys that share the digits of `key`
+    i32 equal;  // their number; 0 where there are fewer keys than the rank
+    i32 total;  // all keys
+};
+
+// The `rank`-th largest (1: the largest) of the keys of the eligible documents that score at least `lowest`. Keys fit
+// `bits` bits; keys(score, local, key) returns whether a document has a key. Ends where all keys that share the digits
+// found so far are among the `rank` largest. With LISTS the keys are score - lowest, and what can still be among the
+// `rank` largest is listed as soon as the list has room for it. All threads of the block call it.
+template <bool LISTS, typename Key, bool WIDE, bool SIGNED, bool DECAYS, typename Keys>
+__device__ __forceinline__ Largest<Key> radix_largest(
+    Shared& shared,
+    const Eligible<WIDE, SIGNED, DECAYS>& eligible,
+    typename Eligible<WIDE, SIGNED, DECAYS>::Score lowest,
+    const Keys& keys,
+    i32 bits,
+    i32 rank) {
+    using Score = typename Eligible<WIDE, SIGNED, DECAYS>::Score;
     const i32 thread = static_cast<i32>(threadIdx.x);
-    Key prefix = 0;
-#pragma unroll 1
-    for (i32 shift = (bits - 1) / RADIX_BITS * RADIX_BITS; shift >= 0; shift -= RADIX_BITS) {
+    Largest<Key> found = {0, rank, 0, -1};
+    i32 shift = bits;
+    do {
+        const i32 digit_bits = smaller(shift, RADIX_BITS);
+        shift -= digit_bits;
         for (i32 bin = thread; bin < RADIX; bin += THREADS) {
             shared.histogram[bin] = 0;
         }
         __syncthreads();
-        eligible.each([&](Sum sum, i32 local) {
+        eligible.each(lowest, [&](Score score, i32 local) {
             Key key;
-            if (keys(sum, local, key) && ((key ^ prefix) >> shift >> RADIX_BITS) == 0) {
-                atomicAdd(&shared.histogram[static_cast<i32>((key >> shift) & (RADIX - 1))], 1);
+            if (keys(score, local, key)) {
+                // The digits found so far cancel out; what lacks them leaves higher bits.
+                const Key digit = (key ^ found.key) >> shift;
+                if (digit >> digit_bits == 0) {
+                    atomicAdd(&shared.histogram[static_cast<i32>(digit)], 1);
+                }
             }
         });
         __syncthreads();
@@ -95,81 +188,119 @@ __device__ __forceinline__ Key radix_largest(
                 const i32 other = __shfl_up_sync(ALL_LANES, above, distance);
                 above += thread >= distance ? other : 0;
             }
+            if (thread == WARP - 1) {
+                shared.total = above;
+                if (above < found.rank) {
+                    shared.equal = 0;
+                }
+            }
             above -= sum;
-            if (above < rank && rank <= above + sum) {
+            if (above < found.rank && found.rank <= above + sum) {
                 i32 bin = top;
-                while (above + shared.histogram[bin] < rank) {
+                while (above + shared.histogram[bin] < found.rank) {
                     above += shared.histogram[bin];
                     --bin;
                 }
                 shared.digit = bin;
-                shared.rank = rank - above;
+                shared.rank = found.rank - above;
                 shared.equal = shared.histogram[bin];
             }
         }
         __syncthreads();
-        prefix |= static_cast<Key>(shared.digit) << shift;
-        rank = shared.rank;
-        equal = shared.equal;
-    }
-    return prefix;
+        if (found.total < 0) {
+            found.total = shared.total;
+        }
+        found.equal = shared.equal;
+        if (found.equal == 0) {
+            return found;
+        }
+        found.key |= static_cast<Key>(shared.digit) << shift;
+        found.rank = shared.rank;
+        if constexpr (LISTS) {
+            const bool fits = rank - found.rank + found.equal <= MAX_REACHED;
+            if (fits && found.rank < found.equal && shared.state.list_length < 0) {
+                eligible.list(static_cast<Score>(static_cast<Key>(lowest) + found.key));
+            }
+        }
+    } while (shift > 0 && found.rank < found.equal);
+    return found;
 }
 
-// Emits the k best of the block's `found` eligible documents, and raises the query's threshold to the k-th score. All
-// threads of the block call it.
-template <typename Sum, bool SIGNED, bool DECAYS>
+// Emits the k best of the block's eligible documents, and raises the query's threshold to the k-th score. All threads of
+// the block call it.
+template <bool WIDE, bool SIGNED, bool DECAYS>
 __device__ __forceinline__ void emit_candidates(
-    const ScoreArguments& a, Shared& shared, const Eligible<Sum, SIGNED, DECAYS>& eligible, i32 found) {
-    using Unsigned = typename UnsignedOf<Sum>::Type;
-    constexpr bool WIDE = sizeof(Sum) == 8;
+    const ScoreArguments& a, Shared& shared, const Eligible<WIDE, SIGNED, DECAYS>& eligible) {
+    using Score = typename Eligible<WIDE, SIGNED, DECAYS>::Score;
+    using Key = typename IntegerOf<WIDE || DECAYS>::Unsigned;
     const i32 thread = static_cast<i32>(threadIdx.x);
-    const i32 tile_size = eligible.tile_size;
-    const Sum base_sum = static_cast<Sum>(shared.state.threshold);
-    // Emitted are sums above `kth_sum`, and those equal to it in documents up to `last_tied`.
-    Sum kth_sum = base_sum;
+    const i32 tile_size = eligible.tile.size;
+    // Emitted are scores above `kth`, and those equal to it in documents up to `last_tied`.
+    Score kth = static_cast<Score>(shared.state.threshold);
     i32 last_tied = tile_size - 1;
-    if (found >= shared.state.k) {
-        i32 rank = shared.state.k;
-        i32 equal = 0;
-        const u64 range = static_cast<u64>(shared.state.bound) - static_cast<u64>(shared.state.threshold);
-        const i32 range_bits = 64 - __clzll(static_cast<i64>(range | 1));
-        const Unsigned above = radix_largest<Unsigned>(
-            shared, eligible,
-            [=](Sum sum, i32, Unsigned& key) {
-                key = static_cast<Unsigned>(sum) - static_cast<Unsigned>(base_sum);
-                return true;
-            },
-            range_bits, rank, equal);
-        kth_sum = static_cast<Sum>(static_cast<Unsigned>(base_sum) + above);
-        if (thread == 0 && shared.state.query_threshold != nullptr) {
-            atomicMax(shared.state.query_threshold, static_cast<i64>(kth_sum));
+    // In a list of decayed scores some may lie below the threshold.
+    i32 found = DECAYS ? -1 : shared.state.list_length;
+    if (found < 0 || found >= shared.state.k) {
+        Score lowest = kth;
+        if constexpr (DECAYS) {
+            // Of the bits of a double the highest hold its exponent. Down to an eighth of the bound the first digit
+            // tells scores apart; few tiles have their k-th score below that.
+            if (eligible.tile_decay->decay.rate != 0.0) {
+                lowest = larger(lowest, shared.state.bound - (i64(3) << MANTISSA_BITS));
+            }
         }
-        if (rank < equal) {
-            const u32 kept = radix_largest<u32>(
-                shared, eligible,
-                [=](Sum sum, i32 local, u32& key) {
-                    key = static_cast<u32>(tile_size - 1 - local);
-                    return sum == kth_sum;
+        Largest<Key> largest;
+        for (;;) {
+            const u64 range = static_cast<u64>(shared.state.bound) - static_cast<u64>(static_cast<i64>(lowest));
+            largest = radix_largest<true, Key>(
+                shared, eligible, lowest,
+                [=](Score score, i32, Key& key) {
+                    key = static_cast<Key>(score) - static_cast<Key>(lowest);
+                    return true;
                 },
-                a.tile_bits, rank, equal);
-            last_tied = tile_size - 1 - static_cast<i32>(kept);
+                64 - __clzll(static_cast<i64>(range | 1)), shared.state.k);
+            if (!DECAYS || largest.equal > 0 || lowest == kth) {
+                break;
+            }
+            lowest = kth;
+        }
+        found = largest.total;
+        if (largest.equal > 0) {
+            found = shared.state.k;
+            kth = static_cast<Score>(static_cast<Key>(lowest) + largest.key);
+            if (thread == 0 && (a.options & KEEP_THRESHOLDS) == 0) {
+                atomicMax(&a.thresholds[shared.state.query], static_cast<i64>(kth));
+            }
+            if (largest.rank < largest.equal) {
+                const Largest<u32> kept = radix_largest<false, u32>(
+                    shared, eligible, kth,
+                    [=](Score score, i32 local, u32& key) {
+                        key = static_cast<u32>(tile_size - 1 - local);
+                        return score == kth;
+                    },
+                    a.tile_bits, largest.rank);
+                last_tied = tile_size - 1 - static_cast<i32>(kept.key);
+            }
         }
     }
+    if (found == 0) {
+        return;
+    }
     if (thread == 0) {
-        shared.base = shared.state.candidates + atomicAdd(shared.state.count, smaller(found, shared.state.k));
+        shared.base = shared.state.candidates + atomicAdd(&a.counts[shared.state.query], found);
     }
     __syncthreads();
     const i64 base = shared.base;
     const u32 top = ~shared.state.first;
-    eligible.each([&](Sum sum, i32 local) {
-        if (sum > kth_sum || (sum == kth_sum && local <= last_tied)) {
+    eligible.each(kth, [&](Score score, i32 local) {
+        if (score > kth || local <= last_tied) {
             const i64 target = base + atomicAdd(&shared.emitted, 1);
             const u32 descending = top - static_cast<u32>(local);
-            if (WIDE) {
-                a.keys[target] = static_cast<i64>(sum);
+            if constexpr (WIDE || DECAYS) {
+                a.keys[target] = score;
                 a.documents[target] = descending;
             } else {
-                a.keys[target] = static_cast<i64>(static_cast<u64>(static_cast<i64>(sum)) << 32 | descending);
+                a.keys[target] = static_cast<i64>(static_cast<u64>(static_cast<i64>(score)) << 32 | descending);
             }
         }
     });

@@ -24,7 +24,7 @@ struct Decay {
     }
 
     __device__ __forceinline__ double part(i32 ticks) const {
-        return static_cast<double>(table[ticks & ((1 << PART_BITS) - 1)]);
+        return static_cast<double>(at_global(table)[ticks & ((1 << PART_BITS) - 1)]);
     }
 
     // 2**-(half-lives + FACTOR_BITS)

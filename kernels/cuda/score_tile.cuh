@@ -1,4 +1,4 @@
-// A block's tile: where it lies, what the block keeps of it in shared memory, and the addition of its postings.
+// A block's tile: what the block keeps of it in shared memory, and the addition of its postings.
 #pragma once
 
 #include "arguments.cuh"
@@ -12,16 +12,22 @@ constexpr i32 RUN = WARP * UNROLL;  // postings that a warp takes from one list 
 constexpr i32 MAX_REACHED = 2048;   // documents listed as they reach the threshold; with more the tile is scanned
 constexpr i32 RADIX_BITS = 8;
 constexpr i32 RADIX = 1 << RADIX_BITS;
+constexpr i32 VECTOR = 4;  // neighbouring 32-bit words of the sums that a thread reads at once
 
 // Values of `ScoreArguments::options`. They leave out an optimisation, to measure it; the answer is the same.
 constexpr i32 KEEP_THRESHOLDS = 1;  // no tile raises its query's threshold
-constexpr i32 UNIT_MAJOR = 2;       // blocks go through the tiles of one unit before the next unit
 
-// Where a block works.
-struct Position {
-    i32 segment;
+// Other blocks raise the threshold meanwhile.
+__device__ __forceinline__ i64 live_threshold(const ScoreArguments& a, i32 query) {
+    return *const_cast<const volatile i64*>(&a.thresholds[query]);
+}
+
+// An entry that a block is to score.
+struct Turn {
+    i64 bound;  // no score of the tile is larger
+    i32 query;
+    u32 unit;
     i32 tile;
-    i32 unit;
 };
 
 // What the block reads again after it added its postings. It lies in shared memory to free registers until then.
@@ -29,8 +35,7 @@ struct TileState {
     i64 bound;        // no score of the tile is larger
     i64 threshold;    // scores below it are not emitted
     i64 candidates;   // where the query's room in `keys` begins
-    i32* count;       // candidates of the query
-    i64* query_threshold;  // null if this tile must not raise it
+    i32 query;
     i32 k;
     u32 first;        // number of the tile's first document
     i32 restricted;   // 1 if a filter or a range leaves documents out
@@ -39,168 +44,171 @@ struct TileState {
 
 struct Shared {
     TileState state;
-    i64 threshold;
-    i64 base;               // of the block's room in `keys`
-    i64 bound[WARPS];
-    i32 postings[WARPS];    // not 0 where a warp saw postings
-    i32 passing[WARPS];     // not 0 where a warp saw a document that may be returned
-    i64 slot_first[SLOTS];  // first posting of the slot in the tile
+    i64 base;          // of the block's room in `keys`
+    Turn turns[WARP];  // to be scored one after another
+    i32 turn_next;     // the one after that which is scored
+    i32 turn_count;    // 0: all turns are taken
+    // Slots are read until all postings are added, the histogram is made afterwards.
+    union {
+        i64 slot_first[SLOTS];  // first posting of the slot in the tile
+        i32 histogram[RADIX];
+    };
     i32 slot_count[SLOTS];
     i32 slot_weight[SLOTS];
-    i32 slot_runs[SLOTS];   // runs of this slot and those before it
+    i32 slot_runs[SLOTS];  // runs of this slot and those before it
     i32 runs;
-    i32 reached_count;      // documents at or above the threshold
+    i32 reached_count;  // documents at or above the threshold
     i32 emitted;
-    i32 digit;              // what `radix_largest` chose
+    i32 digit;  // what `radix_largest` chose
     i32 rank;
     i32 equal;
-    i32 histogram[RADIX];
+    i32 total;                 // keys that it counted
     u16 reached[MAX_REACHED];  // documents of the tile, in the order in which they reached the threshold
 };
 
 // What contributions are computed from where a posting holds its impact class. It lies in shared memory to free
 // registers.
-struct KindFactors {
-    const u16* impact_classes;         // [P] uint16, at 6 bytes a posting
-    const double* saturated;  // [impact_classes] float64
-    double idf[SLOTS];        // of the described slots
+struct ClassFactors {
+    const u16* impact_classes;  // [P] uint16, at 6 bytes a posting
+    const double* saturated;    // [impact_classes] float64
+    double idf[SLOTS];          // of the described slots
 };
 
-// Neighbouring 16 bytes of the sums.
-template <typename Sum>
-struct alignas(16) SumVector {
-    Sum value[16 / sizeof(Sum)];
+// Neighbouring words of the sums.
+template <i32 WORDS>
+struct alignas(4 * WORDS) SumVector {
+    u32 word[WORDS];
 };
 
 __device__ __forceinline__ bool is_set(const u32* bitmap, i32 bit) {
     return (bitmap[bit / 32] >> (bit % 32) & 1) != 0;
 }
 
-__device__ __forceinline__ i32 add_shared(i32* target, i32 value) {
-    return atomicAdd(target, value);
-}
+// The memory of a tile: its sums, and behind them a bitmap of the documents that pass, if some do not, and one of those
+// that match, if sums are signed. A wide sum is two words, `tile_size` apart, so that each is added to by a native
+// atomic; one of 64 bits would be a loop of compare and swap in shared memory.
+template <bool WIDE, bool DECAYS>
+struct Tile {
+    unsigned char* memory;
+    i32 size;
 
-__device__ __forceinline__ i64 add_shared(i64* target, i64 value) {
-    return static_cast<i64>(atomicAdd(reinterpret_cast<u64*>(target), static_cast<u64>(value)));
-}
+    __device__ __forceinline__ i32* narrow() const {
+        return reinterpret_cast<i32*>(memory);
+    }
 
-__device__ __forceinline__ Position locate(const ScoreArguments& a, i64 block) {
-    const i32 segment = upper_bound(a.block_offset, 0, a.segments, block) - 1;
-    const i32 first_unit = a.unit_offset[segment];
-    const i32 units = a.unit_offset[segment + 1] - first_unit;
-    const i64 index = block - a.block_offset[segment];
-    if (a.options & UNIT_MAJOR) {
-        const i64 tiles = (a.block_offset[segment + 1] - a.block_offset[segment]) / units;
-        return {segment, static_cast<i32>(index % tiles), first_unit + static_cast<i32>(index / tiles)};
+    __device__ __forceinline__ u32* low() const {
+        return reinterpret_cast<u32*>(memory);
     }
-    // A division of 32 bits takes a fraction of the time of one of 64.
-    if (index >> 32 == 0) {
-        const u32 divisor = static_cast<u32>(units);
-        return {
-            segment,
-            static_cast<i32>(static_cast<u32>(index) / divisor),
-            first_unit + static_cast<i32>(static_cast<u32>(index) % divisor)};
-    }
-    return {segment, static_cast<i32>(index / units), first_unit + static_cast<i32>(index % units)};
-}
 
-// Adds the slot's part of the tile to (bound, postings). If `index` is below SLOTS, describes it there in shared memory.
-__device__ __forceinline__ void describe_slot(
-    const ScoreArguments& a,
-    Shared& shared,
-    KindFactors* factors,
-    i64 slot,
-    i32 tile,
-    i32 index,
-    i64& bound,
-    i32& postings) {
-    const i32 list = a.slot_list[slot];
-    const i32 weight = a.slot_weight[slot];
-    i32 count = 0;
-    i64 first = 0;
-    // A list that does not exist has no other entries to read.
-    if (a.list_length[list] > 0) {
-        const i64 row = a.list_cuts[list] + tile;
-        const i32 begin = a.cuts[row];
-        count = a.cuts[row + 1] - begin;
-        first = a.list_start[list] + begin;
-        bound += weight * a.maxima[row];
-        postings |= count;
+    __device__ __forceinline__ u32* high() const {
+        return low() + size;
     }
-    if (index < SLOTS) {
-        shared.slot_first[index] = first;
-        shared.slot_count[index] = count;
-        shared.slot_weight[index] = weight;
-        if (factors != nullptr) {
-            factors->idf[index] = a.list_idf[list];
+
+    // The scores of the listed documents, where scores decay. They replace the sums.
+    __device__ __forceinline__ i64* listed() const {
+        return reinterpret_cast<i64*>(memory);
+    }
+
+    __device__ __forceinline__ u32* allowed() const {
+        const i32 sums = WIDE ? 8 * size : DECAYS ? larger(4 * size, 8 * smaller(size, MAX_REACHED)) : 4 * size;
+        return reinterpret_cast<u32*>(memory + sums);
+    }
+
+    __device__ __forceinline__ u32* matched() const {
+        return allowed() + size / 32;
+    }
+
+    // No thread adds any more.
+    __device__ __forceinline__ typename IntegerOf<WIDE>::Type sum(i32 local) const {
+        if constexpr (WIDE) {
+            return static_cast<i64>(static_cast<u64>(high()[local]) << 32 | low()[local]);
+        } else {
+            return narrow()[local];
         }
     }
+};
+
+// Adds in two's complement. The low words carry whenever one of them overflows, so the sum is exact in every order; it
+// is complete once all threads have added.
+__device__ __forceinline__ void add_halves(u32* low, u32* high, i64 value) {
+    const u32 part = static_cast<u32>(value);
+    const u32 before = atomicAdd(low, part);
+    const u32 rest = static_cast<u32>(static_cast<u64>(value) >> 32) + (before + part < part ? 1u : 0u);
+    if (rest != 0) {
+        atomicAdd(high, rest);
+    }
 }
 
-// Warp 0: inclusive sums of the runs of the first `slots` described slots.
-__device__ __forceinline__ void sum_runs(Shared& shared, i32 slots) {
-    constexpr i32 PER_LANE = SLOTS / WARP;
+// Warp 0: describes `described` slots of the unit, from its slot `chunk` on, in shared memory.
+__device__ __forceinline__ void describe_slots(
+    const ScoreArguments& a, Shared& shared, ClassFactors* factors, u32 unit, i32 tile, i32 tiles, i32 chunk, i32 described) {
     const i32 lane = static_cast<i32>(threadIdx.x);
-    i32 inclusive[PER_LANE];
-    i32 sum = 0;
-#pragma unroll
-    for (i32 i = 0; i < PER_LANE; ++i) {
-        const i32 slot = lane * PER_LANE + i;
-        sum += slot < slots ? (shared.slot_count[slot] + RUN - 1) / RUN : 0;
-        inclusive[i] = sum;
+    const Descriptor* const descriptors = a.descriptors + a.unit_descriptors[unit] + tile;
+    i32 runs = 0;
+#pragma unroll 1
+    for (i32 first = 0; first < described; first += WARP) {
+        const i32 index = first + lane;
+        i32 count = 0;
+        if (index < described) {
+            const Descriptor& descriptor = descriptors[static_cast<i64>(chunk + index) * tiles];
+            count = descriptor.count;
+            shared.slot_first[index] = descriptor.first;
+            shared.slot_count[index] = count;
+            shared.slot_weight[index] = descriptor.weight;
+            if (factors != nullptr) {
+                factors->idf[index] = a.idf[a.unit_slots[unit] + chunk + index];
+            }
+        }
+        i32 inclusive = (count + RUN - 1) / RUN;
+#pragma unroll 1
+        for (i32 distance = 1; distance < WARP; distance *= 2) {
+            const i32 other = __shfl_up_sync(ALL_LANES, inclusive, distance);
+            inclusive += lane >= distance ? other : 0;
+        }
+        shared.slot_runs[index] = runs + inclusive;
+        runs += __shfl_sync(ALL_LANES, inclusive, WARP - 1);
     }
-    i32 before = sum;
-    for (i32 distance = 1; distance < WARP; distance *= 2) {
-        const i32 other = __shfl_up_sync(ALL_LANES, before, distance);
-        before += lane >= distance ? other : 0;
-    }
-    before -= sum;
-#pragma unroll
-    for (i32 i = 0; i < PER_LANE; ++i) {
-        shared.slot_runs[lane * PER_LANE + i] = before + inclusive[i];
-    }
-    if (lane == WARP - 1) {
-        shared.runs = before + sum;
+    if (lane == 0) {
+        shared.runs = runs;
     }
 }
 
-// Adds up to RUN postings of a described slot to the sums: a lane's next UNROLL. Lists the documents whose sum reaches
-// `least_sum`, or marks them in `matched` where sums are signed.
-template <typename Sum, typename Quantum, bool SIGNED, i32 BYTES>
+// Adds up to RUN postings of a described slot to the sums: a lane's next UNROLL. Where sums are narrow and positive,
+// lists the documents whose sum reaches `least_sum`; where they are signed, marks the documents that match.
+template <bool WIDE, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
 __device__ __forceinline__ void add_run(
     Shared& shared,
-    const KindFactors* factors,
-    Sum* sums,           // [tile_size]
-    const u32* allowed,  // [tile_size / 32]
-    u32* matched,        // [tile_size / 32]
+    const ClassFactors* factors,
+    const Tile<WIDE, DECAYS>& tile,
     const u32* words,
     const Quantum* quanta,
     i32 run,
     i32 described,
-    u32 tile_mask,
-    Sum least_sum) {
+    i32 least_sum) {
+    using Value = typename IntegerOf<WIDE>::Type;
     const i32 lane = static_cast<i32>(threadIdx.x) % WARP;
     const i32 slot = upper_bound(shared.slot_runs, 0, described, run);
     const i32 begin = (run - (slot > 0 ? shared.slot_runs[slot - 1] : 0)) * RUN;
     const i32 count = shared.slot_count[slot] - begin;
     const i64 first = shared.slot_first[slot] + begin;
-    const Sum weight = static_cast<Sum>(shared.slot_weight[slot]);
+    const Value weight = shared.slot_weight[slot];
+    const u32 tile_mask = static_cast<u32>(tile.size - 1);
     // At 4 bytes a posting half as many loads are in flight: the registers of three blocks do not hold more.
     constexpr i32 LOADS = BYTES == 4 && UNROLL % 2 == 0 ? UNROLL / 2 : UNROLL;
 #pragma unroll 1
     for (i32 part = 0; part < UNROLL; part += LOADS) {
         u32 locals[LOADS];
-        Sum values[LOADS];
+        Value values[LOADS];
 #pragma unroll
         for (i32 i = 0; i < LOADS; ++i) {
             const i32 index = (part + i) * WARP + lane;
             if (index < count) {
                 locals[i] = words[first + index];
                 if constexpr (BYTES == 8) {
-                    values[i] = static_cast<Sum>(quanta[first + index]);
+                    values[i] = static_cast<Value>(quanta[first + index]);
                 } else if constexpr (BYTES == 6) {
                     // A document's place in its tile takes less than 16 bits.
-                    locals[i] = (locals[i] & tile_mask) | static_cast<u32>(factors->impact_classes[first + index]) << 16;
+                    locals[i] = (locals[i] & tile_mask) | static_cast<u32>(at_global(factors->impact_classes)[first + index]) << 16;
                 }
             }
         }
@@ -208,51 +216,33 @@ __device__ __forceinline__ void add_run(
         for (i32 i = 0; i < LOADS; ++i) {
             if ((part + i) * WARP + lane < count) {
                 const u32 local = locals[i] & tile_mask;
-                Sum value;
+                Value value;
                 if constexpr (BYTES == 8) {
                     value = values[i];
                 } else {
                     // Read last: it lies in the first-level cache, and takes two registers.
                     const u32 impact_class = locals[i] >> (BYTES == 6 ? 16 : DOCUMENT_BITS);
-                    value = static_cast<Sum>(quanta_of_class(factors->idf[slot], factors->saturated[impact_class]));
+                    value = static_cast<Value>(quanta_of_class(factors->idf[slot], at_global(factors->saturated)[impact_class]));
                 }
                 value *= weight;
-                const Sum before = add_shared(&sums[local], value);
-                if (SIGNED) {
-                    atomicOr(&matched[local / 32], 1u << (local % 32));
-                } else if (before < least_sum && before + value >= least_sum) {
+                if constexpr (WIDE) {
+                    add_halves(tile.low() + local, tile.high() + local, value);
+                } else {
+                    const i32 before = atomicAdd(tile.narrow() + local, value);
                     // Contributions are positive, so a document reaches the threshold once.
-                    if (!shared.state.restricted || is_set(allowed, static_cast<i32>(local))) {
-                        const i32 position = atomicAdd(&shared.reached_count, 1);
-                        if (position < MAX_REACHED) {
-                            shared.reached[position] = static_cast<u16>(local);
+                    if (!SIGNED && before < least_sum && before + value >= least_sum) {
+                        if (!shared.state.restricted || is_set(tile.allowed(), static_cast<i32>(local))) {
+                            const i32 position = atomicAdd(&shared.reached_count, 1);
+                            if (position < MAX_REACHED) {
+                                shared.reached[position] = static_cast<u16>(local);
+                            }
                         }
                     }
                 }
+                if constexpr (SIGNED) {
+                    atomicOr(&tile.matched()[local / 32], 1u << (local % 32));
+                }
             }
         }
-    }
-}
-
-// Replaces every sum that may reach the threshold by the bits of its decayed score. Where the tile will be scanned, the
-// other sums become 0. All threads of the block call it.
-__device__ __forceinline__ void decay_sums(
-    const Shared& shared, const TileDecay& tile_decay, i64* sums, i32 tile_size, i32 reached_count) {
-    const i32 thread = static_cast<i32>(threadIdx.x);
-    const Decay decay = tile_decay.decay;
-    const double* const times = tile_decay.times;
-    if (reached_count <= MAX_REACHED) {
-#pragma unroll 1
-        for (i32 i = thread; i < reached_count; i += THREADS) {
-            const i32 local = shared.reached[i];
-            sums[local] = decay.bits(sums[local], times[local]);
-        }
-        return;
-    }
-    const i64 least_sum = tile_decay.least_sum;
-#pragma unroll 1
-    for (i32 local = thread; local < tile_size; local += THREADS) {
-        const i64 sum = sums[local];
-        sums[local] = sum >= least_sum ? decay.bits(sum, times[local]) : 0;
     }
 }

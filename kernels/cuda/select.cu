@@ -10,7 +10,6 @@ constexpr i32 UNROLL = 4;        // candidates of a lane in flight
 
 // score << 32 | (2**32 - 1 - document)
 struct NarrowKey {
-    static constexpr bool WIDE = false;
     i64 key;
 
     static __device__ __forceinline__ NarrowKey sentinel() { return {LOWEST_I64}; }
@@ -29,7 +28,6 @@ struct NarrowKey {
 };
 
 struct WideKey {
-    static constexpr bool WIDE = true;
     i64 sum;
     u32 descending;  // 2**32 - 1 - document
 
@@ -84,7 +82,7 @@ template <typename Key>
 __device__ __forceinline__ void select_bitonic(const SelectArguments& a, Key* slots, i32& waiting) {
     const i32 thread = static_cast<i32>(threadIdx.x);
     const i64 query = blockIdx.x;
-    if ((a.query_wide[query] != 0) != Key::WIDE) {
+    if (a.query_wide[query] != a.wide) {
         return;
     }
     const i32 k = smaller(a.query_k[query], a.slots / 2);
@@ -206,7 +204,7 @@ __device__ __forceinline__ void select_warp(const SelectArguments& a, Key* queue
     const i32 lane = thread % WARP;
     const i32 warp = thread / WARP;
     const i64 query = blockIdx.x;
-    if ((a.query_wide[query] != 0) != Key::WIDE) {
+    if (a.query_wide[query] != a.wide) {
         return;
     }
     const i32 k = smaller(a.query_k[query], ITEMS * WARP);
@@ -296,8 +294,8 @@ __device__ __forceinline__ void select_bitonic_in_shared(const SelectArguments& 
     select_bitonic(a, reinterpret_cast<Key*>(dynamic), waiting);
 }
 
-// `a` is a copy: through a reference select_warp_wide_512 takes 138 registers on sm_90 instead of 128, and three blocks fit
-// where four did.
+// `a` is a copy, with `wide` last: through a reference, or with `wide` first, select_warp_wide_512 takes 138 registers on
+// sm_90 instead of 128, and three blocks fit where four did.
 template <typename Key, i32 ITEMS>
 __device__ __forceinline__ void select_warp_in_shared(const SelectArguments a, Key* queue) {
     FANRANK_DYNAMIC_SHARED(dynamic);

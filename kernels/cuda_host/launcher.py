@@ -10,9 +10,14 @@ from typing import Any, Literal
 import torch
 
 from ...engine.errors import FanrankError, ParameterError
+from ..cuda.launcher import DeviceLimits
 from .build import SANITIZED_SUFFIX
 
 Order = Literal["ascending", "descending", "shuffle"]
+
+LIMITS = DeviceLimits(multiprocessors=2, multiprocessor_bytes=228 * 1024, block_bytes=227 * 1024)
+"""Of a launcher that is told nothing else: the shared memory of sm_90, and few multiprocessors, as blocks run one after
+another."""
 
 ORDERS: dict[str, int] = {"ascending": 0, "descending": 1, "shuffle": 2}
 FAULT = 2
@@ -47,9 +52,18 @@ class HostLauncher:
     `order` (and `seed`, for "shuffle") is the order in which blocks, warps and lanes run in a library of mode "fibers";
     both may be changed between launches. A kernel without races gives the same answer in every order. With several
     `residents` so many blocks run at once, in turns that `seed` draws (translated PTX alone, whose threads give way).
+    `limits` are those of the device that it stands for.
     """
 
-    def __init__(self, library: Path, *, order: Order = "ascending", seed: int = 0, residents: int = 1) -> None:
+    def __init__(
+        self,
+        library: Path,
+        *,
+        order: Order = "ascending",
+        seed: int = 0,
+        residents: int = 1,
+        limits: DeviceLimits = LIMITS,
+    ) -> None:
         library = Path(library)
         if library.name.endswith(SANITIZED_SUFFIX) and not hasattr(ctypes.CDLL(None), "__tsan_init"):
             raise ParameterError(
@@ -61,6 +75,7 @@ class HostLauncher:
             raise ParameterError(f"{library} is not a library that build() made: {error}") from error
         self._launch.restype = ctypes.c_int
         self.library = library
+        self.limits = limits
         self.order: Order = order
         self.seed = seed
         self.residents = residents

@@ -8,6 +8,7 @@ import itertools
 import re
 import sys
 from collections.abc import Sequence
+from ctypes import c_int32, sizeof
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,20 @@ from support import borders  # noqa: E402
 from fanrank.engine.errors import BackendUnavailableError, ParameterError  # noqa: E402
 from fanrank.engine.index.bm25 import BM25, METHODS, SCALE, Statistics  # noqa: E402
 from fanrank.kernels.cuda import verbs as verbs_module  # noqa: E402
-from fanrank.kernels.cuda.launcher import SOURCES  # noqa: E402
+from fanrank.kernels.cuda.arguments import LAYOUTS  # noqa: E402
+from fanrank.kernels.cuda.launcher import FOLDER, SOURCES  # noqa: E402
 from fanrank.kernels.cuda.verbs import Baseline, CudaVerbs  # noqa: E402
 from fanrank.kernels.cuda_host.build import build as build_library  # noqa: E402
 from fanrank.kernels.cuda_host.build import compiler, run_sanitized, sanitizer_library  # noqa: E402
-from fanrank.kernels.cuda_host.launcher import HostLauncher, KernelFault  # noqa: E402
-from fanrank.kernels.work import DOCUMENT_BITS, Buffers, DevicePostings, Formula, KernelAnswer, Work  # noqa: E402
+from fanrank.kernels.cuda_host.launcher import LIMITS, HostLauncher, KernelFault  # noqa: E402
+from fanrank.kernels.work import (  # noqa: E402
+    DESCRIPTOR_BYTES,
+    DOCUMENT_BITS,
+    ENTRY_BYTES,
+    SEGMENT_FIELDS,
+    DevicePostings,
+    Formula,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import support.kernel_cases as kc  # noqa: E402
@@ -39,8 +48,12 @@ build_module = importlib.import_module("fanrank.kernels.cuda_host.build")
 
 ORDERS = (("ascending", 0), ("descending", 0), ("shuffle", 1), ("shuffle", 2))
 
-# Small constants, so that small cases overflow the list, describe slots in several chunks and cross every run.
+# Small constants, so that small cases overflow the list, describe slots in several chunks, cross every run, read beyond
+# the first words of a filter and sort entries in several parts.
 SMALL = (
+    ("plan_slot.cuh", "constexpr i32 UNROLL = 4;", "constexpr i32 UNROLL = 1;"),
+    ("order.cu", "constexpr i32 UNROLL = 4;", "constexpr i32 UNROLL = 1;"),
+    ("order.cu", "constexpr i32 ENTRIES = 1024;", "constexpr i32 ENTRIES = THREADS + 4;"),
     ("score_tile.cuh", "constexpr i32 MAX_REACHED = 2048;", "constexpr i32 MAX_REACHED = 6;"),
     ("score_tile.cuh", "constexpr i32 SLOTS = 128;", "constexpr i32 SLOTS = 32;"),
     ("score_tile.cuh", "constexpr i32 RUN = WARP * UNROLL;", "constexpr i32 RUN = WARP;"),
@@ -50,12 +63,12 @@ SMALL = (
 FEW_THREADS = (
     ("score_tile.cuh", "constexpr i32 THREADS = 512;", "constexpr i32 THREADS = 64;"),
     ("derive.cu", "constexpr i32 THREADS = 256;", "constexpr i32 THREADS = 64;"),
-    ("cut.cu", "constexpr i32 THREADS = 256;", "constexpr i32 THREADS = 64;"),
+    ("plan_slot.cuh", "constexpr i32 THREADS = 256;", "constexpr i32 THREADS = 64;"),
+    ("order.cu", "constexpr i32 THREADS = 256;", "constexpr i32 THREADS = 64;"),
     ("select.cu", "constexpr i32 BITONIC_THREADS = 256;", "constexpr i32 BITONIC_THREADS = 64;"),
 )
-FEW = {"SCORE_THREADS": 64, "DERIVE_THREADS": 64, "DERIVE_POSTINGS": 1024, "CUT_THREADS": 64, "BITONIC_THREADS": 64}
-# Blocks of a launch with sums in global memory, so that the next launch takes the same memory.
-FEW["GLOBAL_BLOCKS"] = 3
+FEW = {"SCORE_THREADS": 64, "DERIVE_THREADS": 64, "DERIVE_POSTINGS": 1024, "BITONIC_THREADS": 64}
+FEW |= {"PLAN_THREADS": 64, "ORDER_THREADS": 64}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -70,9 +83,20 @@ Edits = tuple[tuple[str, str, str], ...]
 
 
 @functools.cache
+def files_of(source: Path) -> frozenset[str]:
+    """The names of a source and of the headers that it includes."""
+    found, left = set(), [source.name]
+    while left:
+        name = left.pop()
+        found.add(name)
+        left += set(re.findall(r'^#include "(.+)"$', (FOLDER / name).read_text(), re.MULTILINE)) - found
+    return frozenset(found)
+
+
+@functools.cache
 def library(source: Path, edits: Edits = (), sanitize: bool = False) -> Path:
     """One source compiled, with those of the edits that are its own or its headers'."""
-    own = [edit for edit in edits if edit[0].partition(".")[0].partition("_")[0] == source.stem]
+    own = [edit for edit in edits if edit[0] in files_of(source)]
     return build_library([source], mode="threads" if sanitize else "fibers", sanitize=sanitize, edits=own)
 
 
@@ -84,10 +108,11 @@ class Launchers:
     ) -> None:
         self._edits, self._order, self._seed, self._sanitized = edits, order, seed, sanitized
         self._launchers: dict[str, HostLauncher] = {}
-        self.launched: set[str] = set()
+        self.limits = LIMITS
+        self.launched: list[str] = []
 
     def launch(self, name: str, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
-        self.launched.add(name)
+        self.launched.append(name)
         operation = name.partition("_")[0]
         if operation not in self._launchers:
             source = next(source for source in SOURCES if source.stem == operation)
@@ -100,12 +125,7 @@ def family(order: str = "ascending", seed: int = 0, *, select: str = "auto", edi
     return CudaVerbs(Launchers(edits, order, seed), select, name="cuda-host")
 
 
-def launch(verbs: CudaVerbs, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
-    verbs.cut(work, buffers)
-    for verb in (verbs.score, functools.partial(verbs.select, answer=answer)):
-        for wide, any_such in ((False, work.any_narrow), (True, work.any_wide)):
-            if any_such:
-                verb(work, buffers, wide=wide)
+BEST_FIRST = (kc.check_best_first,)
 
 
 @pytest.mark.parametrize(("order", "seed"), ORDERS)
@@ -113,18 +133,32 @@ def launch(verbs: CudaVerbs, work: Work, buffers: Buffers, answer: KernelAnswer)
 @pytest.mark.parametrize("edits", [(), SMALL], ids=["as is", "small"])
 def test_every_case(order: str, seed: int, select: str, edits: Any) -> None:
     own = family(order, seed, select=select, edits=edits)
-    for case in kc.cases():
+    for number, case in enumerate(kc.cases()):
         kc.check_derive(own, case)
-        kc.check_family(own, case)
+        kc.check_family(own, case, also=BEST_FIRST)
+        kc.check_plan(own, case, number, also=BEST_FIRST)
+
+
+@pytest.mark.parametrize(("order", "seed"), ORDERS[1:3])
+@pytest.mark.parametrize("edits", [(), SMALL], ids=["as is", "small"])
+def test_every_border(order: str, seed: int, edits: Any) -> None:
+    """More tiles, entries, slots, segments and hits than a warp, a block or a table takes at a time."""
+    own = family(order, seed, edits=edits)
+    for number, case in enumerate(kc.border_cases()):
+        # Entries are sorted in parts where few are sorted at a time.
+        also = () if edits else BEST_FIRST
+        kc.check_family(own, case, also=also)
+        kc.check_plan(own, case, number, also=also)
 
 
 @pytest.mark.parametrize("posting_bytes", [4, 6])
 @pytest.mark.parametrize("edits", [(), SMALL], ids=["as is", "small"])
-def test_every_case_of_kinds(posting_bytes: int, edits: Edits) -> None:
+def test_every_case_of_impact_classes(posting_bytes: int, edits: Edits) -> None:
     own = family("shuffle", 1, edits=edits)
-    for case in kc.cases():
+    for number, case in enumerate(itertools.chain(kc.cases(), kc.border_cases())):
         if not case.work.signed and not case.work.long_quanta:
             kc.check_family(own, kc.of_classes(case, posting_bytes))
+            kc.check_plan(own, kc.of_classes(case, posting_bytes), number)
 
 
 @settings(max_examples=200, deadline=None)
@@ -146,6 +180,7 @@ def test_random_launches(seed: int, order: tuple[str, int], select: str, edits: 
     own = family(*order, select=select, edits=edits)
     kc.check_derive(own, case)
     kc.check_family(own, case)
+    kc.check_plan(own, case, seed)
 
 
 @settings(max_examples=200, deadline=None)
@@ -182,10 +217,12 @@ MARKED = (
 def touched(case: kc.Case, *, order: str = "ascending") -> set[int]:
     """The tiles of a case's only segment whose postings scoring read; the answer is checked as well."""
     own = family(order, edits=(MARKED,))
-    buffers, answer, guarded = kc.fresh(case.work, "cpu")
-    launch(own, case.work, buffers, answer)
-    kc.check_candidates(case, buffers)
-    kc.check_answer(case, answer)
+    (work,) = case.launches()
+    buffers, answer, guarded = kc.fresh(work, "cpu")
+    kc.tabulate(own, case)
+    kc.launch(own, work, buffers, answer)
+    kc.check_candidates(case, work, buffers)
+    kc.check_answer(case, work, answer)
     guarded.check()
     words = case.segments[0].postings.words
     tiles = (words[words < 0] & (1 << DOCUMENT_BITS) - 1) >> case.work.tile_bits
@@ -203,13 +240,82 @@ def test_tiles_outside_a_range_are_not_touched(wide: str, decays: str) -> None:
 
 
 def test_old_tiles_are_not_touched() -> None:
-    """Blocks start with the youngest documents, whose scores the older tiles cannot reach."""
+    """The youngest documents have the best bounds, and the older tiles cannot reach their scores."""
     aged = {"decays": "all", "times": "ordered", "half_lives": (86400.0,)}
-    assert touched(kc.one_list(3, ks=(1,), **aged)) == {4}
+    for order in ("ascending", "descending"):
+        assert touched(kc.one_list(3, ks=(1,), **aged), order=order) == {4}
     assert touched(kc.one_list(3, ks=(33,), **aged)) == {0, 1, 2, 3, 4}
-    # In this order the oldest block comes first.
-    assert touched(kc.one_list(3, ks=(1,), **aged), order="descending") == {0, 1, 2, 3, 4}
     assert touched(kc.one_list(3, ks=(1,))) == {0, 1, 2, 3, 4}
+
+
+def test_a_search_of_terms_takes_four_loads_in_a_row(tmp_path: Path) -> None:
+    """`leading` finds what a binary search finds, in as many rounds as 32 goes into the number of terms."""
+    source = tmp_path / "find.cu"
+    source.write_text(FIND)
+    launcher = HostLauncher(build_library([source], include=[FOLDER]))
+    rng = np.random.default_rng(0)
+    for count in (0, 1, 2, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 1056, 100_000):
+        terms = np.sort(rng.choice(3 * count + 5, count, replace=False)).astype(np.int32)
+        wanted = np.concatenate([[-1, 3 * count + 9], terms[:40], terms[-40:] + 1, rng.integers(0, 3 * count + 9, 60)])
+        rows = [torch.from_numpy(np.ascontiguousarray(row, dtype=np.int32)) for row in (terms, wanted)]
+        found, rounds = torch.full((len(wanted),), -1, dtype=torch.int32), torch.zeros(len(wanted), dtype=torch.int32)
+        args = (rows[0], c_int32(count), rows[1], found, rounds)
+        launcher.launch("find", (len(wanted), 1, 1), (32, 1, 1), 0, args)
+        np.testing.assert_array_equal(found.numpy(), np.searchsorted(terms, wanted))
+        assert int(rounds.max()) == (0 if not count else 1 if count <= 32 else 2 if count <= 1056 else 4)
+
+
+FIND = """
+#include "plan_slot.cuh"
+
+extern "C" __global__ void __launch_bounds__(32) find(
+    const i32* terms, i32 count, const i32* wanted, i32* found, i32* rounds) {
+    const i32 term = wanted[blockIdx.x];
+    const i32 place = leading(count, [&](i32 i) { return terms[i] < term; });
+    // Each round the first lane probes, unless the round is of nothing.
+    i32 taken = 0;
+    leading(count, [&](i32 i) {
+        ++taken;
+        return terms[i] < term;
+    });
+    if (threadIdx.x == 0) {
+        found[blockIdx.x] = place;
+        rounds[blockIdx.x] = taken;
+    }
+}
+"""
+
+
+def test_a_fan_out_is_four_launches() -> None:
+    """Whatever the segments, the rows of padding and the queries; the tables were made before."""
+    for name in ("a table of one", "a table of sixteen", "forty segments", "forty queries"):
+        case = kc.build(3, **{**kc.BORDERS[name], "wide": "none", "max_weight": 1})
+        batch, made = kc.planned(case, 3, k=5)
+        (work,) = made.launches()
+        launchers = Launchers()
+        own = CudaVerbs(launchers)
+        kc.tabulate(own, made)
+        launchers.launched.clear()
+        buffers, answer, _ = kc.fresh(work, "cpu", descriptors=len(batch.terms) * batch.tiles)
+        own.plan(batch, work, buffers)
+        own.order(work, buffers)
+        own.score(work, buffers)
+        own.select(work, buffers, answer)
+        assert launchers.launched == ["plan_terms", "order_plain", "score_narrow", "select_warp_narrow_32"]
+        kc.check_answer(made, work, answer)
+
+
+def test_rows_on_the_device_are_those_of_the_contract() -> None:
+    assert LAYOUTS["SegmentRow"].fields == SEGMENT_FIELDS
+    sizes = {"SegmentRow": 8 * len(SEGMENT_FIELDS), "Descriptor": DESCRIPTOR_BYTES, "Entry": ENTRY_BYTES}
+    assert {name: sizeof(LAYOUTS[name].structure) for name in sizes} == sizes
+
+
+def test_a_table_without_a_row_is_declined() -> None:
+    batch, made = kc.planned(kc.build(0), 0)
+    buffers, _, _ = kc.fresh(made.work, "cpu")
+    with pytest.raises(ParameterError, match="at least one segment"):
+        family().plan(batch, replace(made.work, segments=made.work.segments[:0]), buffers)
 
 
 @pytest.mark.parametrize("method", ["lucene", "robertson"])
@@ -332,19 +438,16 @@ def test_rows_do_not_depend_on_what_the_buffers_held() -> None:
     for seed, select in itertools.product(range(4), ("bitonic", "warp")):
         case = kc.build(seed, ks=(3, 40, 300), max_weight=2, method=("lucene", "robertson")[seed % 2])
         own = family(select=select)
-        buffers, answer, guarded = kc.fresh(case.work, "cpu")
-        for work in (replace(case.work, slot_weight=case.work.slot_weight * 8), case.work):
-            kc.reset(work, buffers)
-            launch(own, work, buffers, answer)
-        kc.check_candidates(case, buffers)
-        kc.check_answer(case, answer)
-        guarded.check()
-
-
-def test_a_launch_of_too_many_blocks_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, MAX_GRID=3)
-    for case in itertools.islice(kc.cases(), 6):
-        kc.check_family(family(), case)
+        kc.tabulate(own, case)
+        for work in case.launches():
+            buffers, answer, guarded = kc.fresh(work, "cpu")
+            kc.launch(own, replace(work, slot_weight=work.slot_weight * 8), buffers, answer)
+            for tensor in (answer.scores, answer.documents, answer.counts):
+                tensor.view(torch.uint8).fill_(kc.POISON)
+            kc.launch(own, work, buffers, answer)
+            kc.check_candidates(case, work, buffers)
+            kc.check_answer(case, work, answer)
+            guarded.check()
 
 
 def test_what_the_family_declines() -> None:
@@ -354,9 +457,9 @@ def test_what_the_family_declines() -> None:
         CudaVerbs(Launchers(), tile_bits=16)
     case = kc.build(0, wide="none")
     buffers, _, _ = kc.fresh(case.work, "cpu")
-    with pytest.raises(ParameterError, match="shared memory"):
-        family().score(replace(case.work, tile_bits=16), buffers, wide=False)
-    assert [family().tile_bits(wide) for wide in (False, True)] == [14, 12]
+    with pytest.raises(ParameterError, match="shared"):
+        family().score(replace(case.work, tile_bits=16, wide=False), buffers)
+    assert [family().tile_bits(wide) for wide in (False, True)] == [14, 13]
     assert CudaVerbs(Launchers(), tile_bits=7).tile_bits(True) == 7
 
 
@@ -426,11 +529,7 @@ def test_baseline_declines_large_k() -> None:
 # What each mutation of the kernels breaks: a barrier, the sentinels (SPEC A050), a border of the tiles.
 BARRIER = "no barrier before the sums are read"  # and so a crash in some orders: under ThreadSanitizer only
 MUTATIONS: dict[str, tuple[str, str, str]] = {
-    BARRIER: (
-        "score.cu",
-        "    __syncthreads();\n\n    // All that follows",
-        "\n    // All that follows",
-    ),
+    BARRIER: ("score.cu", "    __syncthreads();\n\n    constexpr bool LISTED", "\n    constexpr bool LISTED"),
     "no barrier between the steps of the sort": (
         "select.cu",
         "            }\n            __syncthreads();\n        }\n    }\n}\n\n// `slots` holds",
@@ -441,17 +540,187 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
         "    for (i32 i = thread; i < best; i += BITONIC_THREADS) {\n        slots[i] = Key::sentinel();\n    }\n",
         "",
     ),
-    "a posting at a border falls into the tile before": (
-        "cut.cu",
-        "(words[middle] & DOCUMENT_MASK) < document",
-        "(words[middle] & DOCUMENT_MASK) <= document",
-    ),
     "a tile without its last document": (
         "score.cu",
         "smaller(a.unit_high[unit] - tile_first, tile_documents)",
-        "smaller(a.unit_high[unit] - tile_first, tile_size - 1)",
+        "smaller(a.unit_high[unit] - tile_first, tile.size - 1)",
     ),
     "ties kept from the wrong end": ("score_candidates.cuh", "local <= last_tied", "local < last_tied"),
+    "the rows of every width": (
+        "select.cu",
+        """const i64 query = blockIdx.x;
+    if (a.query_wide[query] != a.wide) {
+        return;
+    }
+    const i32 k = smaller(a.query_k[query], a.slots / 2);""",
+        "const i64 query = blockIdx.x;\n    const i32 k = smaller(a.query_k[query], a.slots / 2);",
+    ),
+}
+
+# And what each of these breaks of the tables, the descriptors and the plan of a batch of terms.
+PLAN_MUTATIONS: dict[str, tuple[str, str, str]] = {
+    "the last border missing at 32 tiles": (
+        "plan.cu",
+        "if (tile + 1 == a.tiles) {",
+        "if (a.tiles % WARP && tile + 1 == a.tiles) {",
+    ),
+    "a posting at a border falls into the tile before": (
+        "plan.cu",
+        "& DOCUMENT_MASK) < document",
+        "& DOCUMENT_MASK) <= document",
+    ),
+    "maxima of the epoch before": (
+        "plan.cu",
+        "a.maxima[index * a.tiles + tile] = maximum;",
+        "a.maxima[index * a.tiles + tile] = larger(maximum, a.maxima[index * a.tiles + tile]);",
+    ),
+    "the maximum of the first 32 postings": (
+        "plan.cu",
+        "next < end; next += WARP * UNROLL",
+        "next < smaller(end, begin + WARP); next += WARP * UNROLL",
+    ),
+    "a probe that is passed over": ("plan_slot.cuh", "low += held * step;", "low += held * step + (held == WARP - 1);"),
+    "tables beyond 32 tiles": (
+        "plan_slot.cuh",
+        "for (i32 tile = lane_index(); tile < tiles; tile += WARP) {\n            const i32 cut",
+        "for (i32 tile = lane_index(); tile < smaller(tiles, WARP); tile += WARP) {\n            const i32 cut",
+    ),
+    "a table of another list": (
+        "plan_slot.cuh",
+        "at_global(row.row_maxima) + list.table * row.tiles;",
+        "at_global(row.row_maxima);",
+    ),
+    "cuts of lists one tile short": ("plan_slot.cuh", "list.table * (row.tiles + 1)", "list.table * row.tiles"),
+    "lists beyond 32 tiles": (
+        "plan_slot.cuh",
+        "for (i32 group = 0; group < tiles;",
+        "for (i32 group = 0; group < smaller(tiles, WARP);",
+    ),
+    "empty lists beyond 32 tiles": (
+        "plan_slot.cuh",
+        "for (i32 tile = lane_index(); tile < tiles; tile += WARP) {\n            descriptors",
+        "for (i32 tile = lane_index(); tile < smaller(tiles, WARP); tile += WARP) {\n            descriptors",
+    ),
+    "postings before the 32 tiles not counted": (
+        "plan_slot.cuh",
+        "before += __shfl_sync(ALL_LANES, until, WARP - 1);",
+        "",
+    ),
+    "a tally that is not cleared": ("plan_slot.cuh", "        maxima[lane] = 0;\n", ""),
+    "counts that are not cleared": ("plan_slot.cuh", "        tally.counts[lane] = 0;\n", ""),
+    "negative contributions below none": ("plan_slot.cuh", "return value < 0 ? -value : value;", "return value;"),
+    "the first posting of the tile after": (
+        "plan_slot.cuh",
+        "list.first + before + until - count,",
+        "list.first + before + until,",
+    ),
+    "thresholds of unsigned methods": ("plan.cu", "return is_signed ? -(i64(1) << 62) : 1;", "return 1;"),
+    "candidates of the launch before": (
+        "plan.cu",
+        "            a.counts[query] = 0;\n        }\n        return;",
+        "        }\n        return;",
+    ),
+    "the progress of the launch before": (
+        "plan.cu",
+        "                a.progress[1] = 0;\n            }\n        }\n    }",
+        "            }\n        }\n    }",
+    ),
+    "the idf of another slot": (
+        "plan.cu",
+        "a.idf[slot] = position >= 0 ? at_global(row.idf)[position] : 0.0;",
+        "a.idf[slot] = position > 0 ? at_global(row.idf)[position - 1] : 0.0;",
+    ),
+    "the idf of another segment": (
+        "plan.cu",
+        "start * a.segment_count + segment * count + (index - start)] = idf",
+        "start * a.segment_count + (index - start)] = idf",
+    ),
+    "a term that the segment lacks": ("plan.cu", "if (found != term) {", "if (false) {"),
+    "a term beyond the segment's": ("plan.cu", "if (position < known) {", "if (known > 0) {"),
+    "terms of the query before": ("plan.cu", "return a.offsets[i + 1] <= index;", "return a.offsets[i + 1] < index;"),
+    "terms of no query": (
+        "plan.cu",
+        "if (query == a.queries || a.offsets[query] > index) {",
+        "if (query > a.queries) {",
+    ),
+    "weights of 1": ("plan.cu", "a.weights != nullptr ? a.weights[index] : 1;", "1;"),
+    "the weight of 32 terms": (
+        "plan.cu",
+        "for (i64 i = lane; i < count; i += WARP) {",
+        "for (i64 i = lane; i < smaller(count, i64(WARP)); i += WARP) {",
+    ),
+    "a sum that reaches int32's end": ("plan.cu", "bound >= 0x7fffffff", "bound > 0x1p33"),
+    "all documents live": ("plan.cu", "static_cast<i64>(reinterpret_cast<u64>(row.alive));", "0;"),
+    "a padding segment of documents": (
+        "plan.cu",
+        "static_cast<i32>(row.size);",
+        "static_cast<i32>(larger(row.size, i64(1)));",
+    ),
+    "slots of the segments over each other": (
+        "plan.cu",
+        "a.unit_slots[unit] = start * a.segment_count + segment * count;",
+        "a.unit_slots[unit] = start * a.segment_count;",
+    ),
+    "descriptors of the segments over each other": (
+        "plan.cu",
+        "a.descriptors + start * a.tiles + count * row.tile_offset + (index - start) * row.tiles;",
+        "a.descriptors + start * a.tiles + row.tile_offset + (index - start) * row.tiles;",
+    ),
+    "no end of the slots": ("plan.cu", "                a.unit_slots[unit] = start * a.segment_count;\n", ""),
+}
+
+# And of the order of entries.
+ORDER_MUTATIONS: dict[str, tuple[str, str, str]] = {
+    "a bound without the last slot": ("order.cu", "slot < slots; ++slot", "slot < slots - 1; ++slot"),
+    "a bound without weights": ("order.cu", "descriptor.maximum * descriptor.weight", "descriptor.maximum"),
+    "a bound of 32 bits": (
+        "order.cu",
+        "bound += descriptor.maximum * descriptor.weight;",
+        "bound += static_cast<i32>(descriptor.maximum * descriptor.weight);",
+    ),
+    "tiles without postings": ("order.cu", "kept = postings != 0 && bound >= threshold;", "kept = bound >= threshold;"),
+    "a bound at the threshold left out": ("order.cu", "bound >= threshold;", "bound > threshold;"),
+    "tiles beyond the first 32": (
+        "order.cu",
+        "const i32 tile = group * WARP + lane;",
+        "const i32 tile = lane + 0 * group;",
+    ),
+    "units beyond the first eight": (
+        "order.cu",
+        "for (i64 round = 0; round < turns;",
+        "for (i64 round = 0; round < smaller(turns, i64(WARPS));",
+    ),
+    "the range's end": (
+        "order.cu",
+        "smaller(a.unit_high[unit], (tile + 1) << a.tile_bits)",
+        "(tile + 1) << a.tile_bits",
+    ),
+    "the range's beginning": ("order.cu", "larger(a.unit_low[unit], tile << a.tile_bits)", "tile << a.tile_bits"),
+    "words of the first tile's filter": ("order.cu", "const i32 word = (from >> 5) + i;", "const i32 word = i;"),
+    "bits before the range": ("order.cu", "bits &= ~0u << (from & 31);", ""),
+    "bits behind the range": ("order.cu", "bits &= ~0u >> (31 - ((to - 1) & 31));", ""),
+    "the rest of a filter": ("order.cu", "asked && found == 0 && (from >> 5) + UNROLL <= (to - 1) >> 5", "false"),
+    "the filter of the first lane": (
+        "order.cu",
+        "__shfl_sync(ALL_LANES, from, owner)",
+        "__shfl_sync(ALL_LANES, from, 0)",
+    ),
+    "an entry lost in the sort": (
+        "order.cu",
+        "entries[atomicAdd(&shared.classes[class_of(i)], 1)] = shared.entries[i];",
+        "entries[atomicAdd(&shared.classes[class_of(i)], i > 0)] = shared.entries[i];",
+    ),
+    "classes of the sort of the part before": ("order.cu", "    shared.classes[thread] = 0;\n", ""),
+    "worst first": (
+        "order.cu",
+        "static_cast<float>(best - shared.entries[i].bound)",
+        "static_cast<float>(shared.entries[i].bound - least)",
+    ),
+    "a part of the entries over the part before": ("order.cu", "entries + written", "entries"),
+    "the last part of the entries": ("order.cu", "|| round + WARPS >= turns", ""),
+    "the entries of every width": ("order.cu", "(a.query_wide[query] != 0) != (a.wide != 0) || ", ""),
+    "entries of a query that asks for none": ("order.cu", " || a.query_k[query] <= 0", ""),
+    "no most entries": ("order.cu", "        atomicMax(a.progress, static_cast<i64>(written));\n", ""),
 }
 
 
@@ -465,51 +734,74 @@ DECAY_MUTATIONS: dict[str, tuple[str, str, str]] = {
     "what is to come scores more": ("score_decay.cuh", "return age > 0.0 ?", "return age > -1e5 ?"),
     "ages rounded up": ("score_decay.cuh", "? static_cast<i32>(age) :", "? static_cast<i32>(age) + 1 :"),
     "the latest time of the tile before": (
-        "score.cu",
-        "(a.latest_of[segment])[tile];",
-        "(a.latest_of[segment])[larger(tile - 1, 0)];",
+        "order.cu",
+        "at_global(row.latest)[tile]",
+        "at_global(row.latest)[larger(tile - 1, 0)]",
     ),
-    "the bound of a tile not decayed": ("score.cu", "            bound = decay.bits(bound, latest);\n", ""),
+    "the bound of a tile not decayed": ("order.cu", "bound = decay.bits(bound, at_global(row.latest)[tile]);", ""),
     "the bound of a tile from its first document": (
-        "score.cu",
-        "at_address<double>(a.latest_of[segment])[tile];",
-        "at_address<double>(a.times_of[segment])[tile_first];",
+        "order.cu",
+        "at_global(row.latest)[tile]",
+        "at_global(row.times)[tile << a.tile_bits]",
     ),
+    "all bounds decay": ("order.cu", "            if (decay.rate != 0.0) {", "            if (true) {"),
     "sums compared with a threshold of bits": (
         "score.cu",
-        "            least_sum = decay.least_sum(threshold, latest);\n",
-        "",
+        "? tile_decay->decay.least_sum(threshold, at_global(row.latest)[turn.tile])",
+        "? threshold",
     ),
     "documents listed that decayed below the threshold": (
         "score_candidates.cuh",
-        "if (!DECAYS || sums[local] >= static_cast<Sum>(shared.state.threshold))",
-        "if (true)",
+        "                if (score >= lowest) {\n                    visit(score, local);",
+        "                if (true) {\n                    visit(score, local);",
     ),
     "sums left in a tile that is scanned": (
-        "score_tile.cuh",
-        "sum >= least_sum ? decay.bits(sum, times[local]) : 0;",
-        "sum;",
+        "score_candidates.cuh",
+        "const Score score = score_of(sum, first + i);",
+        "const Score score = static_cast<Score>(sum);",
     ),
-    "the times of another tile": ("score.cu", "(a.times_of[segment]) + tile_first", "(a.times_of[segment])"),
-    "all decay": ("score.cu", "        if (tile_decay->decay.rate != 0.0) {", "        if (true) {"),
+    "the times of another tile": (
+        "score.cu",
+        "tile_decay->times = row.times + tile_first;",
+        "tile_decay->times = row.times;",
+    ),
+    "all decay": (
+        "score_candidates.cuh",
+        "        if constexpr (DECAYS) {\n            if (tile_decay->decay.rate != 0.0) {\n                return",
+        "        if constexpr (DECAYS) {\n            if (true) {\n                return",
+    ),
 }
 
+ALL_MUTATIONS = MUTATIONS | PLAN_MUTATIONS | ORDER_MUTATIONS | DECAY_MUTATIONS
 
-@pytest.mark.parametrize("name", [name for name in (*MUTATIONS, *DECAY_MUTATIONS) if name != BARRIER])
+
+def every_launch(own: CudaVerbs, case: kc.Case, number: int, also: Sequence[kc.Check]) -> None:
+    kc.check_family(own, case, also=also)
+    kc.check_plan(own, case, number, also=also)
+    if not case.work.signed and not case.work.long_quanta:
+        for posting_bytes in (6, 4):
+            kc.check_family(own, kc.of_classes(case, posting_bytes))
+            kc.check_plan(own, kc.of_classes(case, posting_bytes), number)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL_MUTATIONS if name != BARRIER])
 def test_mutations_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation = (MUTATIONS | DECAY_MUTATIONS)[name]
+    mutation = ALL_MUTATIONS[name]
     # Compiling takes most of the time of a mutation: 10 s of a core with -O2, 3 s without optimisation.
     monkeypatch.setattr(build_module, "FLAGS", tuple("-O0" if flag == "-O2" else flag for flag in build_module.FLAGS))
 
-    def failure(order: str, seed: int, edits: Edits, case: kc.Case) -> str:
+    def failure(order: str, seed: int, edits: Edits, case: kc.Case, number: int) -> str:
+        own = family(order, seed, select="bitonic", edits=(mutation, *edits))
         try:
-            kc.check_family(family(order, seed, select="bitonic", edits=(mutation, *edits)), case)
+            every_launch(own, case, number, () if edits else BEST_FIRST)
         except (AssertionError, KernelFault) as error:
             return str(error).strip().splitlines()[0]
         return ""
 
-    paths = ((order, edits) for edits in ((), SMALL) for order in ORDERS)
-    found = (failure(*order, edits, case) for order, edits in paths for case in kc.cases())
+    # The borders before the other edits and orders.
+    paths = [(order, edits, kc.cases) for edits in ((), SMALL) for order in ORDERS]
+    paths[1:1] = [(ORDERS[0], (), kc.border_cases), (ORDERS[0], SMALL, kc.border_cases)]
+    found = (failure(*order, edits, case, number) for order, edits, own in paths for number, case in enumerate(own()))
     caught = next(filter(None, found), "")
     print(f"{name}: {caught}")
     assert caught
@@ -534,10 +826,11 @@ test_cuda_kernels.{call}
 
 
 def check_launch(verbs: CudaVerbs, case: kc.Case) -> None:
-    buffers, answer, _ = kc.fresh(case.work, "cpu")
-    launch(verbs, case.work, buffers, answer)
-    kc.check_answer(case, answer)
-    assert answer.counts.any()
+    kc.tabulate(verbs, case)
+    for work in case.launches():
+        buffers, answer, _ = kc.fresh(work, "cpu")
+        kc.launch(verbs, work, buffers, answer)
+        kc.check_answer(case, work, answer)
 
 
 def launch_every_kernel() -> None:
@@ -571,7 +864,7 @@ def launch_every_kernel() -> None:
     for k, merge in itertools.product((3, 40), ("naive", "warp")):
         corpus.search(launchers, k, merge)
     sources = "".join(source.read_text() for source in SOURCES)
-    assert launchers.launched == set(re.findall(r"__launch_bounds__\([^)]*\) (\w+)\(", sources))
+    assert set(launchers.launched) == set(re.findall(r"__launch_bounds__\([^)]*\) (\w+)\(", sources))
     print("launched every kernel")
 
 
@@ -579,8 +872,11 @@ def launch_without_barrier() -> None:
     vars(verbs_module).update(FEW)
     launchers = Launchers((*FEW_THREADS, *SMALL, MUTATIONS[BARRIER]), sanitized=["score"])
     case = kc.build(7, sizes=(33,), tile_bits=5, queries=3, ks=(3,), wide="none", restricted=0.0)
-    buffers, answer, _ = kc.fresh(case.work, "cpu")
-    launch(CudaVerbs(launchers), case.work, buffers, answer)
+    (work,) = case.launches()
+    buffers, answer, _ = kc.fresh(work, "cpu")
+    verbs = CudaVerbs(launchers)
+    kc.tabulate(verbs, case)
+    kc.launch(verbs, work, buffers, answer)
 
 
 def run_under_sanitizer(call: str) -> Any:
