@@ -123,6 +123,9 @@ WORDS: dict[str, Model] = {
     "prmt.b32 %r8, %r4, %r5, 0x9F30;": lambda a, b, c: picked(a, b, 0x9F30),
     "popc.b32 %r8, %r4;": lambda a, b, c: (a & M32).bit_count(),
     "clz.b32 %r8, %r4;": lambda a, b, c: 32 - (a & M32).bit_length(),
+    "brev.b32 %r8, %r4;": lambda a, b, c: int(f"{a & M32:032b}"[::-1], 2),
+    "bfind.u32 %r8, %r4;": lambda a, b, c: (a & M32).bit_length() - 1,
+    "bfind.shiftamt.u32 %r8, %r4;": lambda a, b, c: 32 - (a & M32).bit_length() if a & M32 else -1,
     "setp.lt.s32 %p1, %r4, %r5; selp.b32 %r8, 1, 0, %p1;": lambda a, b, c: s32(a) < s32(b),
     "setp.hi.u32 %p1, %r4, %r5; selp.b32 %r8, 1, 0, %p1;": lambda a, b, c: a & M32 > b & M32,
     "setp.ge.s32 %p3, %r5, 0; setp.gt.and.u32 %p1|%p2, %r4, 9, %p3; selp.b32 %r8, 1, 0, %p2;": (

@@ -121,6 +121,12 @@ inline To whole(From value) {
     return static_cast<To>(value);
 }
 
+inline u32 reversed(u32 value) {
+    u32 result = 0;
+    for (int i = 0; i < 32; ++i) result |= (value >> i & 1) << (31 - i);
+    return result;
+}
+
 inline u32 field(u32 value, u32 first, u32 length) {
     first &= 255, length &= 255;
     return first > 31 || !length ? 0 : value >> first & (length > 31 ? ~0u : (1u << length) - 1);

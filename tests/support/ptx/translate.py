@@ -417,6 +417,20 @@ class _Translator:
         size, value = 8 * SIZES[modifiers[0]], self._value(operands[1], modifiers[0])
         return self._set(operands[0], "u32", f"{value} ? __builtin_clzll({value}) - {64 - size} : {size}")
 
+    def _do_brev(self, modifiers: list[str], operands: list[str]) -> str:
+        if modifiers != ["b32"]:
+            raise ValueError(f"modifiers {modifiers}")
+        return self._set(operands[0], "u32", f"reversed({self._value(operands[1], 'u32')})")
+
+    def _do_bfind(self, modifiers: list[str], operands: list[str]) -> str:
+        """The place of the highest bit that is set, or how far it is from the top (.shiftamt); all ones without one."""
+        if modifiers not in (["u32"], ["shiftamt", "u32"]):
+            raise ValueError(f"modifiers {modifiers}")
+        value = self._value(operands[1], "u32")
+        place = f"__builtin_clz({value})"
+        found = place if len(modifiers) > 1 else f"31 - {place}"
+        return self._set(operands[0], "u32", f"{value} ? {found} : ~0u")
+
     def _do_setp(self, modifiers: list[str], operands: list[str]) -> str:
         compare, *others, type_ = modifiers
         flush = "ftz" in others
