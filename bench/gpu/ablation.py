@@ -57,7 +57,7 @@ CUDA_IDEAS: tuple[dict[str, Any], ...] = (
     {"posting_bytes": 6},
     {"posting_bytes": 4},
 )
-TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False}, {"tile_major": False})
+TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False})
 GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
 """The variants that the growing parts (batch, corpus, k, length) measure."""
 

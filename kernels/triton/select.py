@@ -29,18 +29,16 @@ class Settings:
     stripes: int = 16  # programs for a query at most
 
 
-def launch(
-    work: Work, buffers: Buffers, answer: KernelAnswer, settings: Settings, processors: int, *, wide: bool
-) -> None:
+def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Settings, processors: int) -> None:
     queries, room = len(work.query_k), len(buffers.keys)
-    device = work.query_k.device
+    if not queries:
+        return
+    device, long_keys = work.query_k.device, work.long_keys
     width = triton.next_power_of_2(min(max(work.width, 1), MAX_SELECTED))
-    keys, documents, offsets, counts = buffers.keys, buffers.documents, work.candidate_offset, buffers.counts
-    stripes = min(settings.stripes, processors // max(queries, 1), triton.cdiv(room, settings.stripe))
+    keys, documents = buffers.keys, buffers.documents
+    stripes = min(settings.stripes, processors // queries, triton.cdiv(room, settings.stripe))
     if stripes > 1:
-        offsets = torch.arange(queries + 1, dtype=torch.int64, device=device) * (stripes * width)
-        counts = torch.zeros(queries, dtype=torch.int32, device=device)
-        keys, documents = _scratch(queries * stripes * width, device, wide)
+        keys, documents = _scratch(queries * stripes * width, device, long_keys)
         _reduce_stripe[(queries, stripes)](
             keys=buffers.keys,
             documents=buffers.documents,
@@ -50,20 +48,19 @@ def launch(
             query_wide=work.query_wide,
             to_keys=keys,
             to_documents=documents,
-            to_offsets=offsets,
-            to_counts=counts,
-            WIDE=wide,
+            WIDE=work.wide,
+            LONG_KEYS=long_keys,
             WIDTH=width,
             STRIPE=settings.stripe,
             BLOCK=settings.block,
             num_warps=settings.warps,
         )
-    best_keys, best_documents = _scratch(queries * width, device, wide)
+    best_keys, best_documents = _scratch(queries * width, device, long_keys)
     _finish[(queries,)](
         keys=keys,
         documents=documents,
-        offsets=offsets,
-        counts=counts,
+        offsets=work.candidate_offset,
+        counts=buffers.counts,
         query_k=work.query_k,
         query_wide=work.query_wide,
         best_keys=best_keys,
@@ -72,7 +69,10 @@ def launch(
         documents_out=answer.documents,
         counts_out=answer.counts,
         width=work.width,
-        WIDE=wide,
+        stripes=stripes,
+        WIDE=work.wide,
+        LONG_KEYS=long_keys,
+        STRIPED=stripes > 1,
         WIDTH=width,
         RANKED=min(settings.ranked, width),
         BLOCK=settings.block,
@@ -80,10 +80,10 @@ def launch(
     )
 
 
-def _scratch(size: int, device: torch.device, wide: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def _scratch(size: int, device: torch.device, long_keys: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return (
         torch.empty(size, dtype=torch.int64, device=device),
-        torch.empty(size if wide else 0, dtype=torch.int32, device=device),
+        torch.empty(size if long_keys else 0, dtype=torch.int32, device=device),
     )
 
 
@@ -95,18 +95,18 @@ def _low_half(documents, index, live):
 @triton.jit
 def _gather(
     keys,  # [count] int64
-    documents,  # [count] int32 if WIDE
+    documents,  # [count] int32 if LONG_KEYS
     count,  # int32
     k,  # int32
     to_keys,  # [k] int64, written
-    to_documents,  # [k] int32 if WIDE, written
-    WIDE: tl.constexpr,
+    to_documents,  # [k] int32 if LONG_KEYS, written
+    LONG_KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Copy the min(count, k) best of `count` candidates, in any order.
 
-    Narrow keys are distinct, so a threshold is reached by exactly k of them. Wide ones may tie; then a second
-    threshold, over the documents of those that do, decides.
+    Keys that hold their documents are distinct, so a threshold is reached by exactly k of them. Long ones may tie;
+    then a second threshold, over the documents of those that do, decides.
     """
     threshold = tl.full((), _INT64_MIN, tl.int64)
     least = tl.full((), 0, tl.int64)
@@ -131,7 +131,7 @@ def _gather(
             threshold = tl.where(above >= k, middle, threshold)
             most = tl.where(above >= k, most, middle - 1)
             reached = tl.where(above >= k, above, reached)
-        if WIDE:
+        if LONG_KEYS:
             highest = tl.full((), _LOW, tl.int64)
             while (reached != k) & (least < highest):
                 middle = (least + highest + 1) >> 1
@@ -150,14 +150,14 @@ def _gather(
         index = start + tl.arange(0, BLOCK)
         live = index < count
         key = tl.load(keys + index, mask=live, other=_INT64_MIN)
-        if WIDE:
+        if LONG_KEYS:
             low_half = _low_half(documents, index, live)
             taken = live & ((key > threshold) | ((key == threshold) & (low_half >= least)))
         else:
             taken = live & (key >= threshold)
         target = copied + tl.cumsum(taken.to(tl.int32), axis=0) - 1
         tl.store(to_keys + target, key, mask=taken)
-        if WIDE:
+        if LONG_KEYS:
             tl.store(to_documents + target, low_half.to(tl.int32), mask=taken)
         copied += tl.sum(taken.to(tl.int32))
 
@@ -172,43 +172,46 @@ def _gather(
         "query_wide",
         "to_keys",
         "to_documents",
-        "to_offsets",
-        "to_counts",
     ]
 )
 def _reduce_stripe(
     keys,  # [candidates] int64
-    documents,  # [candidates] int32 if WIDE
+    documents,  # [candidates] int32 if LONG_KEYS
     offsets,  # [Q + 1] int64, the query's candidates
     counts,  # [Q] int32
     query_k,  # [Q] int32
     query_wide,  # [Q] uint8
     to_keys,  # [Q, stripes, WIDTH] int64, written
-    to_documents,  # [Q, stripes, WIDTH] int32 if WIDE, written
-    to_offsets,  # [Q + 1] int64
-    to_counts,  # [Q] int32, raised
+    to_documents,  # [Q, stripes, WIDTH] int32 if LONG_KEYS, written
     WIDE: tl.constexpr,
+    LONG_KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
     STRIPE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The k best of a stripe of a query's candidates, as candidates again."""
+    """The k best of a stripe of a query's candidates, as candidates again; padded with keys below all others."""
     query = tl.program_id(0)
     if (tl.load(query_wide + query) != 0) == WIDE:
         count = tl.load(counts + query)
         k = tl.minimum(tl.load(query_k + query), WIDTH)
         stripe = tl.maximum((count + tl.num_programs(1) - 1) // tl.num_programs(1), STRIPE)
         begin = tl.program_id(1) * stripe
-        length = tl.minimum(count - begin, stripe)
+        length = tl.maximum(tl.minimum(count - begin, stripe), 0)
+        target = (query.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * WIDTH
         if (length > 0) & (k > 0):
             start = tl.load(offsets + query) + begin
-            target = tl.load(to_offsets + query)
-            target += tl.atomic_add(to_counts + query, tl.minimum(length, k), sem="relaxed")
-            _gather(keys + start, documents + start, length, k, to_keys + target, to_documents + target, WIDE, BLOCK)
+            _gather(
+                keys + start, documents + start, length, k, to_keys + target, to_documents + target, LONG_KEYS, BLOCK
+            )
+        place = tl.arange(0, WIDTH)
+        padding = place >= tl.minimum(length, k)
+        tl.store(to_keys + target + place, tl.full((WIDTH,), _INT64_MIN, tl.int64), mask=padding)
+        if LONG_KEYS:
+            tl.store(to_documents + target + place, tl.zeros((WIDTH,), tl.int32), mask=padding)
 
 
 @triton.jit(
-    do_not_specialize=["width"],
+    do_not_specialize=["width", "stripes"],
     do_not_specialize_on_alignment=[
         "keys",
         "documents",
@@ -222,19 +225,22 @@ def _reduce_stripe(
     ],
 )
 def _finish(
-    keys,  # [candidates] int64
-    documents,  # [candidates] int32 if WIDE
+    keys,  # [candidates] int64, or [Q, stripes, WIDTH] if STRIPED
+    documents,  # int32 beside them if LONG_KEYS
     offsets,  # [Q + 1] int64, the query's candidates
     counts,  # [Q] int32
     query_k,  # [Q] int32
     query_wide,  # [Q] uint8
     best_keys,  # [Q, WIDTH] int64, scratch
-    best_documents,  # [Q, WIDTH] int32 if WIDE, scratch
+    best_documents,  # [Q, WIDTH] int32 if LONG_KEYS, scratch
     scores_out,  # [Q, width] int64, written
     documents_out,  # [Q, width] int64, written
     counts_out,  # [Q] int32, written
     width,  # int32
+    stripes,  # int32
     WIDE: tl.constexpr,
+    LONG_KEYS: tl.constexpr,
+    STRIPED: tl.constexpr,
     WIDTH: tl.constexpr,
     RANKED: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -242,30 +248,34 @@ def _finish(
     query = tl.program_id(0)
     if (tl.load(query_wide + query) != 0) == WIDE:
         count = tl.load(counts + query)
-        k = tl.minimum(tl.load(query_k + query), WIDTH)
-        start = tl.load(offsets + query)
+        selected = tl.minimum(tl.minimum(count, tl.load(query_k + query)), WIDTH)
         best_keys += query.to(tl.int64) * WIDTH
         best_documents += query.to(tl.int64) * WIDTH
-        selected = tl.minimum(count, k)
         if selected > 0:
-            _gather(keys + start, documents + start, count, k, best_keys, best_documents, WIDE, BLOCK)
+            if STRIPED:
+                # A stripe kept its k best, so `selected` of these are no padding.
+                start = query.to(tl.int64) * stripes * WIDTH
+                count = stripes * WIDTH
+            else:
+                start = tl.load(offsets + query)
+            _gather(keys + start, documents + start, count, selected, best_keys, best_documents, LONG_KEYS, BLOCK)
         tl.debug_barrier()
         index = tl.arange(0, WIDTH)
         live = index < selected
         key = tl.load(best_keys + index, mask=live, other=0)
         rank = tl.zeros((WIDTH,), tl.int32)
-        low_half = _low_half(best_documents, index, live) if WIDE else key & _LOW
+        low_half = _low_half(best_documents, index, live) if LONG_KEYS else key & _LOW
         for begin in range(0, selected, RANKED):
             other = begin + tl.arange(0, RANKED)
             present = other < selected
             other_key = tl.load(best_keys + other, mask=present, other=0)
             better = other_key[None, :] > key[:, None]
-            if WIDE:
+            if LONG_KEYS:
                 other_low = _low_half(best_documents, other, present)
                 better = better | ((other_key[None, :] == key[:, None]) & (other_low[None, :] > low_half[:, None]))
             rank += tl.sum((better & present[None, :]).to(tl.int32), axis=1)
         row = query.to(tl.int64) * width
-        tl.store(scores_out + row + rank, key if WIDE else key >> 32, mask=live)
+        tl.store(scores_out + row + rank, key if LONG_KEYS else key >> 32, mask=live)
         tl.store(documents_out + row + rank, low_half ^ _LOW, mask=live)
         for begin in range(0, width, WIDTH):
             column = begin + index

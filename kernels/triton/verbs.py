@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..work import Buffers, DevicePostings, Formula, KernelAnswer, Work
-from . import cut, derive, score, select
+from ..work import Buffers, DevicePostings, Formula, KernelAnswer, Tables, TermBatch, Work
+from . import derive, order, plan, score, select, tabulate
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,9 @@ class Tuning:
     narrow_tile_bits: int = 11
     wide_tile_bits: int = 10
     derive: derive.Settings = field(default_factory=derive.Settings)
-    cut: cut.Settings = field(default_factory=cut.Settings)
+    tabulate: tabulate.Settings = field(default_factory=tabulate.Settings)
+    plan: plan.Settings = field(default_factory=plan.Settings)
+    order: order.Settings = field(default_factory=order.Settings)
     score: score.Settings = field(default_factory=score.Settings)
     select: select.Settings = field(default_factory=select.Settings)
 
@@ -31,8 +33,10 @@ TUNING: dict[str, Tuning] = {
         narrow_tile_bits=6,
         wide_tile_bits=5,
         derive=derive.Settings(block=128),
-        cut=cut.Settings(borders=4, tiles=4, postings=32),
-        score=score.Settings(bounded=4, slots=4, postings=32, emitted=64, programs=1),
+        tabulate=tabulate.Settings(borders=4, tiles=4, postings=32),
+        plan=plan.Settings(tiles=16, postings=64, ways=4, begun=4, terms=4),
+        order=order.Settings(tiles=8, slots=4, words=1, classes=4),
+        score=score.Settings(slots=4, postings=32, emitted=64, warps=1, programs=1, heavy_programs=1),
         select=select.Settings(block=256, ranked=16, stripe=64, stripes=3),
     ),
 }
@@ -42,8 +46,10 @@ WHOLE_CORPUS = Tuning(
     narrow_tile_bits=13,
     wide_tile_bits=12,
     derive=derive.Settings(block=1 << 14),
-    cut=cut.Settings(borders=16, tiles=1, postings=2048),
-    score=score.Settings(bounded=16, slots=16, postings=512, emitted=4096, programs=1),
+    tabulate=tabulate.Settings(borders=128, tiles=16, postings=512),
+    plan=plan.Settings(tiles=256, postings=4096, ways=1024, begun=1024, terms=64),
+    order=order.Settings(tiles=256, slots=16, words=64),
+    score=score.Settings(slots=16, postings=512, emitted=4096, programs=1, heavy_programs=1),
     select=select.Settings(block=1024, ranked=64, stripe=1 << 14, stripes=1),
 )
 """For the interpreter over real corpora, where few large blocks take a thirtieth of the time of many small ones."""
@@ -77,17 +83,29 @@ class TritonVerbs:
         with self._current():
             derive.launch(postings, formula, idf, quanta, self._settings.derive)
 
-    def cut(self, work: Work, buffers: Buffers) -> None:
+    def tabulate(self, tables: Tables) -> None:
         with self._current():
-            cut.launch(work, buffers, self._settings.cut)
+            tabulate.launch(tables, self._settings.tabulate)
 
-    def score(self, work: Work, buffers: Buffers, *, wide: bool) -> None:
+    def describe(self, work: Work, buffers: Buffers) -> None:
         with self._current():
-            score.launch(work, buffers, self._settings.score, self._processors, wide=wide)
+            plan.launch_describe(work, buffers, self._settings.plan)
 
-    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer, *, wide: bool) -> None:
+    def plan(self, batch: TermBatch, work: Work, buffers: Buffers) -> None:
         with self._current():
-            select.launch(work, buffers, answer, self._settings.select, self._processors, wide=wide)
+            plan.launch_plan(batch, work, buffers, self._settings.plan)
+
+    def order(self, work: Work, buffers: Buffers) -> None:
+        with self._current():
+            order.launch(work, buffers, self._settings.order)
+
+    def score(self, work: Work, buffers: Buffers) -> None:
+        with self._current():
+            score.launch(work, buffers, self._settings.score, self._processors)
+
+    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+        with self._current():
+            select.launch(work, buffers, answer, self._settings.select, self._processors)
 
     def _current(self) -> contextlib.AbstractContextManager[object]:
         """Triton launches on the current device, whatever its arguments lie on."""

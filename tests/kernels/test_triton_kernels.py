@@ -1,21 +1,13 @@
-"""The Triton kernels in Triton's interpreter on CPU tensors, and compiled for real without a device.
-
-`python tests/kernels/test_triton_kernels.py 90 120` prints registers and shared memory of every kernel for these
-targets.
-"""
+"""The Triton kernels in Triton's interpreter on CPU tensors. `test_triton_compile.py` compiles them for real."""
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import os
-import re
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -27,18 +19,17 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the process that compiles
-from support import borders, kernel_cases  # noqa: E402
+from support import borders, kernel_cases, launches  # noqa: E402
 
 from fanrank.engine.index.bm25 import BM25, METHODS, SCALE, Statistics  # noqa: E402
-from fanrank.kernels.triton import TritonVerbs, cut, derive, score, select  # noqa: E402
-from fanrank.kernels.triton.verbs import DEFAULT  # noqa: E402
-from fanrank.kernels.work import DOCUMENT_BITS, DevicePostings, Formula  # noqa: E402
+from fanrank.kernels import triton as family  # noqa: E402
+from fanrank.kernels.triton import TritonVerbs, score  # noqa: E402
+from fanrank.kernels.triton.verbs import INTERPRETED_PROCESSORS, TUNING  # noqa: E402
+from fanrank.kernels.work import DOCUMENT_BITS, Buffers, DevicePostings, Formula, Work  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 INTERPRETED = not isinstance(score._score, triton.runtime.JITFunction)
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="triton was imported without TRITON_INTERPRET=1")
+HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +37,67 @@ def verbs() -> TritonVerbs:
     return TritonVerbs("cpu")
 
 
+@pytest.fixture(autouse=True)
+def memory_holds_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the family takes for itself is poisoned: nothing may rely on zeros."""
+
+    def poisoned(made: Any) -> Any:
+        def take(*arguments: Any, **options: Any) -> Any:
+            tensor = made(*arguments, **options)
+            tensor.view(torch.uint8).fill_(launches.POISON)
+            return tensor
+
+        return take
+
+    for module in ("order", "score", "select"):
+        empty = type("Torch", (), {"empty": poisoned(torch.empty), "empty_like": poisoned(torch.empty_like)})
+        for name in ("int32", "int64", "uint8"):
+            setattr(empty, name, getattr(torch, name))
+        monkeypatch.setattr(importlib.import_module(f"{family.__name__}.{module}"), "torch", empty)
+
+
+def best_first(case: launches.Case, work: Work, buffers: Buffers) -> None:
+    """There are more than half as many classes as the settings say."""
+    kernel_cases.check_best_first(case, work, buffers, TUNING["cpu"].order.classes // 2)
+
+
 @interpreted
-@pytest.mark.parametrize("number", range(len(kernel_cases.CASES)), ids=list(kernel_cases.CASES))
+@pytest.mark.parametrize("number", range(len(launches.CASES)), ids=list(launches.CASES))
 def test_family(verbs: TritonVerbs, number: int) -> None:
-    name, options = list(kernel_cases.CASES.items())[number]
-    case = kernel_cases.build(number, name=name, **options)
+    name, options = list(launches.CASES.items())[number]
+    case = launches.build(number, name=name, **options)
     kernel_cases.check_derive(verbs, case)
-    kernel_cases.check_family(verbs, case)
+    kernel_cases.check_family(verbs, case, also=[best_first])
 
 
 @interpreted
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@pytest.mark.parametrize("number", range(len(launches.CASES)), ids=list(launches.CASES))
+def test_plan(verbs: TritonVerbs, number: int) -> None:
+    name, options = list(launches.CASES.items())[number]
+    kernel_cases.check_plan(verbs, launches.build(number, name=name, **options), number, also=[best_first])
+
+
+QUICK = ("33 tiles", "short lists alone", "more than 1,024 ties", "a table of four, half of it padding")
+QUICK += ("queries without terms", "terms in no segment", "no documents match", "many tiles, signed")
+
+
+@interpreted
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for number, name in enumerate(launches.BORDERS)
+    ],
+)
+def test_borders(verbs: TritonVerbs, number: int) -> None:
+    name, options = list(launches.BORDERS.items())[number]
+    case = launches.build(number, name=name, **options)
+    kernel_cases.check_family(verbs, case, also=[best_first])
+    kernel_cases.check_plan(verbs, case, number, also=[best_first])
+
+
+@interpreted
+@settings(max_examples=8, suppress_health_check=HEALTH)
 @given(
     seed=st.integers(0, 1 << 32),
     method=st.sampled_from(METHODS),
@@ -67,13 +108,14 @@ def test_family(verbs: TritonVerbs, number: int) -> None:
 )
 def test_family_on_random_launches(verbs: TritonVerbs, seed: int, **options: Any) -> None:
     sizes = [int(size) for size in np.random.default_rng(seed).integers(1, 80, size=1 + seed % 3)]
-    case = kernel_cases.build(seed, sizes=sizes, **options)
+    case = launches.build(seed, sizes=sizes, **options)
     kernel_cases.check_derive(verbs, case)
     kernel_cases.check_family(verbs, case)
+    kernel_cases.check_plan(verbs, case, seed)
 
 
 @interpreted
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=HEALTH)
 @given(
     seed=st.integers(0, 1 << 32),
     identical=st.booleans(),
@@ -85,69 +127,220 @@ def test_family_on_random_launches(verbs: TritonVerbs, seed: int, **options: Any
 )
 def test_family_on_random_launches_that_decay(verbs: TritonVerbs, seed: int, **options: Any) -> None:
     sizes = [int(size) for size in np.random.default_rng(seed).integers(1, 80, size=1 + seed % 3)]
-    kernel_cases.check_family(verbs, kernel_cases.build(seed, sizes=sizes, **options))
+    kernel_cases.check_family(verbs, launches.build(seed, sizes=sizes, **options))
 
 
-def touched(verbs: TritonVerbs, case: kernel_cases.Case) -> set[int]:
-    """The tiles of a case's only segment whose postings were added; the answer is checked as well."""
+def scored(verbs: TritonVerbs, case: launches.Case) -> set[int]:
+    """The tiles of a case's only segment that were scored; the answer is checked as well."""
     tiles = set()
 
-    def noted(slot_begin: Any, slot_end: Any, tile: Any, *rest: Any) -> None:
+    def noted(tile: Any, *rest: Any) -> None:
         tiles.add(int(tile.handle.data.item()))
-        added(slot_begin, slot_end, tile, *rest)
+        emitted(tile, *rest)
 
-    added = score._accumulate
+    emitted = score.emit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(score, "_accumulate", noted)
+        patch.setattr(score, "emit", noted)
         kernel_cases.check_family(verbs, case)
     return tiles
 
 
 @interpreted
 @pytest.mark.parametrize("decays", ["none", "all"])
-def test_tiles_outside_a_range_are_not_touched(verbs: TritonVerbs, decays: str) -> None:
-    case = kernel_cases.one_list(3, ks=(1000,), wide="none", decays=decays)
-    for low, high in kernel_cases.RANGES:
-        assert touched(verbs, kernel_cases.narrowed(case, low, high)) == kernel_cases.tiles_within(low, high)
+def test_tiles_outside_a_range_are_not_scored(verbs: TritonVerbs, decays: str) -> None:
+    case = launches.one_list(3, ks=(1000,), wide="none", decays=decays)
+    for low, high in launches.RANGES:
+        assert scored(verbs, launches.narrowed(case, low, high)) == launches.tiles_within(low, high)
 
 
 @interpreted
-def test_old_tiles_are_not_touched(verbs: TritonVerbs) -> None:
-    """Blocks start with the youngest documents, whose scores the older tiles cannot reach."""
+def test_old_tiles_are_not_scored(verbs: TritonVerbs) -> None:
+    """The youngest tile comes first, and the older ones cannot reach its score. Three programs take a turn each at
+    first."""
     aged: dict[str, Any] = {"decays": "all", "times": "ordered", "half_lives": (86400.0,)}
-    assert touched(verbs, kernel_cases.one_list(3, ks=(1,), **aged)) == {4}
-    assert touched(verbs, kernel_cases.one_list(3, ks=(33,), **aged)) == {0, 1, 2, 3, 4}
-    assert touched(verbs, kernel_cases.one_list(3, ks=(1,))) == {0, 1, 2, 3, 4}
+    assert INTERPRETED_PROCESSORS == 3
+    assert scored(verbs, launches.one_list(3, ks=(1,), **aged)) == {4}
+    assert scored(verbs, launches.one_list(3, ks=(33,), **aged)) == {0, 1, 2, 3, 4}
+    assert scored(verbs, launches.one_list(3, ks=(1,))) == {0, 1, 2, 3, 4}
 
 
 # What each breaks: a constant of the kernels, and what stands in its place.
-MUTATIONS: dict[str, tuple[str, Any]] = {
+CONSTANTS: dict[str, tuple[str, Any]] = {
     "great ages not clamped": ("_MAX_TICKS", 2.0e9),
-    "the whole half-lives dropped": ("score._PART_BITS", 31),
+    "the whole half-lives dropped": ("decay._PART_BITS", 31),
     "the factor of another half-life": ("_EXPONENT", 994),
 }
 
 
 @interpreted
-@pytest.mark.parametrize("name", list(MUTATIONS))
-def test_mutations_are_caught(verbs: TritonVerbs, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    border, value = MUTATIONS[name]
+@pytest.mark.parametrize("name", list(CONSTANTS))
+def test_constants_of_decay_are_caught(verbs: TritonVerbs, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    border, value = CONSTANTS[name]
     borders.shrink(monkeypatch, {border: triton.language.constexpr(value)})
-    case = kernel_cases.build(0, **kernel_cases.CASES["decay in seconds"])
-    with pytest.raises(AssertionError, match="emitted"):
+    case = launches.build(0, **launches.CASES["decay in seconds"])
+    with pytest.raises(AssertionError, match=r"entries|emitted"):
         kernel_cases.check_family(verbs, case)
 
 
+WHOLE: dict[str, Any] = {"empty": 0.0, "unknown": 0.0, "absent": 0.0, "wide": "none"}
+SMALL: dict[str, dict[str, Any]] = {
+    "plain": launches.CASES["plain"],
+    "signed": launches.CASES["signed"],
+    "decay": launches.CASES["decay"],
+    "large weights": launches.CASES["large weights"],
+    "turns": {
+        "sizes": (200, 90),
+        "tile_bits": 5,
+        "queries": 4,
+        "restricted": 0.0,
+        "ks": (3, 40),
+        "densities": (0.9, 1.0),
+        **WHOLE,
+    },
+    "ties": {
+        "sizes": (100, 40),
+        "tile_bits": 5,
+        "identical": True,
+        "restricted": 0.0,
+        "ks": (5, 33),
+        "densities": (1.0,),
+        **WHOLE,
+    },
+    "ranges": {
+        "sizes": (100, 64),
+        "tile_bits": 5,
+        "queries": 12,
+        "restricted": 0.9,
+        "ks": (40,),
+        "densities": (0.9,),
+        "terms": 3,
+        **WHOLE,
+    },
+}
+
+
+class Fault(NamedTuple):
+    file: str
+    code: str
+    planted: str
+    case: str
+    """Of `SMALL`."""
+    caught: str
+    """What the message of the check says."""
+
+
+FAULTS: dict[str, Fault] = {
+    "a border belongs to the tile before": Fault(
+        "tabulate", "(document >> TILE_BITS) < border", "(document >> TILE_BITS) <= border", "plain", "cuts of"
+    ),
+    "a maximum of signed contributions": Fault(
+        "tabulate", "tl.abs(value.to(tl.int64))", "value.to(tl.int64)", "signed", "maxima of"
+    ),
+    "a short list's tiles begin anywhere": Fault("plan", "(before != tile)", "(before == tile)", "plain", "descriptor"),
+    "a short list's maximum of one posting": Fault(
+        "plan",
+        'tl.atomic_max(target + 3 * tile + 1, value, mask=live, sem="relaxed")',
+        "tl.store(target + 3 * tile + 1, value, mask=is_last)",
+        "plain",
+        "descriptor",
+    ),
+    "a term is the one before": Fault("plan", "other=0) <= value)", "other=0) < value)", "plain", "descriptor"),
+    "slots of a unit without those before": Fault(
+        "plan", "begin * segment_count + segment * length", "begin * segment_count", "plain", "unit_slots"
+    ),
+    "weights do not make a query wide": Fault(
+        "plan", "if WEIGHTED:\n        length", "if False:\n        length", "large weights", "query_wide"
+    ),
+    "a bound must beat the threshold": Fault(
+        "order", "(bound >= threshold)", "(bound > threshold)", "ties", "its entries"
+    ),
+    "documents outside the range pass": Fault(
+        "order", "(bits.to(tl.int64) & within) != 0", "bits.to(tl.int64) != 0", "ranges", "its entries"
+    ),
+    "the last slot is left out of the bound": Fault(
+        "order", "(slot < slots)", "(slot < slots - 1)", "plain", "its entries"
+    ),
+    "worst tiles first": Fault("order", "(most - bound) >> shift", "(bound - least) >> shift", "turns", "best first"),
+    "entries of a class on one place": Fault(
+        "order", "tl.cumsum(own, axis=1) - 1", "tl.minimum(tl.cumsum(own, axis=1), 1) - 1", "ties", "entr"
+    ),
+    "the bound of a decaying query does not decay": Fault(
+        "order", "if rate != 0.0:", "if rate > 1e300:", "decay", "its entries"
+    ),
+    "the slab is taken as it comes": Fault(
+        "score",
+        "tl.zeros((TILE,), sums.dtype.element_ty))",
+        "tl.load(sums + tl.arange(0, TILE)))",
+        "plain",
+        "emitted",
+    ),
+    "the slab is not cleared": Fault(
+        "emit", "tl.zeros((TILE,), sums.dtype.element_ty))", "tl.load(sums + local))", "turns", "emitted"
+    ),
+    "a posting too many": Fault("score", "column < length[:, None]", "column <= length[:, None]", "plain", "emitted"),
+    "the highest threshold of all turns": Fault(
+        "score", "tl.where(number == found, threshold", "tl.where(live, threshold", "turns", "emitted"
+    ),
+    "the next turn must beat its threshold": Fault(
+        "score", "(bound >= threshold), number", "(bound > threshold), number", "ties", "emitted"
+    ),
+    "the document after the range": Fault("emit", "(document < high)", "(document <= high)", "ranges", "emitted"),
+    "one tie too few": Fault("emit", "(tied_rank <= kept)", "(tied_rank < kept)", "ties", "emitted|candidates"),
+    "the threshold is one above the k-th score": Fault(
+        "emit", "worst.to(tl.int64), sem", "worst.to(tl.int64) + 1, sem", "ties", "emitted|above a selected"
+    ),
+    "half of a key in its score": Fault("select", "key >> 32, mask=live)", "key >> 31, mask=live)", "plain", "query"),
+    "the last candidate is lost": Fault("select", "target = copied +", "target = copied - 1 +", "plain", "query"),
+}
+
+
 @interpreted
-def test_a_bound_that_does_not_decay_is_caught(verbs: TritonVerbs, monkeypatch: pytest.MonkeyPatch) -> None:
-    decayed = score._decayed
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_faults_are_caught(verbs: TritonVerbs, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    case = launches.build(0, **SMALL[fault.case])
+    plant(fault, monkeypatch, tmp_path)
+    with pytest.raises(AssertionError, match=fault.caught):
+        check_both(verbs, case)
 
-    def only_of_tiles(sums: Any, *rest: Any) -> Any:
-        return decayed(sums, *rest) if sums.shape else sums
 
-    monkeypatch.setattr(score, "_decayed", only_of_tiles)
-    with pytest.raises(AssertionError, match="not emitted"):
-        kernel_cases.check_family(verbs, kernel_cases.build(0, **kernel_cases.CASES["decay, in order"]))
+@interpreted
+@pytest.mark.parametrize("name", list(SMALL))
+def test_without_a_fault(verbs: TritonVerbs, name: str) -> None:
+    check_both(verbs, launches.build(0, **SMALL[name]))
+
+
+def check_both(verbs: TritonVerbs, case: launches.Case) -> None:
+    kernel_cases.check_family(verbs, case, also=[best_first])
+    kernel_cases.check_plan(verbs, case, 0)
+
+
+def plant(fault: Fault, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Put the functions of a changed file in the place of its own, wherever the family uses them."""
+    package = family.__name__
+    original = importlib.import_module(f"{package}.{fault.file}")
+    assert original.__file__ is not None
+    text = Path(original.__file__).read_text(encoding="utf-8")
+    assert text.count(fault.code) >= 1
+    path = folder / f"{fault.file}.py"
+    path.write_text(text.replace(fault.code, fault.planted), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(f"{package}.planted_{fault.file}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    planted = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, planted)
+    spec.loader.exec_module(planted)
+    if hasattr(original, "torch"):
+        monkeypatch.setattr(planted, "torch", original.torch)
+    own = {id(value): name for name, value in vars(original).items() if not name.startswith("__")}
+    for module in [
+        each for name, each in list(sys.modules.items()) if name.startswith(package) and each not in (original, planted)
+    ]:
+        for name, value in list(vars(module).items()):
+            if value is original:
+                monkeypatch.setattr(module, name, planted)
+            elif id(value) in own and own[id(value)] == name and getattr(value, "__module__", "") == original.__name__:
+                monkeypatch.setattr(module, name, getattr(planted, name))
 
 
 @interpreted
@@ -245,149 +438,3 @@ def test_derive_takes_frequencies_from_the_words(verbs: TritonVerbs) -> None:
     verbs.derive(postings, formula, torch.from_numpy(idf), quanta)
     expected = model.quanta(model.saturated(tf[None], model.norms(lengths, statistics)[:, document]), np.repeat(idf, 4))
     assert quanta.tolist() == expected.tolist()
-
-
-I32, I64, U8, F64 = "*i32", "*i64", "*u8", "*fp64"
-TYPES = {
-    **dict.fromkeys(["blocks", "segments", "count", "terms", "size", "width"], "i32"),
-    **dict.fromkeys(["words", "quanta", "firsts", "block_offset", "list_start", "list_cuts", "unit_slots"], I64),
-    **dict.fromkeys(["unit_filter", "candidate_offset", "maxima", "thresholds", "keys", "offsets", "to_offsets"], I64),
-    **dict.fromkeys(["to_keys", "best_keys", "scores_out", "documents_out"], I64),
-    **dict.fromkeys(["sizes", "unit_offset", "list_segment", "list_length", "unit_query", "unit_low"], I32),
-    **dict.fromkeys(["unit_high", "slot_list", "slot_weight", "query_k", "cuts", "counts", "documents"], I32),
-    **dict.fromkeys(["to_documents", "to_counts", "best_documents", "counts_out"], I32),
-    **dict.fromkeys(["query_wide", "matched"], U8),
-    **dict.fromkeys(["times", "latest"], I64),
-    **dict.fromkeys(["query_now", "query_rate"], F64),
-    "decay_table": I32,
-}
-"""What the parameters are in Triton's words, where a kernel does not say otherwise."""
-
-Variant = tuple[str, Any, int, dict[str, Any], dict[str, Any], dict[str, Any]]
-
-
-def variants() -> Iterator[Variant]:
-    """(name, kernel, warps, constants, types, options) of what the default settings launch."""
-    own = {"words": I32, "frequencies": I32, "lengths": I32, "idf": F64}
-    for shape, fields, signed, long in [
-        (0, 1, 0, 0),
-        (0, 1, 1, 1),
-        (0, 3, 0, 1),
-        (1, 1, 0, 0),
-        (1, 3, 0, 0),
-        (2, 1, 0, 0),
-        (3, 1, 0, 0),
-    ]:
-        constants = {
-            "FIELDS": fields,
-            "ALL_FIELDS": fields,
-            "STORED": fields > 1,
-            "SHAPE": shape,
-            "FIELDED": fields > 1,
-            "SIGNED": bool(signed),
-            "BLOCK": DEFAULT.derive.block,
-        }
-        types = {**own, "quanta": I64 if long else I32, "numbers": ("i64",) * (2 * (4 + 2 * fields))}
-        name = f"derive shape={shape} fields={fields} signed={signed} long={long}"
-        yield name, derive._derive, DEFAULT.derive.warps, constants, types, {"enable_fp_fusion": False}
-    plan = DEFAULT.cut
-    bits = DEFAULT.narrow_tile_bits
-    yield "borders", cut._borders, plan.border_warps, {"TILE_BITS": bits, "BORDERS": plan.borders}, {}, {}
-    for long in (False, True):
-        constants = {"TILE_BITS": bits, "LONG": long, "TILES": plan.tiles, "POSTINGS": plan.postings}
-        yield f"maxima long={long:d}", cut._maxima, plan.maxima_warps, constants, {}, {}
-    for wide, signed, long, decays in [
-        *[(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 1, 1, 0)],
-        *[(1, 0, 0, 1), (1, 0, 1, 1)],
-    ]:
-        constants = {
-            "TILE_BITS": DEFAULT.wide_tile_bits if wide else bits,
-            "WIDE": bool(wide),
-            "SIGNED": bool(signed),
-            "LONG": bool(long),
-            "DECAYS": bool(decays),
-            "BOUNDED": DEFAULT.score.bounded,
-            "SLOTS": DEFAULT.score.slots,
-            "POSTINGS": DEFAULT.score.postings,
-            "CHUNK": DEFAULT.score.emitted,
-            "RAISES": DEFAULT.score.raises_thresholds,
-            "TILE_MAJOR": DEFAULT.score.tile_major,
-        }
-        name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
-        types = {"sums": I64 if wide else I32}
-        yield name, score._score, DEFAULT.score.warps, constants, types, {"enable_fp_fusion": False}
-    chosen = DEFAULT.select
-    for wide, width in product((False, True), (16, 128, 1024)):
-        constants = {"WIDE": wide, "WIDTH": width, "BLOCK": chosen.block}
-        finish = {**constants, "RANKED": min(chosen.ranked, width)}
-        yield f"finish wide={wide:d} k={width}", select._finish, chosen.warps, finish, {}, {}
-        if width == 1024:
-            thin = {**constants, "STRIPE": chosen.stripe}
-            yield f"thin wide={wide:d} k={width}", select._reduce_stripe, chosen.warps, thin, {}, {}
-
-
-def compiled(variant: Variant, capability: int) -> dict[str, Any]:
-    """Registers, spilled bytes, shared memory and float64 instructions of a kernel on a target."""
-    name, function, warps, constants, types, options = variant
-    signature = {n: "constexpr" if n in constants else types.get(n) or TYPES[n] for n in function.arg_names}
-    target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
-    source = triton.compiler.ASTSource(function, signature, constants)
-    kernel = triton.compile(source, target=target, options={"num_warps": warps, **options})
-    ptx = kernel.asm["ptx"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernel.ptx")
-        path.write_text(ptx)
-        # Of the two assemblers in Triton's wheel this one reads the PTX of every target.
-        assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas-blackwell"
-        found = re.search(r"\.target (\w+)", ptx)
-        assert found is not None
-        command = [str(assembler), "-v", f"-arch={found[1]}", str(path), "-o", str(path.with_suffix(".o"))]
-        log = subprocess.run(command, capture_output=True, text=True, check=True)
-    text = log.stdout + log.stderr
-    registers = re.search(r"Used (\d+) registers", text)
-    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
-    assert registers is not None
-    assert spills is not None
-    return {
-        "name": name,
-        "target": capability,
-        "registers": int(registers[1]),
-        "spilled": int(spills[1]) + int(spills[2]),
-        "shared": kernel.metadata.shared,
-        "warps": warps,
-        "float64": sorted(set(re.findall(r"\b(?:fma|mul|add|sub|div)\.(?:\w+\.)?f64", ptx))),
-    }
-
-
-def check_compiled(*capabilities: int) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-W", "ignore", __file__, *map(str, capabilities)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(rows) == len(capabilities) * len(list(variants()))
-    for row in rows:
-        assert row["spilled"] == 0, row
-        if row["name"].startswith("derive"):
-            # Each operation rounded to nearest by itself. Learned weights have no norm, whose 1 - b is the subtraction.
-            subtracts = "shape=3" not in row["name"]
-            assert row["float64"] == ["add.rn.f64", "div.rn.f64", "mul.rn.f64"] + ["sub.rn.f64"] * subtracts, row
-        elif row["name"].endswith("decays"):
-            assert row["float64"] == ["mul.rn.f64", "sub.rn.f64"], row
-        else:
-            assert not row["float64"], row
-
-
-def test_every_kernel_compiles() -> None:
-    check_compiled(90)
-
-
-@pytest.mark.slow
-def test_every_kernel_compiles_for_the_other_targets() -> None:
-    check_compiled(80, 100, 120)
-
-
-if __name__ == "__main__":
-    for wanted in map(int, sys.argv[1:]):
-        for each in variants():
-            print(json.dumps(compiled(each, wanted)), flush=True)

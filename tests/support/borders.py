@@ -145,9 +145,9 @@ BORDERS: dict[str, Border] = {
     "BASELINE_MATRIX_BYTES": Border(
         "kernels.cuda.verbs", "Score matrix of the baseline; a larger one is made in parts."
     ),
-    "_MAX_TICKS": Border("kernels.triton.score", "Ages are cut off here."),
-    "score._PART_BITS": Border("kernels.triton.score", "Bits of an age below a whole half-life."),
-    "_EXPONENT": Border("kernels.triton.score", "Exponent of a decay factor."),
+    "_MAX_TICKS": Border("kernels.triton.decay", "Ages are cut off here."),
+    "decay._PART_BITS": Border("kernels.triton.decay", "Bits of an age below a whole half-life."),
+    "_EXPONENT": Border("kernels.triton.decay", "Exponent of a decay factor."),
     # Texts.
     "analyzers._BLOCK": Border("engine.text.analyzers", "Ids gathered in a list before they go to an array."),
     "CACHE_LIMIT": Border("engine.text.analyzers", "Words kept by a cache before it is emptied."),

@@ -1,0 +1,250 @@
+"""The tiles of each query that can hold a hit, those with higher bounds first.
+
+A program owns a query. It takes a vector of tiles at a time, adds up their bounds over blocks of slots, and lists the
+tiles that stay. Then it counts them in 8 to 16 equal classes of bounds and puts the classes one behind the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from ..work import Buffers, Work
+from .decay import decayed
+from .segments import FIELDS, LATEST, TILES, array_at
+
+_INT64_MIN = tl.constexpr(-(1 << 63))
+_INT64_MAX = tl.constexpr((1 << 63) - 1)
+_LOW = tl.constexpr((1 << 32) - 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    tiles: int = 128  # looked at at once
+    slots: int = 8  # of these tiles, at a time
+    words: int = 8  # of their filter, at a time
+    classes: int = 16  # of bounds
+    warps: int = 4
+
+
+def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
+    queries = len(work.query_k)
+    if not queries:
+        return
+    _order[(queries,)](
+        segments=work.segments,
+        query_units=work.query_units,
+        query_k=work.query_k,
+        query_wide=work.query_wide,
+        query_now=work.query_now,
+        query_rate=work.query_rate,
+        entry_offset=work.entry_offset,
+        unit_segment=work.unit_segment,
+        unit_filter=work.unit_filter,
+        unit_low=work.unit_low,
+        unit_high=work.unit_high,
+        unit_slots=work.unit_slots,
+        unit_descriptors=work.unit_descriptors,
+        decay_table=work.decay_table,
+        descriptors=buffers.descriptors,
+        thresholds=buffers.thresholds,
+        listed=torch.empty_like(buffers.entries),
+        entries=buffers.entries,
+        entry_counts=buffers.entry_counts,
+        progress=buffers.progress,
+        TILE_BITS=work.tile_bits,
+        WIDE=work.wide,
+        DECAYS=work.decays,
+        TILES_AT_ONCE=settings.tiles,
+        SLOTS=settings.slots,
+        WORDS_AT_ONCE=min(settings.words, 1 << (work.tile_bits - 5)),
+        CLASSES=settings.classes,
+        num_warps=settings.warps,
+        # Decay subtracts and multiplies in float64: each operation rounds by itself.
+        enable_fp_fusion=False,
+    )
+
+
+@triton.jit(
+    do_not_specialize_on_alignment=[
+        "segments",
+        "query_units",
+        "query_k",
+        "query_wide",
+        "query_now",
+        "query_rate",
+        "entry_offset",
+        "unit_segment",
+        "unit_filter",
+        "unit_low",
+        "unit_high",
+        "unit_slots",
+        "unit_descriptors",
+        "decay_table",
+        "descriptors",
+        "thresholds",
+        "listed",
+        "entries",
+        "entry_counts",
+        "progress",
+    ],
+)
+def _order(
+    segments,  # [S, SEGMENT_FIELDS] int64
+    # Queries.
+    query_units,  # [Q + 1] int32
+    query_k,  # [Q] int32
+    query_wide,  # [Q] uint8
+    query_now,  # [Q] float64 if DECAYS
+    query_rate,  # [Q] float64 if DECAYS
+    entry_offset,  # [Q + 1] int64
+    # Units.
+    unit_segment,  # [U] int32
+    unit_filter,  # [U] int64
+    unit_low,  # [U] int32
+    unit_high,  # [U] int32
+    unit_slots,  # [U + 1] int64
+    unit_descriptors,  # [U] int64
+    decay_table,  # [1 << PART_BITS] int32 if DECAYS
+    # Buffers.
+    descriptors,  # [descriptors, 3] int64
+    thresholds,  # [Q] int64
+    listed,  # [entries, 2] int64, scratch: entries in the order of their tiles
+    entries,  # [entries, 2] int64, written
+    entry_counts,  # [Q] int32, written
+    progress,  # [2] int64, raised
+    # Constants of the launch.
+    TILE_BITS: tl.constexpr,
+    WIDE: tl.constexpr,
+    DECAYS: tl.constexpr,
+    TILES_AT_ONCE: tl.constexpr,
+    SLOTS: tl.constexpr,
+    WORDS_AT_ONCE: tl.constexpr,
+    CLASSES: tl.constexpr,
+):
+    query = tl.program_id(0)
+    room = tl.load(entry_offset + query)
+    listed += 2 * room
+    count = tl.full((), 0, tl.int32)
+    most = tl.full((), _INT64_MIN, tl.int64)
+    least = tl.full((), _INT64_MAX, tl.int64)
+    if ((tl.load(query_wide + query) != 0) == WIDE) & (tl.load(query_k + query) > 0):
+        threshold = tl.load(thresholds + query)
+        for unit in range(tl.load(query_units + query), tl.load(query_units + query + 1)):
+            row = segments + tl.load(unit_segment + unit) * FIELDS
+            tiles = tl.load(row + TILES).to(tl.int32)
+            low = tl.load(unit_low + unit)
+            high = tl.load(unit_high + unit)
+            bitmap = tl.load(unit_filter + unit)
+            slots = (tl.load(unit_slots + unit + 1) - tl.load(unit_slots + unit)).to(tl.int32)
+            described = descriptors + 3 * tl.load(unit_descriptors + unit)
+            end = tl.where(low < high, tl.minimum(tiles, ((high - 1) >> TILE_BITS) + 1), 0)
+            for start in range(low >> TILE_BITS, end, TILES_AT_ONCE):
+                tile = start + tl.arange(0, TILES_AT_ONCE)
+                live = tile < end
+                postings, bound = _bounds(described, slots, tiles, tile, live, TILES_AT_ONCE, SLOTS)
+                if DECAYS:
+                    rate = tl.load(query_rate + query)
+                    if rate != 0.0:
+                        time = tl.load(array_at(row, LATEST, tl.float64) + tile, mask=live, other=0.0)
+                        bound = decayed(bound, time, tl.load(query_now + query), rate, decay_table)
+                stays = live & (postings > 0) & (bound >= threshold)
+                if bitmap != 0:
+                    stays = stays & _any_passes(bitmap, low, high, tile, stays, TILE_BITS, TILES_AT_ONCE, WORDS_AT_ONCE)
+                place = count + tl.cumsum(stays.to(tl.int32), axis=0) - 1
+                tl.store(listed + 2 * place, bound, mask=stays)
+                tl.store(listed + 2 * place + 1, (tile.to(tl.int64) << 32) | unit, mask=stays)
+                count += tl.sum(stays.to(tl.int32))
+                most = tl.maximum(most, tl.max(tl.where(stays, bound, _INT64_MIN)))
+                least = tl.minimum(least, tl.min(tl.where(stays, bound, _INT64_MAX)))
+        tl.debug_barrier()
+        if count > 0:
+            _sort(listed, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES)
+    tl.store(entry_counts + query, count)
+    tl.atomic_max(progress, count.to(tl.int64), sem="relaxed")
+
+
+@triton.jit
+def _bounds(
+    described,  # [slots, tiles, 3] int64
+    slots,  # int32
+    tiles,  # int32
+    tile,  # [TILES_AT_ONCE] int32
+    live,  # [TILES_AT_ONCE] int1
+    TILES_AT_ONCE: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    """How many postings the unit has in each tile, and the most that they can add up to."""
+    postings = tl.zeros((TILES_AT_ONCE,), tl.int32)
+    bound = tl.zeros((TILES_AT_ONCE,), tl.int64)
+    for start in range(0, slots, SLOTS):
+        slot = start + tl.arange(0, SLOTS)
+        present = (slot < slots)[:, None] & live[None, :]
+        descriptor = described + 3 * (slot.to(tl.int64)[:, None] * tiles + tile[None, :])
+        maximum = tl.load(descriptor + 1, mask=present, other=0)
+        counted = tl.load(descriptor + 2, mask=present, other=0)
+        postings += tl.sum((counted & _LOW).to(tl.int32), axis=0)
+        bound += tl.sum((counted >> 32) * maximum, axis=0)
+    return postings, bound
+
+
+@triton.jit
+def _any_passes(
+    bitmap,  # int64, address of int32 [ceil(documents / 32)]
+    low,  # int32
+    high,  # int32
+    tile,  # [TILES_AT_ONCE] int32
+    live,  # [TILES_AT_ONCE] int1
+    TILE_BITS: tl.constexpr,
+    TILES_AT_ONCE: tl.constexpr,
+    WORDS_AT_ONCE: tl.constexpr,
+):
+    """Whether any document of [low, high) passes the filter in each tile."""
+    passes = tl.zeros((TILES_AT_ONCE,), tl.int32)
+    for start in range(0, 1 << (TILE_BITS - 5), WORDS_AT_ONCE):
+        word = (tile << (TILE_BITS - 5))[:, None] + (start + tl.arange(0, WORDS_AT_ONCE))[None, :]
+        begin = tl.minimum(tl.maximum(low - 32 * word, 0), 32)
+        end = tl.minimum(tl.maximum(high - 32 * word, 0), 32)
+        present = live[:, None] & (begin < end)
+        bits = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + word, mask=present, other=0)
+        # In 64 bits, where a shift by 32 leaves nothing.
+        within = ((tl.full((), 1, tl.int64) << end) - 1) >> begin << begin
+        passes = tl.maximum(passes, tl.max(((bits.to(tl.int64) & within) != 0).to(tl.int32), axis=1))
+    return passes > 0
+
+
+@triton.jit
+def _sort(
+    listed,  # [count, 2] int64
+    entries,  # [count, 2] int64, written
+    count,  # int32
+    most,  # int64, the highest bound
+    least,  # int64, the lowest bound
+    TILES_AT_ONCE: tl.constexpr,
+    CLASSES: tl.constexpr,
+):
+    # A class is as wide as a power of two. A division would cost a spill and buy nothing.
+    shift = tl.full((), 0, tl.int32)
+    while ((most - least) >> shift) >= CLASSES:
+        shift += 1
+    number = tl.arange(0, CLASSES)
+    sizes = tl.zeros((CLASSES,), tl.int32)
+    for start in range(0, count, TILES_AT_ONCE):
+        place = start + tl.arange(0, TILES_AT_ONCE)
+        live = place < count
+        bound = tl.load(listed + 2 * place, mask=live, other=0)
+        own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
+        sizes += tl.sum(own, axis=1)
+    begin = tl.cumsum(sizes, axis=0) - sizes
+    for start in range(0, count, TILES_AT_ONCE):
+        place = start + tl.arange(0, TILES_AT_ONCE)
+        live = place < count
+        bound = tl.load(listed + 2 * place, mask=live, other=0)
+        own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
+        target = tl.sum(own * (begin[:, None] + tl.cumsum(own, axis=1) - 1), axis=0)
+        tl.store(entries + 2 * target, bound, mask=live)
+        tl.store(entries + 2 * target + 1, tl.load(listed + 2 * place + 1, mask=live, other=0), mask=live)
+        begin += tl.sum(own, axis=1)
