@@ -179,6 +179,14 @@ inline u32 shuffled(Shuffle mode, u32 value, u32 b, u32 c, u32 members, bool &in
     return static_cast<u32>(fanrank_host::exchange(Exchange::index, members, value, inside ? source : lane, 32));
 }
 
+// ldmatrix and stmatrix: where the lane's 4 bytes lie; lanes 8 i to 8 i + 7 say where the rows of matrix i do.
+inline u8 *matrix_part(u32 row, u32 matrix, int line) {
+    const u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z), lane = thread & 31;
+    const int source = static_cast<int>(8 * matrix + lane / 4);
+    const u32 own = static_cast<u32>(fanrank_host::exchange(Exchange::index, ~0u, row, source, 32));
+    return at_shared(own, 16, line) + 4 * (lane & 3);
+}
+
 inline u32 ballot(bool predicate, u32 members) {
     return static_cast<u32>(fanrank_host::exchange(Exchange::ballot, members, predicate, 0, 32)) & members;
 }

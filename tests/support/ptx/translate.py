@@ -619,6 +619,29 @@ class _Translator:
         result = f"const u32 got = shuffled(Shuffle::{mode}, {values}, inside);"
         return f"{{ bool inside; {result} {self._set(into[0], 'b32', 'got')}{inside} }}"
 
+    def _do_ldmatrix(self, modifiers: list[str], operands: list[str]) -> str:
+        parts, places = self._matrices(modifiers, *operands)
+        gets = (self._set(part, "b32", f"get<u32>({place})") for part, place in zip(parts, places, strict=True))
+        return f"{{ const u32 row = u32({self._address(operands[1])}); {' '.join(gets)} }}"
+
+    def _do_stmatrix(self, modifiers: list[str], operands: list[str]) -> str:
+        address, values = operands
+        parts, places = self._matrices(modifiers, values, address)
+        puts = (f"put({place}, {self._value(part, 'b32')});" for part, place in zip(parts, places, strict=True))
+        return f"{{ const u32 row = u32({self._address(address)}); {' '.join(puts)} }}"
+
+    def _matrices(self, modifiers: list[str], values: str, address: str) -> tuple[list[str], list[str]]:
+        """Of each matrix of 8 rows of 16 bytes a lane has 4: lane 4 i + j those at 4 j of row i."""
+        sync, aligned, shape, how_many, *space, type_ = modifiers
+        if (sync, aligned, shape, type_) != ("sync", "aligned", "m8n8", "b16"):
+            raise ValueError(f"modifiers {modifiers}")
+        if space not in (["shared"], ["shared::cta"]):
+            raise ValueError(f"modifiers {modifiers}")
+        parts = _elements(values)
+        if len(parts) != {"x1": 1, "x2": 2, "x4": 4}[how_many]:
+            raise ValueError(f"{len(parts)} registers")
+        return parts, [f"matrix_part(row, {number}, {self._instruction.line})" for number in range(len(parts))]
+
     def _do_vote(self, modifiers: list[str], operands: list[str]) -> str:
         sync, how, type_ = modifiers
         if sync != "sync" or (how, type_) not in (("any", "pred"), ("all", "pred"), ("ballot", "b32")):
