@@ -52,7 +52,7 @@ def test_every_case(architecture: str, order: tuple[Order, int]) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_blocks_may_run_at_once(architecture: str) -> None:
-    """A persistent block's threads read what other blocks raise: they must agree on it before they part at a barrier."""
+    """Threads of a persistent block read what others raise; they must agree on it before they part at a barrier."""
     for seed in range(1, 4):
         verbs = CudaVerbs(CudaPtx(architecture, (), "shuffle", seed, residents=BLOCKS_AT_ONCE))
         for number, case in enumerate(itertools.islice(kc.cases(), seed, None, 4)):

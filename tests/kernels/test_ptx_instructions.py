@@ -22,7 +22,9 @@ from fanrank.kernels.cuda_host.build import compiler  # noqa: E402
 from fanrank.kernels.cuda_host.launcher import HostLauncher, KernelFault  # noqa: E402
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
-REGISTERS = ".reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<19>; .reg .f32 %f<9>; .reg .f64 %fd<9>; .reg .b64 %rd<19>;"
+REGISTERS = (
+    ".reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<19>; .reg .f32 %f<9>; .reg .f64 %fd<9>; .reg .b64 %rd<19>;"
+)
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -90,8 +92,8 @@ def picked(a: int, b: int, selector: int) -> int:
     return result
 
 
-# Instructions that read %r4 to %r6 (or %rd4 to %rd6, %f4 ..., %fd4 ...), and write %r8 or %rd8; what they give for three
-# numbers of 64 bits, whose lower halves are those of 32.
+# Instructions that read %r4 to %r6 (or %rd4 to %rd6, %f4 ..., %fd4 ...), and write %r8 or %rd8; what they give for
+# three numbers of 64 bits, whose lower halves are those of 32.
 Model = Callable[[int, int, int], int]
 WORDS: dict[str, Model] = {
     "add.s32 %r8, %r4, %r5;": lambda a, b, c: a + b,
@@ -199,8 +201,28 @@ def least(a: float, b: float) -> float:
     return a if a < b or (a == b and math.copysign(1, a) < 0) else b
 
 
-NUMBERS = [0, 1, 2, 7, 31, 32, 63, 255, 65535, M32, M32 >> 1, 1 << 31, 1 << 32, M64, M64 >> 1, 1 << 63, 0x0000000100000000]
-NUMBERS += [bits64(x) for x in (0.5, 1.5, 2.5, -0.5, -2.5, 1e300, -1e300, 9.3e18, -9.3e18, 3e9, -3e9, 5e-324, 4e15 + 0.5)]
+NUMBERS = [
+    0,
+    1,
+    2,
+    7,
+    31,
+    32,
+    63,
+    255,
+    65535,
+    M32,
+    M32 >> 1,
+    1 << 31,
+    1 << 32,
+    M64,
+    M64 >> 1,
+    1 << 63,
+    0x0000000100000000,
+]
+NUMBERS += [
+    bits64(x) for x in (0.5, 1.5, 2.5, -0.5, -2.5, 1e300, -1e300, 9.3e18, -9.3e18, 3e9, -3e9, 5e-324, 4e15 + 0.5)
+]
 NUMBERS += [bits64(x) for x in (math.inf, -math.inf, math.nan, -0.0)]
 NUMBERS += [bits32(x) << 32 | bits32(y) for x, y in [(1.5, 1e-39), (1e-45, -1e-39), (3e38, 2.0**-126), (0.1, 3e38)]]
 
@@ -312,7 +334,7 @@ FAULTY = {
     "bar.sync 1, 32;": "a barrier of a part of the block",
     "$L: bra $L;": "a loop that does not end",
     "setp.lt.u32 %p1, %r1, 32; @%p1 bra $A; bar.sync 0; bra $B;\n$A: bar.sync 0; $B:": "barrier of line",
-    "setp.lt.u32 %p1, %r1, 32; @%p1 bra $A; bar.sync 0; $A: shfl.sync.up.b32 %r3, %r1, 1, 0, 1;": "with mask 0x00000001",
+    "setp.lt.u32 %p1, %r1, 32; @%p1 bra $A; bar.sync 0; $A: shfl.sync.up.b32 %r3, %r1, 1, 0, 1;": "mask 0x00000001",
 }
 
 
@@ -322,8 +344,8 @@ def test_a_kernel_that_breaks_a_rule_has_a_fault(body: str) -> None:
         run(entry(ADDRESS + body), "each", 1, 64, torch.zeros(8, dtype=torch.int64))
 
 
-# The warps of a block read a count that each block raises once they have. One that finds it even waits at another barrier
-# than one that finds it odd.
+# The warps of a block read a count that each block raises once they have. One that finds it even waits at another
+# barrier than one that finds it odd.
 RACY = """
     bar.sync 0;
     ld.volatile.global.b64 %rd3, [%rd1];

@@ -75,9 +75,7 @@ class PtxLauncher:
     ) -> None:
         if name not in self.launchers:
             library = build(self._module_of(name.partition("_")[0]), name, counted=self._counted)
-            self.launchers[name] = HostLauncher(
-                library, order=self._order, seed=self._seed, residents=self._residents
-            )
+            self.launchers[name] = HostLauncher(library, order=self._order, seed=self._seed, residents=self._residents)
         launcher = self.launchers[name]
         launcher.launch(launcher.library.stem, grid, block, shared_bytes, args)
 
@@ -96,7 +94,18 @@ def _runtime(cxx: str, version: str) -> Path:
         with tempfile.TemporaryDirectory(prefix="build-", dir=CACHE) as scratch:
             unit, made = Path(scratch, "runtime.cpp"), Path(scratch, output.name)
             unit.write_text(f'#include "{RUNTIME}"\n')
-            _run([cxx, *FLAGS, "-fvisibility=default", f"-Wl,-soname,{output.name}", "-shared", str(unit), "-o", str(made)])
+            _run(
+                [
+                    cxx,
+                    *FLAGS,
+                    "-fvisibility=default",
+                    f"-Wl,-soname,{output.name}",
+                    "-shared",
+                    str(unit),
+                    "-o",
+                    str(made),
+                ]
+            )
             made.replace(output)
     return output
 

@@ -47,7 +47,7 @@ FAULTS: dict[str, Callable[[Instruction], Instruction | None]] = {
     "a flipped shuffle distance": _flipped,
     "a dropped predicate": _unguarded,
     "a dropped barrier": _without("bar.sync"),
-    "a dropped atomic": _without(("atom")),
+    "a dropped atomic": _without("atom"),
     "a changed shift": _shifted,
     "a dropped carry": _uncarried,
 }

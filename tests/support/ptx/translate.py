@@ -10,7 +10,7 @@ from .parse import SIZES, Instruction, Kernel, Module, PtxError, Variable
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNSIGNED_COMPARISONS = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 # Of floating point: true where either is NaN, and so the negation of the opposite.
-UNORDERED = {"equ": "!=", "neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
+UNORDERED = {"neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
 SPECIAL = {
     f"%{name}.{axis}": f"{built_in}.{axis}"
     for name, built_in in {"tid": "threadIdx", "ntid": "blockDim", "ctaid": "blockIdx", "nctaid": "gridDim"}.items()
@@ -42,7 +42,7 @@ def translate(module: Module, kernel: Kernel) -> str:
 
 
 class Block(NamedTuple):
-    """Instructions that are executed together, but for their guards; after `label`, or after a branch where it is ""."""
+    """Instructions that are executed together, but for their guards; `label` is "" after a branch."""
 
     label: str
     instructions: list[Instruction]
@@ -106,23 +106,24 @@ class _Translator:
             f"constexpr fanrank_host::Parameter PARAMETERS[] = {{{parameters}{{}}}};\n\n"
             "void call(void (*function)(), void *const *arguments) {\n"
             "    reinterpret_cast<void (*)(void *const *)>(function)(arguments);\n}\n\n"
-            f"fanrank_host::Registration registration({{FANRANK_PTX_NAME, {len(self._kernel.parameters)}, PARAMETERS, call,\n"
+            "fanrank_host::Registration registration("
+            f"{{FANRANK_PTX_NAME, {len(self._kernel.parameters)}, PARAMETERS, call,\n"
             f"    reinterpret_cast<void (*)()>(&run), nullptr, {self._fixed_shared}}});\n\n}}  // namespace\n"
         )
 
     def _place_shared(self) -> tuple[dict[str, int], int]:
         """Where each shared variable that the kernel names begins, and the bytes before the dynamic ones."""
         places, end = {}, 0
-        for variable in sorted((each for each in self._named if each.space == "shared"), key=lambda each: not each.count):
+        for variable in sorted(
+            (each for each in self._named if each.space == "shared"), key=lambda each: not each.count
+        ):
             end += -end % variable.align
             places[variable.name] = end
             end += variable.size
         return places, end + -end % 16
 
     def _error(self, why: str) -> PtxError:
-        return PtxError(
-            f"{self._kernel.name}, line {self._instruction.line}: {why}: {self._instruction.text()!r}"
-        )
+        return PtxError(f"{self._kernel.name}, line {self._instruction.line}: {why}: {self._instruction.text()!r}")
 
     def _statement(self, instruction: Instruction) -> str:
         self._instruction = instruction
@@ -408,7 +409,9 @@ class _Translator:
     def _do_lop3(self, modifiers: list[str], operands: list[str]) -> str:
         if modifiers != ["b32"]:
             raise ValueError(f"modifiers {modifiers}")
-        return self._set(operands[0], "u32", f"table_of_three({', '.join(self._value(e, 'u32') for e in operands[1:])})")
+        return self._set(
+            operands[0], "u32", f"table_of_three({', '.join(self._value(e, 'u32') for e in operands[1:])})"
+        )
 
     def _do_popc(self, modifiers: list[str], operands: list[str]) -> str:
         return self._set(operands[0], "u32", f"__builtin_popcountll({self._value(operands[1], modifiers[0])})")
@@ -438,8 +441,8 @@ class _Translator:
         a, b = (self._typed(operand, type_) for operand in operands[1:3])
         if flush:
             a, b = f"flushed({a})", f"flushed({b})"
-        if compare in COMPARISONS:
-            sign, opposite = COMPARISONS[compare], ""
+        if compare == "equ" or compare in COMPARISONS:
+            sign, opposite = COMPARISONS.get(compare, ""), ""
         elif type_[0] == "f":
             # The negation of what is false where either is NaN.
             sign, opposite = UNORDERED[compare], "!"
@@ -483,9 +486,7 @@ class _Translator:
                 raise ValueError(f"modifiers {modifiers}")
             result = f"{to}({value})"
         elif of[0] == "f":
-            if not rounding and SIZES[to] > SIZES[of]:
-                result = f"{to}({value})"
-            elif rounding == ["rn"] and SIZES[to] < SIZES[of]:
+            if (SIZES[to] > SIZES[of] and not rounding) or (SIZES[to] < SIZES[of] and rounding == ["rn"]):
                 result = f"{to}({value})"
             elif to == of and len(rounding) == 1:
                 result = _rounded(rounding[0], of, value)
@@ -557,10 +558,7 @@ class _Translator:
         place, type_ = self._place(others, address, 0)
         kind = type_ if type_[0] in "sf" else f"u{8 * SIZES[type_]}"
         given = [f"const {kind} given{n} = {self._typed(each, kind)};" for n, each in enumerate(values)]
-        if name == "cas":
-            next_value = "old == given0 ? given1 : old"
-        else:
-            next_value = ATOMICS[name].replace("given", "given0")
+        next_value = "old == given0 ? given1 : old" if name == "cas" else ATOMICS[name].replace("given", "given0")
         keeps = self._set(into, kind, "old")
         return (
             f"{{ {' '.join(given)} {place} const {kind} old = get<{kind}>(at); "
@@ -603,8 +601,8 @@ class _Translator:
             raise ValueError(f"modifiers {modifiers}")
         into, number, *counts, predicate = operands
         count = self._value(counts[0], "u32") if counts else "0"
-        call = f"block_barrier(Barrier::{kind}, {self._value(predicate, 'pred')}, {self._value(number, 'u32')}, {count}, {line})"
-        return self._set(into, type_, call)
+        which = f"{self._value(predicate, 'pred')}, {self._value(number, 'u32')}, {count}, {line}"
+        return self._set(into, type_, f"block_barrier(Barrier::{kind}, {which})")
 
     def _do_barrier(self, modifiers: list[str], operands: list[str]) -> str:
         return self._do_bar([each for each in modifiers if each not in ("cta", "aligned")], operands)
