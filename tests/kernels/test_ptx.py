@@ -6,7 +6,11 @@ The sources run in test_cuda_kernels.py as g++ compiles them; here runs the PTX 
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +29,7 @@ from fanrank.kernels.cuda_host.launcher import KernelFault, Order  # noqa: E402
 
 ORDERS: tuple[tuple[Order, int], ...] = (("ascending", 0), ("descending", 0), ("shuffle", 1), ("shuffle", 2))
 BLOCKS_AT_ONCE = 4
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,13 +49,31 @@ def check(verbs: CudaVerbs, cases: Iterator[kc.Case]) -> None:
         kc.check_plan(verbs, case, number)
 
 
-# Each target in an order of its own; every order of each among the slow tests (test_ptx_every_test.py).
+# Each target in an order of its own; every order of each in the slow test below.
 @pytest.mark.parametrize(("architecture", "order"), list(zip(ARCHITECTURES, ORDERS[:3], strict=True)))
 def test_every_case(architecture: str, order: tuple[Order, int]) -> None:
     check(CudaVerbs(CudaPtx(architecture, (), *order)), kc.cases())
 
 
+# ThreadSanitizer follows what g++ compiled; mutations of the sources are planted there.
+LEFT_OUT = "race or mutations or sanitizer or four_loads or declines"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_test_of_the_sources(architecture: str) -> None:
+    """All of test_cuda_kernels.py, with its edited sources, in every order that it takes."""
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    environment = {**os.environ, "FANRANK_PTX": architecture, "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "support.ptx.plugin", "-k", f"not ({LEFT_OUT})"]
+    tests = str(ROOT / "tests" / "kernels" / "test_cuda_kernels.py")
+    done = subprocess.run([*command, tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.parametrize(
+    "architecture", [pytest.param(each, marks=[pytest.mark.slow] * (each != "sm_90")) for each in ARCHITECTURES]
+)
 def test_blocks_may_run_at_once(architecture: str) -> None:
     """Threads of a persistent block read what others raise; they must agree on it before they part at a barrier."""
     for seed in range(1, 4):
