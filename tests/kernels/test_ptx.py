@@ -118,7 +118,10 @@ PLANTED = (
 )
 
 
-@pytest.mark.parametrize(("kernel", "name"), PLANTED)
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each[0] != "select_bitonic_narrow")) for each in PLANTED],
+)
 def test_a_planted_fault_is_caught(kernel: str, name: str) -> None:
     assert name in FAULTS
     found = places(module_of(SOURCE_OF[kernel.partition("_")[0]], "sm_90").kernels[kernel], name)
