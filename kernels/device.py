@@ -43,7 +43,7 @@ V = TypeVar("V")
 
 
 class WhileAlive(Generic[K, V]):
-    """Values by keys that are not kept alive. A dead key's value goes to `let_go`, in whatever thread the key died."""
+    """Values by keys that are not kept alive. Once a key is gone its value goes to `let_go`, in any thread."""
 
     def __init__(self, let_go: Callable[[V], None]) -> None:
         self._let_go = let_go

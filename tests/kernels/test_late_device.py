@@ -111,7 +111,7 @@ def _same(found: fr.Hits, wanted: fr.Hits) -> None:
 
 
 def some_day(memory: Memory, steps: int = 14) -> None:
-    """Searches on every road, beside writes and deletions, with answers that are looked at late."""
+    """Searches on every path, beside writes and deletions, with answers that are looked at late."""
     draw = memory.draw
     callers = [memory.runtime.new_stream() for _ in range(2)]
     memory.ask(memory.texts(2), 3)
