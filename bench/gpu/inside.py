@@ -1,9 +1,9 @@
 """What happens inside scored tiles, counted: documents that reach the threshold, and the postings that MaxScore reads.
 
 MaxScore in a tile: the lists whose maxima together stay below the threshold are not essential, since no document can
-reach it by them alone. The documents of the essential lists are then the only candidates, and those that can still reach
-it are looked up in the other lists. (To read the other lists only where there is such a document would leave nothing out:
-the document with the largest contribution of the smallest essential list is always one.)
+reach it by them alone. The documents of the essential lists are then the only candidates, and those that can still
+reach it are looked up in the other lists. (To read the other lists only where there is such a document would leave
+nothing out: the document with the largest contribution of the smallest essential list is always one.)
 """
 
 from __future__ import annotations
