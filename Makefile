@@ -13,7 +13,7 @@ CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/tex
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade building agents profile work instructions report docs long crash native sanitize gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade building agents profile work instructions report docs long crash native sanitize mutants gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -52,6 +52,10 @@ native: $(VENV)/.dev
 
 sanitize: $(VENV)/.dev
 	for kind in $(SANITIZERS); do PYTHON=$(BIN)/python tests/support/sanitize.sh $$kind $(CORE) || exit 1; done
+
+# All of them take half an hour. ARGS="--part 3/20" plants a part, ARGS=select.cu those whose file or name holds this.
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.support.mutants $(ARGS)
 
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor

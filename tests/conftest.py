@@ -7,12 +7,17 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # An example, or drawing it, may take as long as it likes: a busy machine is no fault of the code. A test that names
 # health checks of its own names `too_slow` beside them, as its list takes this one's place.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
+# Of a planted fault it matters that an example fails, not which is the smallest: finding that takes minutes.
+if os.environ.get("FANRANK_MUTANTS"):
+    phases = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
+    settings.register_profile("mutants", settings.get_profile("no clock"), phases=phases)
+    settings.load_profile("mutants")
 
 ROOT = Path(__file__).resolve().parent.parent
 

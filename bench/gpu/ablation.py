@@ -3,7 +3,8 @@
 One run measures many variants and writes a row for each. Its parts:
 
 ========  ============================================================================================================
-ideas     the CUDA kernels, with one idea left out at a time and with all; postings of 8, 6 and 4 bytes; Triton
+ideas     the CUDA kernels, with one idea left out at a time and with two; postings of 8, 6 and 4 bytes; no tables of
+          long lists; wide sums; Triton
 batch     queries at once, 1 to 10,000
 corpus    postings, 10**4 to 10**8
 k         10 to 1,000
@@ -25,14 +26,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
+from fanrank.engine.index.snapshot import MAX_SEGMENT_DOCUMENTS
+from fanrank.kernels import resident
+from fanrank.kernels.batch import Chunk
 from fanrank.kernels.families import device_search
 from fanrank.kernels.search import DeviceSearch
+from fanrank.kernels.work import TABLED_POSTINGS
 
 from ..harness import machine, rows
 from ..harness.cases import K1, B
@@ -42,20 +48,22 @@ from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from . import run as gpu_run
 from . import systems as gpu_systems
+from .batches import HitArrays, System, device_name
 from .ceilings import ceilings
 from .corpora import Problem
 from .rows import GpuRow, markdown
-from .systems import DeviceSystem, HitArrays, System
+from .systems import STOPS, DeviceSystem
 
 PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")
 CUDA_IDEAS: tuple[dict[str, Any], ...] = (
     {},
     {"sums": "global"},
     {"raises_thresholds": False},
-    {"tile_major": False},
-    {"sums": "global", "raises_thresholds": False, "tile_major": False},
+    {"sums": "global", "raises_thresholds": False},
     {"posting_bytes": 6},
     {"posting_bytes": 4},
+    {"tables": False},
+    {"wide": True},
 )
 TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False})
 GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
@@ -111,31 +119,38 @@ SMOKE = Sizes(
 
 
 class Ablated(DeviceSystem):
-    """The kernels with other `options` than usual. The phases of tensors are left out."""
+    """The kernels with other `options` than usual. The phases of tensors and texts are left out."""
 
     def phases(self, batch: int, k: int) -> Sequence[str]:
-        return ("kernel", "cut", "cut_score", *(("eager",) if self.torch_device.type == "cuda" else ()))
+        return ("kernel", *STOPS, *(("eager",) if self.torch_device.type == "cuda" else ()))
+
+    def chunk(self, part: Chunk) -> Chunk:
+        return replace(part, wide=True) if self.options.get("wide") else part
 
 
 def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, System | str]]:
     """(name, system) for each of the ideas; the reason in place of a system that cannot be measured."""
     plain = device_search(family)
-    shared: dict[int, DeviceSearch] = {}
+    shared: dict[tuple[int, bool], DeviceSearch] = {}
     for options in ideas:
         name = " ".join([f"fanrank-{family}", *(f"{key}={value}" for key, value in options.items())])
         try:
-            own = dict(options)
-            posting_bytes = own.pop("posting_bytes", 8)
-            # Variants with the same bytes a posting share one upload of the segments.
-            over = shared.get(posting_bytes)
+            own = {key: value for key, value in options.items() if key not in ("posting_bytes", "tables", "wide")}
+            # Variants with the same bytes a posting and the same tables share one upload of the segments.
+            key = options.get("posting_bytes", 8), options.get("tables", True)
+            over = shared.get(key)
             search = DeviceSearch(
                 verbs_of(plain, own),
                 plain.residency.device,
-                posting_bytes=posting_bytes,
+                posting_bytes=key[0],
                 residency=None if over is None else over.residency,
             )
-            shared.setdefault(posting_bytes, search)
-            yield name, Ablated(family, problem, search, options)
+            shared.setdefault(key, search)
+            # Without tables every list is short. Which lists are is decided at the upload.
+            least = TABLED_POSTINGS if key[1] else MAX_SEGMENT_DOCUMENTS + 1
+            with patch.object(resident, "TABLED_POSTINGS", least):
+                made = Ablated(family, problem, search, options)
+            yield name, made
         except Exception as error:
             yield name, f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
@@ -242,7 +257,7 @@ class AblationRun:
                 continue
             problem = gpu_corpora.problem(name, self.options.smoke)
             batch = min(self.sizes.batch, problem.queries)
-            problem = first_queries(problem, batch * self.sizes.variants)
+            problem = gpu_corpora.first_queries(problem, batch * self.sizes.variants)
             own = {family: TRITON_IDEAS if family == "triton" else CUDA_IDEAS for family in self.families}
             self.cells(problem, [(batch, self.sizes.k)], own)
 
@@ -306,7 +321,7 @@ class AblationRun:
                 answer()
                 seconds[way].append(time.perf_counter() - start)
         on_device = served not in backend.CPU
-        device = gpu_systems.device_name(torch.device("cuda" if self.gpu else "cpu")) if on_device else "cpu"
+        device = device_name(torch.device("cuda" if self.gpu else "cpu")) if on_device else "cpu"
         made = []
         for way, own in seconds.items():
             each = [1e3 * second / len(batches) for second in own]
@@ -335,12 +350,6 @@ class AblationRun:
                 )
             )
         return made
-
-
-def first_queries(problem: Problem, count: int) -> Problem:
-    """The problem with only its first `count` queries."""
-    count = min(count, problem.queries)
-    return replace(problem, terms=problem.terms[: problem.offsets[count]], offsets=problem.offsets[: count + 1])
 
 
 def engine_of(problem: Problem) -> fr.Engine:

@@ -161,6 +161,12 @@ def with_queries(of: Problem, queries: int, terms: int) -> Problem:
     return replace(of, terms=drawn, offsets=offsets)
 
 
+def first_queries(problem: Problem, count: int) -> Problem:
+    """The problem with only its first `count` queries."""
+    count = min(count, problem.queries)
+    return replace(problem, terms=problem.terms[: problem.offsets[count]], offsets=problem.offsets[: count + 1])
+
+
 @dataclass(frozen=True, eq=False)
 class Flat:
     """The whole snapshot as one CSR over vocabulary ids and document numbers: the input of the other systems."""

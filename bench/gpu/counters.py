@@ -22,9 +22,11 @@ from ..harness.paths import CACHE, RESULTS, ROOT
 from . import corpora as gpu_corpora
 from . import run as gpu_run
 from . import systems as gpu_systems
+from .batches import Variant
 from .corpora import Problem
+from .others import BaselineSystem
 from .rows import GpuRow
-from .systems import BaselineSystem, DeviceSystem, Variant
+from .systems import DeviceSystem
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum", "gpu__time_duration.sum")
 UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3}

@@ -27,7 +27,7 @@ class GpuRow:
     `device` is the GPU's name, or "cpu" where kernels ran on the CPU (or the system is a CPU system). `ms` is the
     median time of one batch over `reps` repetitions, `ms_iqr` the distance of its quartiles. `batch` queries are one
     call; a slow system answered only the first `queries` of them, and its rate counts those. `phases_ms` are
-    differences of medians: cut, cut with score, and all three phases were timed separately.
+    differences of medians: what is stopped after describe, order and score, and the whole, were timed separately.
 
     `postings_per_query` counts the postings of a query's lists, and `postings_per_s` is that over the time. The
     postings of skipped tiles count as done. `counted` is the least that a batch must move and add, by analysis and not

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from ..harness.options import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from . import systems as gpu_systems
+from .batches import HitArrays, Ready, System, Variant
 from .ceilings import ceilings
 from .corpora import Problem
+from .others import FlatIndex
 from .rows import GpuRow, markdown, shares
-from .systems import DeviceSystem, FlatIndex, HitArrays, Ready, System, Variant
+from .systems import STOPS, DeviceSystem
 
 BATCHES = (1, 20, 256, 0)
 """0: all queries at once."""
@@ -35,7 +38,6 @@ KS = (10, 100, 1000)
 SMOKE_BATCHES, SMOKE_KS = (1, 3, 0), (3, 20)
 VARIANTS, SMOKE_VARIANTS = 8, 2
 """Batches of one size that a measurement uses in turn, so that the second-level cache does not keep one of them."""
-HIDDEN = ("cut", "cut_score")
 FEWEST_REPS = 3
 
 
@@ -89,7 +91,7 @@ def _make_ready(item: Measured, cell: Cell, reps: int, budget: float) -> None:
     """Warm up and verify; choose the rounds of a measurement over the variants, and its repetitions."""
     try:
         item.ready = item.system.ready(cell.variants, item.phase, budget)
-        if item.phase not in HIDDEN:
+        if item.phase not in STOPS:
             item.verdict = verify(cell, item.ready)
         each = time_batch(item.ready.run, len(cell.variants), 1, item.ready.on_device) / 1e3 * len(cell.variants)
         item.rounds = max(1, min(100, round(budget / reps / max(each, 1e-9))))
@@ -150,7 +152,7 @@ def verify(cell: Cell, ready: Ready) -> dict[str, Any]:
 
 def rows_of(cell: Cell, items: Sequence[Measured], common: dict[str, Any]) -> list[GpuRow]:
     """The rows of a measured cell."""
-    return [_row(cell, item, items, common) for item in items if item.phase not in HIDDEN]
+    return [_row(cell, item, items, common) for item in items if item.phase not in STOPS]
 
 
 def _row(cell: Cell, item: Measured, items: Sequence[Measured], common: dict[str, Any]) -> GpuRow:
@@ -199,16 +201,16 @@ def _row(cell: Cell, item: Measured, items: Sequence[Measured], common: dict[str
 
 
 def _phases(item: Measured, items: Sequence[Measured]) -> dict[str, float]:
-    """Milliseconds of cut, score and select, where they were measured."""
+    """Milliseconds of each verb, where they were measured."""
     medians = {other.phase: statistics.median(other.ms) for other in items if other.system is item.system and other.ms}
-    if not all(name in medians for name in HIDDEN):
+    if not all(name in medians for name in STOPS):
         return {}
-    cut, cut_score, whole = medians["cut"], medians["cut_score"], medians["kernel"]
-    return {"cut": _round(cut), "score": _round(cut_score - cut), "select": _round(whole - cut_score)}
+    ends = [0.0, *(medians[name] for name in STOPS), medians["kernel"]]
+    return {name: _round(end - begin) for name, (begin, end) in zip((*STOPS, "select"), pairwise(ends), strict=True)}
 
 
 def derive_row(problem: Problem, system: DeviceSystem, common: dict[str, Any]) -> GpuRow:
-    """The row of deriving the contributions of every posting."""
+    """The row of deriving the contributions of every posting, and the tables of long lists."""
     on_device, work = system.torch_device.type == "cuda", system.rederive()
     time_batch(work, 1, 1, on_device)
     ms = sorted(time_batch(work, 1, 1, on_device) for _ in range(5))

@@ -49,6 +49,8 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
     "text": ("setup.py", "native/**/*", "engine/text/*.py"),
     "gpu": (*_SEARCH, "kernels/**/*"),
+    # The constants that it counts by lie in these two files of the kernels.
+    "skipped": ("engine/arrays.py", "engine/index/**/*", "kernels/work.py", "kernels/cuda/score_tile.cuh"),
     "gpu_counted": (*_SEARCH, "kernels/**/*"),
 }
 """Bench, as rows name it -> patterns of the files that its figures depend on. Files that are not there do not count."""
@@ -71,6 +73,7 @@ COMMANDS: Mapping[str, str] = {
     "cascade": "make cascade",
     "text": "python -m bench.text --json bench/results/text.jsonl",
     "gpu": "python -m bench.gpu.run",
+    "skipped": "python -m bench.gpu.skipped",
     "gpu_counted": "python -m bench.gpu.counted",
 }
 """Bench -> the command that takes its rows again."""

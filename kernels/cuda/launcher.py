@@ -142,7 +142,9 @@ class CupyLauncher:
             if launching and error.status in DECLINED:
                 raise ParameterError(f"{what}: the device declines it ({error}); ask for smaller tiles") from error
             if not launching:
-                raise BackendUnavailableError(f"{what}: {error}; update the driver, or choose another backend") from error
+                raise BackendUnavailableError(
+                    f"{what}: {error}; update the driver, or choose another backend"
+                ) from error
             raise
         except cuda.compiler.CompileException as error:
             raise BackendUnavailableError(f"{what}, as NVRTC does not compile it: {error}") from error

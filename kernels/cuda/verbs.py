@@ -264,7 +264,7 @@ class CudaVerbs:
         self._launch("order_decayed" if decays else "order_plain", queries, ORDER_THREADS, 0, arguments)
 
     def score(self, work: Work, buffers: Buffers) -> None:
-        """As `Verbs.score`. Raises `ParameterError` if a tile does not fit a block, or there are 2**31 turns or more."""
+        """As `Verbs.score`. Raises `ParameterError` if a tile does not fit a block, or there are 2**31 turns."""
         queries = work.query_k.numel()
         turns = queries * work.most_tiles
         if turns == 0:
@@ -390,8 +390,9 @@ def _check_tile(bits: int, limits: DeviceLimits, *, wide: bool) -> None:
     largest = _largest_tile(limits, wide=wide)
     if bits > largest:
         raise ParameterError(
-            f"a tile of 2**{bits} documents takes {(SCORE_STATIC + _largest_bytes(bits, wide=wide)) >> 10} KiB of shared "
-            f"memory, and a block of this device has {limits.block_bytes >> 10}; ask for tile_bits of at most {largest}"
+            f"a tile of 2**{bits} documents takes {SCORE_STATIC + _largest_bytes(bits, wide=wide) >> 10} KiB of "
+            f"shared memory, and a block of this device has {limits.block_bytes >> 10}; ask for tile_bits of at most "
+            f"{largest}"
         )
 
 

@@ -177,7 +177,7 @@ def test_a_smoke_run_verifies_and_leaves_full_rows(monkeypatch: pytest.MonkeyPat
     exact = [row for row in cells if row.system.startswith("fanrank")]
     assert {(row.system, row.phase) for row in exact} >= {
         ("fanrank-cuda-host", "kernel"), ("fanrank-cuda-host", "end_to_end"), ("fanrank-cuda-host", "tensors"),
-        ("fanrank-numpy", "kernel"),
+        ("fanrank-cuda-host", "planned"), ("fanrank-numpy", "kernel"),
     }  # fmt: skip
     assert all(row.identical == 1.0 and row.repeatable for row in exact)
     floats = [row for row in cells if not row.system.startswith("fanrank")]
@@ -195,7 +195,7 @@ def test_a_smoke_run_verifies_and_leaves_full_rows(monkeypatch: pytest.MonkeyPat
         assert row.machine["torch"] == torch.__version__
         assert row.device == "cpu" or torch.cuda.is_available()
     kernel = next(row for row in exact if row.phase == "kernel" and row.system == "fanrank-cuda-host")
-    assert kernel.phases_ms.keys() == {"cut", "score", "select"}
+    assert kernel.phases_ms.keys() == {"describe", "order", "score", "select"}
     assert kernel.counted["shared_int32"] == round(kernel.postings_per_query * kernel.batch)
     assert kernel.bytes_per_posting is not None
     assert "identical" in gpu_rows.markdown(cells)
@@ -204,7 +204,7 @@ def test_a_smoke_run_verifies_and_leaves_full_rows(monkeypatch: pytest.MonkeyPat
 def test_a_smoke_run_of_the_triton_kernels_verifies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     needs("triton", "cuda-host")
     found = run(monkeypatch, tmp_path, "fanrank-triton", "--batches", "2", "--ks", "3")
-    assert {row.phase for row in found} >= {"derive", "kernel", "end_to_end", "tensors"}
+    assert {row.phase for row in found} >= {"derive", "kernel", "planned", "end_to_end", "tensors"}
     assert all(row.identical == 1.0 and row.repeatable for row in found if row.phase != "derive")
 
 

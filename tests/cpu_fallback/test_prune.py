@@ -99,6 +99,19 @@ def test_first_and_last_documents_of_tiles(size: int) -> None:
                 assert pruned(build(documents), tuple(query), k) == plain.search(query, k), (best, query, k)
 
 
+@pytest.mark.usefixtures("small_tiles")
+def test_a_repeated_term_bounds_its_tile_as_often() -> None:
+    """Without that the tile of "needle" is left out: two other terms together weigh more than it does once."""
+    held = [["x", f"y{number}"] for number in range(48)]
+    held[21] = ["needle", "x"]
+    for number in (3, 30, 44):
+        held[number] = ["c3", "d4"]
+    query = ["needle"] * 5 + ["c3", "d4"]
+    plain = Oracle([[terms] for terms in held])
+    assert plain.search(["needle"], 1)[0][1] < plain.search(["c3", "d4"], 1)[0][1]
+    assert pruned(build(held), tuple(query), 1) == plain.search(query, 1) != plain.search(["c3", "d4"], 1)
+
+
 documents = st.lists(st.lists(st.sampled_from(TERMS), max_size=5), max_size=60)
 queries = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=5)
 

@@ -73,6 +73,16 @@ def test_every_layout(width: int, k: int, largest: int) -> None:
     assert selected(scores, k, thresholds) == [plain(row, k, 1) for row in scores]
 
 
+@pytest.mark.parametrize("width", [2 * MIN_GROUPS + 1, 3 * MIN_GROUPS - 1, 5183, BORDER + 511])
+@pytest.mark.parametrize("k", [1, 4, 10])
+def test_few_scores_at_both_ends(width: int, k: int) -> None:
+    """So few that only their groups are read again, and the columns beyond the last whole group."""
+    scores = np.zeros((2, width), dtype=np.int32)
+    scores[0, -3:] = [5, 9, 5]
+    scores[1, [0, 1, -1]] = [3, 8, 8]
+    assert selected(scores, k, np.array([1, 1])) == [plain(row, k, 1) for row in scores]
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(-5, 5), min_size=12, max_size=12), min_size=1, max_size=4),

@@ -147,7 +147,14 @@ def test_sums_of_halves_carry(method: str, long_quanta: bool) -> None:
 @pytest.mark.parametrize("decays", ["none", "some"])
 def test_full_tiles(bits: int, wide: str, decays: str) -> None:
     """More documents reach the threshold than are listed, many of them with equal scores; k beyond the list as well."""
-    options: dict[str, Any] = {"terms": 4, "queries": 4, "wide": wide, "decays": decays, "restricted": 0.0, "empty": 0.0}
+    options: dict[str, Any] = {
+        "terms": 4,
+        "queries": 4,
+        "wide": wide,
+        "decays": decays,
+        "restricted": 0.0,
+        "empty": 0.0,
+    }
     sizes = ((1 << bits) + 3000,)
     for identical in (False, True):
         case = kc.build(bits, sizes=sizes, tile_bits=bits, ks=(7, 300, 2048, 2500), identical=identical, **options)
@@ -195,8 +202,11 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
     ),
     "an end at the first chunk without an entry": ("score.cu", "alive_lanes == 0 && first < total", "false"),
     "the last turn of all": ("score.cu", "first + lane < total)", "first + lane + 1 < total)"),
-    "an entry of another query": ("score.cu", "a.entries[a.entry_offset[turn.query] + rank]", "a.entries[rank]"),
-    "entries of a query beyond its own": ("score.cu", "if (rank < a.entry_counts[turn.query]) {", "if (true) {"),
+    "an entry of another query": (
+        "score.cu",
+        "a.entries[a.entry_offset[turn.query] + rank]",
+        "a.entries[a.entry_offset[rank < a.entry_counts[0] ? 0 : turn.query] + rank]",
+    ),
     "an entry at the threshold left out": (
         "score.cu",
         "turn.bound >= live_threshold(a, turn.query)",
@@ -318,7 +328,7 @@ class FakeCupy(types.ModuleType):
         if self.where == where:
             raise self.raises
 
-    def RawModule(self, **options: Any) -> FakeCupy:  # noqa: N802
+    def RawModule(self, **options: Any) -> FakeCupy:
         self.fail_at("compile")
         return self
 

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from support import borders  # noqa: E402
 from support.answers import assert_same, remembered  # noqa: E402
+from support.device_cases import Watched, launches  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
@@ -22,14 +23,17 @@ from fanrank.kernels.families import device_search  # noqa: E402
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"sums": "global"},
     {"raises_thresholds": False},
-    {"tile_major": False},
-    {"sums": "global", "raises_thresholds": False, "tile_major": False},
+    {"sums": "global", "raises_thresholds": False},
 )
 
 
 @pytest.fixture(autouse=True)
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of 75 documents, three tiles; the launches themselves say whether there were several."""
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=75, INLINE_DOCUMENTS=75, BUILD_CHUNK=75)
+    launches.begin()
+    yield
+    assert not launches.made or launches.most("segments") > 1
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def launcher() -> Any:
 
 
 def serve(engine: fr.Engine, launcher: Any, posting_bytes: int = 8, **options: Any) -> search.DeviceSearch:
-    verbs = CudaVerbs(launcher, tile_bits=5, name="cuda-host", **options)
+    verbs: Any = Watched(CudaVerbs(launcher, tile_bits=5, name="cuda-host", **options))
     made = search.DeviceSearch(verbs, torch.device("cpu"), posting_bytes=posting_bytes)
     engine.backend = backend.Backend("numpy", "a test", made, made)
     return made
@@ -141,24 +145,26 @@ def test_what_is_left_out_changes_no_answer(options: dict[str, Any], seed: int, 
 
 
 def test_the_options_do_what_they_say(launcher: Any) -> None:
-    """Thresholds that stay, blocks in the other order and the kernel of global sums, seen in what was launched."""
+    """Thresholds that stay, and the kernel of global sums, seen in what was launched."""
     engine = fr.Engine(analyzer="minimal", backend="numpy")
-    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(70))
+    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(100))
     launched: list[str] = []
 
-    class Watched:
+    class Named:
+        limits = launcher.limits
+
         def launch(self, name: str, *rest: Any) -> None:
             launched.append(name)
             launcher.launch(name, *rest)
 
     thresholds = {}
     for name, options in {"": {}, **{"-".join(o): o for o in OPTIONS}}.items():
-        made = serve(engine, Watched(), **options)
+        made = serve(engine, Named(), **options)
         kept: list[Any] = []
         plain = made.verbs.score
 
-        def scored(work: Any, buffers: Any, *, wide: bool, plain: Any = plain, kept: list[Any] = kept) -> None:
-            plain(work, buffers, wide=wide)
+        def scored(work: Any, buffers: Any, plain: Any = plain, kept: list[Any] = kept) -> None:
+            plain(work, buffers)
             kept.append(buffers.thresholds.clone())
 
         made.verbs.score = scored  # type: ignore[method-assign]
@@ -168,6 +174,5 @@ def test_the_options_do_what_they_say(launcher: Any) -> None:
         assert ("score_narrow_global" in launched) == ("sums" in options)
     assert thresholds[""] > 1
     assert thresholds["raises_thresholds"] == 1
-    assert thresholds["tile_major"] > 1
     with pytest.raises(fr.errors.ParameterError, match="sums must be one of"):
         CudaVerbs(launcher, sums="elsewhere")

@@ -226,6 +226,10 @@ def build(
             passing, filter_ = np.ones(segment.size, dtype=np.bool_), 0
             if rng.random() < restricted:
                 passing = rng.random(segment.size) < rng.choice([0.0, 0.05, 0.5, 1.0])
+                if rng.random() < 0.4:
+                    # All that pass lie side by side, so that tiles before and behind them have none.
+                    low, high = sorted(rng.integers(0, segment.size + 1, size=2).tolist())
+                    passing = (np.arange(segment.size) >= low) & (np.arange(segment.size) < high)
                 filter_ = _bitmap(rng, passing, kept, device)
             low, high = 0, segment.size
             if rng.random() < restricted:
@@ -859,6 +863,7 @@ BORDERS: dict[str, dict[str, Any]] = {
         "ks": (3, 40),
         "tabled": 0.5,
     },
+    "filters of many words": {"sizes": (4000, 900), "tile_bits": 9, "restricted": 0.9, "ks": (3, 40), "queries": 6},
     "long lists alone": {"sizes": (1056, 640), "tile_bits": 5, "densities": (1.0,), "tabled": 0.0, "ks": (3, 40)},
     "short lists alone": {
         "sizes": (2100, 1024),

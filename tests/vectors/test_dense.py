@@ -391,15 +391,24 @@ def test_which_reduction_serves() -> None:
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 1 << 32), st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 7, 8, 9, 1041]))
 def test_int8_products_as_on_a_gpu(seed: int, queries: int, rows: int, dimension: int) -> None:
-    """The padding to lengths that cuBLAS takes, through the same operation on the CPU."""
+    """The padding to lengths that cuBLAS takes, through the same operation on the CPU, which takes any."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from fanrank.kernels.dense import code_products
+
+    plain = torch._int_mm
+
+    def as_cublas(left: Any, right: Any) -> Any:
+        # More than 16 rows, and multiples of 8 elsewhere; else torch raises on a GPU.
+        assert left.shape[0] > 16
+        assert left.shape[1] % 8 == right.shape[1] % 8 == 0
+        return plain(left, right)
 
     rng = np.random.default_rng(seed)
     ours, theirs = (rng.integers(-127, 128, size=(n, dimension)).astype(np.int8) for n in (queries, rows))
     expected = ours.astype(np.int64) @ theirs.astype(np.int64).T
     for padded in (False, True, None):
-        found = code_products(torch.from_numpy(ours), torch.from_numpy(theirs), padded=padded)
+        with mock.patch.object(torch, "_int_mm", as_cublas):
+            found = code_products(torch.from_numpy(ours), torch.from_numpy(theirs), padded=padded)
         assert found.to(torch.int64).tolist() == expected.tolist()
 
 

@@ -1,0 +1,289 @@
+"""Segments of more than 32 tiles, and more hits than the kernels select: what a small corpus never reaches."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from support import borders
+from support.answers import TERMS, answer, build, delete, oracle, records
+from support.device_cases import (
+    FAMILIES,
+    FAST,
+    Launches,
+    assert_same_bits,
+    interpreted,
+    known,
+    paths,
+    serve,
+    serve_numpy,
+    tensor_answer,
+    tensors_of,
+)
+
+import fanrank as fr
+from fanrank.kernels import launch, sort
+from fanrank.kernels.work import MAX_SELECTED
+
+DAY = 86_400.0
+
+
+def segments_of(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Segments of so many documents."""
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=size, INLINE_DOCUMENTS=size, BUILD_CHUNK=size)
+
+
+def long_and_short_lists(size: int, seed: int) -> list[list[str]]:
+    """Documents in which "all" and "half" have long lists, the others short ones with gaps of whole tiles.
+
+    "edges" is in the first and last document of every fourth tile, "last" in the last document of the corpus alone.
+    """
+    rng = random.Random(seed)
+    documents = []
+    for number in range(size):
+        terms = ["all"] * rng.choice([1, 1, 1, 2])
+        terms += ["half"] * (rng.random() < 0.5)
+        terms += ["edges"] * (number % 128 in (0, 31))
+        terms += [rng.choice(TERMS)] * (number % 97 == 0)
+        terms += ["last"] * (number == size - 1)
+        documents.append(terms)
+    return documents
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("size", [1023, 1024, 1025, 2047, 2048, 2049])
+def test_around_32_and_64_tiles(name: str, size: int, monkeypatch: pytest.MonkeyPatch, launched: Launches) -> None:
+    if name == "triton" and not torch.cuda.is_available() and size != 1025:
+        pytest.skip("the interpreter takes 20 ms a tile")
+    segments_of(monkeypatch, size)
+    # "all" and "half" have tables, the other lists are streamed; 1,000 hits of "half" lie in nearly every tile.
+    borders.shrink(monkeypatch, TABLED_POSTINGS=8)
+    documents = long_and_short_lists(size + 40, size)
+    plain = oracle(documents)
+    engine = serve(build(documents), name)
+    batch = [["last"], ["edges", "a1"], ["all", "half"], ["half"], ["half", "last", "c3"], ["g7", "f6", "unknown"]]
+    if interpreted(engine):
+        batch = [["last", "half", "edges"]]
+    for k in (7,) if interpreted(engine) else (10, 1000):
+        expected = [plain.search(q, k) for q in batch]
+        for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
+            assert got == expected, (k, path)
+        terms, offsets = tensors_of(engine, batch)
+        assert tensor_answer(engine.search_tensors(terms, offsets, k=k)) == expected
+        if not interpreted(engine):
+            assert tensor_answer(engine.search_tensors(terms, offsets, torch.ones_like(terms), k=k)) == expected
+    if launched.made:
+        assert launched.most("tiles") == -(-size // 32)
+
+
+def timed(count: int, seed: int) -> fr.Engine:
+    """Records in order of their times, with ties of text and of time; every seventh is deleted again."""
+    rng = random.Random(seed)
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    for start in range(0, count, 1200):
+        engine.add(
+            fr.Record(
+                f"r{n}",
+                " ".join(["a1"] * (1 + n % 2) + rng.choices(TERMS, k=n % 3)),
+                time=n // 40 * DAY,
+                session=f"s{n % 3}",
+            )
+            for n in range(start, min(start + 1200, count))
+        )
+    delete(engine, [("", f"r{n}") for n in range(0, count, 7)])
+    return engine
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_filters_times_and_decay_over_many_tiles(
+    name: str, monkeypatch: pytest.MonkeyPatch, launched: Launches
+) -> None:
+    segments_of(monkeypatch, 1500)
+    engine = timed(2700, 1)
+    now = 67 * DAY
+    batch = [
+        fr.Query("a1 b2", now=now, half_life=20 * DAY),
+        fr.Query("a1", k=1500, now=now, half_life=0.5 * DAY),
+        fr.Query("c3 d4", since=20 * DAY, until=50 * DAY),
+        fr.Query("a1 c3", filter={"session": "s1"}, k=90),
+        fr.Query("a1 e5", filter={"session": "s2"}, since=1 * DAY, now=now, half_life=DAY),
+        fr.Query("b2 g7"),
+    ]
+    expected = engine.search(batch, 40)
+    assert expected.counts.all()
+    serve(engine, name)
+    for _ in range(2):
+        assert_same_bits(engine.search(batch, 40), expected)
+    if launched.made:
+        assert launched.most("tiles") > 32
+
+
+@pytest.mark.parametrize("sums", ["narrow", "wide", "decayed"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_earlier_tile_that_only_equals_the_last_hit(name: str, sums: str) -> None:
+    """Its bound is the threshold that a better tile has left, and its document comes before that one's."""
+    documents = [["x"]] * 160
+    for start in (0, 75):
+        documents[start + 5] = documents[start + 42] = ["a1"]
+        documents[start + 40] = documents[start + 41] = ["a1", "a1"]
+    engine = fr.Engine(analyzer="minimal", backend="numpy", b=0.0)
+    engine.add(fr.Record(f"r{n}", " ".join(terms), time=DAY) for n, terms in enumerate(documents))
+    for k in (3, 5, 6, 7):
+        query = fr.Query(terms=("a1",) * (30_000 if sums == "wide" else 1), k=k)
+        if sums == "decayed":
+            query = replace(query, now=2 * DAY, half_life=DAY)
+        expected = serve_numpy(engine).search([query] * 2)
+        assert expected.documents[0].tolist() == [40, 41, 115, 116, 5, 42, 80, 117][:k]
+        assert_same_bits(serve(engine, name).search([query] * 2), expected)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_tiles_of_more_documents_than_are_listed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4,096 documents, whose bitmaps are of 128 words."""
+    segments_of(monkeypatch, 6000)
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    documents = long_and_short_lists(9500, 6)
+    engine.add(
+        fr.Record(f"r{n}", " ".join(terms), time=n // 500 * DAY, session="s1" if n % 1300 == 1299 else "s2")
+        for n, terms in enumerate(documents)
+    )
+    batch = [
+        fr.Query("all half"),
+        fr.Query("all", k=3000),
+        fr.Query("half edges", filter={"session": "s1"}, k=9),
+        fr.Query("all", filter={"session": "s1"}, since=7 * DAY, until=12 * DAY),
+        fr.Query("all edges", now=19 * DAY, half_life=4 * DAY, k=700),
+        fr.Query(terms=("half",) * 20_000 + ("all",) * 9_000, k=50),
+    ]
+    expected = engine.search(batch, 20)
+    assert expected.counts.all()
+    assert_same_bits(serve(engine, name, tile_bits=12).search(batch, 20), expected)
+
+
+class Sorted:
+    """Counts how often more hits were selected than the kernels take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        plain = launch.select_sorted
+
+        def counted(*args: Any, **how: Any) -> None:
+            self.calls += 1
+            plain(*args, **how)
+
+        monkeypatch.setattr(launch, "select_sorted", counted)
+
+
+@pytest.fixture
+def sorted_whole(monkeypatch: pytest.MonkeyPatch) -> Sorted:
+    return Sorted(monkeypatch)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("method", ["lucene", "robertson"])
+def test_more_hits_than_the_kernels_select(
+    name: str, method: str, monkeypatch: pytest.MonkeyPatch, sorted_whole: Sorted, launched: Launches
+) -> None:
+    """Nearly all scores tie, within a tile, between tiles and between segments."""
+    segments_of(monkeypatch, 1100)
+    documents = [["a1", "b2"] if n % 3 == 0 else ["a1"] if n % 3 == 1 else ["b2", "c3"] for n in range(2500)]
+    plain = oracle(documents, method=method)
+    engine = serve(build(documents, method=method), name)
+    narrow = [["a1"], ["b2", "a1"], ["c3"], ["unknown"]]
+    wide = [["c3"] * 60_000, ["b2"] * 30_000 + ["c3"] * 30_000]
+    for batch in (narrow, wide, narrow[:1] + wide):
+        for k in (1024, 1025, 1500, 2600):
+            expected = [plain.search(q, k) for q in batch]
+            assert len(expected[0]) > 800
+            before = sorted_whole.calls
+            got = answer(engine.search([fr.Query(terms=tuple(q)) for q in batch], k, execution="exhaustive"))
+            assert got == expected, k
+            assert (sorted_whole.calls > before) == (k > MAX_SELECTED)
+    # One query in a batch of small ones.
+    asked = [fr.Query(terms=("a1",), k=3), fr.Query(terms=("b2", "a1"), k=2000), fr.Query(terms=("c3",), k=0)]
+    expected = [plain.search(["a1"], 3), plain.search(["b2", "a1"], 2000), []]
+    assert answer(engine.search(asked)) == expected
+    assert max(score for _, score in plain.search(wide[0], 1)) >= 1 << 31 or method == "robertson"
+    if launched.made:
+        assert launched.most("tiles") > 32
+        assert launched.most("k") == 2500
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_more_decayed_hits_than_the_kernels_select(
+    name: str, monkeypatch: pytest.MonkeyPatch, sorted_whole: Sorted
+) -> None:
+    """Records of one day with one text tie in their decayed scores; the smaller document comes first."""
+    segments_of(monkeypatch, 1500)
+    engine = timed(2600, 2)
+    batch = [
+        fr.Query("a1", now=66 * DAY, half_life=30 * DAY),
+        fr.Query("a1 b2"),
+        fr.Query("b2", half_life=DAY, now=0.0),
+    ]
+    for k in (1025, 1500, 2600):
+        expected = serve_numpy(engine).search(batch, k)
+        assert expected.counts[0] == min(k, 2228)
+        assert_same_bits(serve(engine, name).search(batch, k), expected)
+    assert sorted_whole.calls >= 3
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_ties_do_not_rest_on_how_torch_sorts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless asked for a stable sort, torch may order ties as it likes; on a CPU it happens to keep their order."""
+
+    class Unkind:
+        """Torch, whose sorts reverse ties wherever they may."""
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(torch, attribute)
+
+        def sort(self, values: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+            if stable:
+                return torch.sort(values, dim=dim, descending=descending, stable=True)
+            found = torch.sort(values.flip(dim), dim=dim, descending=descending, stable=True)
+            class_of = type(found)
+            return class_of((found.values, values.shape[dim] - 1 - found.indices))
+
+    monkeypatch.setattr(sort, "torch", Unkind())
+    segments_of(monkeypatch, 1500)
+    engine = timed(2600, 3)
+    batch = [fr.Query("a1", now=66 * DAY, half_life=30 * DAY), fr.Query("a1 b2")]
+    expected = engine.search(batch, 2000)
+    assert_same_bits(serve(engine, name).search(batch, 2000), expected)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 7, 64])
+@pytest.mark.parametrize("name", ["cuda-host"])
+def test_few_and_many_blocks_take_all_turns(
+    name: str, multiprocessors: int, monkeypatch: pytest.MonkeyPatch, launched: Launches
+) -> None:
+    """The grid is as large as the device, not as the work: fewer blocks take more turns each."""
+    segments_of(monkeypatch, 1500)
+    engine = timed(2600, 4)
+    serve(engine, name)
+    launcher = known(name).verbs._launcher  # type: ignore[attr-defined]
+    monkeypatch.setattr(launcher, "limits", replace(launcher.limits, multiprocessors=multiprocessors))
+    batch = [fr.Query("a1 b2", now=30 * DAY, half_life=10 * DAY), fr.Query("a1 c3"), fr.Query("b2", now=0, half_life=1)]
+    expected = serve_numpy(engine).search(batch, 900)
+    assert_same_bits(serve(engine, name).search(batch, 900), expected)
+    assert max(made.queries * made.tiles for made in launched.made) > 8 * multiprocessors or multiprocessors == 64
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_grown_to_many_tiles(name: str, monkeypatch: pytest.MonkeyPatch, launched: Launches) -> None:
+    """Fan-outs between writes, over a segment of 33 tiles and what comes after it."""
+    segments_of(monkeypatch, 1200)
+    documents = long_and_short_lists(1900, 5)
+    batch = [["edges", "a1"], ["half", "c3"]]
+    engine = serve(build(documents[:1040]), name)
+    for start in range(1040, 1900, 172):
+        engine.add(records(documents[start : start + 172], start))
+        expected = [oracle(documents[: start + 172]).search(q, 9) for q in batch]
+        for _ in range(3):
+            assert answer(engine.search(batch, 9)) == expected
+    if launched.made:
+        assert launched.most("tiles") > 32
