@@ -37,8 +37,8 @@ class Settings:
     postings: int = 128  # of each of them, at a time
     emitted: int = 1024  # documents of a tile that are ranked at once; at most 2**14
     warps: int = 8
-    # For each multiprocessor, as many as fit by registers. A program that waits for a place would keep good entries from
-    # raising thresholds.
+    # For each multiprocessor, as many as fit by registers. A program that waits for a place would keep good entries
+    # from raising thresholds.
     programs: int = 2
     slab: int = 32 << 20  # bytes of sums at most
     # As `CudaVerbs` has it: left out for measurements alone.
