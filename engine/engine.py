@@ -415,9 +415,10 @@ class Engine(Reading, Writing, Carrying):
         ``"cuda"`` takes the CUDA kernels, else Triton's. ``"triton"`` and ``"cuda-host"`` (the CUDA kernels on the CPU,
         slowly) name a family of kernels.
 
-        `max_device_bytes` bounds the segments and the buffers of a launch together: `DeviceMemoryError` is raised
-        before they would take more. Small tables, the pools of captured graphs and the indexes of approximate search
-        come on top. The memory that another device had for this engine is released.
+        `max_device_bytes` bounds all that the engine takes there, pinned memory included: segments and their tables,
+        buffers of launches and of captured graphs, vectors. `DeviceMemoryError` is raised before they would take more.
+        What torch itself needs for a graph and the indexes of approximate search come on top. The memory that another
+        device had for this engine is released.
 
         The other options change the time and the memory that searches take on the device, never an answer. None leaves
         them to the kernels. They belong to the device, so a directory does not keep them.

@@ -13,6 +13,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,6 @@ class TorchDense:
         self.gpu: int | None = device.index if device.type == "cuda" else None
         self.account = Account(max_device_bytes) if account is None else account
         self._runtime = runtime_of(device)
-        with self._runtime.active():
-            self._stream = self._runtime.new_stream()
         self._reduce = reduce
         self._held: weakref.WeakKeyDictionary[Vectors, _Resident] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
@@ -105,6 +104,15 @@ class TorchDense:
         cpu = device.type == "cpu"
         self._scores = CPU_SCORES if cpu else SCORES
         self._values = CPU_BLOCK_VALUES if cpu else BLOCK_VALUES
+
+    @cached_property
+    def _stream(self) -> Any:
+        return self._runtime.new_stream()
+
+    @property
+    def limit(self) -> int | None:
+        """Of bytes, by the account."""
+        return self.account.limit
 
     @property
     def bytes(self) -> int:

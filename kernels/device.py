@@ -6,7 +6,8 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,7 @@ V = TypeVar("V")
 
 
 class WhileAlive(Generic[K, V]):
-    """Values by keys that are not kept alive. A dead key's value goes to `let_go`, in whatever thread the key died."""
+    """Values by keys that are not kept alive. Once a key is gone, its value goes to `let_go`, in any thread."""
 
     def __init__(self, let_go: Callable[[V], None]) -> None:
         self._let_go = let_go
@@ -113,8 +114,6 @@ class Residency:
         self.runtime = runtime or runtime_of(device)
         self.account = Account(limit)
         self.lifetimes = Lifetimes(self.runtime)
-        with self.runtime.active():
-            self._stream = self.runtime.new_stream()
         retire = self.lifetimes.retire
         # Key: whether contributions are int64. Searches may alternate between epochs with and without.
         self._held: WhileAlive[Segment, dict[bool, Resident]] = WhileAlive(
@@ -130,6 +129,11 @@ class Residency:
         self.account.add(lambda: self.lifetimes.bytes, self.lifetimes.reclaim)
         # What an engine leaves behind goes to others' allocations.
         weakref.finalize(self, self.lifetimes.drain).atexit = False
+
+    @cached_property
+    def _stream(self) -> Any:
+        """Of what is written."""
+        return self.runtime.new_stream()
 
     @property
     def limit(self) -> int | None:
@@ -211,7 +215,7 @@ class Residency:
                 rows = self.runtime.upload(table.rows)
                 if on_device:
                     table.on_device = rows
-                self.lifetimes.wait_for_launches()
+                # What made them stale has waited for the launches that read them: it wrote contributions in place.
                 for number in stale:
                     residents[number].tabulate(tile_bits, rows[number : number + 1], verbs)
         return table

@@ -108,11 +108,12 @@ class Account:
         self.limit = limit
         self._counts: list[Callable[[], int]] = []
         self._releases: list[Callable[[], bool]] = []
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Of the search: a release may be asked for by another part of the engine, in a thread of its own."""
 
     def add(self, count: Callable[[], int], release: Callable[[], bool] | None = None) -> None:
         """Count what this says; `release` lets go what it can spare, and says whether that was anything."""
-        with self._lock:
+        with self.lock:
             self._counts.append(count)
             if release is not None:
                 self._releases.append(release)
@@ -124,5 +125,6 @@ class Account:
 
     def release(self) -> bool:
         """Have all let go what they can spare. False if that was nothing."""
-        released = [release() for release in list(self._releases)]
+        with self.lock:
+            released = [release() for release in list(self._releases)]
         return any(released)

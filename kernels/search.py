@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -76,12 +75,10 @@ class DeviceSearch:
                 f"{verbs.name} reads postings of {verbs.posting_bytes} bytes, not {self.residency.posting_bytes!r}"
             )
         self.verbs = verbs
-        self.lock = threading.RLock()
+        self.lock = self.residency.account.lock
         self.fanouts = Fanouts(self.residency, verbs)
         self._runtime = self.residency.runtime
         self._tensors = TensorSearch(self.residency, verbs)
-        with self._runtime.active():
-            self._streams = [self._runtime.new_stream() for _ in range(STREAMS)]
         self._calls = itertools.count()
 
     def __call__(
@@ -189,6 +186,10 @@ class DeviceSearch:
                 yield
             finally:
                 self.residency.lifetimes.launched()
+
+    @cached_property
+    def _streams(self) -> list[Any]:
+        return [self._runtime.new_stream() for _ in range(STREAMS)]
 
     def _next_stream(self) -> Any:
         return self._streams[next(self._calls) % len(self._streams)]

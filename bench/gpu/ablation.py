@@ -3,8 +3,8 @@
 One run measures many variants and writes a row for each. Its parts:
 
 ========  ============================================================================================================
-ideas     the CUDA kernels, with one idea left out at a time and with all; postings of 8, 6 and 4 bytes; sums of 64 bits;
-          no tables of long lists; Triton
+ideas     the CUDA kernels, with one idea left out at a time and with two; postings of 8, 6 and 4 bytes; no tables of
+          long lists; wide sums; Triton
 batch     queries at once, 1 to 10,000
 corpus    postings, 10**4 to 10**8
 k         10 to 1,000
@@ -48,10 +48,10 @@ from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from . import run as gpu_run
 from . import systems as gpu_systems
+from .batches import HitArrays, System, device_name
 from .ceilings import ceilings
 from .corpora import Problem
 from .rows import GpuRow, markdown
-from .batches import HitArrays, System, device_name
 from .systems import STOPS, DeviceSystem
 
 PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")

@@ -22,10 +22,10 @@ from ..harness.paths import CACHE, RESULTS, ROOT
 from . import corpora as gpu_corpora
 from . import run as gpu_run
 from . import systems as gpu_systems
-from .corpora import Problem
-from .rows import GpuRow
 from .batches import Variant
+from .corpora import Problem
 from .others import BaselineSystem
+from .rows import GpuRow
 from .systems import DeviceSystem
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum", "gpu__time_duration.sum")

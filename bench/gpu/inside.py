@@ -1,8 +1,9 @@
 """What happens inside scored tiles, counted: documents that reach the threshold, and the postings that MaxScore reads.
 
 MaxScore in a tile: the lists whose maxima together stay below the threshold are not essential, since no document can
-reach it by them alone. The documents of the essential lists are then the only candidates, and the rest is either looked
-up for them (by binary search) or read in full, if any of them can still reach the threshold (in stages).
+reach it by them alone. The documents of the essential lists are then the only candidates, and those that can still
+reach it are looked up in the other lists. (To read the other lists only where there is such a document would leave
+nothing out: the document with the largest contribution of the smallest essential list is always one.)
 """
 
 from __future__ import annotations
@@ -39,11 +40,8 @@ class Inside:
     hopeful: int = 0  # of these, those that reach the threshold with the rest's maxima
     lookups: int = 0  # of them in the other lists
     steps: int = 0  # look-ups times log2 of the list's part in the tile
-    staged: int = 0  # postings read where the rest is read in full if there is a hopeful document
-    finished: int = 0  # tiles without one
     chosen_us: float = 0.0  # time of blocks, by `Rates`: selection of the k best; then all, with it
     plain_us: float = 0.0
-    staged_us: float = 0.0
     looked_us: float = 0.0
 
     def per_query(self) -> dict[str, float]:
@@ -99,9 +97,7 @@ def look_inside(
         tiles = scored.size
         documents = np.unique(touched)
         at_tile = tile_numbers[documents >> pairs.bits]
-        reached = np.bincount(
-            at_tile[scored[at_tile] & (dense[documents] >= threshold[at_tile])], minlength=tiles
-        )
+        reached = np.bincount(at_tile[scored[at_tile] & (dense[documents] >= threshold[at_tile])], minlength=tiles)
         partial = np.unique(np.concatenate(of_essential))
         at_tile = tile_numbers[partial >> pairs.bits]
         hopeful = np.bincount(at_tile[part_sums[partial] + rest[at_tile] >= threshold[at_tile]], minlength=tiles)
@@ -111,7 +107,6 @@ def look_inside(
         steps = np.ceil(np.log2(part.counts + 1)).astype(np.int64) * others
         read = part.counts.sum(axis=0) * scored
         first = (part.counts * essential).sum(axis=0)
-        staged = first + np.where(hopeful > 0, read - first, 0)
         chosen = selection(reached, k, pairs.bits, rates)
         found.queries += 1
         found.tiles += int(scored.sum())
@@ -125,18 +120,12 @@ def look_inside(
         found.hopeful += int(hopeful.sum())
         found.lookups += int((hopeful * others.sum(axis=0)).sum())
         found.steps += int((hopeful * steps.sum(axis=0)).sum())
-        found.staged += int(staged.sum())
-        found.finished += int((scored & (hopeful == 0)).sum())
         all_runs = _rounds(part.counts * scored)
         first_runs = _rounds(part.counts * essential)
-        rest_runs = _rounds(part.counts * others) * (hopeful > 0)
         # A look-up is a chain of loads; the threads of a block do 512 at once.
         chain = -(-hopeful // THREADS) * steps.sum(axis=0) * rates.load
         found.chosen_us += float(chosen[scored].sum())
         found.plain_us += float(_time(pairs.bits, all_runs, read, chosen, rates)[scored].sum())
-        # A barrier and a second look at the descriptors between the stages.
-        between = np.where(rest_runs > 0, 2 * rates.load, 0.0)
-        found.staged_us += float(_time(pairs.bits, first_runs + rest_runs, staged, between + chosen, rates)[scored].sum())
         found.looked_us += float(_time(pairs.bits, first_runs, first, chain + chosen, rates)[scored].sum())
     return found
 
@@ -170,7 +159,7 @@ def _rounds(counts: Integers) -> Integers:
 
 
 def _time(
-    bits: int, rounds: Integers, postings: Integers, more: npt.NDArray[np.float64] | float, rates: Rates
+    bits: int, rounds: Integers, postings: Integers, more: npt.NDArray[np.float64], rates: Rates
 ) -> npt.NDArray[np.float64]:
     clear = rates.cleared * (4 << bits >> 10)
     blocks = places(bits) // 132

@@ -25,11 +25,11 @@ from ..harness.options import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from . import systems as gpu_systems
+from .batches import HitArrays, Ready, System, Variant
 from .ceilings import ceilings
 from .corpora import Problem
-from .rows import GpuRow, markdown, shares
-from .batches import HitArrays, Ready, System, Variant
 from .others import FlatIndex
+from .rows import GpuRow, markdown, shares
 from .systems import STOPS, DeviceSystem
 
 BATCHES = (1, 20, 256, 0)

@@ -118,9 +118,7 @@ def simulate(
     first = firsts[queries] if scheme.first else np.ones(len(queries), dtype=np.int64)
     query, tile = (part.tolist() for part in turns(pairs, queries, first, scheme.best_first))
     bounds, found = pairs.bounds[queries], kth[queries]
-    took = durations(
-        replace(pairs, rounds=pairs.rounds[queries], postings=pairs.postings[queries]), rates, len(query)
-    )
+    took = durations(replace(pairs, rounds=pairs.rounds[queries], postings=pairs.postings[queries]), rates, len(query))
     thresholds = first.tolist()
     scored = np.full(bounds.shape, -1, dtype=np.int64)
     look = scheme.look_loads * rates.load

@@ -2,7 +2,7 @@
 
 ========  ============================================================================================================
 tables    lists that have cuts and maxima by tile, by the postings a tile from which on they do; what is streamed
-turns     tiles scored, by the order of turns, the turns of a look and the first thresholds; bytes; how uneven tiles are
+turns     tiles scored, by the order of turns, the turns of a look and first thresholds; bytes; how uneven tiles are
 inside    in scored tiles: documents at the threshold, and the postings, look-ups and time of MaxScore
 ========  ============================================================================================================
 
@@ -52,8 +52,8 @@ MOST_BATCHES = 4
 class SkippedRow:
     """Counts of one part over one corpus. `found` has them by variant: a scheme, a first threshold, a limit.
 
-    ``turns``: means of a batch; `entries` are left when scoring begins, `us` is the time by `Rates` and `busy` the share
-    of it in which blocks work; ``longest`` over ``mean`` says how uneven tiles are. ``inside``: means of a query.
+    ``turns``: means of a batch; `entries` are left when scoring begins, `us` is the time by `Rates`, `busy` the share
+    of it in which blocks work, and ``longest`` over ``mean`` says how uneven tiles are. ``inside``: means of a query.
     """
 
     bench: str
@@ -147,9 +147,7 @@ class Counts:
         firsts = self.firsts(pairs, k)
         found = {}
         for scheme in SCHEMES:
-            outcomes = [
-                simulate(pairs, kth, np.arange(start, start + size), firsts, scheme, rates) for start in starts
-            ]
+            outcomes = [simulate(pairs, kth, np.arange(start, start + size), firsts, scheme, rates) for start in starts]
             found[scheme.name] = _mean_of(outcomes)
         asked = slice(0, size * len(starts))
         postings = pairs.postings[asked]

@@ -8,7 +8,7 @@ The phases:
 ``tensors``        `Engine.search_tensors`
 ``tensors_graph``  replays ``tensors`` as a graph
 ``end_to_end``     from term ids on the host to numpy arrays
-``describe``       ``kernel``, stopped after this verb; so ``order`` and ``score``. The times of the verbs are differences
+``describe``       ``kernel``, stopped after this verb; so ``order`` and ``score``. Times of verbs are differences
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ class DeviceSystem:
         """Each batch on the device, planned on the host and cut into launches as `DeviceSearch` does."""
         room = self.residency.room_for(MAX_CANDIDATES, MAX_DESCRIPTORS)
         return [
-            [make_launch(self.chunk(part), self.residency, self.verbs) for part in chunks([plan], self.verbs.tile_bits, *room)]
+            [
+                make_launch(self.chunk(part), self.residency, self.verbs)
+                for part in chunks([plan], self.verbs.tile_bits, *room)
+            ]
             for plan in (variant.plan() for variant in variants)
         ]
 

@@ -1,7 +1,7 @@
 """The (tile, query) pairs of a batch, counted: postings, bounds, and the k-th best sum of every tile.
 
-What a scored tile tells its query is its own k-th best sum, whatever the order in which tiles are scored. So the sums are
-made once, and every order, number of blocks and threshold is a matter of these few numbers a pair (`schedule.py`).
+What a scored tile tells its query is its own k-th best sum, whatever the order in which tiles are scored. So the sums
+are made once, and every order, number of blocks and threshold is a matter of these few numbers a pair (`schedule.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pairs:
     tiles: int
 
     def first_thresholds(self, k: int) -> Integers:
-        """[queries] the k-th largest `best`: as many documents, each of another tile, score no less. 1 of fewer tiles."""
+        """[queries] the k-th largest `best`: k documents of different tiles score no less. 1 of fewer tiles."""
         if k > self.tiles:
             return np.ones(len(self.best), dtype=np.int64)
         return np.maximum(1, np.partition(self.best, self.tiles - k, axis=1)[:, self.tiles - k]).astype(np.int64)

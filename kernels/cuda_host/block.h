@@ -28,12 +28,17 @@ namespace {
 constexpr unsigned MAX_THREADS = 1024;
 constexpr unsigned LANES = 32;
 constexpr unsigned MAX_WARPS = MAX_THREADS / LANES;
+#ifdef FANRANK_CUDA_THREADS
+constexpr unsigned MAX_RESIDENT = 1;
+#else
+constexpr unsigned MAX_RESIDENT = 8;
+#endif
 
 enum Order { ASCENDING, DESCENDING, SHUFFLE };
 
 const char *const BARRIER_NAMES[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count"};
-const char *const EXCHANGE_NAMES[] = {"__shfl_sync",     "__shfl_up_sync", "__shfl_down_sync",
-                                      "__shfl_xor_sync", "a vote",         "__syncwarp"};
+const char *const EXCHANGE_NAMES[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync",
+                                      "a vote",      "__syncwarp",     "a reduction"};
 
 struct Thread {
     uint3 index;
@@ -65,12 +70,15 @@ struct Warp {
 };
 
 struct Block {
+    uint3 index;
+    unsigned char *shared;
     unsigned threads;
     unsigned warps;
     unsigned live;
     unsigned running;
     unsigned arrived;
     Barrier kind;
+    int site;
     unsigned true_count;
     int result;
     std::atomic<bool> failed;
@@ -82,10 +90,23 @@ struct Launch {
     void *const *arguments;
 };
 
-Thread threads[MAX_THREADS];
-Warp warps[MAX_WARPS];
-Block block;
+Block blocks[MAX_RESIDENT];
+Thread all_threads[MAX_RESIDENT * MAX_THREADS];
+Warp all_warps[MAX_RESIDENT * MAX_WARPS];
 Launch current;
+
+// The block that runs now, of those that are resident.
+Block *resident = blocks;
+Thread *threads = all_threads;
+Warp *warps = all_warps;
+
+void enter(unsigned place) {
+    resident = blocks + place;
+    threads = all_threads + place * MAX_THREADS;
+    warps = all_warps + place * MAX_WARPS;
+    blockIdx = resident->index;
+    dynamic_shared = resident->shared;
+}
 
 std::string text_of(const uint3 &at) {
     return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
@@ -146,18 +167,18 @@ struct Guard {
 #endif
 
 void set_error(const std::string &message) {
-    if (block.failed) return;
-    block.failed = true;
-    block.error = message;
+    if (resident->failed) return;
+    resident->failed = true;
+    resident->error = message;
 #ifdef FANRANK_CUDA_THREADS
-    for (unsigned w = 0; w < block.warps; ++w) wake(warps[w], warps[w].at_barrier | warps[w].at_exchange);
+    for (unsigned w = 0; w < resident->warps; ++w) wake(warps[w], warps[w].at_barrier | warps[w].at_exchange);
 #endif
 }
 
 void set_deadlock() {
     unsigned waiting = 0;
     std::string example;
-    for (unsigned w = 0; w < block.warps; ++w) {
+    for (unsigned w = 0; w < resident->warps; ++w) {
         waiting += static_cast<unsigned>(__builtin_popcount(warps[w].at_barrier));
         if (example.empty() && warps[w].at_exchange) {
             const Thread &thread = thread_at(warps[w], static_cast<unsigned>(__builtin_ctz(warps[w].at_exchange)));
@@ -171,10 +192,10 @@ void set_deadlock() {
                       " for the lanes " + hex(thread.mask & warps[w].live & ~present);
         }
     }
-    set_error("deadlock: of " + std::to_string(block.threads) + " threads " + std::to_string(waiting) + " wait at " +
-              (waiting ? BARRIER_NAMES[static_cast<int>(block.kind)] : "a block barrier") + " and " +
-              std::to_string(block.live - waiting) + " at a warp primitive; " +
-              std::to_string(block.threads - block.live) + " have returned" + example);
+    set_error("deadlock: of " + std::to_string(resident->threads) + " threads " + std::to_string(waiting) +
+              " wait at " + (waiting ? BARRIER_NAMES[static_cast<int>(resident->kind)] : "a block barrier") + " and " +
+              std::to_string(resident->live - waiting) + " at a warp primitive; " +
+              std::to_string(resident->threads - resident->live) + " have returned" + example);
 }
 
 [[noreturn]] void fail(Guard &guard, const std::string &message) {
@@ -184,16 +205,16 @@ void set_deadlock() {
 }
 
 void open_barrier() {
-    switch (block.kind) {
-        case Barrier::plain: block.result = 0; break;
-        case Barrier::any: block.result = block.true_count != 0; break;
-        case Barrier::all: block.result = block.true_count == block.arrived; break;
-        case Barrier::count: block.result = static_cast<int>(block.true_count); break;
+    switch (resident->kind) {
+        case Barrier::plain: resident->result = 0; break;
+        case Barrier::any: resident->result = resident->true_count != 0; break;
+        case Barrier::all: resident->result = resident->true_count == resident->arrived; break;
+        case Barrier::count: resident->result = static_cast<int>(resident->true_count); break;
     }
-    block.running += block.arrived;
-    block.arrived = 0;
-    block.true_count = 0;
-    for (unsigned w = 0; w < block.warps; ++w) {
+    resident->running += resident->arrived;
+    resident->arrived = 0;
+    resident->true_count = 0;
+    for (unsigned w = 0; w < resident->warps; ++w) {
         unsigned lanes = std::exchange(warps[w].at_barrier, 0);
         warps[w].runnable |= lanes;
         wake(warps[w], lanes);
@@ -212,6 +233,28 @@ unsigned source_lane(const Thread &thread, unsigned lane) {
     }
     if (source > last || source < 0 || (thread.kind == Exchange::up && source < first)) return lane;
     return static_cast<unsigned>(source);
+}
+
+// What the lanes that take part give together: `operand` says how.
+std::uint64_t reduced(const Warp &warp, unsigned lanes, int operand) {
+    const auto value_of = [&](unsigned lane) { return static_cast<std::uint32_t>(thread_at(warp, lane).value); };
+    std::uint32_t result = value_of(static_cast<unsigned>(__builtin_ctz(lanes)));
+    for (unsigned rest = lanes & (lanes - 1); rest; rest &= rest - 1) {
+        const std::uint32_t value = value_of(static_cast<unsigned>(__builtin_ctz(rest)));
+        const bool less = operand == MIN_S32 || operand == MAX_S32
+                              ? static_cast<std::int32_t>(value) < static_cast<std::int32_t>(result)
+                              : value < result;
+        switch (operand) {
+            case ADD_32: result += value; break;
+            case AND_32: result &= value; break;
+            case OR_32: result |= value; break;
+            case XOR_32: result ^= value; break;
+            case MIN_S32:
+            case MIN_U32: result = less ? value : result; break;
+            default: result = less ? result : value; break;
+        }
+    }
+    return result;
 }
 
 // Completes the exchange of `mask` if every live lane in it has come. False if they disagree on what it is.
@@ -234,6 +277,8 @@ bool try_exchange(Warp &warp, unsigned mask) {
         Thread &thread = thread_at(warp, lane);
         if (kind == Exchange::ballot || kind == Exchange::sync) {
             thread.result = votes;
+        } else if (kind == Exchange::reduce) {
+            thread.result = reduced(warp, lanes, thread.operand);
         } else {
             const unsigned source = source_lane(thread, lane);
             thread.result = lanes >> source & 1 ? thread_at(warp, source).value : 0x7f7f7f7f7f7f7f7fu;
@@ -241,7 +286,7 @@ bool try_exchange(Warp &warp, unsigned mask) {
     }
     warp.at_exchange &= ~lanes;
     warp.runnable |= lanes;
-    block.running += static_cast<unsigned>(__builtin_popcount(lanes));
+    resident->running += static_cast<unsigned>(__builtin_popcount(lanes));
     wake(warp, lanes);
     return true;
 }
@@ -252,44 +297,48 @@ void leave(Guard &) {
     const unsigned bit = 1u << thread.linear % LANES;
     warp.live &= ~bit;
     warp.runnable &= ~bit;
-    --block.live;
-    --block.running;
-    if (block.failed) return;
-    if (block.live && block.arrived == block.live) open_barrier();
+    --resident->live;
+    --resident->running;
+    if (resident->failed) return;
+    if (resident->live && resident->arrived == resident->live) open_barrier();
     for (unsigned rest = warp.at_exchange; rest; rest &= rest - 1) {
         const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if (warp.at_exchange >> lane & 1 && !try_exchange(warp, thread_at(warp, lane).mask))
             set_error("the lanes of mask " + hex(thread_at(warp, lane).mask) + " call different warp primitives");
     }
-    if (block.live && !block.running) set_deadlock();
+    if (resident->live && !resident->running) set_deadlock();
 }
 
 }  // namespace
 
-int barrier(Barrier kind, bool predicate) {
+int barrier(Barrier kind, bool predicate, int site) {
     Thread &thread = self();
 #ifdef FANRANK_CUDA_THREADS
     char *tag = &barrier_tags[thread.barriers++ & 1];
     release(tag);
 #endif
     Guard guard;
-    if (block.arrived && block.kind != kind)
+    if (resident->arrived && resident->kind != kind)
         fail(guard, std::string("at ") + BARRIER_NAMES[static_cast<int>(kind)] + " while others wait at " +
-                        BARRIER_NAMES[static_cast<int>(block.kind)]);
+                        BARRIER_NAMES[static_cast<int>(resident->kind)]);
+    if (resident->arrived && resident->site != site)
+        fail(guard, "at the barrier of line " + std::to_string(site) + " while others wait at that of line " +
+                        std::to_string(resident->site));
     Warp &warp = warps[thread.linear / LANES];
     const unsigned bit = 1u << thread.linear % LANES;
-    block.kind = kind;
-    ++block.arrived;
-    block.true_count += predicate;
+    resident->kind = kind;
+    resident->site = site;
+    ++resident->arrived;
+    resident->true_count += predicate;
     warp.runnable &= ~bit;
     warp.at_barrier |= bit;
-    --block.running;
-    if (block.arrived == block.live) open_barrier();
+    --resident->running;
+    if (resident->arrived == resident->live) open_barrier();
     suspend(guard);
 #ifdef FANRANK_CUDA_THREADS
     acquire(tag);
 #endif
-    return block.result;
+    return resident->result;
 }
 
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int operand, int width) {
@@ -319,7 +368,7 @@ std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int op
     thread.width = width;
     warp.runnable &= ~bit;
     warp.at_exchange |= bit;
-    --block.running;
+    --resident->running;
     if (!try_exchange(warp, mask)) fail(guard, "the lanes of mask " + hex(mask) + " call different warp primitives");
     suspend(guard);
 #ifdef FANRANK_CUDA_THREADS
@@ -330,6 +379,11 @@ std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int op
         }
 #endif
     return thread.result;
+}
+
+void fault(const char *message) {
+    Guard guard;
+    fail(guard, message);
 }
 
 void fence() {
@@ -343,14 +397,14 @@ void fence() {
 namespace {
 
 void start_block(unsigned count) {
-    block.threads = block.live = block.running = count;
-    block.warps = (count + LANES - 1) / LANES;
-    block.arrived = block.true_count = 0;
-    block.failed = false;
+    resident->threads = resident->live = resident->running = count;
+    resident->warps = (count + LANES - 1) / LANES;
+    resident->arrived = resident->true_count = 0;
+    resident->failed = false;
 #ifdef FANRANK_CUDA_THREADS
     for (unsigned i = 0; i < count; ++i) threads[i].barriers = 0;
 #endif
-    for (unsigned w = 0; w < block.warps; ++w) {
+    for (unsigned w = 0; w < resident->warps; ++w) {
         const unsigned lanes = count - w * LANES;
         const unsigned live = lanes >= LANES ? 0xffffffffu : (1u << lanes) - 1;
         warps[w] = {live, live, 0, 0};

@@ -3,6 +3,7 @@
 
 #include "block.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -90,9 +91,9 @@ void resume(Thread &thread) { fanrank_switch(&scheduler, thread.stack_pointer); 
 void yield(Thread &thread) { fanrank_switch(&thread.stack_pointer, scheduler); }
 #endif
 
-unsigned char *stacks;
+unsigned char *stacks[MAX_RESIDENT];
 std::size_t page;
-unsigned fibers;
+unsigned fibers[MAX_RESIDENT];
 
 void wake(Warp &, unsigned) {}
 
@@ -102,6 +103,13 @@ void stop() {
     yield(self());
     __builtin_unreachable();
 }
+
+}  // namespace
+
+// Runnable as before: others run first.
+void give_way() { yield(self()); }
+
+namespace {
 
 // A fiber outlives its block: it runs one thread of every block until a failure abandons it.
 void fiber_main() {
@@ -113,10 +121,11 @@ void fiber_main() {
     }
 }
 
-unsigned char *stack_of(unsigned i) { return stacks + i * (STACK + page) + page; }
+unsigned char *stack_of(unsigned place, unsigned i) { return stacks[place] + i * (STACK + page) + page; }
 
-void make_fiber(unsigned i) {
-    unsigned char *base = stack_of(i);
+// A thread of the resident block at `place`, which was entered.
+void make_fiber(unsigned place, unsigned i) {
+    unsigned char *base = stack_of(place, i);
 #ifdef FANRANK_USE_UCONTEXT
     getcontext(&threads[i].context);
     threads[i].context.uc_stack.ss_sp = base;
@@ -133,20 +142,31 @@ void make_fiber(unsigned i) {
 #endif
 }
 
-bool make_fibers(unsigned count) {
-    if (!stacks) {
+bool make_fibers(unsigned place, unsigned count) {
+    enter(place);
+    if (!stacks[place]) {
         page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
         const std::size_t size = MAX_THREADS * (STACK + page);
         void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) return false;
-        stacks = static_cast<unsigned char *>(memory);
+        stacks[place] = static_cast<unsigned char *>(memory);
     }
-    for (; fibers < count; ++fibers) {
-        if (mprotect(stack_of(fibers) - page, page, PROT_NONE)) return false;
-        make_fiber(fibers);
+    for (; fibers[place] < count; ++fibers[place]) {
+        if (mprotect(stack_of(place, fibers[place]) - page, page, PROT_NONE)) return false;
+        make_fiber(place, fibers[place]);
     }
     return true;
 }
+
+// After a fault: every fiber begins anew.
+void make_fibers_again() {
+    for (unsigned place = 0; place < MAX_RESIDENT; ++place) {
+        enter(place);
+        for (unsigned i = 0; i < fibers[place]; ++i) make_fiber(place, i);
+    }
+}
+
+constexpr unsigned PATIENCE = 8;
 
 std::uint64_t random_state;
 
@@ -162,6 +182,7 @@ void run_lane(Warp &warp, unsigned lane) {
     running = &thread_at(warp, lane);
     threadIdx = running->index;
     resume(*running);
+    running = nullptr;
 }
 
 // Resumes each lane that is runnable now, once.
@@ -171,13 +192,13 @@ void run_lanes(Warp &warp, int order) {
         unsigned char lanes[LANES];
         unsigned count = 0;
         for (; rest; rest &= rest - 1) lanes[count++] = static_cast<unsigned char>(__builtin_ctz(rest));
-        for (; count && !block.failed; --count) {
+        for (; count && !resident->failed; --count) {
             std::swap(lanes[draw(count)], lanes[count - 1]);
             run_lane(warp, lanes[count - 1]);
         }
         return;
     }
-    while (rest && !block.failed) {
+    while (rest && !resident->failed) {
         const int next = order == ASCENDING ? __builtin_ctz(rest) : 31 - __builtin_clz(rest);
         const unsigned lane = static_cast<unsigned>(next);
         rest &= ~(1u << lane);
@@ -188,18 +209,60 @@ void run_lanes(Warp &warp, int order) {
 // A warp runs as far ahead of the others as the block's barriers let it; shuffled, sometimes only to its next exchange.
 void run_block(int order) {
     unsigned sequence[MAX_WARPS];
-    for (unsigned w = 0; w < block.warps; ++w) sequence[w] = order == DESCENDING ? block.warps - 1 - w : w;
-    while (block.running && !block.failed) {
+    for (unsigned w = 0; w < resident->warps; ++w) sequence[w] = order == DESCENDING ? resident->warps - 1 - w : w;
+    while (resident->running && !resident->failed) {
         if (order == SHUFFLE)
-            for (unsigned w = block.warps; w > 1; --w) std::swap(sequence[draw(w)], sequence[w - 1]);
-        for (unsigned w = 0; w < block.warps && !block.failed; ++w) {
+            for (unsigned w = resident->warps; w > 1; --w) std::swap(sequence[draw(w)], sequence[w - 1]);
+        for (unsigned w = 0; w < resident->warps && !resident->failed; ++w) {
             Warp &warp = warps[sequence[w]];
             do {
                 run_lanes(warp, order);
-            } while (warp.runnable && !block.failed && !(order == SHUFFLE && draw(2)));
+            } while (warp.runnable && !resident->failed && !(order == SHUFFLE && draw(2)));
         }
     }
-    if (block.live && !block.failed) set_deadlock();
+    if (resident->live && !resident->failed) set_deadlock();
+}
+
+void trap(int signal, siginfo_t *info, void *) {
+    if (!running) {
+        ::signal(signal, SIG_DFL);
+        return;
+    }
+    char text[80];
+    std::snprintf(text, sizeof text, "touches memory at %p, where none is", info->si_addr);
+    fault(text);
+}
+
+// While it lives, a kernel that touches memory which is not there has a fault, and the process goes on.
+struct Trap {
+    struct sigaction before[2];
+
+    Trap() {
+        struct sigaction own = {};
+        own.sa_sigaction = trap;
+        // The handler does not return, so that the signal must stay open.
+        own.sa_flags = SA_SIGINFO | SA_NODEFER;
+        sigaction(SIGSEGV, &own, &before[0]);
+        sigaction(SIGBUS, &own, &before[1]);
+    }
+    Trap(const Trap &) = delete;
+    ~Trap() {
+        sigaction(SIGSEGV, &before[0], nullptr);
+        sigaction(SIGBUS, &before[1], nullptr);
+    }
+};
+
+// One of several resident blocks: a warp runs on over a few of the places where its lanes give way or wait. Lanes that
+// stand at one place go on together, as a warp's load is one instruction.
+void run_some(int order) {
+    unsigned ready[MAX_WARPS], count = 0;
+    for (unsigned w = 0; w < resident->warps; ++w)
+        if (warps[w].runnable) ready[count++] = w;
+    if (!count) return set_deadlock();
+    Warp &warp = warps[ready[draw(count)]];
+    do {
+        run_lanes(warp, order);
+    } while (warp.runnable && !resident->failed && draw(PATIENCE));
 }
 
 }  // namespace

@@ -50,12 +50,19 @@ class HostLauncher:
     """The kernels of one library, launched on CPU tensors.
 
     `order` (and `seed`, for "shuffle") is the order in which blocks, warps and lanes run in a library of mode "fibers";
-    both may be changed between launches. A kernel without races gives the same answer in every order. `limits` are
-    those of the device that it stands for.
+    both may be changed between launches. A kernel without races gives the same answer in every order. With several
+    `residents` so many blocks run at once, in turns that `seed` draws (translated PTX alone, whose threads give way).
+    `limits` are those of the device that it stands for.
     """
 
     def __init__(
-        self, library: Path, *, order: Order = "ascending", seed: int = 0, limits: DeviceLimits = LIMITS
+        self,
+        library: Path,
+        *,
+        order: Order = "ascending",
+        seed: int = 0,
+        residents: int = 1,
+        limits: DeviceLimits = LIMITS,
     ) -> None:
         library = Path(library)
         if library.name.endswith(SANITIZED_SUFFIX) and not hasattr(ctypes.CDLL(None), "__tsan_init"):
@@ -71,6 +78,7 @@ class HostLauncher:
         self.limits = limits
         self.order: Order = order
         self.seed = seed
+        self.residents = residents
 
     def launch(
         self,
@@ -108,6 +116,7 @@ class HostLauncher:
             passed,
             ctypes.c_int32(ORDERS[self.order]),
             ctypes.c_uint64(self.seed),
+            ctypes.c_uint32(self.residents),
             message,
             ctypes.c_uint64(len(message)),
         )

@@ -25,20 +25,26 @@ void wake(Warp &warp, unsigned lanes) {
 
 void stop() { throw Stopped{}; }
 
+}  // namespace
+
+void give_way() {}
+
+namespace {
+
 void suspend(Guard &guard) {
     Thread &thread = self();
-    if (!block.running && !block.failed) set_deadlock();
-    const bool failed = block.failed;
+    if (!resident->running && !resident->failed) set_deadlock();
+    const bool failed = resident->failed;
     guard.release();
     if (!failed) thread.signal.wait(0, std::memory_order_acquire);
     thread.signal.store(0, std::memory_order_relaxed);
-    if (block.failed) stop();
+    if (resident->failed) stop();
 }
 
 void finish() {
     Guard guard;
     leave(guard);
-    if (!block.live) {
+    if (!resident->live) {
         done_word.store(1, std::memory_order_release);
         done_word.notify_one();
     }

@@ -28,6 +28,9 @@ extern unsigned char __stop_fanrank_shared[] __attribute__((weak, visibility("hi
 namespace fanrank_host {
 
 unsigned char *dynamic_shared;
+std::uint64_t shared_size;
+bool interleaved;
+std::uint64_t jumps_left;
 
 namespace {
 
@@ -35,6 +38,8 @@ constexpr unsigned char POISON = 0x7f;
 constexpr unsigned char CANARY = 0xa5;
 constexpr std::size_t GUARD = 1024;
 constexpr std::size_t MAX_SHARED = 227 * 1024;
+// Of a launch: some seconds.
+constexpr std::uint64_t MAX_JUMPS = std::uint64_t{1} << 28;
 
 const Entry *entries;
 
@@ -47,20 +52,21 @@ void add(Entry *entry) {
 
 namespace {
 
-// Storage of the dynamic shared memory between two guards.
+// Storage of a block's dynamic shared memory between two guards.
 struct Shared {
     std::vector<unsigned char> storage;
     std::size_t size;
+    unsigned char *memory;
 
     explicit Shared(std::size_t bytes) : storage(bytes + 2 * GUARD + 128), size(bytes) {
         const auto first = reinterpret_cast<std::uintptr_t>(storage.data()) + GUARD;
-        dynamic_shared = reinterpret_cast<unsigned char *>((first + 127) & ~std::uintptr_t{127});
-        std::memset(dynamic_shared - GUARD, CANARY, GUARD);
-        std::memset(dynamic_shared + size, CANARY, GUARD);
+        memory = reinterpret_cast<unsigned char *>((first + 127) & ~std::uintptr_t{127});
+        std::memset(memory - GUARD, CANARY, GUARD);
+        std::memset(memory + size, CANARY, GUARD);
     }
 
     void poison() {
-        std::memset(dynamic_shared, POISON, size);
+        std::memset(memory, POISON, size);
         if (__start_fanrank_shared)
             std::memset(__start_fanrank_shared, POISON,
                         static_cast<std::size_t>(__stop_fanrank_shared - __start_fanrank_shared));
@@ -70,17 +76,18 @@ struct Shared {
     std::optional<std::ptrdiff_t> trespass() const {
         const auto limit = static_cast<std::ptrdiff_t>(GUARD), end = static_cast<std::ptrdiff_t>(size);
         static const std::vector<unsigned char> intact(GUARD, CANARY);
-        if (std::memcmp(dynamic_shared + end, intact.data(), GUARD))
+        if (std::memcmp(memory + end, intact.data(), GUARD))
             for (std::ptrdiff_t at = end;; ++at)
-                if (dynamic_shared[at] != CANARY) return at;
-        if (std::memcmp(dynamic_shared - limit, intact.data(), GUARD))
+                if (memory[at] != CANARY) return at;
+        if (std::memcmp(memory - limit, intact.data(), GUARD))
             for (std::ptrdiff_t at = -1;; --at)
-                if (dynamic_shared[at] != CANARY) return at;
+                if (memory[at] != CANARY) return at;
         return std::nullopt;
     }
 };
 
 std::string kind_of(char kind, unsigned size) {
+    if (kind == 'b') return "a value of " + std::to_string(size) + " bytes";
     if (kind == 'p') return "a pointer";
     if (kind == 's') return "a structure of " + std::to_string(size) + " bytes";
     const char *what = kind == 'f' ? "a floating-point number of " : "an integer of ";
@@ -91,7 +98,7 @@ enum Status { OK, BAD_REQUEST, FAULT };
 
 Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *size, std::uint64_t shared_bytes,
               unsigned count, void *const *arguments, const Parameter *given, int order, std::uint64_t seed,
-              std::string &message) {
+              unsigned residents, std::string &message) {
     const Entry *entry = entries;
     while (entry && std::strcmp(entry->name, name)) entry = entry->next;
     if (!entry) {
@@ -106,7 +113,7 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
     }
     for (unsigned i = 0; i < count; ++i) {
         const Parameter &takes = entry->parameters[i];
-        if (takes.kind != given[i].kind || takes.size != given[i].size) {
+        if ((takes.kind != 'b' && takes.kind != given[i].kind) || takes.size != given[i].size) {
             message = who + ": argument " + std::to_string(i) + " must be " + kind_of(takes.kind, takes.size) +
                       ", got " + kind_of(given[i].kind, given[i].size);
             return BAD_REQUEST;
@@ -127,9 +134,15 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
         message = who + ": a grid has 1 to 2**31 - 1 blocks in x and 1 to 65535 in y and z";
         return BAD_REQUEST;
     }
+    shared_bytes += entry->fixed_shared;
     if (shared_bytes > MAX_SHARED) {
         message = who + ": " + std::to_string(shared_bytes) + " bytes of shared memory; no device has more than " +
                   std::to_string(MAX_SHARED);
+        return BAD_REQUEST;
+    }
+    if (!residents || residents > MAX_RESIDENT || (residents > 1 && __start_fanrank_shared)) {
+        message = who + ": 1 to " + std::to_string(MAX_RESIDENT) + " blocks run at once, and one where a source " +
+                  "declares shared memory of its own";
         return BAD_REQUEST;
     }
 
@@ -137,55 +150,86 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {size[0], size[1], size[2]};
     const unsigned thread_count = static_cast<unsigned>(total);
-    for (unsigned i = 0; i < thread_count; ++i) {
-        threads[i].linear = i;
-        threads[i].index = {i % size[0], i / size[0] % size[1], i / size[0] / size[1]};
+    const std::uint64_t block_count = std::uint64_t{grid[0]} * grid[1] * grid[2];
+    residents = static_cast<unsigned>(std::min<std::uint64_t>(residents, block_count));
+    interleaved = residents > 1;
+    shared_size = shared_bytes;
+    jumps_left = MAX_JUMPS;
+    std::vector<Shared> memories;
+    memories.reserve(residents);
+    for (unsigned place = 0; place < residents; ++place) {
+        memories.emplace_back(shared_bytes);
+        blocks[place].shared = memories.back().memory;
+        for (unsigned i = 0; i < thread_count; ++i) {
+            all_threads[place * MAX_THREADS + i].linear = i;
+            all_threads[place * MAX_THREADS + i].index = {i % size[0], i / size[0] % size[1], i / size[0] / size[1]};
+        }
+#ifndef FANRANK_CUDA_THREADS
+        if (!make_fibers(place, thread_count)) {
+            message = "no memory for the stacks of " + std::to_string(thread_count) + " threads";
+            return FAULT;
+        }
+#endif
     }
-    const std::uint64_t blocks = std::uint64_t{grid[0]} * grid[1] * grid[2];
-    Shared shared(shared_bytes);
 #ifdef FANRANK_CUDA_THREADS
     Team team(thread_count);
     static_cast<void>(seed);
 #else
-    if (!make_fibers(thread_count)) {
-        message = "no memory for the stacks of " + std::to_string(thread_count) + " threads";
-        return FAULT;
-    }
     random_state = seed * 0x9e3779b97f4a7c15u | 1;
+    const Trap trap;
 #endif
     std::vector<std::uint64_t> sequence;
 #ifndef FANRANK_CUDA_THREADS
     if (order == SHUFFLE) {
-        sequence.resize(blocks);
+        sequence.resize(block_count);
         std::iota(sequence.begin(), sequence.end(), std::uint64_t{0});
-        for (std::uint64_t i = blocks; i > 1; --i)
+        for (std::uint64_t i = block_count; i > 1; --i)
             std::swap(sequence[i - 1], sequence[draw(static_cast<unsigned>(std::min<std::uint64_t>(i, 0xffffffffu)))]);
     }
 #endif
-    for (std::uint64_t i = 0; i < blocks; ++i) {
-        const std::uint64_t b = !sequence.empty() ? sequence[i] : order == DESCENDING ? blocks - 1 - i : i;
-        blockIdx = {static_cast<unsigned>(b % grid[0]), static_cast<unsigned>(b / grid[0] % grid[1]),
-                    static_cast<unsigned>(b / grid[0] / grid[1])};
-        shared.poison();
+    std::uint64_t begun = 0;
+    const auto begin = [&](unsigned place) {
+        const std::uint64_t i = begun++;
+        const std::uint64_t b = !sequence.empty() ? sequence[i] : order == DESCENDING ? block_count - 1 - i : i;
+        blocks[place].index = {static_cast<unsigned>(b % grid[0]), static_cast<unsigned>(b / grid[0] % grid[1]),
+                               static_cast<unsigned>(b / grid[0] / grid[1])};
+        enter(place);
+        memories[place].poison();
         start_block(thread_count);
+    };
+    std::vector<unsigned> places(residents);
+    std::iota(places.begin(), places.end(), 0u);
+    for (const unsigned place : places) begin(place);
+    while (!places.empty()) {
+        std::size_t at = 0;
 #ifdef FANRANK_CUDA_THREADS
         team.run();
 #else
-        run_block(order);
+        if (places.size() > 1) at = draw(static_cast<unsigned>(places.size()));
+        enter(places[at]);
+        if (interleaved)
+            run_some(order);
+        else
+            run_block(order);
 #endif
-        const auto trespass = shared.trespass();
-        if (!block.failed && trespass) {
-            block.failed = true;
-            block.error = "wrote outside its " + std::to_string(shared_bytes) +
-                          " bytes of dynamic shared memory, at byte " + std::to_string(*trespass);
+        if (resident->live && !resident->failed) continue;
+        const auto trespass = memories[places[at]].trespass();
+        if (!resident->failed && trespass) {
+            resident->failed = true;
+            resident->error = "wrote outside its " + std::to_string(shared_bytes) +
+                              " bytes of dynamic shared memory, at byte " + std::to_string(*trespass);
         }
-        if (block.failed) {
-            message = who + ", block " + text_of(blockIdx) + ": " + block.error;
+        if (resident->failed) {
+            message = who + ", block " + text_of(blockIdx) + ": " + resident->error;
 #ifndef FANRANK_CUDA_THREADS
-            for (unsigned f = 0; f < fibers; ++f) make_fiber(f);
+            make_fibers_again();
 #endif
             return FAULT;
         }
+        if (begun < block_count)
+            begin(places[at]);
+        else
+            places.erase(places.begin() + static_cast<std::ptrdiff_t>(at));
     }
     return OK;
 }
@@ -198,11 +242,11 @@ std::mutex launching;
 extern "C" __attribute__((visibility("default"))) int fanrank_launch(
     const char *name, const std::uint32_t *grid, const std::uint32_t *size, std::uint64_t shared_bytes,
     std::uint32_t count, void *const *arguments, const fanrank_host::Parameter *given, std::int32_t order,
-    std::uint64_t seed, char *message, std::uint64_t capacity) {
+    std::uint64_t seed, std::uint32_t residents, char *message, std::uint64_t capacity) {
     std::lock_guard<std::mutex> lock(fanrank_host::launching);
     std::string text;
     const int status =
-        fanrank_host::launch(name, grid, size, shared_bytes, count, arguments, given, order, seed, text);
+        fanrank_host::launch(name, grid, size, shared_bytes, count, arguments, given, order, seed, residents, text);
     std::snprintf(message, capacity, "%s", text.c_str());
     return status;
 }

@@ -61,11 +61,22 @@ extern uint3 blockIdx, blockDim, gridDim;
 namespace fanrank_host {
 
 enum class Barrier { plain, any, all, count };
-enum class Exchange { index, up, down, exclusive, ballot, sync };
+enum class Exchange { index, up, down, exclusive, ballot, sync, reduce };
+// The operand of a reduction.
+enum Reduction { ADD_32, AND_32, OR_32, XOR_32, MIN_S32, MAX_S32, MIN_U32, MAX_U32 };
 
+// The shared memory of the block that runs, and its size.
 extern unsigned char *dynamic_shared;
+extern std::uint64_t shared_size;
+// Whether several blocks are resident, so that a thread gives way where the others' memory may have changed.
+extern bool interleaved;
+// Jumps back that the threads of a launch may take, where they are counted: a loop without an end is a fault.
+extern std::uint64_t jumps_left;
 
-int barrier(Barrier kind, bool predicate);
+// Threads that meet at one barrier must come from one `site`, a line of the translated code; 0 for sources.
+int barrier(Barrier kind, bool predicate, int site = 0);
+void give_way();
+[[noreturn]] void fault(const char *message);
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int operand, int width);
 void fence();
 
@@ -112,7 +123,7 @@ inline T update(T *address, F next) {
 
 // What a kernel parameter takes; `element` is the size of what a pointer points to, 0 where any will do.
 struct Parameter {
-    char kind;  // 'p' pointer, 'i' integer, 'f' floating point, 's' structure by value
+    char kind;  // 'p' pointer, 'i' integer, 'f' floating point, 's' structure by value, 'b' any of its size
     std::uint16_t size;
     std::uint8_t element;
 };
@@ -124,6 +135,7 @@ struct Entry {
     void (*call)(void (*function)(), void *const *arguments);
     void (*function)();
     const Entry *next;
+    std::uint64_t fixed_shared;  // bytes in front of the dynamic shared memory
 };
 
 void add(Entry *entry);
@@ -160,7 +172,7 @@ struct Signature {
 template <class... A>
 Entry entry(const char *name, void (*kernel)(A...)) {
     return {name, sizeof...(A), Signature<A...>::parameters, Signature<A...>::call,
-            reinterpret_cast<void (*)()>(kernel), nullptr};
+            reinterpret_cast<void (*)()>(kernel), nullptr, 0};
 }
 
 struct Registration {

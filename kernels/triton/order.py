@@ -63,6 +63,8 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
         WORDS_AT_ONCE=min(settings.words, 1 << (work.tile_bits - 5)),
         CLASSES=settings.classes,
         num_warps=settings.warps,
+        # For sm_90 ptxas would aim at 96, and spill.
+        maxnreg=128,
         # Decay subtracts and multiplies in float64: each operation rounds by itself.
         enable_fp_fusion=False,
     )

@@ -49,6 +49,7 @@ class Settings:
 def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) -> None:
     queries, device, tile = len(work.query_k), work.segments.device, 1 << work.tile_bits
     dtype = torch.int64 if work.wide else torch.int32
+    turns = 32 * settings.warps
     heavy = work.signed or (work.decays and not work.wide)
     programs = min(
         queries * work.most_tiles,
@@ -93,12 +94,16 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
         SIGNED=work.signed,
         LONG=work.long_quanta,
         DECAYS=work.decays,
-        TURNS=32 * settings.warps,
+        # On 64 bits the divisions are calls, around which registers spill on sm_80.
+        LONG_TURNS=queries * work.most_tiles + 2 * programs * turns >= 1 << 31,
+        TURNS=turns,
         SLOTS=settings.slots,
         POSTINGS=settings.postings,
         CHUNK=min(settings.emitted, tile),
         RAISES=settings.raises_thresholds,
         num_warps=settings.warps,
+        # As three programs leave. For sm_80 ptxas would aim at 64, and spill.
+        maxnreg=80 if work.wide and work.signed else None,
         # Decay subtracts and multiplies in float64: each operation rounds by itself.
         enable_fp_fusion=False,
     )
@@ -163,13 +168,14 @@ def _score(
     # The slab.
     sums,  # [programs, TILE] int64 if WIDE, else int32
     matched,  # [programs, TILE] uint8 if SIGNED
-    scores,  # [programs, TILE] int64 if WIDE or DECAYS, else int32; `sums` where they are of one type
+    scores,  # [programs, TILE] int64 if WIDE or DECAYS, else not used
     # Constants of the launch.
     TILE_BITS: tl.constexpr,
     WIDE: tl.constexpr,
     SIGNED: tl.constexpr,
     LONG: tl.constexpr,
     DECAYS: tl.constexpr,
+    LONG_TURNS: tl.constexpr,
     TURNS: tl.constexpr,
     SLOTS: tl.constexpr,
     POSTINGS: tl.constexpr,
@@ -178,20 +184,28 @@ def _score(
 ):
     TILE: tl.constexpr = 1 << TILE_BITS
     LONG_KEYS: tl.constexpr = WIDE or DECAYS
-    program = tl.program_id(0).to(tl.int64)
-    programs = tl.num_programs(0).to(tl.int64)
-    sums += program * TILE
-    matched += program * TILE
-    scores += program * TILE
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    if LONG_TURNS:
+        program = program.to(tl.int64)
+        programs = programs.to(tl.int64)
+    sums += tl.program_id(0).to(tl.int64) * TILE
+    if SIGNED:
+        matched += tl.program_id(0).to(tl.int64) * TILE
+    # Where scores are as wide as sums, they take their place: one address less to keep.
+    if LONG_KEYS and not WIDE:
+        scores += tl.program_id(0).to(tl.int64) * TILE
+    else:
+        scores = sums
     tl.store(sums + tl.arange(0, TILE), tl.zeros((TILE,), sums.dtype.element_ty))
     if SIGNED:
         tl.store(matched + tl.arange(0, TILE), tl.zeros((TILE,), tl.uint8))
     tl.debug_barrier()
     # Turn t is the entry t // Q of the query t % Q: the best tile of every query comes before the second of any.
-    turns = tl.load(progress) * queries
+    turns = (tl.load(progress) * queries).to(programs.dtype)
     for start in range(program, turns, programs * TURNS):
         turn = start + tl.arange(0, TURNS) * programs
-        place = turn // queries
+        place = (turn // queries).to(tl.int64)
         of_query = turn % queries
         live = turn < turns
         live = live & (place < tl.load(entry_counts + of_query, mask=live, other=0))

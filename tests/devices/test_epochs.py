@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import random
 
@@ -11,7 +12,8 @@ from support.answers import TERMS, answer, build, oracle, records
 from support.device_cases import FAST, assert_same_bits, serve, serve_numpy, tensors_of
 
 import fanrank as fr
-from fanrank.kernels import fanout, tensors
+from fanrank.engine.index.snapshot import Snapshot
+from fanrank.kernels import device
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -51,8 +53,8 @@ def test_an_older_epoch_is_answered_again(name: str, texts: bool) -> None:
 @pytest.mark.parametrize("texts", [False, True], ids=["plans", "texts"])
 def test_a_new_epoch_at_the_address_of_an_old_one(name: str, texts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is kept for a snapshot outlives it, as the next one may have its `id`."""
-    monkeypatch.setattr(fanout, "id", lambda snapshot: 1, raising=False)
-    monkeypatch.setattr(tensors, "id", lambda snapshot: 1, raising=False)
+    address = lambda kept: 1 if isinstance(kept, Snapshot) else builtins.id(kept)  # noqa: E731
+    monkeypatch.setattr(device, "id", address, raising=False)
     documents = [["a1"], ["a1", "b2"], ["b2", "c3"]] * 30
     engine = serve(build(documents), name, texts=texts)
     batch = [["a1", "c3"], ["b2"]]

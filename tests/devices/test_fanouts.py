@@ -13,7 +13,7 @@ from support.answers import TERMS, answer, build, oracle
 from support.device_cases import FAST, serve
 
 import fanrank as fr
-from fanrank.kernels.batch import Download
+from fanrank.kernels.download import Download
 
 ONE, OTHER = [["a1", "b2"], ["c3"]], [["d4"], ["a1", "e5"]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from support.device_cases import (
     Launches,
     assert_same_bits,
     interpreted,
+    known,
     paths,
     serve,
     serve_numpy,
@@ -57,13 +59,15 @@ def test_around_32_and_64_tiles(name: str, size: int, monkeypatch: pytest.Monkey
     if name == "triton" and not torch.cuda.is_available() and size != 1025:
         pytest.skip("the interpreter takes 20 ms a tile")
     segments_of(monkeypatch, size)
+    # "all" and "half" have tables, the other lists are streamed; 1,000 hits of "half" lie in nearly every tile.
+    borders.shrink(monkeypatch, TABLED_POSTINGS=8)
     documents = long_and_short_lists(size + 40, size)
     plain = oracle(documents)
     engine = serve(build(documents), name)
-    batch = [["last"], ["edges", "a1"], ["all", "half"], ["half", "last", "c3"], ["g7", "f6", "unknown"]]
+    batch = [["last"], ["edges", "a1"], ["all", "half"], ["half"], ["half", "last", "c3"], ["g7", "f6", "unknown"]]
     if interpreted(engine):
         batch = [["last", "half", "edges"]]
-    for k in (7,) if interpreted(engine) else (10, 200):
+    for k in (7,) if interpreted(engine) else (10, 1000):
         expected = [plain.search(q, k) for q in batch]
         for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
             assert got == expected, (k, path)
@@ -115,6 +119,48 @@ def test_filters_times_and_decay_over_many_tiles(
         assert_same_bits(engine.search(batch, 40), expected)
     if launched.made:
         assert launched.most("tiles") > 32
+
+
+@pytest.mark.parametrize("sums", ["narrow", "wide", "decayed"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_earlier_tile_that_only_equals_the_last_hit(name: str, sums: str) -> None:
+    """Its bound is the threshold that a better tile has left, and its document comes before that one's."""
+    documents = [["x"]] * 160
+    for start in (0, 75):
+        documents[start + 5] = documents[start + 42] = ["a1"]
+        documents[start + 40] = documents[start + 41] = ["a1", "a1"]
+    engine = fr.Engine(analyzer="minimal", backend="numpy", b=0.0)
+    engine.add(fr.Record(f"r{n}", " ".join(terms), time=DAY) for n, terms in enumerate(documents))
+    for k in (3, 5, 6, 7):
+        query = fr.Query(terms=("a1",) * (30_000 if sums == "wide" else 1), k=k)
+        if sums == "decayed":
+            query = replace(query, now=2 * DAY, half_life=DAY)
+        expected = serve_numpy(engine).search([query] * 2)
+        assert expected.documents[0].tolist() == [40, 41, 115, 116, 5, 42, 80, 117][:k]
+        assert_same_bits(serve(engine, name).search([query] * 2), expected)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_tiles_of_more_documents_than_are_listed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4,096 documents, whose bitmaps are of 128 words."""
+    segments_of(monkeypatch, 6000)
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    documents = long_and_short_lists(9500, 6)
+    engine.add(
+        fr.Record(f"r{n}", " ".join(terms), time=n // 500 * DAY, session="s1" if n % 1300 == 1299 else "s2")
+        for n, terms in enumerate(documents)
+    )
+    batch = [
+        fr.Query("all half"),
+        fr.Query("all", k=3000),
+        fr.Query("half edges", filter={"session": "s1"}, k=9),
+        fr.Query("all", filter={"session": "s1"}, since=7 * DAY, until=12 * DAY),
+        fr.Query("all edges", now=19 * DAY, half_life=4 * DAY, k=700),
+        fr.Query(terms=("half",) * 20_000 + ("all",) * 9_000, k=50),
+    ]
+    expected = engine.search(batch, 20)
+    assert expected.counts.all()
+    assert_same_bits(serve(engine, name, tile_bits=12).search(batch, 20), expected)
 
 
 class Sorted:
@@ -210,20 +256,21 @@ def test_ties_do_not_rest_on_how_torch_sorts(name: str, monkeypatch: pytest.Monk
     assert_same_bits(serve(engine, name).search(batch, 2000), expected)
 
 
-@pytest.mark.parametrize("name", FAST)
-def test_launches_of_few_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch of more blocks than a grid holds is made in parts, decayed ones from the last part on."""
-    segments_of(monkeypatch, 700)
-    engine = timed(1500, 4)
-    batch = [
-        fr.Query("a1 b2", now=30 * DAY, half_life=10 * DAY),
-        fr.Query("a1 c3"),
-        fr.Query("b2", half_life=1.0, now=0.0),
-    ]
-    expected = engine.search(batch, 900)
-    for most in (1, 7, 64):
-        borders.shrink(monkeypatch, MAX_GRID=most)
-        assert_same_bits(serve(engine, name).search(batch, 900), expected)
+@pytest.mark.parametrize("multiprocessors", [1, 7, 64])
+@pytest.mark.parametrize("name", ["cuda-host"])
+def test_few_and_many_blocks_take_all_turns(
+    name: str, multiprocessors: int, monkeypatch: pytest.MonkeyPatch, launched: Launches
+) -> None:
+    """The grid is as large as the device, not as the work: fewer blocks take more turns each."""
+    segments_of(monkeypatch, 1500)
+    engine = timed(2600, 4)
+    serve(engine, name)
+    launcher = known(name).verbs._launcher  # type: ignore[attr-defined]
+    monkeypatch.setattr(launcher, "limits", replace(launcher.limits, multiprocessors=multiprocessors))
+    batch = [fr.Query("a1 b2", now=30 * DAY, half_life=10 * DAY), fr.Query("a1 c3"), fr.Query("b2", now=0, half_life=1)]
+    expected = serve_numpy(engine).search(batch, 900)
+    assert_same_bits(serve(engine, name).search(batch, 900), expected)
+    assert max(made.queries * made.tiles for made in launched.made) > 8 * multiprocessors or multiprocessors == 64
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -117,12 +117,12 @@ def test_a_failed_launch_holds_nothing_while_its_halves_run(name: str, monkeypat
     launches: list[weakref.ref[Any]] = []
     real = device_search.run
 
-    def failing(verbs: Any, work: Any, *rest: Any) -> None:
+    def failing(verbs: Any, runtime: Any, work: Any, *rest: Any) -> None:
         assert [ref() for ref in launches] == [None] * len(launches)
         launches.append(weakref.ref(work))
         if len(launches) in (1, 2):
             raise torch.OutOfMemoryError("planted")
-        real(verbs, work, *rest)
+        real(verbs, runtime, work, *rest)
 
     monkeypatch.setattr(device_search, "run", failing)
     assert answer(engine.search(batch, 5, execution="exhaustive")) == expected

@@ -849,13 +849,15 @@ def launch_every_kernel() -> None:
             kc.check_derive(verbs, case)
             check_launch(verbs, case)
     few: dict[str, Any] = {"sizes": (33,), "tile_bits": 5, "queries": 2, "ks": (3,)}
-    for place, long in enumerate((False, True)):
-        check_launch(CudaVerbs(launchers), kc.build(7 + place, decays="all", long_quanta=long, **few))
+    for place, (long, width) in enumerate(((False, "none"), (False, "all"), (True, "all"))):
+        check_launch(CudaVerbs(launchers), kc.build(7 + place, decays="all", long_quanta=long, wide=width, **few))
     check_launch(CudaVerbs(launchers, sums="global"), kc.build(7, wide="none", restricted=0.3, **few))
-    paths: list[dict[str, Any]] = [{"wide": "none", "restricted": 0.3}, {"wide": "all"}, {"decays": "all"}]
+    kc.check_plan(CudaVerbs(launchers), kc.build(7, wide="none", **few), 0)
+    paths: list[dict[str, Any]] = [{"wide": "none", "restricted": 0.3}, {"wide": "all"}]
+    paths += [{"decays": "all", "wide": width} for width in ("none", "all")]
     for posting_bytes, path in itertools.product((6, 4), paths):
         # Of more terms than SMALL describes at a time, so that what impact classes are made with is written anew.
-        case = kc.build(7, terms=60, **few, **path)
+        case = kc.build(13, terms=60, **few, **path)
         assert int(case.work.unit_slots.diff().max()) > 32
         check_launch(CudaVerbs(launchers), kc.of_classes(case, posting_bytes))
     for is_wide, select in itertools.product((False, True), ("bitonic", "warp")):
@@ -865,7 +867,8 @@ def launch_every_kernel() -> None:
     for k, merge in itertools.product((3, 40), ("naive", "warp")):
         corpus.search(launchers, k, merge)
     sources = "".join(source.read_text() for source in SOURCES)
-    assert set(launchers.launched) == set(re.findall(r"__launch_bounds__\([^)]*\) (\w+)\(", sources))
+    kernels = set(re.findall(r"__launch_bounds__\([^)]*\) (\w+)\(", sources))
+    assert kernels == set(launchers.launched), kernels - set(launchers.launched)
     print("launched every kernel")
 
 

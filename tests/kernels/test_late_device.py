@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import random
+import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,10 @@ from support.plain_device import PlainDevice  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
-from fanrank.kernels import device, fanout, frame, lifetime, search  # noqa: E402
+from fanrank.engine.plan.plan import make_plan  # noqa: E402
+from fanrank.engine.plan.requests import Request  # noqa: E402
+from fanrank.kernels import device, download, fanout, lifetime, search  # noqa: E402
+from fanrank.kernels.work import Verbs  # noqa: E402
 
 WORDS = [f"w{number}" for number in range(9)]
 
@@ -35,16 +39,23 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Memory:
     """An engine whose searches go to a late device, and what numpy answers on the same records."""
 
-    def __init__(self, seed: int, count: int = 100, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        count: int = 100,
+        limit: int | None = None,
+        verbs: Verbs | None = None,
+        method: str = "lucene",
+    ) -> None:
         self.draw = random.Random(seed)
         self.runtime = LateDevice(seed)
         residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)
         self.search = search.DeviceSearch(
-            LateVerbs(PlainDevice(holds=self.runtime.holds), self.runtime),  # type: ignore[arg-type]
+            LateVerbs(verbs or PlainDevice(holds=self.runtime.holds), self.runtime),  # type: ignore[arg-type]
             self.runtime.device,
             residency=residency,
         )
-        self.engine = fr.Engine(analyzer="minimal", backend="numpy")
+        self.engine = fr.Engine(analyzer="minimal", backend="numpy", method=method)
         self.numpy = self.engine.backend
         self.late = backend.Backend("late", "a test", self.search, self.search, texts=self.search.search_texts)
         self.written = 0
@@ -109,7 +120,7 @@ def _same(found: fr.Hits, wanted: fr.Hits) -> None:
 
 
 def some_day(memory: Memory, steps: int = 14) -> None:
-    """Searches on every road, beside writes and deletions, with answers that are looked at late."""
+    """Searches on every path, beside writes and deletions, with answers that are looked at late."""
     draw = memory.draw
     callers = [memory.runtime.new_stream() for _ in range(2)]
     memory.ask(memory.texts(2), 3)
@@ -298,29 +309,71 @@ def test_a_limit_bounds_all_of_it() -> None:
         assert memory.runtime.live + memory.runtime.pinned_live <= 2 * need + 40_000
 
 
+class Epochs:
+    """Snapshots of a memory as it grew, and what each answers."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.known = memory, []
+        for _ in range(3):
+            texts = [tuple(text.split()) for text in memory.texts(3)]
+            wanted = memory.expected([fr.Query(terms=text) for text in texts], 4)
+            given = tuple(np.asarray(array) for array in memory.engine.encode([list(text) for text in texts]))
+            self.known.append((memory.engine.index.memory.snapshot(""), given, texts, wanted))
+            memory.write(30)
+
+    def ask(self, draw: random.Random, number: int | None = None) -> None:
+        """Search one of them, and compare."""
+        snapshot, given, texts, wanted = self.known[draw.randrange(3) if number is None else number]
+        found = self.memory.search.search_texts(
+            snapshot, search.EVERY_RECORD, given, texts, 4, threads=1, execution="auto"
+        )
+        assert found is not None
+        np.testing.assert_array_equal(found.documents, wanted.documents)
+        np.testing.assert_array_equal(found.scores, wanted.scores)
+
+
+def test_fewer_segments_after_more_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, LEAST_TILES=16)
+    monkeypatch.setattr(fanout, "SEGMENTS", (16,))
+    epochs = Epochs(Memory(11))
+    assert len({len(snapshot.segments) for snapshot, *_ in epochs.known}) > 1
+    for number in (2, 2, 2, 0, 1, 2, 0):
+        epochs.ask(epochs.memory.draw, number)
+    assert epochs.memory.runtime.counts["captures"] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_epochs_that_share_segments_in_one_batch(seed: int) -> None:
+    epochs = Epochs(Memory(seed))
+    plans, wanted = [], []
+    for number, (snapshot, (terms, offsets), _, hits) in enumerate(epochs.known):
+        requests = [Request(3 * number + row, terms[offsets[row] : offsets[row + 1]].tolist(), 4) for row in range(3)]
+        plans.append(make_plan(snapshot, requests))
+        wanted.append(hits)
+    quanta, documents, counts = epochs.memory.search(plans, 9, 4)
+    np.testing.assert_array_equal(counts, np.concatenate([hits.counts for hits in wanted]))
+    np.testing.assert_array_equal(documents, np.concatenate([hits.documents for hits in wanted]))
+    found = np.concatenate([hits.scores for hits in wanted])
+    np.testing.assert_array_equal(quanta[documents >= 0], found[documents >= 0] * (1 << 18))
+
+
+def test_contributions_below_one_quantum() -> None:
+    memory = Memory(12, method="robertson")
+    for count in (3, 3, 3, 9):
+        memory.ask(memory.texts(count), 20)
+    memory.ask_tensors(memory.texts(3), 20, memory.runtime.new_stream())
+    memory.look()
+
+
 def test_threads_over_several_epochs() -> None:
-    memory = Memory(8)
-    epochs = []
-    for _ in range(3):
-        texts = [tuple(text.split()) for text in memory.texts(3)]
-        batch = [fr.Query(terms=text) for text in texts]
-        wanted = memory.expected(batch, 4)
-        given = tuple(np.asarray(array) for array in memory.engine.encode([list(text) for text in texts]))
-        epochs.append((memory.engine.index.memory.snapshot(""), given, texts, wanted))
-        memory.write(30)
+    epochs = Epochs(Memory(8))
     failures: list[BaseException] = []
 
     def ask(seed: int) -> None:
         draw = random.Random(seed)
         try:
             for _ in range(10):
-                snapshot, given, texts, wanted = draw.choice(epochs)
-                found = memory.search.search_texts(
-                    snapshot, search.EVERY_RECORD, given, texts, 4, threads=1, execution="auto"
-                )
-                assert found is not None
-                np.testing.assert_array_equal(found.documents, wanted.documents)
-                np.testing.assert_array_equal(found.scores, wanted.scores)
+                epochs.ask(draw)
         except BaseException as error:  # handed to the test's thread
             failures.append(error)
 
@@ -330,6 +383,29 @@ def test_threads_over_several_epochs() -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
+
+
+def within(memory: Memory) -> None:
+    """Calls over several epochs, others of which come while the first waits for its answer, as those of threads do."""
+    epochs, depth, wait = Epochs(memory), 0, download.Download.wait
+
+    def others_first(self: download.Download) -> Any:
+        nonlocal depth
+        if depth < 2:
+            depth += 1
+            epochs.ask(memory.draw)
+            depth -= 1
+        return wait(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(download.Download, "wait", others_first)
+        for _ in range(6):
+            epochs.ask(memory.draw)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calls_within_calls_over_several_epochs(seed: int) -> None:
+    within(Memory(seed))
 
 
 def test_a_caller_captures_tensors() -> None:
@@ -372,6 +448,18 @@ def test_an_answer_that_nobody_reads_gives_its_buffers_back() -> None:
         memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 4)
         memory.runtime.synchronize()
     assert len(list(memory.search.fanouts)) == 1
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the kernels with")
+@pytest.mark.parametrize("seed", range(3))
+def test_every_road_on_the_cuda_kernels(seed: int) -> None:
+    from fanrank.kernels import cuda
+    from fanrank.kernels.cuda.verbs import CudaVerbs
+    from fanrank.kernels.cuda_host import HostLauncher, build
+
+    folder = Path(cuda.__file__).parent
+    library = build(sorted(folder.glob("*.cu")), include=[folder])
+    some_day(Memory(seed, verbs=CudaVerbs(HostLauncher(library), tile_bits=5)))
 
 
 def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:
@@ -427,10 +515,6 @@ def freed_at_once(self: lifetime.Lifetimes, tensors: Any) -> None:
     """`retire` that keeps nothing."""
 
 
-def key_without_tiles(shape: frame.Shape) -> frame.Shape:
-    return replace(shape, tiles=1)
-
-
 class Stale(fanout.Fanout):
     """A fan-out whose table of segments goes in once."""
 
@@ -443,7 +527,7 @@ FAULTS: dict[str, tuple[Any, str, Any, Callable[[Memory], None]]] = {
     "launches do not wait for what was written": (lifetime.Lifetimes, "wait_for_writes", nothing, same_shape),
     "writes do not wait for launches": (lifetime.Lifetimes, "wait_for_launches", nothing, same_shape),
     "a retired block is freed at once": (lifetime.Lifetimes, "retire", freed_at_once, same_shape),
-    "launches are not remembered": (lifetime.Lifetimes, "launched", nothing, same_shape),
+    "launches are not remembered": (lifetime.Lifetimes, "launched", nothing, within),
     "busy buffers are taken again": (fanout.Fanout, "busy", False, together),
     "the table of segments is of the first epoch": (fanout, "Fanout", Stale, same_shape),
     "buffers of too few tiles": (fanout, "power_of_two", lambda tiles: 1, same_shape),
@@ -453,6 +537,5 @@ FAULTS: dict[str, tuple[Any, str, Any, Callable[[Memory], None]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, value, day = FAULTS[fault]
-    assert not failing(range(4), day)
     monkeypatch.setattr(owner, name, value)
-    assert failing(range(12), day)
+    assert any(failing(range(seed, seed + 1), day) for seed in range(12))

@@ -23,8 +23,7 @@ from fanrank.kernels.families import device_search  # noqa: E402
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"sums": "global"},
     {"raises_thresholds": False},
-    {"tile_major": False},
-    {"sums": "global", "raises_thresholds": False, "tile_major": False},
+    {"sums": "global", "raises_thresholds": False},
 )
 
 
@@ -146,24 +145,26 @@ def test_what_is_left_out_changes_no_answer(options: dict[str, Any], seed: int, 
 
 
 def test_the_options_do_what_they_say(launcher: Any) -> None:
-    """Thresholds that stay, blocks in the other order and the kernel of global sums, seen in what was launched."""
+    """Thresholds that stay, and the kernel of global sums, seen in what was launched."""
     engine = fr.Engine(analyzer="minimal", backend="numpy")
     engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(100))
     launched: list[str] = []
 
-    class Watched:
+    class Named:
+        limits = launcher.limits
+
         def launch(self, name: str, *rest: Any) -> None:
             launched.append(name)
             launcher.launch(name, *rest)
 
     thresholds = {}
     for name, options in {"": {}, **{"-".join(o): o for o in OPTIONS}}.items():
-        made = serve(engine, Watched(), **options)
+        made = serve(engine, Named(), **options)
         kept: list[Any] = []
         plain = made.verbs.score
 
-        def scored(work: Any, buffers: Any, *, wide: bool, plain: Any = plain, kept: list[Any] = kept) -> None:
-            plain(work, buffers, wide=wide)
+        def scored(work: Any, buffers: Any, plain: Any = plain, kept: list[Any] = kept) -> None:
+            plain(work, buffers)
             kept.append(buffers.thresholds.clone())
 
         made.verbs.score = scored  # type: ignore[method-assign]
@@ -173,6 +174,5 @@ def test_the_options_do_what_they_say(launcher: Any) -> None:
         assert ("score_narrow_global" in launched) == ("sums" in options)
     assert thresholds[""] > 1
     assert thresholds["raises_thresholds"] == 1
-    assert thresholds["tile_major"] > 1
     with pytest.raises(fr.errors.ParameterError, match="sums must be one of"):
         CudaVerbs(launcher, sums="elsewhere")

@@ -15,7 +15,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import numpy as np  # noqa: E402
 
 import fanrank  # noqa: E402
+from fanrank.engine.errors import DeviceMemoryError  # noqa: E402
+from fanrank.engine.vectors.vectors import Vectors  # noqa: E402
 from fanrank.kernels import runtime  # noqa: E402
+from fanrank.kernels.dense import TorchDense  # noqa: E402
+from fanrank.kernels.lifetime import Account  # noqa: E402
 from fanrank.kernels.runtime import CudaRuntime, HostRuntime, is_out_of_memory, runtime_of  # noqa: E402
 
 KERNELS = Path(fanrank.__file__).parent / "kernels"
@@ -192,6 +196,21 @@ def test_errors_that_say_that_memory_ran_out(error: Exception, short: bool, monk
     monkeypatch.setattr(runtime.torch, "empty", empty)
     with pytest.raises(torch.OutOfMemoryError if short else type(error)):
         CudaRuntime(torch.device("cuda", 0)).pinned(3, torch.int64)
+
+
+def test_one_account_for_segments_and_vectors() -> None:
+    account = Account(1_000)
+    taken, spare = [600], [300]
+    account.add(lambda: taken[0] + spare[0], lambda: bool(spare[0]) and spare.__setitem__(0, 0) is None)
+    vectors = [Vectors(np.ones((count, 16), dtype=np.float16), np.arange(count + 1)) for count in (6, 5)]
+    dense = TorchDense(torch.device("cpu"), account=account)
+    dense._resident(vectors[0], "exact")
+    # 192 bytes are needed where 100 are free, until what can be spared is let go.
+    assert (dense.bytes, spare) == (192, [0])
+    assert account.taken == 792
+    taken[0] = 700
+    with pytest.raises(DeviceMemoryError, match="160 bytes are needed on cpu for vectors, where 108 are free"):
+        dense._resident(vectors[1], "exact")
 
 
 def test_the_host_does_everything_at_once() -> None:

@@ -104,7 +104,7 @@ def test_out_of_memory_halves_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same_as_numpy(engine, texts, 5)
     assert sizes[0] == len(texts)
     assert sum(size for size in sizes if size <= 9) == len(texts)
-    # Where a single text has no room, the general road says so, or has it.
+    # Where a single text has no room, the general path says so, or has it.
     monkeypatch.setattr(batch.Texts, "launch", scarce(0))
     _, took = served(engine, "cuda-host", texts, 5)
     assert not took

@@ -339,7 +339,7 @@ def plant(fault: Fault, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         for name, value in list(vars(module).items()):
             if value is original:
                 monkeypatch.setattr(module, name, planted)
-            elif id(value) in own and own[id(value)] == name and getattr(value, "__module__", "") == original.__name__:
+            elif own.get(id(value)) == name and hasattr(planted, name):
                 monkeypatch.setattr(module, name, getattr(planted, name))
 
 

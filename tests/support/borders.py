@@ -143,7 +143,6 @@ BORDERS: dict[str, Border] = {
     "LEAST_TILES": Border("kernels.fanout", "Padded number of tiles of a fan-out over few documents."),
     "TABLED_POSTINGS": Border("kernels.work", "Postings a tile from which on a list has tables."),
     "MAX_CLASSES": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),
-    "MAX_GRID": Border("kernels.cuda.verbs", "Blocks of one launch; more take several."),
     "BASELINE_MATRIX_BYTES": Border(
         "kernels.cuda.verbs", "Score matrix of the baseline; a larger one is made in parts."
     ),

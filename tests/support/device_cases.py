@@ -12,7 +12,7 @@ import torch
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
 from fanrank.kernels import search as device_search
-from fanrank.kernels.work import Verbs, Work
+from fanrank.kernels.work import SEGMENT_FIELDS, Verbs, Work, tiles_of
 
 from . import borders
 from .answers import answer
@@ -23,6 +23,7 @@ FAMILIES = ["cuda-host", pytest.param("triton", id="triton-interpreter"), *ON_A_
 
 # Documents of a tile: 2 to this power.
 TILE_BITS = 5
+SIZE = SEGMENT_FIELDS.index("size")
 
 
 class Launch(NamedTuple):
@@ -52,8 +53,8 @@ class Launches:
     def add(self, work: Work) -> None:
         """Note what this launch works on."""
         if work.query_k.device.type == "cpu":
-            sizes = [size for size in work.sizes.tolist() if size]
-            tiles = max((-(-size >> work.tile_bits) for size in sizes), default=0)
+            sizes = [size for size in work.segments[:, SIZE].tolist() if size]
+            tiles = max((tiles_of(size, work.tile_bits) for size in sizes), default=0)
             k = int(work.query_k.max()) if len(work.query_k) else 0
             self.made.append(Launch(len(sizes), tiles, len(work.query_k), k, work.width, work.tile_bits))
 
@@ -69,14 +70,15 @@ launches = Launches()
 class Watched:
     """A family of kernels whose launches are noted. All else is the family's."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs, tile_bits: int = TILE_BITS) -> None:
         self.plain = verbs
+        self._tile_bits = tile_bits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
 
     def tile_bits(self, wide: bool) -> int:
-        return TILE_BITS
+        return self._tile_bits
 
     def score(self, work: Work, *rest: Any, **how: Any) -> None:
         launches.add(work)
@@ -98,15 +100,17 @@ def known(name: str) -> device_search.DeviceSearch:
     return _chosen[name]
 
 
-def serve(engine: fr.Engine, name: str, *, texts: bool = False, **options: Any) -> fr.Engine:
-    """The engine on a fresh device search of the family, in tiles of 32 documents.
+def serve(
+    engine: fr.Engine, name: str, *, texts: bool = False, tile_bits: int = TILE_BITS, **options: Any
+) -> fr.Engine:
+    """The engine on a fresh device search of the family, in tiles of ``2**tile_bits`` documents.
 
     `texts`: whether fan-outs go from their texts at once, as they do where nobody plans, or by way of plans.
     """
     for snapshot in engine.index.memory.snapshots.values():
         assert len(snapshot.segments) >= -(-snapshot.size // borders.value("MAX_SEGMENT_DOCUMENTS"))
     made = known(name)
-    verbs: Any = Watched(made.verbs)
+    verbs: Any = Watched(made.verbs, tile_bits)
     fresh = device_search.DeviceSearch(verbs, made.residency.device, **options)
     engine.backend = backend.Backend(name, "a test", fresh, fresh, texts=fresh.search_texts if texts else None)
     return engine

@@ -61,6 +61,7 @@ class Variant(NamedTuple):
     """Whether multiplications and additions may be contracted."""
     programs: int = 0
     """Of a persistent kernel, for each multiprocessor."""
+    most_registers: int | None = None
 
 
 def variants() -> Iterator[Variant]:
@@ -86,7 +87,7 @@ def variants() -> Iterator[Variant]:
             "CLASSES": ordering.classes,
         }
         name = f"order wide={wide:d}" + " decays" * decays
-        yield Variant(name, order._order, ordering.warps, constants, fused=False)
+        yield Variant(name, order._order, ordering.warps, constants, fused=False, most_registers=128)
     yield from _scores()
     selecting = DEFAULT.select
     for (wide, long_keys), width in product([(0, 0), (0, 1), (1, 1)], (16, 128, 1024)):
@@ -167,6 +168,7 @@ def _scores() -> Iterator[Variant]:
             "SIGNED": bool(signed),
             "LONG": bool(long),
             "DECAYS": bool(decays),
+            "LONG_TURNS": False,
             "TURNS": 32 * chosen.warps,
             "SLOTS": chosen.slots,
             "POSTINGS": chosen.postings,
@@ -176,7 +178,8 @@ def _scores() -> Iterator[Variant]:
         name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
         types = {"sums": I64 if wide else I32, "scores": I64 if wide or decays else I32}
         programs = chosen.heavy_programs if signed or (decays and not wide) else chosen.programs
-        yield Variant(name, score._score, chosen.warps, constants, types, False, programs)
+        most = 80 if wide and signed else None
+        yield Variant(name, score._score, chosen.warps, constants, types, False, programs, most)
 
 
 def ptx_of(variant: Variant, capability: int) -> tuple[str, int]:
@@ -187,7 +190,7 @@ def ptx_of(variant: Variant, capability: int) -> tuple[str, int]:
     }
     target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
     source = triton.compiler.ASTSource(variant.kernel, signature, variant.constants)
-    options = {"num_warps": variant.warps, "enable_fp_fusion": variant.fused}
+    options = {"num_warps": variant.warps, "enable_fp_fusion": variant.fused, "maxnreg": variant.most_registers}
     kernel = triton.compile(source, target=target, options=options)
     return kernel.asm["ptx"], kernel.metadata.shared
 
@@ -201,8 +204,10 @@ def compiled(variant: Variant, capability: int) -> dict[str, Any]:
         path.write_text(ptx)
         found = re.search(r"\.target (\w+)", ptx)
         assert found is not None
-        # Of the two assemblers in Triton's wheel this one reads the PTX of every target.
-        command = [tools / "ptxas-blackwell", "-v", f"-arch={found[1]}", path, "-o", path.with_suffix(".o")]
+        # As Triton's backend calls the two assemblers in its wheel.
+        assembler = tools / ("ptxas" if capability < 90 else "ptxas-blackwell")
+        options = ["-v", "--regAllocOptLevel=2", f"-arch={found[1]}", *([] if variant.fused else ["--fmad=false"])]
+        command = [assembler, *options, path, "-o", path.with_suffix(".o")]
         log = subprocess.run(command, capture_output=True, text=True, check=True)
         disassemble = [tools / "nvdisasm", "-c", path.with_suffix(".o")]
         sass = subprocess.run(disassemble, capture_output=True, text=True, check=True).stdout

@@ -1,32 +1,21 @@
-"""Faults in what drives the kernels: plans, buffers, fan-outs, selection by torch."""
+"""Faults in what drives the kernels: plans, buffers, fan-outs, memory, selection by torch."""
 
 from __future__ import annotations
 
 from .fault import Fault
 
 DEVICES = "tests/devices"
+ANSWERS = f"{DEVICES}/test_devices.py"
 MANY = f"{DEVICES}/test_many_tiles.py"
+MEMORY = f"{DEVICES}/test_memory.py"
 TENSORS = f"{DEVICES}/test_tensors.py"
 EPOCHS = f"{DEVICES}/test_epochs.py"
 FANOUTS = f"{DEVICES}/test_fanouts.py"
+LATE = "tests/kernels/test_late_device.py"
 DENSE = "tests/vectors/test_dense.py"
 REDUCE = "tests/kernels/test_segment_reduce.py"
 
 FAULTS = (
-    Fault(
-        "cuts at borders beyond the first 32 are never made",
-        "kernels/cuda/verbs.py",
-        "        groups = -(-(work.max_tiles + 1) // WARP)\n",
-        "        groups = 1\n",
-        f"{MANY}::test_around_32_and_64_tiles -k cuda-host",
-    ),
-    Fault(
-        "the last cut is missing at 32 and 64 tiles",
-        "kernels/cuda/verbs.py",
-        "        groups = -(-(work.max_tiles + 1) // WARP)\n",
-        "        groups = -(-work.max_tiles // WARP)\n",
-        f"{MANY}::test_around_32_and_64_tiles -k cuda-host",
-    ),
     Fault(
         "more hits than the kernels select are refused",
         "kernels/sort.py",
@@ -35,80 +24,31 @@ FAULTS = (
         f"{MANY}::test_more_hits_than_the_kernels_select",
     ),
     Fault(
-        "ties of many wide scores go to the younger document",
+        "more hits than the kernels select are not sorted whole",
+        "kernels/launch.py",
+        "        if work.width > MAX_SELECTED:\n",
+        "        if work.width > 2 * MAX_SELECTED:\n",
+        f"{MANY}::test_more_hits_than_the_kernels_select",
+    ),
+    Fault(
+        "many hits: ties of wide scores go to the younger document",
         "kernels/sort.py",
         "order = torch.sort(documents, dim=1, descending=True).indices",
         "order = torch.sort(documents, dim=1, descending=False).indices",
         f"{MANY}::test_more_decayed_hits_than_the_kernels_select",
     ),
     Fault(
-        "the order of ties rests on how torch happens to sort",
+        "many hits: the order of ties rests on how torch happens to sort",
         "kernels/sort.py",
-        "keys, order = torch.sort(keys, dim=1, descending=True, stable=True)",
-        "keys, order = torch.sort(keys, dim=1, descending=True)",
+        "scores, order = torch.sort(keys, dim=1, descending=True, stable=True)",
+        "scores, order = torch.sort(keys, dim=1, descending=True)",
         f"{MANY}::test_ties_do_not_rest_on_how_torch_sorts",
-    ),
-    Fault(
-        "a fan-out of another epoch is taken",
-        "kernels/fanout.py",
-        "            key = (id(snapshot), queries, terms, width, turn)\n",
-        "            key = (0, queries, terms, width, turn)\n",
-        f"{EPOCHS}::test_an_older_epoch_is_answered_again",
-    ),
-    Fault(
-        "fan-outs of epochs that are gone are kept",
-        "kernels/fanout.py",
-        "            del self._kept[gone]\n",
-        "            pass\n",
-        f"{EPOCHS}::test_a_new_epoch_at_the_address_of_an_old_one",
-    ),
-    Fault(
-        "an answer lies in buffers that the next one overwrites",
-        "kernels/batch.py",
-        "answer = scores[hits].copy(), documents[hits].copy(), counts",
-        "answer = scores[hits], documents[hits], counts",
-        f"{FANOUTS}::test_another_fan_out_while_one_is_read",
-    ),
-    Fault(
-        "a frame for another k is taken",
-        "kernels/tensors.py",
-        "        frame = kept.pop(shape, None)\n",
-        "        frame = next((kept.pop(s) for s in list(kept) if s[:3] == shape[:3]), None)\n",
-        f"{TENSORS}::test_one_shape_with_other_numbers_of_hits",
-    ),
-    Fault(
-        "the parts of a decayed launch all begin with the last block",
-        "kernels/cuda/verbs.py",
-        "arguments.block_base = work.blocks - 1 - first if decays else first",
-        "arguments.block_base = work.blocks - 1 if decays else first",
-        f"{MANY}::test_launches_of_few_blocks",
-    ),
-    Fault(
-        "weighted sums between 2^31 and 2^32 are added in int32",
-        "kernels/tensors.py",
-        "        query_wide = (bound >= INT32_MAX).to(torch.uint8)\n",
-        "        query_wide = (bound >= 2 * INT32_MAX).to(torch.uint8)\n",
-        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k cuda-host",
-    ),
-    Fault(
-        "the buffers of a fan-out that is not read yet are taken again",
-        "kernels/fanout.py",
-        "            if kept is None or not kept[1].busy:\n",
-        "            if True:\n",
-        f"{FANOUTS}::test_fan_outs_within_fan_outs",
     ),
     Fault(
         "many hits: empty places hold the document of a candidate",
         "kernels/sort.py",
-        "answer.documents[rows] = torch.where(kept, _LOW - documents[:, :width], -1)[rows]",
-        "answer.documents[rows] = (_LOW - documents[:, :width])[rows]",
-        f"{MANY}::test_more_hits_than_the_kernels_select",
-    ),
-    Fault(
-        "many hits: rows of the other width are written over",
-        "kernels/sort.py",
-        "    rows = work.query_wide.bool() == wide\n",
-        "    rows = work.query_wide.bool() == work.query_wide.bool()\n",
+        "numbers = torch.where(kept, _LOW - documents[:, :width], -1)",
+        "numbers = _LOW - documents[:, :width]",
         f"{MANY}::test_more_hits_than_the_kernels_select",
     ),
     Fault(
@@ -117,6 +57,125 @@ FAULTS = (
         "    counts = torch.minimum(emitted, work.query_k.to(torch.int64))\n",
         "    counts = torch.minimum(emitted, work.query_k.max().to(torch.int64))\n",
         f"{MANY}::test_more_hits_than_the_kernels_select",
+    ),
+    Fault(
+        "a fan-out keeps the rows of segments that are gone",
+        "kernels/fanout.py",
+        "        rows[len(table.rows) :] = 0\n",
+        "        pass\n",
+        f"{EPOCHS}::test_an_older_epoch_is_answered_again",
+    ),
+    Fault(
+        "a fan-out reads the table of an older epoch",
+        "kernels/fanout.py",
+        "        rows[: len(table.rows)] = table.rows\n",
+        "        if self._uses == 1:\n            rows[: len(table.rows)] = table.rows\n",
+        f"{EPOCHS}::test_an_older_epoch_is_answered_again",
+    ),
+    Fault(
+        "a fan-out keeps terms of the one before",
+        "kernels/fanout.py",
+        "        rest[len(terms) : shape.terms] = -1\n",
+        "        pass\n",
+        f"{FANOUTS}::test_padded_shapes_by_every_size",
+    ),
+    Fault(
+        "the buffers of a fan-out that is not read yet are taken again",
+        "kernels/fanout.py",
+        "            if fanout is None or not fanout.busy:\n",
+        "            if True:\n",
+        f"{FANOUTS}::test_fan_outs_within_fan_outs",
+    ),
+    Fault(
+        "what is kept for an epoch outlives it",
+        "kernels/device.py",
+        "keeper._let_go(keeper._kept.pop(number)[1])",
+        "keeper._let_go(keeper._kept[number][1])",
+        f"{EPOCHS}::test_a_new_epoch_at_the_address_of_an_old_one",
+    ),
+    Fault(
+        "a segment keeps the contributions of another epoch",
+        "kernels/device.py",
+        "            if not resident.is_of(snapshot)\n",
+        "            if not resident.is_of(snapshot) and resident._epoch is None\n",
+        f"{EPOCHS}::test_grown_while_searched",
+    ),
+    Fault(
+        "an answer lies in buffers that the next one overwrites",
+        "kernels/download.py",
+        "answer = scores[hits].copy(), documents[hits].copy(), counts",
+        "answer = scores[hits], documents[hits], counts",
+        f"{FANOUTS}::test_another_fan_out_while_one_is_read",
+    ),
+    Fault(
+        "a frame for another k is taken",
+        "kernels/tensors.py",
+        "        frame = self._frames.get(key)\n",
+        "        frame = next((own for (_, s), own in self._frames.items() if replace(s, k=shape.k) == shape), None)\n",
+        f"{TENSORS}::test_one_shape_with_other_numbers_of_hits",
+    ),
+    Fault(
+        "weights are no reason for wide sums",
+        "kernels/tensors.py",
+        "(weights is not None or snapshot.highest_bound * len(terms) >= INT32_MAX)",
+        "(snapshot.highest_bound * len(terms) >= INT32_MAX)",
+        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k cuda-host",
+    ),
+    Fault(
+        "weights beyond the limit are taken",
+        "kernels/tensors.py",
+        "weights.clamp(1, MAX_WEIGHT)",
+        "weights.clamp(1, 2 * MAX_WEIGHT)",
+        f"{TENSORS}::test_weights_beyond_int32_sums_and_beyond_their_limits",
+    ),
+    Fault(
+        "filters begin a word too early",
+        "kernels/batch.py",
+        "                self.mask_words += len(bits)\n",
+        "                self.mask_words += len(bits) - 1\n",
+        f"{ANSWERS}::test_filters_and_namespaces_in_one_batch",
+    ),
+    Fault(
+        "queries of a chunk that do not fit it are lost",
+        "kernels/batch.py",
+        "                    start = end\n",
+        "                    start = len(queries)\n",
+        f"{ANSWERS}::test_sizes_around_every_border -k 151-cuda-host",
+    ),
+    Fault(
+        "wide queries are answered among narrow ones",
+        "kernels/batch.py",
+        "queries = queries[plan.large[queries] == wide] if not long else queries",
+        "queries = queries[np.full(len(queries), not wide)] if not long else queries",
+        f"{ANSWERS}::test_scores_beyond_int32 -k cuda-host",
+    ),
+    Fault(
+        "a launch over a merged segment's memory is not waited for",
+        "kernels/lifetime.py",
+        "        for event in self._pending():\n            self._runtime.wait_for(event)\n",
+        "        pass\n",
+        f"{LATE}::test_every_road_beside_writes",
+    ),
+    Fault(
+        "what a launch may still read is let go",
+        "kernels/lifetime.py",
+        "if not all(event.done() for event in kept[0])",
+        "if not any(True for event in kept[0])",
+        f"{LATE}::test_every_road_beside_writes",
+    ),
+    Fault(
+        "launches do not wait for what was written",
+        "kernels/lifetime.py",
+        "            self._runtime.wait_for(self._ready)\n",
+        "            pass\n",
+        f"{LATE}::test_every_road_beside_writes",
+    ),
+    Fault(
+        "bytes of the fan-outs are not counted",
+        "kernels/fanout.py",
+        "sum(each.bytes for each in list(self._kept.values()))",
+        "sum(0 for each in list(self._kept.values()))",
+        f"{LATE}::test_all_that_is_held_is_counted",
     ),
     Fault(
         "dense: torch decides which of equal documents are hits",

@@ -1,13 +1,205 @@
-"""Faults in the device code."""
+"""Faults in the CUDA kernels."""
 
 from __future__ import annotations
 
 from .fault import Fault
 
 CUDA = "tests/kernels/test_cuda_kernels.py"
-REDUCE = "tests/kernels/test_segment_reduce.py"
+ANSWERS = "tests/devices/test_devices.py"
+MANY = "tests/devices/test_many_tiles.py"
+TENSORS = "tests/devices/test_tensors.py"
+BYTES = "tests/kernels/test_posting_bytes.py"
 
 FAULTS = (
+    Fault(
+        "plan: tiles beyond the first 32 of a short list have no postings",
+        "kernels/cuda/plan_slot.cuh",
+        "for (i32 group = 0; group < tiles; group += WARP) {",
+        "for (i32 group = 0; group < smaller(tiles, WARP); group += WARP) {",
+        f"{MANY}::test_around_32_and_64_tiles -k cuda-host",
+    ),
+    Fault(
+        "plan: tiles beyond the first 32 of a tabled list have no postings",
+        "kernels/cuda/plan_slot.cuh",
+        "            const i32 cut = cuts[tile];\n",
+        "            const i32 cut = tile < WARP ? cuts[tile] : cuts[tile + 1];\n",
+        f"{MANY}::test_around_32_and_64_tiles -k cuda-host",
+    ),
+    Fault(
+        "plan: the last border is missing at 32 and 64 tiles",
+        "kernels/cuda/plan.cu",
+        "        if (tile + 1 == a.tiles) {\n            cuts[a.tiles] = end;",
+        "        if (tile + 1 == a.tiles && a.tiles % WARP != 0) {\n            cuts[a.tiles] = end;",
+        f"{MANY}::test_around_32_and_64_tiles -k cuda-host",
+    ),
+    Fault(
+        "plan: a term that no record has takes its neighbour's postings",
+        "kernels/cuda/plan.cu",
+        "        if (found != term) {\n",
+        "        if (found != term && term < 0) {\n",
+        f"{TENSORS}::test_tensors_that_match_nothing",
+    ),
+    Fault(
+        "plan: sums between 2^31 and 2^32 are added in int32",
+        "kernels/cuda/plan.cu",
+        "bound >= 0x7fffffff :",
+        "bound >= 4294967296.0 :",
+        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k cuda-host",
+    ),
+    Fault(
+        "plan: of a query's weights the first 32 count",
+        "kernels/cuda/plan.cu",
+        "            weight = warp_sum(weight);\n",
+        "            weight = __shfl_sync(ALL_LANES, weight, 0);\n",
+        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k cuda-host",
+    ),
+    Fault(
+        "plan: deleted documents are hits",
+        "kernels/cuda/plan.cu",
+        "a.unit_filter[unit] = static_cast<i64>(reinterpret_cast<u64>(row.alive));",
+        "a.unit_filter[unit] = 0;",
+        f"{TENSORS}::test_tensors_and_fan_outs_pass_over_the_dead",
+    ),
+    Fault(
+        "plan: a list's maximum in a tile is of its first postings",
+        "kernels/cuda/plan_slot.cuh",
+        "atomicMax(&maxima[places[i]], values[i]);",
+        "if (i == 0 && lane == 0) atomicMax(&maxima[places[i]], values[i]);",
+        f"{ANSWERS}::test_every_road_equals_the_oracle -k cuda-host",
+    ),
+    Fault(
+        "order: a repeated term's bound is that of one",
+        "kernels/cuda/order.cu",
+        "bound += descriptor.maximum * descriptor.weight;",
+        "bound += descriptor.maximum;",
+        f"{ANSWERS}::test_sizes_around_every_border -k 65-cuda-host",
+    ),
+    Fault(
+        "order: queries of the other width are scored, too",
+        "kernels/cuda/order.cu",
+        "const bool own = (a.query_wide[query] != 0) == (a.wide != 0);",
+        "const bool own = true;",
+        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k cuda-host",
+    ),
+    Fault(
+        "order: tiles beyond the first 32 of a segment are left out",
+        "kernels/cuda/order.cu",
+        "const i32 tile = group * WARP + lane;",
+        "const i32 tile = group > 0 ? tiles : lane;",
+        f"{MANY}::test_around_32_and_64_tiles -k cuda-host",
+    ),
+    Fault(
+        "order: a tile's filter is read in its first words alone",
+        "kernels/cuda/order.cu",
+        "    while (open != 0) {\n",
+        "    open = 0;\n    while (open != 0) {\n",
+        f"{MANY}::test_tiles_of_more_documents_than_are_listed",
+    ),
+    Fault(
+        "order: a decayed bound is of the tile's oldest document",
+        "kernels/cuda/order.cu",
+        "bound = decay.bits(bound, at_global(row.latest)[tile]);",
+        "bound = decay.bits(bound, at_global(row.times)[tile << a.tile_bits]);",
+        f"{MANY}::test_filters_times_and_decay_over_many_tiles",
+    ),
+    Fault(
+        "score: tiles whose bound equals the threshold are skipped",
+        "kernels/cuda/score.cu",
+        "alive = turn.bound >= live_threshold(a, turn.query);",
+        "alive = turn.bound > live_threshold(a, turn.query);",
+        f"{MANY}::test_an_earlier_tile_that_only_equals_the_last_hit -k cuda-host",
+    ),
+    Fault(
+        "score: slots beyond the first 128 are not added",
+        "kernels/cuda/score.cu",
+        "for (i32 chunk = 0; chunk < slots; chunk += SLOTS) {",
+        "for (i32 chunk = 0; chunk < smaller(slots, SLOTS); chunk += SLOTS) {",
+        f"{ANSWERS}::test_queries_of_thousands_of_terms",
+    ),
+    Fault(
+        "score: a range's end is not looked at",
+        "kernels/cuda/score.cu",
+        "const i32 high = smaller(a.unit_high[unit] - tile_first, tile_documents);",
+        "const i32 high = tile_documents;",
+        f"{MANY}::test_filters_times_and_decay_over_many_tiles",
+    ),
+    Fault(
+        "score: the ages are those of the segment's first tile",
+        "kernels/cuda/score.cu",
+        "tile_decay->times = row.times + tile_first;",
+        "tile_decay->times = row.times;",
+        f"{MANY}::test_filters_times_and_decay_over_many_tiles",
+    ),
+    Fault(
+        "score: the carry between the halves of a sum is lost",
+        "kernels/cuda/score_tile.cuh",
+        "(before + part < part ? 1u : 0u)",
+        "0u",
+        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k cuda-host",
+    ),
+    Fault(
+        "score: a repeated term counts once",
+        "kernels/cuda/score_tile.cuh",
+        "const Value weight = shared.slot_weight[slot];",
+        "const Value weight = 1;",
+        f"{ANSWERS}::test_sizes_around_every_border -k 65-cuda-host",
+    ),
+    Fault(
+        "score: documents that do not pass are listed",
+        "kernels/cuda/score_tile.cuh",
+        "if (!shared.state.restricted || is_set(tile.allowed(), static_cast<i32>(local))) {",
+        "if (true) {",
+        f"{ANSWERS}::test_filters_and_namespaces_in_one_batch",
+    ),
+    Fault(
+        "score: a contribution of 0 is no match",
+        "kernels/cuda/score_tile.cuh",
+        "atomicOr(&tile.matched()[local / 32], 1u << (local % 32));",
+        "if (value != 0) atomicOr(&tile.matched()[local / 32], 1u << (local % 32));",
+        f"{ANSWERS}::test_every_road_equals_the_oracle -k cuda-host",
+    ),
+    Fault(
+        "score: impact classes beside the word are looked for in it",
+        "kernels/cuda/score_tile.cuh",
+        "locals[i] >> (BYTES == 6 ? 16 : DOCUMENT_BITS)",
+        "locals[i] >> DOCUMENT_BITS",
+        f"{BYTES}::test_fewer_bytes_a_posting",
+    ),
+    Fault(
+        "score: of the tied documents of a tile one is missing",
+        "kernels/cuda/score_candidates.cuh",
+        "if (score > kth || local <= last_tied) {",
+        "if (score > kth || local < last_tied) {",
+        f"{MANY}::test_more_hits_than_the_kernels_select",
+    ),
+    Fault(
+        "score: a tile with more documents than the list holds is read from the list",
+        "kernels/cuda/score.cu",
+        "const bool read = reached <= MAX_REACHED || (!DECAYS && shared.state.k <= MAX_REACHED);",
+        "const bool read = true;",
+        f"{MANY}::test_tiles_of_more_documents_than_are_listed",
+    ),
+    Fault(
+        "score: the list of a full tile is taken for all of its documents",
+        "kernels/cuda/score_candidates.cuh",
+        "} else if (!DECAYS && sampled) {",
+        "} else if (!DECAYS && sampled && shared.state.k == 0) {",
+        f"{MANY}::test_tiles_of_more_documents_than_are_listed",
+    ),
+    Fault(
+        "score: the least sum of a decayed tile is too high",
+        "kernels/cuda/score_decay.cuh",
+        "__dmul_rn(quotient, 1.0 - 0x1p-50)",
+        "__dmul_rn(quotient, 1.0 + 0x1p-8)",
+        f"{MANY}::test_filters_times_and_decay_over_many_tiles {MANY}::test_more_decayed_hits_than_the_kernels_select",
+    ),
+    Fault(
+        "score: few blocks leave turns untaken",
+        "kernels/cuda/score.cu",
+        "while (alive_lanes == 0 && first < total);",
+        "while (false);",
+        f"{MANY}::test_few_and_many_blocks_take_all_turns",
+    ),
     Fault(
         "select: ties of wide scores go to the younger document",
         "kernels/cuda/select.cu",
@@ -58,14 +250,6 @@ FAULTS = (
         f"{CUDA}::test_select_at_every_k",
     ),
     Fault(
-        "select: a query of the other width is answered, too",
-        "kernels/cuda/select.cu",
-        "    if ((a.query_wide[query] != 0) != Key::WIDE) {\n        return;\n    }\n    "
-        "const i32 k = smaller(a.query_k[query], a.slots / 2);",
-        "    const i32 k = smaller(a.query_k[query], a.slots / 2);",
-        f"{CUDA} -k every_case",
-    ),
-    Fault(
         "derive: a posting takes the idf of the term before it",
         "kernels/cuda/derive.cu",
         "                    idf = a.idf[term];\n",
@@ -92,12 +276,5 @@ FAULTS = (
         "                if (i < count) {\n                    quanta[first + i] = result.value[i];",
         "                if (i + 1 < count) {\n                    quanta[first + i] = result.value[i];",
         f"{CUDA}::test_derive_takes_every_block_and_alignment",
-    ),
-    Fault(
-        "bounds of a whole warp: one lane's maximum is left out",
-        "kernels/cuda/common.cuh",
-        "value = larger(value, __shfl_xor_sync(ALL_LANES, value, distance));",
-        "value = distance > 1 ? larger(value, __shfl_xor_sync(ALL_LANES, value, distance)) : value;",
-        f"{CUDA} -k every_case",
     ),
 )

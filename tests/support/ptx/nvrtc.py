@@ -1,0 +1,95 @@
+"""The little of NVRTC that compiling takes: the log of machine code, or PTX."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import shutil
+import tempfile
+from pathlib import Path
+
+from fanrank.kernels.cuda.launcher import FOLDER, OPTIONS
+
+from .parse import Module, parse
+
+Edits = tuple[tuple[str, str, str], ...]
+"""(file name, old, new): a change of a copy of a source or header, whose old text must stand there once."""
+
+CUPY_OPTIONS = ("-ftz=true",)
+"""What CuPy adds to the options of its caller, beside the architecture."""
+
+
+class Nvrtc:
+    """One NVRTC library."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        self.version = f"NVRTC {major.value}.{minor.value}"
+        count = ctypes.c_int()
+        self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+        architectures = (ctypes.c_int * count.value)()
+        self._library.nvrtcGetSupportedArchs(architectures)
+        self.newest = f"sm_{max(architectures)}"
+
+    def compile(self, source: Path, architecture: str) -> str:
+        """The log of machine code for ``sm_90`` ...; raises AssertionError with it if the source does not compile."""
+        program, log = self._compiled(source, f"--gpu-architecture={architecture}", "--ptxas-options=-v")
+        self._library.nvrtcDestroyProgram(ctypes.byref(program))
+        return log
+
+    def ptx(self, source: Path, architecture: str, *options: str) -> str:
+        """The PTX for ``sm_90`` ..., with CuPy's options."""
+        virtual = architecture.replace("sm_", "compute_")
+        program, _ = self._compiled(source, f"--gpu-architecture={virtual}", *CUPY_OPTIONS, *options)
+        size = ctypes.c_size_t()
+        self._library.nvrtcGetPTXSize(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._library.nvrtcGetPTX(program, text)
+        self._library.nvrtcDestroyProgram(ctypes.byref(program))
+        return text.value.decode()
+
+    def _compiled(self, source: Path, *more: str) -> tuple[ctypes.c_void_p, str]:
+        program = ctypes.c_void_p()
+        text = source.read_bytes()
+        made = self._library.nvrtcCreateProgram(ctypes.byref(program), text, source.name.encode(), 0, None, None)
+        assert made == 0
+        # An edited source lies beside its own headers, which come before those of the checkout.
+        options = [option.encode() for option in (f"-I{source.parent}", *OPTIONS, *more)]
+        status = self._library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        size = ctypes.c_size_t()
+        self._library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        self._library.nvrtcGetProgramLog(program, log)
+        assert status == 0, f"{source.name} with {' '.join(more)}:\n{log.value.decode()}"
+        return program, log.value.decode()
+
+
+@functools.cache
+def libraries() -> tuple[Nvrtc, ...]:
+    """Those of the wheels nvidia-cuda-nvrtc and nvidia-cuda-nvrtc-cu12."""
+    spec = importlib.util.find_spec("nvidia")
+    # Newer wheels keep the library in nvidia/cu13, older ones in nvidia/cuda_nvrtc.
+    return tuple(
+        Nvrtc(path)
+        for root in (spec.submodule_search_locations or () if spec else ())
+        for path in sorted(Path(root).glob("*/lib/libnvrtc.so.*"))
+        if ".alt" not in path.name
+    )
+
+
+@functools.cache
+def module_of(source: Path, architecture: str, edits: Edits = ()) -> Module:
+    """The PTX of one of the CUDA sources by the first NVRTC."""
+    if not edits:
+        return parse(libraries()[0].ptx(source, architecture))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, "cuda")
+        shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        for name, old, new in edits:
+            text = (folder / name).read_text()
+            assert text.count(old) == 1, f"{text.count(old)} times in {name}: {old!r}"
+            (folder / name).write_text(text.replace(old, new))
+        return parse(libraries()[0].ptx(folder / source.name, architecture))
