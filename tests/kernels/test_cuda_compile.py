@@ -46,8 +46,8 @@ LIMITS = {
     "sm_100": DeviceLimits(148, 228 << 10, 227 << 10),
     "sm_120": DeviceLimits(188, 100 << 10, 99 << 10),
 }
-TARGETS = [pytest.param(target, marks=[pytest.mark.sweep] * (target not in ("sm_90", "sm_86"))) for target in LIMITS]
 """As CUDA's programming guide has them."""
+TARGETS = [pytest.param(target, marks=[pytest.mark.sweep] * (target not in ("sm_90", "sm_86"))) for target in LIMITS]
 BOUNDS = re.compile(r"__launch_bounds__\((\d+)[^)]*\)\s+(\w+)\(")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)([^;]*);", re.MULTILINE)
 
