@@ -117,7 +117,10 @@ class TorchDense:
     @property
     def bytes(self) -> int:
         """Bytes of the vectors held on the device."""
-        return sum(resident.bytes for resident in list(self._held.values()))
+        # The search counts them while another thread may add some. `keyrefs` is a list, `values` would be cut short.
+        keys = [reference() for reference in self._held.keyrefs()]
+        held = [self._held.get(vectors) for vectors in keys if vectors is not None]
+        return sum(resident.bytes for resident in held if resident is not None)
 
     def best(
         self,

@@ -225,8 +225,9 @@ class Fanouts:
         try:
             return fanout.begin(table, repeated, offsets, k)
         except BaseException:
-            # A copy may be running, and nobody will wait for it.
+            # Copies and kernels may be running, and nobody will wait for them.
             del self._kept[key]
+            self._residency.lifetimes.launched()
             self._residency.lifetimes.retire(fanout.tensors)
             raise
 

@@ -155,6 +155,8 @@ class Resident:
 
     def derive(self, snapshot: Snapshot, staged: tuple[torch.Tensor, ...], verbs: Verbs) -> None:
         """Derive the contributions of the snapshot's epoch in place. No launch may read them meanwhile."""
+        # Where this ends half way, they are of no epoch.
+        self._epoch = None
         if self.posting_bytes < 8:
             self._runtime.copy(self.idf, staged[0])
             self._runtime.copy(self.saturated, staged[1])

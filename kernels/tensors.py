@@ -58,12 +58,15 @@ class TensorSearch:
         queries = len(offsets) - 1
         answer = answer_in(runtime.empty(answer_size(queries, k), torch.int64), queries, k)
         scores = runtime.empty(queries * k, torch.float64).view(queries, k)
-        if k and queries and len(terms) and snapshot.segments:
-            self._answer(snapshot, terms, offsets, weights, k, answer)
-        else:
-            runtime.call(_match_nothing, answer)
-        runtime.call(_write_scores, scores, answer)
-        self.residency.lifetimes.launched()
+        try:
+            if k and queries and len(terms) and snapshot.segments:
+                self._answer(snapshot, terms, offsets, weights, k, answer)
+            else:
+                runtime.call(_match_nothing, answer)
+            runtime.call(_write_scores, scores, answer)
+        finally:
+            # A call that fails may have launched already.
+            self.residency.lifetimes.launched()
         return TensorHits(scores, answer.documents, answer.counts)
 
     def _answer(

@@ -265,8 +265,8 @@ def _plan(
     else:
         term = number // segment_count
         row = segments + number % segment_count * FIELDS
-        # A batch may be shorter than its room.
-        if term < tl.load(offsets + queries):
+        # A batch may be shorter than its room, and begin behind its start.
+        if (term >= tl.load(offsets)) & (term < tl.load(offsets + queries)):
             owner = _last_at_most(offsets, queries, term, WAYS)
             begin = tl.load(offsets + owner)
             length = tl.load(offsets + owner + 1) - begin

@@ -450,6 +450,61 @@ def test_an_answer_that_nobody_reads_gives_its_buffers_back() -> None:
     assert len(list(memory.search.fanouts)) == 1
 
 
+class Stopped(Exception):
+    """Ends a verb right after it was launched, as an interrupt could."""
+
+
+def _stops(memory: Memory, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = getattr(memory.search.verbs, verb)
+
+    def stopped(*given: Any) -> None:
+        launch(*given)
+        raise Stopped
+
+    monkeypatch.setattr(memory.search.verbs, verb, stopped, raising=False)
+
+
+def test_contributions_that_were_begun_are_of_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs = Epochs(Memory(11))
+    epochs.ask(epochs.memory.draw, 0)
+    with monkeypatch.context() as patch:
+        _stops(epochs.memory, "derive", patch)
+        with pytest.raises(Stopped):
+            epochs.ask(epochs.memory.draw, 2)
+    for number in range(3):
+        epochs.ask(epochs.memory.draw, number)
+
+
+@pytest.mark.parametrize("verb", ["plan", "score"])
+def test_what_a_failed_call_launched_is_waited_for(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(3)
+    caller, lifetimes = memory.runtime.new_stream(), memory.search.residency.lifetimes
+    memory.ask_tensors(memory.texts(2), 4, caller)
+    memory.look()
+    before = lifetimes._launches[caller.number]
+    with monkeypatch.context() as patch:
+        _stops(memory, verb, patch)
+        with pytest.raises(Stopped):
+            memory.ask_tensors(memory.texts(2), 4, caller)
+    assert lifetimes._launches[caller.number] is not before
+
+
+def test_buffers_of_a_failed_fan_out_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(10)
+    memory.ask(memory.texts(3), 4)
+    lifetimes = memory.search.residency.lifetimes
+    snapshot = memory.engine.index.memory.snapshot("")
+    terms, offsets = memory.engine.encode(["w1 w2"])
+    stream = memory.runtime.new_stream()
+    with memory.runtime.on(stream), monkeypatch.context() as patch:
+        _stops(memory, "score", patch)
+        with pytest.raises(Stopped):
+            memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 4)
+        # As another part of the same call would, where memory is short.
+        assert lifetimes.reclaim()
+        assert lifetimes._launches[stream.number].reached
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the kernels with")
 @pytest.mark.parametrize("seed", range(3))
 def test_every_road_on_the_cuda_kernels(seed: int) -> None:

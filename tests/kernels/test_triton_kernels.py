@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +76,21 @@ def test_family(verbs: TritonVerbs, number: int) -> None:
 def test_plan(verbs: TritonVerbs, number: int) -> None:
     name, options = list(launches.CASES.items())[number]
     kernel_cases.check_plan(verbs, launches.build(number, name=name, **options), number, also=[best_first])
+
+
+@interpreted
+def test_terms_before_the_first_query_are_left_alone(verbs: TritonVerbs) -> None:
+    batch, made = launches.planned(launches.build(3, sizes=(65, 7), tile_bits=5), 3, k=5)
+    (work, *_) = made.launches()
+    kernel_cases.tabulate(verbs, made)
+    terms = torch.cat([batch.terms[:1], batch.terms])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), batch.offsets + 1])[1:]
+    weights = None if batch.weights is None else torch.cat([batch.weights[:1], batch.weights])
+    slots = len(terms) * len(work.segments)
+    buffers, _, _ = kernel_cases.fresh(work, "cpu", descriptors=len(terms) * batch.tiles, slots=slots)
+    before = buffers.descriptors[: batch.tiles].clone()
+    verbs.plan(replace(batch, terms=terms, offsets=offsets, weights=weights), work, buffers)
+    assert torch.equal(buffers.descriptors[: batch.tiles], before)
 
 
 QUICK = ("33 tiles", "short lists alone", "more than 1,024 ties", "a table of four, half of it padding")

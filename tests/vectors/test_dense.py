@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -478,3 +479,29 @@ def test_a_gpu_gives_the_same_bits() -> None:
                 theirs = numpy_dense.verbs.best(queries, stretches, 50, interaction, mode)  # type: ignore[arg-type]
                 for own, other in zip(ours, theirs, strict=True):
                     np.testing.assert_array_equal(own, other)
+
+
+def test_vectors_may_come_while_others_are_counted() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from fanrank.kernels.dense import TorchDense, _Resident, torch
+
+    dense = TorchDense(torch.device("cpu"), 1 << 30)
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            held = [Vectors(np.zeros((1, 8), dtype=np.float16), np.array([0, 1])) for _ in range(50)]
+            for vectors in held:
+                dense._held[vectors] = _Resident(torch.zeros(0))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(10_000):
+            assert dense.account.taken == 0
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval)
