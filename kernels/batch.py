@@ -18,6 +18,7 @@ from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan, SegmentPlan
 from .device import Residency, SegmentTable, bitmap
 from .frame import ALIGNMENT, FIELDS, Frame, Shape, Window, answer_in, answer_size, block_bytes, carve
+from .sort import sorted_bytes
 from .work import SEGMENT_FIELDS, Buffers, KernelAnswer, TermBatch, Verbs, Work, tiles_of
 
 _OFFSET = SEGMENT_FIELDS.index("tile_offset")
@@ -259,7 +260,7 @@ def make_launch(chunk: Chunk, residency: Residency, verbs: Verbs) -> Launch:
         Window("documents", torch.int32, (candidates if chunk.wide or decays else 0,)),
     ]
     head = block_bytes(up)
-    residency.reserve(head + block_bytes(scratch))
+    residency.reserve(head + block_bytes(scratch) + sorted_bytes(queries, int(room.max(initial=0)), width))
     decay_table = residency.decay_table() if decays else torch.empty(0, dtype=torch.int32, device=runtime.device)
     residency.lifetimes.wait_for_writes()
     block = runtime.empty(head + block_bytes(scratch), torch.uint8)
@@ -333,7 +334,7 @@ class Texts:
         scratch = [Window("found", torch.int64, (answer_size(shape.queries, self.k),))]
         head = block_bytes(up)
         first = head + block_bytes(scratch)
-        residency.reserve(first + shape.bytes)
+        residency.reserve(first + shape.bytes + sorted_bytes(shape.queries, shape.candidates, self.k))
         residency.lifetimes.wait_for_writes()
         block = runtime.empty(first + shape.bytes, torch.uint8)
         _send(residency, block[:head], [terms, offsets])

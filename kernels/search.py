@@ -234,7 +234,7 @@ class DeviceSearch:
                     else:
                         try:
                             launched = self._launch_texts(texts, clock, downloads)
-                        except DeviceMemoryError:
+                        except DeviceMemoryError:  # the table of the snapshot has no room
                             launched = False
                         if not launched:
                             return None
@@ -308,6 +308,8 @@ class DeviceSearch:
             with clock("download"):
                 download = Download.of(self._runtime, launch.found, *launch.answer.scores.shape)
                 downloads.add(launch.rows, download)
+        except DeviceMemoryError as error:
+            return str(error)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from .work import Buffers, KernelAnswer, Work
+from .work import MAX_SELECTED, Buffers, KernelAnswer, Work
 
 _LOW = (1 << 32) - 1
 _LEAST = torch.iinfo(torch.int64).min
+
+# Of a place: keys, documents, the order of each and what torch sorts in, not all at once.
+PLACE_BYTES = 56
+
+
+def sorted_bytes(queries: int, most_candidates: int, width: int) -> int:
+    """The bytes that `select_sorted` takes for a launch; 0 where the kernels select."""
+    return PLACE_BYTES * queries * max(most_candidates, width) if width > MAX_SELECTED else 0
 
 
 def select_sorted(work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
     """As `Verbs.select`, for any k, without reading from the device.
 
-    Takes about 40 bytes for each place of `work.most_candidates`, times the queries.
+    Takes `PLACE_BYTES` for each place of `work.most_candidates`, times the queries.
     """
     offsets, emitted = work.candidate_offset, buffers.counts.to(torch.int64)
     width = answer.scores.shape[1]

@@ -14,8 +14,9 @@ from support.device_cases import FAST, device_of, serve
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.kernels import device
+from fanrank.kernels import device, launch, sort
 from fanrank.kernels import search as device_search
+from fanrank.kernels.work import Buffers, KernelAnswer, Work
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -76,6 +77,34 @@ def test_bounded_memory(name: str) -> None:
     assert answer(limited(1 << 20).search(batch, 50)) == expected
     # A small batch whose padded shape has no room is answered unpadded.
     assert answer(limited(2000).search(batch[:1], 5)) == [expected[0][:5]]
+
+
+@pytest.mark.parametrize("by", ["plans", "texts"])
+@pytest.mark.parametrize("name", FAST)
+def test_what_torch_sorts_is_bounded_too(name: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(4)
+    documents = [rng.choices(TERMS, k=4) for _ in range(1_300)]
+    batch = [rng.choices(TERMS, k=3) for _ in range(40)]
+    engine = serve(build(documents), name)
+    known = device_of(engine)
+    expected = answer(engine.search(batch, 1_200))
+    # Room for the segments, and for some twelve queries of that k, of which torch takes more than half.
+    limit = known.residency.bytes + 12 * 80 * 1_300
+    fresh = device_search.DeviceSearch(known.verbs, known.residency.device, limit)
+    engine.backend = backend.Backend(name, "a test", fresh, fresh, texts=fresh.search_texts if by == "texts" else None)
+    plain, sorted_at_once = launch.select_sorted, []
+
+    def watched(work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+        queries = len(work.query_k)
+        takes = sort.PLACE_BYTES * queries * work.most_candidates
+        assert fresh.residency.bytes + takes <= limit
+        sorted_at_once.append(queries)
+        plain(work, buffers, answer)
+
+    monkeypatch.setattr(launch, "select_sorted", watched)
+    assert answer(engine.search(batch, 1_200)) == expected
+    assert len(sorted_at_once) > 2
+    assert sum(sorted_at_once) == 40
 
 
 @pytest.mark.parametrize("name", FAST)
