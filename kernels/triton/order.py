@@ -164,7 +164,7 @@ def _order(
                 least = tl.minimum(least, tl.min(tl.where(stays, bound, _INT64_MAX)))
         tl.debug_barrier()
         if count > 0:
-            _sort(listed, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES)
+            _sort(listed, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES, DECAYS)
     tl.store(entry_counts + query, count)
     tl.atomic_max(progress, count.to(tl.int64), sem="relaxed")
 
@@ -227,7 +227,9 @@ def _sort(
     least,  # int64, the lowest bound
     TILES_AT_ONCE: tl.constexpr,
     CLASSES: tl.constexpr,
+    LAST_FIRST: tl.constexpr,
 ):
+    """Class by class; within a class in the order of the tiles, or from the last, which is the youngest, on."""
     # A class is as wide as a power of two. A division would cost a spill and buy nothing.
     shift = tl.full((), 0, tl.int32)
     while ((most - least) >> shift) >= CLASSES:
@@ -244,6 +246,8 @@ def _sort(
     for start in range(0, count, TILES_AT_ONCE):
         place = start + tl.arange(0, TILES_AT_ONCE)
         live = place < count
+        if LAST_FIRST:
+            place = count - 1 - place
         bound = tl.load(listed + 2 * place, mask=live, other=0)
         own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
         target = tl.sum(own * (begin[:, None] + tl.cumsum(own, axis=1) - 1), axis=0)

@@ -37,10 +37,9 @@ class Settings:
     postings: int = 128  # of each of them, at a time
     emitted: int = 1024  # documents of a tile that are ranked at once; at most 2**14
     warps: int = 8
-    # For each multiprocessor, as many as fit: a thread has 77 registers, or 122 where sums are signed, or decay beside
-    # sums of 32 bits. A program that waits for a place would keep good entries from raising thresholds.
-    programs: int = 3
-    heavy_programs: int = 2
+    # For each multiprocessor, as many as fit by registers. A program that waits for a place would keep good entries
+    # from raising thresholds.
+    programs: int = 2
     slab: int = 32 << 20  # bytes of sums at most
     # As `CudaVerbs` has it: left out for measurements alone.
     raises_thresholds: bool = True
@@ -50,10 +49,9 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
     queries, device, tile = len(work.query_k), work.segments.device, 1 << work.tile_bits
     dtype = torch.int64 if work.wide else torch.int32
     turns = 32 * settings.warps
-    heavy = work.signed or (work.decays and not work.wide)
     programs = min(
         queries * work.most_tiles,
-        processors * (settings.heavy_programs if heavy else settings.programs),
+        processors * settings.programs,
         max(1, settings.slab // (tile * dtype.itemsize)),
     )
     if not programs:
@@ -102,8 +100,9 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
         CHUNK=min(settings.emitted, tile),
         RAISES=settings.raises_thresholds,
         num_warps=settings.warps,
-        # As three programs leave. For sm_80 ptxas would aim at 64, and spill.
-        maxnreg=80 if work.wide and work.signed else None,
+        # As two programs of 8 warps leave. Of itself ptxas aims at 64 on some targets, and spills; within 80 it spills
+        # on others.
+        maxnreg=128,
         # Decay subtracts and multiplies in float64: each operation rounds by itself.
         enable_fp_fusion=False,
     )

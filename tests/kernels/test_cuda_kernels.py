@@ -636,7 +636,6 @@ PLAN_MUTATIONS: dict[str, tuple[str, str, str]] = {
         "start * a.segment_count + (index - start)] = idf",
     ),
     "a term that the segment lacks": ("plan.cu", "if (found != term) {", "if (false) {"),
-    "a term beyond the segment's": ("plan.cu", "if (position < known) {", "if (known > 0) {"),
     "terms of the query before": ("plan.cu", "return a.offsets[i + 1] <= index;", "return a.offsets[i + 1] < index;"),
     "terms of no query": ("plan.cu", "if (index < start || index >= end) {", "if (false) {"),
     "weights of 1": ("plan.cu", "a.weights != nullptr ? a.weights[index] : 1;", "1;"),

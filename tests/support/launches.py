@@ -666,7 +666,7 @@ def planned(case: Case, seed: int, *, k: int | None = None) -> tuple[TermBatch, 
     widest: float | None = None
     if not work.long_quanta:
         widest = float(largest)
-        if rng.random() < 0.5 and sums.any():
+        if rng.random() < 0.7 and sums.any():
             # Larger than need be, so that some queries are wide.
             widest = max(widest, INT32_MAX / float(np.median(sums[sums > 0])))
         elif (sums * largest < INT32_MAX).all() and rng.random() < 0.5:
@@ -900,6 +900,15 @@ BORDERS: dict[str, dict[str, Any]] = {
         "decays": "some",
     },
     "more than 128 slots": {"sizes": (90, 33), "tile_bits": 5, "terms": 300, "queries": 2, "ks": (5,), "wide": "some"},
+    "weights of many terms": {"sizes": (70,), "tile_bits": 5, "terms": 120, "queries": 6, "ks": (5,), "max_weight": 50},
+    "weights of many terms again": {
+        "sizes": (70,),
+        "tile_bits": 5,
+        "terms": 120,
+        "queries": 6,
+        "ks": (5,),
+        "max_weight": 50,
+    },
     "queries without terms": {"sizes": (40, 90), "tile_bits": 5, "empty": 0.7, "queries": 7},
     "terms in no segment": {"sizes": (40, 90), "tile_bits": 5, "unknown": 0.8, "absent": 0.5, "queries": 5},
     "segments without terms": {"sizes": (40, 33, 70), "tile_bits": 5, "absent": 1.0},

@@ -177,9 +177,7 @@ def _scores() -> Iterator[Variant]:
         }
         name = f"score wide={wide} signed={signed} long={long}" + " decays" * decays
         types = {"sums": I64 if wide else I32, "scores": I64 if wide or decays else I32}
-        programs = chosen.heavy_programs if signed or (decays and not wide) else chosen.programs
-        most = 80 if wide and signed else None
-        yield Variant(name, score._score, chosen.warps, constants, types, False, programs, most)
+        yield Variant(name, score._score, chosen.warps, constants, types, False, chosen.programs, 128)
 
 
 def ptx_of(variant: Variant, capability: int) -> tuple[str, int]:
