@@ -42,7 +42,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m tests.support.api_docs
 
 long: $(VENV)/.dev
-	FANRANK_LONG=1 $(BIN)/pytest -q tests/storage/test_memory.py -k long
+	FANRANK_LONG=1 $(BIN)/pytest -q -m "long or sweep"
 
 crash: $(VENV)/.dev
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl

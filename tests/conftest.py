@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ if os.environ.get("FANRANK_MUTANTS"):
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# A commit runs one in so many of the tests that are marked `sweep`: all of them take an hour of two cores.
+SWEEP_PARTS = 16
+
 try:
     ctypes.CDLL("libcuda.so.1")
     DRIVER = True
@@ -35,6 +39,33 @@ def gpu_only(request: pytest.FixtureRequest) -> None:
     """Skips what is marked `gpu` where there is no CUDA driver."""
     if request.node.get_closest_marker("gpu") and not DRIVER:
         pytest.skip("no CUDA driver on this machine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out most of what is marked `sweep`, in turn by the number of the commit, and skips what is `long`."""
+    asked_for = config.option.keyword or config.option.markexpr or any("::" in name for name in config.args)
+    if os.environ.get("FANRANK_LONG"):
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="takes long; make long runs it, by FANRANK_LONG=1"))
+    if asked_for:
+        return
+    names = sorted(item.nodeid for item in items if item.get_closest_marker("sweep"))
+    kept = set(names[commit_number() % SWEEP_PARTS :: SWEEP_PARTS])
+    left_out = [item for item in items if item.get_closest_marker("sweep") and item.nodeid not in kept]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def commit_number() -> int:
+    """How many commits lead to this one; 0 without git."""
+    command = ["git", "-C", str(ROOT), "rev-list", "--count", "HEAD"]
+    try:
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,7 @@ LIMITS = {
     "sm_120": DeviceLimits(188, 100 << 10, 99 << 10),
 }
 """As CUDA's programming guide has them."""
+TARGETS = [pytest.param(target, marks=[pytest.mark.sweep] * (target not in ("sm_90", "sm_86"))) for target in LIMITS]
 BOUNDS = re.compile(r"__launch_bounds__\((\d+)[^)]*\)\s+(\w+)\(")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)([^;]*);", re.MULTILINE)
 
@@ -259,7 +260,7 @@ def every_compiler() -> range:
     return range(len(compilers()))
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_kernel_compiles_without_spills(target: str) -> None:
     for place in every_compiler():
         if place and target != "sm_90":
@@ -274,6 +275,7 @@ def test_every_kernel_compiles_without_spills(target: str) -> None:
             assert row.shared + dynamic_bytes(row.kernel, target) <= LIMITS[target].block_bytes
 
 
+@pytest.mark.sweep
 def test_the_compiled_kernels_are_those_of_the_table() -> None:
     kept = json.loads(TABLE.read_text())
     assert set(kept["kernels"]) == set(kernels()), "write the table anew"
@@ -288,7 +290,7 @@ def test_the_compiled_kernels_are_those_of_the_table() -> None:
     assert written(found) == TABLE.read_text()
 
 
-@pytest.mark.parametrize("target", LIMITS)
+@pytest.mark.parametrize("target", TARGETS)
 def test_scoring_adds_with_native_instructions(target: str) -> None:
     """No compare and swap, and no address that may lie in any memory: those loops and tests lie in the hot loop."""
     for place in every_compiler():

@@ -783,6 +783,7 @@ def every_launch(own: CudaVerbs, case: kc.Case, number: int, also: Sequence[kc.C
         kc.check_plan(own, kc.of_classes(case, posting_bytes), number)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in ALL_MUTATIONS if name != BARRIER])
 def test_mutations_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = ALL_MUTATIONS[name]

@@ -277,6 +277,7 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
 """What each of these breaks of the turns, the halves, the selection and the decayed scores of a tile."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_mutations_of_score_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = MUTATIONS[name]

@@ -49,7 +49,7 @@ def check(verbs: CudaVerbs, cases: Iterator[kc.Case]) -> None:
         kc.check_plan(verbs, case, number)
 
 
-# Each target in an order of its own; every order of each in the slow test below.
+# Each target in an order of its own; every order of each in the long test below.
 @pytest.mark.parametrize(("architecture", "order"), list(zip(ARCHITECTURES, ORDERS[:3], strict=True)))
 def test_every_case(architecture: str, order: tuple[Order, int]) -> None:
     check(CudaVerbs(CudaPtx(architecture, (), *order)), kc.cases())
@@ -59,7 +59,7 @@ def test_every_case(architecture: str, order: tuple[Order, int]) -> None:
 LEFT_OUT = "race or mutations or sanitizer or four_loads or declines"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_test_of_the_sources(architecture: str) -> None:
     """All of test_cuda_kernels.py, with its edited sources, in every order that it takes."""
@@ -72,7 +72,7 @@ def test_every_test_of_the_sources(architecture: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "architecture", [pytest.param(each, marks=[pytest.mark.slow] * (each != "sm_90")) for each in ARCHITECTURES]
+    "architecture", [pytest.param(each, marks=[pytest.mark.sweep] * (each != "sm_90")) for each in ARCHITECTURES]
 )
 def test_blocks_may_run_at_once(architecture: str) -> None:
     """Threads of a persistent block read what others raise; they must agree on it before they part at a barrier."""
@@ -120,7 +120,7 @@ PLANTED = (
 
 @pytest.mark.parametrize(
     ("kernel", "name"),
-    [pytest.param(*each, marks=[pytest.mark.slow] * (each[0] != "select_bitonic_narrow")) for each in PLANTED],
+    [pytest.param(*each, marks=[pytest.mark.sweep] * (each[0] != "select_bitonic_narrow")) for each in PLANTED],
 )
 def test_a_planted_fault_is_caught(kernel: str, name: str) -> None:
     assert name in FAULTS

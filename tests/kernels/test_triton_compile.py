@@ -74,7 +74,7 @@ def test_every_kernel_compiles() -> None:
     check_target(90)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != 90])
 def test_every_kernel_compiles_for_the_other_targets(target: int) -> None:
     check_target(target)

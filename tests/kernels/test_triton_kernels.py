@@ -85,7 +85,7 @@ QUICK += ("queries without terms", "terms in no segment", "no documents match", 
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(number, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        pytest.param(number, id=name, marks=() if name in QUICK else pytest.mark.sweep)
         for number, name in enumerate(launches.BORDERS)
     ],
 )
@@ -295,6 +295,7 @@ FAULTS: dict[str, Fault] = {
 
 
 @interpreted
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_faults_are_caught(verbs: TritonVerbs, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fault = FAULTS[name]

@@ -71,13 +71,13 @@ def test_some_cases_with_blocks_at_once() -> None:
     assert_sound(checked("shuffle", 1, BLOCKS_AT_ONCE, 5, 30))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("order", "seed"), [("ascending", 0), ("descending", 0), ("shuffle", 1)])
 def test_every_case(order: str, seed: int) -> None:
     assert_sound(checked(order, seed, 1, 0, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_every_case_with_blocks_at_once(seed: int) -> None:
     assert_sound(checked("shuffle", seed, BLOCKS_AT_ONCE, 0, 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 import shutil
 import sys
 import tempfile
@@ -305,8 +304,7 @@ def test_any_history_in_a_directory() -> None:
     run_machine(20, 25, durable=True)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("FANRANK_LONG"), reason="a quarter of an hour; make long sets FANRANK_LONG")
+@pytest.mark.long
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("method", METHODS)
