@@ -434,7 +434,7 @@ class Engine(Reading, Writing, Carrying):
         Raises `BackendUnavailableError` with the reason, and `ParameterError`, also for an option that the family of
         kernels does not have. The engine then serves from where it did.
         """
-        if device not in ("cpu", *SERVING):
+        if not isinstance(device, str) or device not in ("cpu", *SERVING):
             raise ParameterError(f"unknown device {device!r}; there are: cpu, {', '.join(SERVING)}")
         limit = max_device_bytes
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):

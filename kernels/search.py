@@ -71,9 +71,8 @@ class DeviceSearch:
         """
         self.residency = residency or Residency(device, max_device_bytes, posting_bytes)
         if self.residency.posting_bytes not in verbs.posting_bytes:
-            raise ParameterError(
-                f"{verbs.name} reads postings of {verbs.posting_bytes} bytes, not {self.residency.posting_bytes!r}"
-            )
+            sizes = " or ".join(map(str, verbs.posting_bytes))
+            raise ParameterError(f"{verbs.name} reads postings of {sizes} bytes, not {self.residency.posting_bytes!r}")
         self.verbs = verbs
         self.lock = self.residency.account.lock
         self.fanouts = Fanouts(self.residency, verbs)

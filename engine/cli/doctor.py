@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from importlib import metadata
 
 import click
@@ -48,6 +49,14 @@ USES = {
 """Package -> what it is for."""
 FAISS = {package for package in USES if package.startswith("faiss")}
 """Packages that hold the module faiss, so that one overwrites the files of another."""
+
+
+def is_brought(package: str) -> bool:
+    """Whether the extras install the package on this machine; where they do not, it has no wheels."""
+    linux, x86 = platform.system() == "Linux", platform.machine() == "x86_64"
+    if package == "faiss-gpu-cuvs":
+        return linux and x86 and sys.version_info >= (3, 11)
+    return package not in ("triton", "faiss-gpu") or (linux and (package == "triton" or x86))
 
 
 def is_installed(package: str) -> bool:
@@ -112,19 +121,23 @@ def doctor(as_json: bool) -> None:
 
 
 def _absent(extra: str, installed: set[str]) -> list[str]:
-    """The packages of the extra that are not there. Any of FAISS's will do where the one for the CPU is asked for."""
+    """The packages that the extra would install here and that are not there. Any of FAISS's will do where the one for
+    the CPU is asked for.
+    """
     there = installed | {"faiss-cpu"} if installed & FAISS else installed
-    return [package for package in EXTRAS[extra] if package not in there]
+    return [package for package in EXTRAS[extra] if package not in there and is_brought(package)]
 
 
 def _describe(extra: str, installed: set[str]) -> str:
     absent = _absent(extra, installed)
+    elsewhere = [package for package in EXTRAS[extra] if not is_brought(package) and package not in installed]
+    note = f"; not for this machine: {', '.join(elsewhere)}" if elsewhere else ""
     if not absent:
         other = min(installed & FAISS, default="")
-        return ", ".join(
-            f"{other} in place of {package}" if package not in installed else package for package in EXTRAS[extra]
-        )
+        brought = [package for package in EXTRAS[extra] if package not in elsewhere]
+        there = (package if package in installed else f"{other} in place of {package}" for package in brought)
+        return ", ".join(there) + note
     clash = sorted(installed & FAISS) if FAISS.intersection(absent) else []
     uninstall = f"pip uninstall {' '.join(clash)}; " if clash else ""
     are = "is" if len(absent) == 1 else "are"
-    return f"{', '.join(absent)} {are} missing; run: {uninstall}pip install 'fanrank[{extra}]'"
+    return f"{', '.join(absent)} {are} missing; run: {uninstall}pip install 'fanrank[{extra}]'{note}"

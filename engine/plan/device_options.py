@@ -30,7 +30,7 @@ class DeviceOptions:
             raise ParameterError(f"posting_bytes must be one of {', '.join(map(str, POSTING_BYTES))}, not {given!r}")
         if bits is not None and (isinstance(bits, bool) or not isinstance(bits, int)):
             raise ParameterError(f"tile_bits must be an integer, not {bits!r}")
-        if self.select is not None and self.select not in SELECT:
+        if self.select is not None and (not isinstance(self.select, str) or self.select not in SELECT):
             raise ParameterError(f"select must be one of {', '.join(SELECT)}, not {self.select!r}")
 
     @property

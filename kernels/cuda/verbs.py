@@ -31,7 +31,6 @@ WIDE_TILE_BITS = 13
 MAX_TILE_BITS = 15
 """Documents of a tile are listed by 16 bits."""
 
-MAX_GRID = (1 << 31) - 1
 WARP = 32
 PLAN_THREADS = 256
 ORDER_THREADS = 256

@@ -159,7 +159,7 @@ def test_an_error_survives_pickling() -> None:
         name: getattr(fr.errors, name)("what was wrong")
         for name in set(PUBLIC["fanrank.errors"]) - {"MissingExtraError"}
     }
-    made["MissingExtraError"] = fr.errors.MissingExtraError("faiss", "dense")
+    made["MissingExtraError"] = fr.errors.MissingExtraError("faiss", "approximate")
     for name, error in made.items():
         for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
             assert type(again) is getattr(fr.errors, name)

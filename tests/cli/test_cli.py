@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 from support.commands import fails, run, run_json, write
 
 import fanrank as fr
@@ -389,6 +392,7 @@ def test_doctor() -> None:
 
 
 def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "is_brought", lambda package: True)
     monkeypatch.setattr(doctor, "is_installed", lambda package: package in ("torch", "triton"))
     result = run_json("doctor")
     assert not any(result["extras"].values())
@@ -407,6 +411,7 @@ def test_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor_lets_no_two_packages_of_faiss_overwrite_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "is_brought", lambda package: True)
     monkeypatch.setattr(doctor, "is_installed", lambda package: package == "faiss-gpu")
     text = run("doctor").stdout
     assert "  extra approximate: faiss-gpu in place of faiss-cpu\n" in text
@@ -416,6 +421,27 @@ def test_doctor_lets_no_two_packages_of_faiss_overwrite_each_other(monkeypatch: 
     assert "  extra approximate: faiss-cpu\n" in text
     (line,) = [line for line in text.splitlines() if "gpu-cuda13" in line]
     assert line.endswith("cuvs is missing; run: pip uninstall faiss-cpu; pip install 'fanrank[gpu-cuda13]'")
+
+
+def test_doctor_asks_for_no_package_that_has_no_wheels_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The markers of pyproject.toml; faiss-cpu is not given up for a package that pip leaves out."""
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    section = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    required = {each.name: each for each in map(Requirement, re.findall(r'"([^"\n]+)"', section))}
+    for system, machine, version in itertools.product(("Linux", "Darwin"), ("x86_64", "aarch64"), ((3, 10), (3, 12))):
+        monkeypatch.setattr(platform, "system", lambda system=system: system)
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(sys, "version_info", version)
+        where = {"platform_system": system, "platform_machine": machine, "python_version": "3.{1}".format(*version)}
+        for package in doctor.USES:
+            marker = required[package].marker
+            assert doctor.is_brought(package) == (marker is None or marker.evaluate(where)), (package, where)
+    monkeypatch.undo()
+    monkeypatch.setattr(doctor, "is_brought", lambda package: package != "faiss-gpu-cuvs")
+    monkeypatch.setattr(doctor, "is_installed", lambda package: not package.startswith("faiss-gpu"))
+    assert run_json("doctor")["extras"]["gpu-cuda13"]
+    (line,) = [line for line in run("doctor").stdout.splitlines() if "gpu-cuda13" in line]
+    assert line == "  extra gpu-cuda13: torch, triton, nvtx, cupy-cuda13x; not for this machine: faiss-gpu-cuvs"
 
 
 def test_doctor_knows_the_extras_of_the_package() -> None:
