@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from support.commits import commit_number
 
 # An example, or drawing it, may take as long as it likes: a busy machine is no fault of the code. A test that names
 # health checks of its own names `too_slow` beside them, as its list takes this one's place.
@@ -57,15 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
-
-
-def commit_number() -> int:
-    """How many commits lead to this one; 0 without git."""
-    command = ["git", "-C", str(ROOT), "rev-list", "--count", "HEAD"]
-    try:
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    except (OSError, subprocess.CalledProcessError):
-        return 0
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def test_what_torch_sorts_is_bounded_too(name: str, by: str, monkeypatch: pytest
     monkeypatch.setattr(launch, "select_sorted", watched)
     assert answer(engine.search(batch, 1_200)) == expected
     assert len(sorted_at_once) > 2
-    assert sum(sorted_at_once) == 40
+    assert max(sorted_at_once) < 12
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -161,8 +161,7 @@ NODES = ["copy", "plan", "order", "score", "select", "copy"]
 
 @pytest.mark.parametrize("count", [50, 130, 500])
 def test_a_write_between_fan_outs_costs_no_capture(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, LEAST_TILES=16)
-    monkeypatch.setattr(fanout, "SEGMENTS", (16,))
+    borders.shrink(monkeypatch, {"LEAST_TILES": 16, "fanout.SEGMENTS": (16,)})
     memory = Memory(1, count)
     counts = memory.runtime.counts
     for _ in range(3):
@@ -333,8 +332,7 @@ class Epochs:
 
 
 def test_fewer_segments_after_more_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, LEAST_TILES=16)
-    monkeypatch.setattr(fanout, "SEGMENTS", (16,))
+    borders.shrink(monkeypatch, {"LEAST_TILES": 16, "fanout.SEGMENTS": (16,)})
     epochs = Epochs(Memory(11))
     assert len({len(snapshot.segments) for snapshot, *_ in epochs.known}) > 1
     for number in (2, 2, 2, 0, 1, 2, 0):

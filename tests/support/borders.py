@@ -140,6 +140,7 @@ BORDERS: dict[str, Border] = {
     "fanout.QUERIES": Border("kernels.fanout", "Padded numbers of queries of a fan-out."),
     "TERMS": Border("kernels.fanout", "Padded numbers of terms of a fan-out."),
     "WIDTHS": Border("kernels.fanout", "Padded numbers of hits of a fan-out."),
+    "fanout.SEGMENTS": Border("kernels.fanout", "Padded numbers of segments of a fan-out."),
     "LEAST_TILES": Border("kernels.fanout", "Padded number of tiles of a fan-out over few documents."),
     "TABLED_POSTINGS": Border("kernels.work", "Postings a tile from which on a list has tables."),
     "MAX_CLASSES": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),

@@ -8,25 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 
+from ..commits import commit_number
 from .fault import Fault
-from .run import CAUGHT, LIMIT, ROOT, Checkout, Result
+from .run import CAUGHT, LIMIT, Checkout, Result
 from .table import FAULTS
-
-
-def commit_number() -> int:
-    """A number that moves on with each commit: how many there are, or where the history is cut short, the hash."""
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    if git("rev-parse", "--is-shallow-repository") == "false":
-        return int(git("rev-list", "--count", "HEAD") or 0)
-    return int(git("rev-parse", "HEAD") or "0", 16)
 
 
 def part_of(faults: Sequence[Fault], part: str) -> list[Fault]:
