@@ -417,15 +417,16 @@ class Engine(Reading, Writing, Carrying):
 
         `max_device_bytes` bounds all that the engine takes there, pinned memory included: segments and their tables,
         buffers of launches and of captured graphs, vectors. `DeviceMemoryError` is raised before they would take more.
-        What torch itself needs for a graph and the indexes of approximate search come on top. The memory that another
-        device had for this engine is released.
+        What torch itself needs for a graph, the scratch of Triton's kernels and of vector products, and the indexes of
+        approximate search come on top. The memory that another device had for this engine is released.
 
         The other options change the time and the memory that searches take on the device, never an answer. None leaves
         them to the kernels. They belong to the device, so a directory does not keep them.
 
         - `posting_bytes`: bytes of a posting in device memory: 8, or 6 or 4 with the CUDA kernels, for segments whose
           postings are of at most 65,536 or 4,096 kinds (frequency and length). A search of others raises
-          `ParameterError`. The contributions of 6 and 4 are computed where they are added.
+          `ParameterError`. The contributions of 6 and 4 are computed where they are added. Methods with contributions
+          below zero (robertson, okapi), and contributions beyond int32, take 8 in any case.
         - `tile_bits`: ``2**tile_bits`` documents are scored together. 5 to 15 with the CUDA kernels, 5 to 13 with
           Triton's.
         - `select`: how the CUDA kernels find the best: ``bitonic`` sorts in shared memory, ``warp`` keeps lists in

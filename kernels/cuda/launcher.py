@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import math
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,8 @@ class CupyLauncher:
 
     _modules: dict[str, Any] = {}  # noqa: RUF012
     _shared_bytes: dict[tuple[int, str], int] = {}  # noqa: RUF012
+    # Of two engines that raise one kernel's limit, the one that asks for more must come last.
+    _raising = threading.Lock()
 
     def __init__(self, device: torch.device | str | int = "cuda") -> None:
         try:
@@ -121,12 +124,17 @@ class CupyLauncher:
             what = f"kernel {name} with {math.prod(block)} threads and {shared_bytes:,} bytes of shared memory a block"
             with self._named_errors(what, launching=True):
                 if shared_bytes > self._shared_bytes.get(key, DEFAULT_SHARED_BYTES):
-                    kernel.max_dynamic_shared_size_bytes = shared_bytes
-                    # Else the driver may leave so much to the first-level cache that fewer blocks fit.
-                    kernel.preferred_shared_memory_carveout = MOST_SHARED
-                    self._shared_bytes[key] = shared_bytes
+                    with self._raising:
+                        self._raise_shared_bytes(kernel, key, shared_bytes)
                 with self._stream():
                     kernel(grid, block, values, shared_mem=shared_bytes)
+
+    def _raise_shared_bytes(self, kernel: Any, key: tuple[int, str], shared_bytes: int) -> None:
+        if shared_bytes > self._shared_bytes.get(key, DEFAULT_SHARED_BYTES):
+            kernel.max_dynamic_shared_size_bytes = shared_bytes
+            # Else the driver may leave so much to the first-level cache that fewer blocks fit.
+            kernel.preferred_shared_memory_carveout = MOST_SHARED
+            self._shared_bytes[key] = shared_bytes
 
     @contextlib.contextmanager
     def _named_errors(self, what: str, *, launching: bool = False) -> Iterator[None]:
