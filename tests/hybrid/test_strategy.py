@@ -74,7 +74,7 @@ def test_options_of_approximate_search_survive_json() -> None:
         ({"name": "x", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": 3}]}, "must be an Approximate"),
         (
             {"name": "x", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": {"ef_search": 0}}]},
-            "ef_search of approximate search must be 1 or more, not 0",
+            "ef_search of approximate search must be 1 to 65,536, not 0",
         ),
         (
             {"name": "x", "channels": [{"kind": "dense", "mode": "int8", "approximate": {"ef_search": 9}}]},
