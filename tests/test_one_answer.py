@@ -123,7 +123,8 @@ def test_growing_equals_built_at_once(
     engine.save(path)
     loaded = fr.Engine.load(path)
     behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents", "renumberings"}
-    behind |= ROOMY
+    # Also by how the tombstones of merged segments grew.
+    behind |= ROOMY | {"deleted_bytes"}
     assert {name: value for name, value in loaded.stats().items() if name not in behind} == {
         name: value for name, value in engine.stats().items() if name not in behind
     }

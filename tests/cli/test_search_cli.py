@@ -76,7 +76,7 @@ def test_the_width_is_asked_of_a_terminal_alone(monkeypatch: pytest.MonkeyPatch)
 
     assert output.terminal_width() is None
     monkeypatch.setattr(output.sys, "stdout", Terminal())
-    monkeypatch.setattr(output.shutil, "get_terminal_size", lambda: os.terminal_size((77, 9)))
+    monkeypatch.setattr(output.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((77, 9)))
     assert output.terminal_width() == 77
 
 
