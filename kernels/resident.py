@@ -227,7 +227,9 @@ class Resident:
             tiles = tiles_of(self.size, tile_bits)
             padded = np.full(tiles << tile_bits, -np.inf)
             padded[: self.size] = times
-            self._latest[tile_bits] = self._runtime.upload(padded.reshape(tiles, -1).max(axis=1, initial=-np.inf))
+            self._latest[tile_bits] = self._runtime.upload(
+                padded.reshape(tiles, 1 << tile_bits).max(axis=1, initial=-np.inf)
+            )
         return self._times.data_ptr(), self._latest[tile_bits].data_ptr()
 
 

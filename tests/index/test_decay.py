@@ -146,7 +146,14 @@ def test_what_halves_nothing_is_declined(half_life: float) -> None:
 def test_the_times_of_a_segment_on_a_device() -> None:
     """Uploaded when first asked for, and counted from then on; they do not keep the segment."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from fanrank.kernels.device import Resident
+    from fanrank.kernels.resident import Resident
+    from fanrank.kernels.runtime import runtime_of
+
+    def address_of(values: list[float]) -> int:
+        """Where the only uploaded array with these values is."""
+        found = [tensor for tensor in resident.tensors if tensor.tolist() == values]
+        assert len(found) == 1
+        return int(found[0].data_ptr())
 
     size = 70
     times = np.arange(size, dtype=np.float64)
@@ -156,20 +163,23 @@ def test_the_times_of_a_segment_on_a_device() -> None:
         (replace(plain, columns=replace(plain.columns, numbers={"time": times})), times),
         (plain, np.full(size, np.nan)),
     ):
-        resident = Resident(segment, torch.device("cpu"), False)
+        resident = Resident(segment, runtime_of(torch.device("cpu")), False)
         before = resident.bytes
         expected = np.where(np.isnan(known), np.inf, known)
-        np.testing.assert_array_equal(resident.times.numpy(), expected)
-        assert resident.bytes == before + 8 * size
+        uploaded = before + 8 * size
         for bits, tiles in ((5, 3), (7, 1)):
-            latest = [expected[start : start + (1 << bits)].max() for start in range(0, size, 1 << bits)]
-            assert resident.latest(bits).tolist() == latest
+            row = resident.row(bits, decays=True)
+            assert row["times"] == address_of(expected.tolist())
+            latest = [float(expected[start : start + (1 << bits)].max()) for start in range(0, size, 1 << bits)]
             assert len(latest) == tiles
-        assert resident.bytes == before + 8 * size + 8 * 3 + 8 * 1
-        assert resident.latest(5) is resident.latest(5)
-        assert resident.times is resident.times
+            assert row["latest"] == address_of(latest)
+            uploaded += 8 * tiles
+            assert resident.bytes == uploaded
+            again = resident.row(bits, decays=True)
+            assert (again["times"], again["latest"]) == (row["times"], row["latest"])
+            assert resident.bytes == uploaded
     gone = weakref.ref(segment)
     del segment, plain
     gc.collect()
     assert gone() is None
-    assert resident.times.isinf().all()
+    assert sum(tensor.isinf().all() for tensor in resident.tensors if tensor.numel() == size) == 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 sparse = pytest.importorskip("scipy.sparse", reason="scipy is not installed")
@@ -393,6 +393,8 @@ def test_every_road_equals_the_product(
 def test_every_device_equals_the_product(name: str) -> None:
     @settings(max_examples=8 if name == "triton" else 60, deadline=None, suppress_health_check=SLOW)
     @given(documents=parts, batch=queries, deleted=st.lists(st.integers(0, 80), max_size=5))
+    # A segment without documents beside a query that decays.
+    @example(documents=[[], [{"t0": 1.0}]], batch=[({"t0": 0.5}, 1, None, (-math.inf, math.inf), 1.0)], deleted=[])
     def check(documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]) -> None:
         check_paths(name, documents, batch, deleted)
 
