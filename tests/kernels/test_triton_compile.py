@@ -19,7 +19,7 @@ import pytest
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the process that writes the table
-from support import ptx_branches  # noqa: E402
+from support.ptx import branches  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = ROOT / "tests" / "support" / "triton_variants.py"
@@ -197,7 +197,7 @@ PARTED: dict[str, tuple[str, int, bool]] = {
 @pytest.mark.parametrize("name", list(PARTED))
 def test_branches_that_threads_may_take_apart(name: str) -> None:
     body, threads, parts = PARTED[name]
-    assert bool(ptx_branches.findings(kernel(body, threads))) == parts
+    assert bool(branches.findings(kernel(body, threads))) == parts
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 kind=${1:?address or thread}
 shift
-python=${PYTHON:-.venv/bin/python}
+python=$(realpath -s "${PYTHON:-.venv/bin/python}")
 folder=$PWD/build/sanitize-$kind
 
 case $kind in
@@ -40,7 +40,7 @@ cp -p native/*.py native/*.cpp native/*.hpp "$folder/native/"
 (
     cd "$folder"
     FANRANK_CXXFLAGS="-g -O1 -fno-omit-frame-pointer $flags" FANRANK_LDFLAGS="$flags" \
-        "$(realpath -s "$OLDPWD/$python")" setup.py -q build_ext --inplace
+        "$python" setup.py -q build_ext --inplace
 )
 
 preload=

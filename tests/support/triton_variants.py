@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import triton
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support import ptx_branches
+from support.ptx import branches
 
 from fanrank.kernels.triton import derive, order, plan, score, segment_reduce, select, tabulate
 from fanrank.kernels.triton.verbs import DEFAULT
@@ -225,7 +225,7 @@ def compiled(variant: Variant, capability: int) -> dict[str, Any]:
         "programs": variant.programs,
         "float64": sorted(set(re.findall(r"\b(?:fma|mul|add|sub|div)\.(?:\w+\.)?f64", ptx))),
         "atomics": sorted(set(re.findall(r"\b((?:ATOM|RED)[GS]?\.[\w.]+)", sass))),
-        "findings": [str(finding) for finding in ptx_branches.findings(ptx)],
+        "findings": [str(finding) for finding in branches.findings(ptx)],
     }
 
 
@@ -265,7 +265,7 @@ def planted() -> Iterator[dict[str, Any]]:
             "turns of a warp": sound._replace(constants={**sound.constants, "TURNS": 32}),
         }
         for name, variant in faulty.items():
-            found = ptx_branches.findings(ptx_of(variant, 90)[0])
+            found = branches.findings(ptx_of(variant, 90)[0])
             yield {"name": name, "findings": [str(finding) for finding in found]}
 
 

@@ -56,6 +56,7 @@ class Kernel:
     registers: dict[str, str] = field(default_factory=dict)  # name without %: its type
     locals: list[Variable] = field(default_factory=list)
     body: list[Instruction] = field(default_factory=list)
+    threads: int = 0  # of a block at most, 0 where it is not said
 
 
 @dataclass
@@ -165,6 +166,8 @@ class _Parser:
         while (statement := self._statement()) != "{":
             if not statement.startswith(_BOUNDS):
                 raise self._error(f"between a kernel's head and its body: {statement!r}")
+            if statement.startswith((".reqntid", ".maxntid")):
+                kernel.threads = int(re.findall(r"\d+", statement)[0])
         scopes: list[dict[str, str]] = [{}]
         made = 0
         while scopes:

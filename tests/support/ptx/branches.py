@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .ptx_text import Instruction, Kernel, bases_of, parse, written
+from .flow import Flow, Step, bases_of, flow_of, written
 
 LANES = 31
 EVERY = (1 << 10) - 1
@@ -66,18 +66,18 @@ def findings(ptx: str) -> list[Finding]:
 
     Where lanes of one warp may part, a shuffle or a reduction of the warp between the sides counts as a barrier.
     """
-    kernel = parse(ptx)
-    analysis = _Analysis(kernel)
+    flow = flow_of(ptx)
+    analysis = _Analysis(flow)
     analysis.run()
     found = []
     for branch, region in analysis.parted():
-        inside = [each for each in kernel.instructions if each.block in region]
+        inside = [each for each in flow.steps if each.block in region]
         barriers = [each for each in inside if each.is_barrier]
-        condition = analysis.conditions[kernel.instructions.index(branch)]
+        condition = analysis.conditions[flow.steps.index(branch)]
         if any(bits & LANES for bits in condition.bits):
             barriers += [each for each in inside if each.opcode.startswith(WARP_WIDE)]
         if barriers:
-            because = [kernel.instructions[place] for place in sorted(condition.origins)]
+            because = [flow.steps[place] for place in sorted(condition.origins)]
             reasons = [f"{each.text} (line {each.line})" for each in because]
             found.append(Finding(branch.line, branch.text, min(each.line for each in barriers), reasons))
     return found
@@ -86,25 +86,25 @@ def findings(ptx: str) -> list[Finding]:
 class _Analysis:
     """What each register depends on. Of one that is written in several places, this is known at each place."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
         self.conditions: dict[int, _Dependence] = {}
         """Of each branch, by its place."""
         self._settled: dict[str, _Dependence] = {}
-        self._begins: list[dict[str, _Dependence]] = [{} for _ in kernel.successors]
+        self._begins: list[dict[str, _Dependence]] = [{} for _ in flow.successors]
         self._now: dict[str, _Dependence] = {}
-        self._bases = bases_of(kernel)
-        self._written = written(kernel)
-        self._unsettled = _unsettled(kernel)
-        self._blocks = [kernel.of_block(block) for block in range(len(kernel.successors))]
-        self._places = {id(each): place for place, each in enumerate(kernel.instructions)}
-        meeting = _meeting(kernel)
+        self._bases = bases_of(flow)
+        self._written = written(flow)
+        self._unsettled = _unsettled(flow)
+        self._blocks = [flow.of_block(block) for block in range(len(flow.successors))]
+        self._places = {id(each): place for place, each in enumerate(flow.steps)}
+        meeting = _meeting(flow)
         self._regions = {
-            place: _between(kernel, each.block, meeting[each.block])
-            for place, each in enumerate(kernel.instructions)
+            place: _between(flow, each.block, meeting[each.block])
+            for place, each in enumerate(flow.steps)
             if each.named("bra") and each.guard
         }
-        self._mask = (1 << max(0, kernel.threads - 1).bit_length()) - 1
+        self._mask = (1 << max(0, flow.threads - 1).bit_length()) - 1
 
     def run(self) -> None:
         """To the least fixed point; what parted threads define depends on what parted them."""
@@ -121,7 +121,7 @@ class _Analysis:
                 self._now = dict(self._begins[block])
                 for each in instructions:
                     changed |= self._step(each, *parting.get(block, (0, frozenset())))
-                for other in self.kernel.successors[block]:
+                for other in self.flow.successors[block]:
                     begins = self._begins[other]
                     for name, value in self._now.items():
                         together = value if name not in begins else value.joined(begins[name])
@@ -129,7 +129,7 @@ class _Analysis:
                             begins[name] = together
                             changed = True
 
-    def _step(self, each: Instruction, control: int, because: frozenset[int]) -> bool:
+    def _step(self, each: Step, control: int, because: frozenset[int]) -> bool:
         """Whether more is known afterwards."""
         changed = False
         if each.guard:
@@ -141,7 +141,7 @@ class _Analysis:
         for name, bits, origins in self._results(each):
             masked = tuple((bit | control) & self._mask for bit in bits)
             value = _Dependence(masked, origins | because if any(masked) else frozenset())
-            if len(self.kernel.definitions[name]) > 1:
+            if len(self.flow.definitions[name]) > 1:
                 self._now[name] = value if not each.guard else value.joined(self._of(name, len(bits)))
             else:
                 value = value.joined(self._of(name, len(bits)))
@@ -153,11 +153,11 @@ class _Analysis:
         value = self._now.get(name) or self._settled.get(name)
         return value or _Dependence((0,) * width, frozenset())
 
-    def parted(self) -> Iterator[tuple[Instruction, set[int]]]:
+    def parted(self) -> Iterator[tuple[Step, set[int]]]:
         """The branches that threads may take apart, and the blocks before their sides meet again."""
         for place, region in self._regions.items():
             if place in self.conditions and _union(self.conditions[place].bits):
-                yield self.kernel.instructions[place], region
+                yield self.flow.steps[place], region
 
     def _value(self, name: str, width: int) -> Bits:
         if name == "%tid.x":
@@ -166,7 +166,7 @@ class _Analysis:
             return (EVERY,) * width
         return (self._of(name).bits + (0,) * width)[:width]
 
-    def _results(self, each: Instruction) -> list[tuple[str, Bits, frozenset[int]]]:
+    def _results(self, each: Step) -> list[tuple[str, Bits, frozenset[int]]]:
         if not each.writes:
             return []
         place = frozenset({self._places[id(each)]})
@@ -188,7 +188,7 @@ class _Analysis:
         return found
 
     def _loaded(
-        self, each: Instruction, place: frozenset[int], reads: frozenset[int]
+        self, each: Step, place: frozenset[int], reads: frozenset[int]
     ) -> list[tuple[str, Bits, frozenset[int]]]:
         space = each.opcode
         bits, origins = 0, frozenset[int]()
@@ -209,7 +209,7 @@ class _Analysis:
             origins = place if mutable else reads
         return [(name, (bits,) * _width(name), origins) for name in each.writes]
 
-    def _computed(self, each: Instruction, width: int) -> Bits:
+    def _computed(self, each: Step, width: int) -> Bits:
         """The bits of a result that no memory is read for."""
         kind, reads = each.opcode.split(".")[0], each.reads
         exchanged = self._butterfly(each)
@@ -235,7 +235,7 @@ class _Analysis:
             return values[0][:width] if kind == "mov" else (everything,) * width
         return _integer(each, [value[: _read_width(each, width)] for value in values], everything, width)
 
-    def _butterfly(self, each: Instruction) -> tuple[str, int] | None:
+    def _butterfly(self, each: Step) -> tuple[str, int] | None:
         """x and the distance of ``op(x, butterfly of x)``."""
         if not each.named(*COMMUTATIVE) or len(each.reads) != 2:
             return None
@@ -266,7 +266,7 @@ class _Analysis:
             return None
         return whole, low[1]
 
-    def _packed(self, only: Instruction) -> tuple[str, str] | None:
+    def _packed(self, only: Step) -> tuple[str, str] | None:
         """The low and the high half that a 64-bit register is made of."""
         if only.opcode == "mov.b64" and len(only.reads) == 2:
             return only.reads[0], only.reads[1]
@@ -298,12 +298,12 @@ class _Analysis:
                 return shifted.reads[0]
         return None
 
-    def _only(self, name: str) -> Instruction | None:
-        found = self.kernel.definitions.get(name, [])
+    def _only(self, name: str) -> Step | None:
+        found = self.flow.definitions.get(name, [])
         return found[0] if len(found) == 1 else None
 
 
-def _integer(each: Instruction, values: list[Bits], everything: int, width: int) -> Bits:
+def _integer(each: Step, values: list[Bits], everything: int, width: int) -> Bits:
     """The bits that an integer operation takes from its operands' bits."""
     kind, reads = each.opcode.split(".")[0], each.reads
     if kind in ("and", "or", "xor", "not"):
@@ -333,7 +333,7 @@ def _integer(each: Instruction, values: list[Bits], everything: int, width: int)
     return (everything,) * width
 
 
-def _read_width(each: Instruction, width: int) -> int:
+def _read_width(each: Step, width: int) -> int:
     """The bits of an integer operation's operands."""
     found = re.findall(r"\.[usb](\d+)", each.opcode)
     return int(found[-1]) if found else width
@@ -363,19 +363,19 @@ def _constant(name: str) -> int | None:
     return int(name.rstrip("U"), 0) if re.fullmatch(r"-?(0x[\dA-F]+|\d+)U?", name) else None
 
 
-def _unsettled(kernel: Kernel) -> set[int]:
+def _unsettled(flow: Flow) -> set[int]:
     """Places of the loads from shared memory that a store may precede with no barrier between."""
-    begins: list[bool] = [False] * len(kernel.successors)
+    begins: list[bool] = [False] * len(flow.successors)
     found: set[int] = set()
     changed = True
     while changed:
         changed = False
-        for block, following in enumerate(kernel.successors):
+        for block, following in enumerate(flow.successors):
             dirty = begins[block]
-            for place, each in enumerate(kernel.instructions):
+            for place, each in enumerate(flow.steps):
                 if each.block != block:
                     continue
-                if each.is_barrier or (each.opcode == "bar.warp.sync" and kernel.threads <= 32):
+                if each.is_barrier or (each.opcode == "bar.warp.sync" and flow.threads <= 32):
                     dirty = False
                 elif each.named("st", "stmatrix", "atom", "red") and "shared" in each.opcode:
                     dirty = True
@@ -387,27 +387,27 @@ def _unsettled(kernel: Kernel) -> set[int]:
     return found
 
 
-def _between(kernel: Kernel, block: int, meeting: int) -> set[int]:
+def _between(flow: Flow, block: int, meeting: int) -> set[int]:
     """The blocks on the ways from a branch to where all its ways meet."""
     found: set[int] = set()
-    waiting = list(kernel.successors[block])
+    waiting = list(flow.successors[block])
     while waiting:
         other = waiting.pop()
         if other != meeting and other not in found:
             found.add(other)
-            waiting += kernel.successors[other]
+            waiting += flow.successors[other]
     return found
 
 
-def _meeting(kernel: Kernel) -> list[int]:
+def _meeting(flow: Flow) -> list[int]:
     """Of each block the first block that all ways from it to the end go through; the number of blocks is the end."""
-    end = len(kernel.successors)
+    end = len(flow.successors)
     after = [set(range(end + 1)) for _ in range(end)] + [{end}]
     changed = True
     while changed:
         changed = False
         for block in reversed(range(end)):
-            following = kernel.successors[block] or [end]
+            following = flow.successors[block] or [end]
             common = set.intersection(*(after[other] for other in following)) | {block}
             if common != after[block]:
                 after[block] = common
