@@ -57,6 +57,12 @@ def test_tensors_that_match_nothing(name: str) -> None:
         assert (hits.documents == -1).all()
         assert (hits.scores == -torch.inf).all()
     assert ask([0], [0, 1], k=0).scores.shape == (1, 0)
+    # A segment that lacks the term has others before and after it.
+    engine = serve(build([["b2"]] * 70 + [["a1", "c3"]] * 70), name)
+    terms, offsets = tensors_of(engine, [["b2"], ["c3"], ["a1"]])
+    hits = engine.search_tensors(terms, offsets, k=100)
+    assert hits.counts.tolist() == [70, 70, 70]
+    assert [sorted(row[:70]) for row in hits.documents.tolist()] == [list(range(70)), *[list(range(70, 140))] * 2]
     assert ask([], [0]).scores.shape == (0, 3)
     with pytest.raises(fr.errors.ParameterError, match=r"k must lie in \[0, 1024\], not 1025"):
         ask([0], [0, 1], k=1025)

@@ -71,7 +71,7 @@ _VARIABLE = re.compile(
     r"(?:\.visible |\.extern |\.weak |\.common )?\.(?P<space>global|shared|const|local|param)"
     r"(?: \.attribute\([^)]*\))?(?: \.align (?P<first>\d+))? \.(?P<type>\w+)"
     r"(?P<pointer> \.ptr(?: \.(?:global|shared|const|local))?(?: \.align \d+)?)?"
-    r"(?: \.align \d+)? (?P<name>[\w$]+)(?P<array>\[(?P<count>\d*)\])?(?: = (?P<values>.+))?"
+    r"(?: \.align \d+)? (?P<name>[\w$]+)(?P<array>\[(?P<count>\d*)\])?(?: ?= ?(?P<values>.+))?"
 )
 _REGISTERS = re.compile(r"\.reg \.(?P<type>\w+) (?P<names>.+)")
 _GUARD = re.compile(r"@(?P<not>!?)%(?P<name>[\w$]+)\s+")
