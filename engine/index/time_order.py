@@ -19,7 +19,7 @@ from .segment import Segment
 from .snapshot import Snapshot
 
 # Orders that a segment keeps: those of types, and of types under the filters of batches.
-ORDERS = 16
+KEPT_ORDERS = 16
 # Below this share of an order, a filter is applied to the documents between the first and the last moment asked for.
 # Above it, the filter is applied to all, and the narrower order is kept. For 1,000,000 documents that takes 5 ms.
 BLOCK_SHARE = 8
@@ -64,7 +64,7 @@ def _make_order(segment: Segment, kind: int | None) -> TimeOrder:
 
 
 def _keep(segment: Segment, key: Hashable, order: TimeOrder) -> TimeOrder:
-    if len(segment.time_orders) >= ORDERS:
+    if len(segment.time_orders) >= KEPT_ORDERS:
         segment.time_orders.clear()
     segment.time_orders[key] = order
     return order
