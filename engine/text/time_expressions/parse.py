@@ -37,12 +37,15 @@ from dataclasses import dataclass
 from ...errors import ParameterError
 from ...moments import A_MOMENT, Moment, to_seconds, zone_named
 from .context import part_of_more
-from .grammar import RULES, SPECULATIVE, WORD, Kind, Rule
+from .grammar import RULES, SPECULATIVE, WORD, Kind, Rule, may_lie_ahead, rules_for
 from .intervals import DAY, EMPTY, Interval, TimeContext
+from .occasions import FindEvent
 
 RECENT_DAYS = 30.0
 """How many days "recently" and "lately" reach back (B032)."""
 MAX_RECENT_DAYS = 36525.0
+BEGINNING = dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc).timestamp()
+"""Where a time without a beginning starts ("before last week"): the first moment of the calendar."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ def parse_when(
     last_session_end: Moment | None = None,
     recent_days: float = RECENT_DAYS,
     timezone: dt.tzinfo | str = dt.timezone.utc,
+    find_event: FindEvent | None = None,
 ) -> When | None:
     """The interval that the first time expression of `text` names. None if there is no such interval.
 
@@ -91,7 +95,7 @@ def parse_when(
             last_session_end = to_seconds(last_session_end, zone)
         except ValueError as error:
             raise ParameterError(f"last_session_end {error}, not {last_session_end!r}") from None
-    context = TimeContext(text, time, today, zone, last_session_end, recent_days * DAY)
+    context = TimeContext(text, time, today, zone, last_session_end, recent_days * DAY, find_event)
     # Patterns match lower-case ASCII, and positions must stay those of `text`. 'İ'.lower() is two characters, so İ
     # stays as it is.
     folded = text.lower()
@@ -114,9 +118,7 @@ def _find_first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], con
     """The first expression that a rule matches, then the longest. None also if it names no interval."""
     first: tuple[int, int] | None = None  # (start, -end) of the first expression so far
     when: When | None = None
-    for rule in rules:
-        if rule.words.isdisjoint(words):
-            continue
+    for rule in rules_for(rules, words):
         for match in rule.pattern.finditer(folded):
             extent = (match.start(), -match.end())
             if first is not None and extent >= first:
@@ -130,7 +132,7 @@ def _find_first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], con
             first, when = extent, None
             if rules is RULES and part_of_more(folded, match, rule.kind):
                 break
-            start, end = _apply_lead(match.groupdict().get("lead"), interval, context.now)
+            start, end = _apply_lead(rule, match, interval, context.now)
             if start <= end:
                 expression = context.text[match.start() : match.end()]
                 when = When(start, end, expression, rule.kind, rules is SPECULATIVE)
@@ -138,13 +140,18 @@ def _find_first(rules: tuple[Rule, ...], folded: str, words: frozenset[str], con
     return when
 
 
-def _apply_lead(lead: str | None, interval: Interval, now: float) -> Interval:
-    """The interval, changed by the word before it, such as "since" or "after". `EMPTY` for "before" and the like."""
-    start, end = interval
-    if start > end:
-        return EMPTY
-    if lead == "since" or (lead and lead.startswith(("on", "in"))):
+def _apply_lead(rule: Rule, match: re.Match[str], interval: Interval, now: float) -> Interval:
+    """The interval, changed by the word before it, such as "since" or "before". `EMPTY` where that leaves none."""
+    (start, end), lead = interval, match.groupdict().get("lead")
+    if start > end or not lead:
+        return interval
+    if lead == "since" or (lead != "after" and lead.endswith("after")):
         return start, now
     if lead == "after":
         return math.nextafter(end, math.inf), now
-    return EMPTY if lead else interval
+    if lead == "by" or may_lie_ahead(rule, match):
+        return EMPTY
+    if lead == "before":
+        return BEGINNING, math.nextafter(start, -math.inf)
+    # "until last week" has no known end: the span runs up to now.
+    return EMPTY if end == now else (BEGINNING, end)
