@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..vectors.vectors import Halves
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
+from .occasions import date_occasion
 from .sources import query_vectors
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal
@@ -117,6 +119,9 @@ class RecallCollector(EvidenceCollector):
                         last_session_end=query.last_session_end,
                         recent_days=float(days),
                         timezone=zone_of(query.timezone),
+                        find_event=partial(
+                            date_occasion, self.batch.memory, self.batch.asked[row], self.sources.records
+                        ),
                     )
                 except ParameterError as error:
                     raise QueryError(f"query {row}: {error}") from None

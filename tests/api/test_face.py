@@ -42,7 +42,7 @@ THEMES = {
         " TermContribution"
     ),
     "routing": "ByNamespace CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
-    "scopes": "Filter Listing Namespace When parse_filter",
+    "scopes": "Filter Listing Namespace Occasion When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Approximate Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense "
         "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF "

@@ -42,6 +42,8 @@ BORDERS: dict[str, Border] = {
     "BLOCK_SHARE": Border("engine.index.time_order", "Below this share of an order a filter is applied to a part of it."),
     "CELLS": Border("engine.index.time_order", "Cells of a matrix in which live documents are counted."),
     "KEPT_ORDERS": Border("engine.index.time_order", "Orders that a segment keeps; then all are let go."),
+    "TEXTS": Border("engine.hybrid.occasions", "Texts of events that are read together."),
+    "MOST_TEXTS": Border("engine.hybrid.occasions", "With more texts to read, an occasion has no time."),
     "STEP": Border("engine.search.newest", "Documents of an ordered segment looked at in one step."),
     "COMPILED": Border("engine.search.batch", "Compiled filters that a snapshot keeps; then all are let go."),
     "FILTERED": Border("engine.index.snapshot", "Filtered corpora kept; the oldest is let go."),

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..porter import stem_word
-
 _SENTENCE = re.compile(r"[.!?;:\n]+\s+|[.!?;:\n]+\Z|\n")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 
@@ -32,12 +30,18 @@ _SUBJECTS = {"i": ("i", "user", "we"), "we": ("we",), "you": ("you", "assistant"
 class Occasion:
     """What a query names: who (lower case; "" where it is a noun) did what, and whether the last time is meant.
 
-    `words` are lower case, the verb first; of a noun, all words that say more than "the".
+    `words` are lower case, the verb first; of a noun, all words that say more than "the". At least one.
     """
 
     who: str
     words: tuple[str, ...]
     last: bool = False
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms in which a text may have the first word: a verb as it is, a noun also as a regular verb's past."""
+        first = self.words[0]
+        return (first,) if self.who else (first, first + "d" if first.endswith("e") else first + "ed")
 
     def said_in(self, text: str) -> bool:
         """Whether a sentence of an event's text says that this occasion took place.
@@ -45,20 +49,17 @@ class Occasion:
         The sentence holds all words, and none of those that deny, plan or postpone ("not", "will", "planned"). A verb
         stands as the query has it, right behind its subject. The subject "I" is "I", "we", "user" or left out where the
         sentence begins with the verb; "we" is "we" or "... and I"; "you" is "you", "assistant" or "agent"; a name is
-        itself. A noun may also be its verb ("launch", "launched"), and no preposition stands before it.
+        itself. The first word of a noun may also be a verb ("launch", "launched"), and no preposition stands before it.
         """
         return any(self._said_by(_words(sentence)) for sentence in _SENTENCE.split(text))
 
     def _said_by(self, words: Sequence[str]) -> bool:
         if _DENIED.intersection(words) or any(word.endswith(("n't", "n’t", "'ll", "’ll")) for word in words):
             return False
-        if not self.who:
-            stems = [stem_word(word) for word in words]
-            wanted = [stem_word(word) for word in self.words]
-            return all(one in stems for one in wanted) and self._stands_free(words, stems.index(wanted[0]))
-        verb, *others = self.words
+        _, *others = self.words
+        stands = self._has_subject if self.who else self._stands_free
         return all(other in words for other in others) and any(
-            word == verb and self._has_subject(words, place) for place, word in enumerate(words)
+            word in self.forms and stands(words, place) for place, word in enumerate(words)
         )
 
     @staticmethod
