@@ -90,7 +90,7 @@ def make_queries(rng: np.random.Generator, count: int) -> list[fr.Query]:
 
 
 def is_right(engine: fr.Engine, times: npt.NDArray[np.float64], queries: Sequence[fr.Query]) -> bool:
-    """Whether the retriever finds what a scan of all records finds: the newest first, of equal times the first added."""
+    """Whether the retriever finds what a scan finds: the newest first, of equal times the first added."""
     events = np.arange(0, len(times), 2)
     hits = engine.search(queries, K, strategy="temporal")
     for row, query in enumerate(queries):
@@ -199,8 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _render(rows: Sequence[EventsRow]) -> str:
     return "\n".join(
-        f"{row.records:>9,} {row.arrival:8} {row.segments:>2} segments  batch {row.batch:>3}: lookup {row.lookup_us} us "
-        f"(p99 {row.lookup_p99_us}), search {row.search_us} us (p99 {row.search_p99_us}, cpu {row.cpu_us}), "
+        f"{row.records:>9,} {row.arrival:8} {row.segments:>2} segments  batch {row.batch:>3}: "
+        f"lookup {row.lookup_us} us (p99 {row.lookup_p99_us}), search {row.search_us} us "
+        f"(p99 {row.search_p99_us}, cpu {row.cpu_us}), "
         f"scan {row.scan_us} us{'' if row.verified else '  WRONG'}"
         for row in rows
     )

@@ -28,9 +28,9 @@ def events(recorded: Recorded) -> list[str]:
     ]
     head = ["records", "arrival", "segments", "queries a call", "lookup, us", "search, us", "p99, us", "CPU, us"]
     return [
-        f"{sentence(stamp(rows))}; {machine(rows)}. Half of the records are events. A lookup lists the newest 100 events "
-        "of the time that a query names; a search goes from texts to ids, and reads the time in the text. Microseconds "
-        "a query, medians. Every answer was compared with a plain scan.",
+        f"{sentence(stamp(rows))}; {machine(rows)}. Half of the records are events. A lookup lists the newest 100 "
+        "events of the time that a query names; a search goes from texts to ids, and reads the time in the text. "
+        "Microseconds a query, medians. Every answer was compared with a plain scan.",
         table([*head, "a scan, us", "first lookup, ms"], body),
         "The first lookup sorts the times of each segment, which keeps the order. A scan is one mask over the times of "
         "all events, as a retriever without an index would take for each query.",

@@ -28,7 +28,9 @@ def _describe_lookup(rows: Sequence[Fields], target: sources.Target) -> str:
     single = [row for row in rows if row["batch"] == 1 and row["arrival"] == "ordered"]
     fitting = [row for row in single if row["records"] >= target.records]
     row = fitting[0] if fitting else max(single, key=lambda row: row["records"], default=None)
-    return f"{number(row['search_p99_us'] / 1e3)} ms at {row['records']:,} (p99, temporal retriever)" if row else "no row"
+    return (
+        f"{number(row['search_p99_us'] / 1e3)} ms at {row['records']:,} (p99, temporal retriever)" if row else "no row"
+    )
 
 
 def _scifact(rows: Sequence[Row], threads: int, system: str = OWN) -> str:
@@ -110,9 +112,7 @@ def published(recorded: Recorded) -> list[str]:
             [
                 target.id,
                 f"{target.what}: {target.milliseconds:g} ms asked for",
-                _describe_lookup(lookups, target)
-                if target.method == "events"
-                else _describe_latency(steady, target),
+                _describe_lookup(lookups, target) if target.method == "events" else _describe_latency(steady, target),
                 "a target, of no machine",
             ]
             for target in sources.TARGETS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ..arrays import Floats, Integers
 from ..index.masks import EVERYTHING, CompiledFilter
@@ -24,7 +25,7 @@ TEXTS = 50
 def date_occasion(
     memory: MemoryState, asked: PreparedQuery, records: RecordsOf | None, occasion: Occasion
 ) -> float | None:
-    """When an occasion took place: the time of the event whose text says so (`Occasion.said_in`), up to the query's now.
+    """When an occasion took place: the time of the event whose text says so (`Occasion.said_in`), up to now.
 
     Events are the live records of type ``Event`` that the query may find, whatever its `since` and `until` are. Of the
     last time, the latest counts. Else all such events must have one time. None where none says so, where it is not sure
@@ -34,15 +35,14 @@ def date_occasion(
     kind = memory.values["type"].ids.get(EVENT)
     if records is None or kind is None or query.now is None or not snapshot.segments:
         return None
-    terms = np.array(
-        sorted({term for form in occasion.forms for term in analyse(memory, Query(form))}), dtype=np.int32
-    )
+    terms = np.array(sorted({term for form in occasion.forms for term in analyse(memory, Query(form))}), dtype=np.int32)
     documents, times = _events_with(snapshot, terms, kind, asked.accepted, float(query.now))
     found: set[float] = set()
     for start in range(0, len(documents), TEXTS):
         if start >= MOST_TEXTS:
             return None
-        part, moments = documents[start : start + TEXTS], times[start : start + TEXTS].tolist()
+        part = documents[start : start + TEXTS]
+        moments: list[float] = times[start : start + TEXTS].tolist()
         for text, time in zip(_texts_of(snapshot, query.namespace, part, moments, records), moments, strict=True):
             if text is not None and time not in found and occasion.said_in(text):
                 if occasion.last:
@@ -54,7 +54,7 @@ def date_occasion(
 
 
 def _events_with(
-    snapshot: Snapshot, terms: Integers, kind: int, accepted: CompiledFilter, until: float
+    snapshot: Snapshot, terms: npt.NDArray[np.int32], kind: int, accepted: CompiledFilter, until: float
 ) -> tuple[Integers, Floats]:
     """(documents, times) of the live events up to a moment that hold one of these terms and pass, the latest first."""
     numbers, moments = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]

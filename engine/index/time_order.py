@@ -1,4 +1,4 @@
-"""Documents in order of time, by segment: what an interval of time holds is two binary searches, not a scan (SPEC B034).
+"""Documents in order of time, by segment: what an interval holds is two binary searches, not a scan (SPEC B034).
 
 An order belongs to a segment, which never changes. It is made at the first use and kept, 12 bytes a document. Deleted
 documents stay in it and are passed over where they are read.
@@ -119,24 +119,32 @@ def newest_between(
 
     As `documents_between`, except that of equal times the lowest number comes first. Padding is -1 and -inf.
     """
-    documents, moments = [np.full((len(since), 0), -1, dtype=np.int64)], [np.full((len(since), 0), -np.inf)]
+    parts: dict[int, tuple[Integers, Floats]] = {-1: (np.full((len(since), 0), -1), np.full((len(since), 0), -np.inf))}
     earliest, latest = float(since.min(initial=np.inf)), float(until.max(initial=-np.inf))
-    for number, (first, segment) in enumerate(zip(snapshot.firsts, snapshot.segments, strict=True)):
+    # The largest segments come first. What is older than the last of `count` documents of one cannot be among the
+    # latest of all: with ten segments that leaves a fifth of the documents to sort.
+    since = since.copy()
+    for number in sorted(range(len(snapshot.segments)), key=lambda number: -snapshot.segments[number].size):
+        segment = snapshot.segments[number]
         if not _meets(segment, earliest, latest):
             continue
         order = _covering(segment, kind, accepted, earliest, latest)
         low, high = np.searchsorted(order.times, since, "left"), np.searchsorted(order.times, until, "right")
         places = _last_places(order, snapshot.alive(number), low, high, count)
-        if places.shape[1]:
-            found = places >= 0
-            documents.append(np.where(found, first + order.positions[places].astype(np.int64), -1))
-            moments.append(np.where(found, order.times[places], -np.inf))
-    numbers, times = np.concatenate(documents, axis=1), np.concatenate(moments, axis=1)
-    if len(documents) > 2:
-        # Segments stand in order of number, so a stable sort leaves equal times with the lowest number first.
+        if not places.shape[1]:
+            continue
+        found = places >= 0
+        documents = np.where(found, snapshot.firsts[number] + order.positions[places].astype(np.int64), -1)
+        times = np.where(found, order.times[places], -np.inf)
+        parts[number] = documents, times
+        if places.shape[1] == count:
+            since = np.maximum(since, times[:, -1])
+    # Parts stand in order of number, so a stable sort leaves equal times with the lowest number first.
+    documents, times = (np.concatenate([parts[number][side] for number in sorted(parts)], axis=1) for side in (0, 1))
+    if len(parts) > 2:
         ranks = np.argsort(-times, axis=1, kind="stable")[:, :count]
-        numbers, times = np.take_along_axis(numbers, ranks, axis=1), np.take_along_axis(times, ranks, axis=1)
-    return numbers, times
+        documents, times = np.take_along_axis(documents, ranks, axis=1), np.take_along_axis(times, ranks, axis=1)
+    return documents, times
 
 
 def _meets(segment: Segment, since: float, until: float) -> bool:
@@ -145,7 +153,7 @@ def _meets(segment: Segment, since: float, until: float) -> bool:
 
 
 def _last_places(order: TimeOrder, alive: Flags | None, low: Integers, high: Integers, count: int) -> Integers:
-    """[intervals, width] the last `count` places in each [low, high) whose documents are live, descending; padding -1."""
+    """[intervals, width] the last `count` places in each [low, high) with live documents, descending; padding -1."""
     longest = int((high - low).max(initial=0))
     width = max(min(longest, count), 0)
     steps = np.arange(width)

@@ -59,7 +59,14 @@ def test_a_text_says_it_or_does_not(who: str, words: str, said: str, other: str)
 
 
 def test_words_that_name_another_time_or_nothing_are_no_occasion() -> None:
-    for who, words in (("i", "joined in March"), ("i", "join"), ("i", "was"), ("", "the"), ("", "last week"), ("i", "red")):
+    for who, words in (
+        ("i", "joined in March"),
+        ("i", "join"),
+        ("i", "was"),
+        ("", "the"),
+        ("", "last week"),
+        ("i", "red"),
+    ):
         assert occasion_of(who, words, last=False) is None
 
 

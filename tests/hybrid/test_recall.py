@@ -130,7 +130,8 @@ def test_recall_fuses_what_its_retrievers_find(rows: list[tuple[Any, ...]], ques
     engine = engine_of(rows)
     batch = [asked(text) for text in questions]
     hits = engine.search(batch, 20, strategy="recall")
-    assert (decisions := hits.decisions) is not None
+    decisions = hits.decisions
+    assert decisions is not None
     for row, query in enumerate(batch):
         if not rows:
             assert hits[row] == []

@@ -108,8 +108,8 @@ class Log:
                 assert self.engine.search([query], k=7, strategy="temporal")[0] == hits[row]
         for space in ("a", "b"):
             for since, until in ((NOW - 30 * DAY, NOW), (NOW - 3 * DAY, NOW - 3 * DAY), (NOW, NOW - DAY), (0.0, NOW)):
-                written = self.inside(since, until, lambda r, s=space: r.namespace == s)
-                newest = sorted(reversed(written), key=lambda record: -float(record.time or 0.0))
+                newest = self.inside(since, until, lambda r, s=space: r.namespace == s)[::-1]
+                newest.sort(key=lambda record: -float(record.time or 0.0))
                 own = self.engine.events(since, until, namespace=space)
                 assert own == [(record.id, record.time) for record in newest]
                 some = self.engine.events(since, until, namespace=space, filter={"session": "s3"})

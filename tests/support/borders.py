@@ -39,7 +39,7 @@ BORDERS: dict[str, Border] = {
     "FIRST": Border("engine.search.shaping", "Hits that a query with distinct reads at first."),
     "GROWTH": Border("engine.search.shaping", "How much deeper each following list is."),
     "DEEP_PLACES": Border("engine.search.shaping", "With more places, deep rows are searched apart, in portions."),
-    "BLOCK_SHARE": Border("engine.index.time_order", "Below this share of an order a filter is applied to a part of it."),
+    "BLOCK_SHARE": Border("engine.index.time_order", "Below this share a filter is applied to a part of an order."),
     "CELLS": Border("engine.index.time_order", "Cells of a matrix in which live documents are counted."),
     "KEPT_ORDERS": Border("engine.index.time_order", "Orders that a segment keeps; then all are let go."),
     "TEXTS": Border("engine.hybrid.occasions", "Texts of events that are read together."),

@@ -1,4 +1,4 @@
-"""Time expressions of speech, written out by hand: nights, seasons, weekends, bounds, and dates that are about right."""
+"""Time expressions of speech, written out by hand: nights, seasons, weekends, bounds, and dates that are about so."""
 
 from __future__ import annotations
 
@@ -228,10 +228,11 @@ def test_unnamed(text: str) -> None:
 
 def test_a_bound_leaves_no_gap_to_what_it_bounds() -> None:
     for point in ("2024-03-03", "last Tuesday", "last summer", "last quarter", "last night"):
-        before, at, until, after = (
-            parse_when(f"{lead}{point}", NOW) for lead in ("before ", "", "until ", "after ")
-        )
-        assert before is not None and at is not None and until is not None and after is not None
+        before, at, until, after = (parse_when(f"{lead}{point}", NOW) for lead in ("before ", "", "until ", "after "))
+        assert before is not None
+        assert at is not None
+        assert until is not None
+        assert after is not None
         assert math.nextafter(before.end, math.inf) == at.start
         assert until.end == at.end
         assert math.nextafter(until.end, math.inf) == after.start

@@ -265,7 +265,7 @@ RULES = (
     _rule("absolute", _WEEKDAY_WORDS, rf"(?P<week>last|this)\s+week,?\s+(?:on\s+)?{_WEEKDAY}", weekday_of_week),
     _rule("absolute", ["weekend"], rf"{_MAYBE}{_LAST}weekend{_NOT_OF}", last_weekend),
     _rule("absolute", ["weekend"], rf"{_MAYBE}this\s+weekend", this_weekend),
-    _rule("absolute", ["weekend"], rf"(?:over|during)\s+the\s+weekend(?!\s+(?:of|before|after)\b)", latest_weekend),
+    _rule("absolute", ["weekend"], r"(?:over|during)\s+the\s+weekend(?!\s+(?:of|before|after)\b)", latest_weekend),
     _rule("absolute", WEEKDAYS, rf"(?P<weekday>{'|'.join(WEEKDAYS)})(?:\s+{OF_DAY})?(?=\s*\?+\s*$)", weekday_alone),
     _rule("absolute", ["night"], rf"{_MAYBE}{_NOT_OWNED}last\s+night{_NOT_OF}", night_at(-1)),
     _rule("absolute", ["night"], rf"{_MAYBE}yesterday\s+night", night_at(-1)),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from .occasions import FindEvent, occasion_of
+from .occasions import FindEvent, Occasion, occasion_of
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -185,10 +185,10 @@ def month_and_day(match: re.Match[str], context: TimeContext) -> Interval | None
         date = dt.date(year, month, day)
         return _around(match, context, date) if _fits(match, date) else EMPTY
     is_date = match["on"] or match["weekday"] or match["suffix"] or match["of"]
-    if match["month"] in VERBS and not is_date:
-        # A capital may be that of a sentence: "May 15 people join?"
-        if not context.capital(match, "month") or compile_pattern(_THINGS).match(context.text, match.end()):
-            return None
+    # A capital may be that of a sentence: "May 15 people join?"
+    named = context.capital(match, "month") and not compile_pattern(_THINGS).match(context.text, match.end())
+    if match["month"] in VERBS and not (is_date or named):
+        return None
     # 29 February recurs after at most 8 years, and on the same weekday after at most 40: 2100 is not a leap year.
     for year in range(context.today.year, context.today.year - 41, -1):
         try:
@@ -338,9 +338,12 @@ def occasion(match: re.Match[str], context: TimeContext) -> Interval | None:
     who = context.text[slice(*match.span("who"))] if match.groupdict().get("who") else ""
     if who.lower() not in ("", "i", "we", "you") and not who[0].isupper():
         return None
-    named = occasion_of(who.lower(), match["words"], last=False)
-    time = named and context.find_event and context.find_event(named)
+    time = _time_of(occasion_of(who.lower(), match["words"], last=False), context)
     return None if time is None or not time <= context.now else (time, time)
+
+
+def _time_of(named: Occasion | None, context: TimeContext) -> float | None:
+    return None if named is None or context.find_event is None else context.find_event(named)
 
 
 def last_occasion(match: re.Match[str], context: TimeContext) -> Interval | None:
@@ -352,7 +355,7 @@ def last_occasion(match: re.Match[str], context: TimeContext) -> Interval | None
     if who.lower() not in ("i", "we", "you") and not who[0].isupper():
         return None
     named = occasion_of(who.lower(), match["words"], last=True)
-    times = [named and context.find_event and context.find_event(named)]
+    times = [_time_of(named, context)]
     if named is not None and len(named.words) == 1 and named.words[0] in TALKS:
         times.append(context.last_session_end)
     known = [time for time in times if time is not None and -math.inf < time <= context.now]
@@ -389,9 +392,7 @@ def last_units(match: re.Match[str], context: TimeContext) -> Interval | None:
 
 def _moves_back(match: re.Match[str], context: TimeContext) -> bool:
     """Whether "back" is a direction: "move the call two days back"."""
-    return match[0].endswith("back") and bool(
-        compile_pattern(_MOVES).search(context.text.lower(), 0, match.start())
-    )
+    return match[0].endswith("back") and bool(compile_pattern(_MOVES).search(context.text.lower(), 0, match.start()))
 
 
 def units_ago(match: re.Match[str], context: TimeContext) -> Interval | None:
@@ -442,7 +443,10 @@ _NOT_ALONE = (
     r"|coming|following|on|in|for|about|like|than|with|is|it|was|be|are|it['’]s|today|not|no|was|were|named"
     r"|good|black|cyber|ash|palm|easter|super|holy|shrove|maundy|fat|ruby|blue|happy)\s+|[,&/-]\s*)\Z"
 )
-_MOVES = r"\b(?:set|put|push\w*|mov(?:e|es|ed|ing)|go|goes|going|went|roll\w*|dat(?:e|es|ed|ing)|turn\w*|shift\w*)\b[^.?!;]*\Z"
+_MOVES = (
+    r"\b(?:set|put|push\w*|mov(?:e|es|ed|ing)|go|goes|going|went|roll\w*|dat(?:e|es|ed|ing)|turn\w*|shift\w*)\b"
+    r"[^.?!;]*\Z"
+)
 
 
 @cache

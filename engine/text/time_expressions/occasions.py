@@ -1,7 +1,7 @@
 """Occasions that only a memory can date: "since I joined", "before the launch", "the last time we met".
 
 A query names an occasion by a few words. An event of the memory is that occasion if one sentence of its text says so,
-by fixed rules (`Occasion.said_in`). They would rather miss an event than take another one: then the query names no time.
+by fixed rules (`Occasion.said_in`). They rather miss an event than take another one. Then the query names no time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from dataclasses import dataclass
 _SENTENCE = re.compile(r"[.!?;:\n]+\s+|[.!?;:\n]+\Z|\n")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 # Words between a subject and its verb, and articles before a noun.
-_BETWEEN = frozenset("have has had just finally first last all both also then already officially recently".split())
-_ARTICLES = frozenset("the a an my our your his her their this that".split())
+_BETWEEN = _set("have has had just finally first last all both also then already officially recently")
+_ARTICLES = _set("the a an my our your his her their this that")
 # What an occasion's words may leave out in a text.
-_LIGHT = frozenset("to at in on of for with from into by as up off out was were been got and".split()) | _ARTICLES
+_LIGHT = _set("to at in on of for with from into by as up off out was were been got and") | _ARTICLES
 # Words of a sentence that tells of something that was not, or is not yet.
-_DENIED = frozenset("not no never without nobody none cannot almost nearly will would could might may should".split())
-_DENIED |= frozenset("plan plans planned planning prepare preparing hope hopes want wants going if unless".split())
-_DENIED |= frozenset("postponed cancelled canceled delayed next upcoming tomorrow before after until since".split())
-_PREPOSITIONS = frozenset("for to about of at from by toward towards on in with like than".split())
+_DENIED = _set("not no never without nobody none cannot almost nearly will would could might may should")
+_DENIED |= _set("plan plans planned planning prepare preparing hope hopes want wants going if unless")
+_DENIED |= _set("postponed cancelled canceled delayed next upcoming tomorrow before after until since")
+_PREPOSITIONS = _set("for to about of at from by toward towards on in with like than")
 _SUBJECTS = {"i": ("i", "user", "we"), "we": ("we",), "you": ("you", "assistant", "agent")}
 
 
@@ -88,10 +93,10 @@ FindEvent = Callable[[Occasion], "float | None"]
 
 def occasion_of(who: str, words: str, last: bool) -> Occasion | None:
     """The occasion that a query's words name. None if they are too few, or name a time of their own."""
-    said = _words(words)
-    if any(word in _TIMES or not word.isascii() or word[0].isdigit() for word in said):
+    named = _words(words)
+    if any(word in _TIMES or not word.isascii() or word[0].isdigit() for word in named):
         return None
-    kept = tuple(dict.fromkeys(word for word in said if word not in _LIGHT and word not in _BETWEEN))
+    kept = tuple(dict.fromkeys(word for word in named if word not in _LIGHT and word not in _BETWEEN))
     if not kept or (who and kept[0] not in _PASTS and not (kept[0].endswith("ed") and len(kept[0]) > 4)):
         return None
     return Occasion(who, kept, last)
@@ -102,20 +107,20 @@ def _words(text: str) -> list[str]:
 
 
 # Past forms that do not end in -ed.
-_PASTS = frozenset(
+_PASTS = _set(
     """
     became began bought broke brought built came caught chose did drove fell flew forgot found gave got grew heard held
     kept knew learnt led left lost made met moved paid quit ran rode said sang sat saw sent slept sold spent spoke stood
     swam taught thought told took went won woke wore wrote
-    """.split()
+    """
 )
 # Words of other time expressions. An occasion that holds one is not looked up: "since I joined in March".
-_TIMES = frozenset(
+_TIMES = _set(
     """
     january february march april may june july august september october november december jan feb mar apr jun jul aug
     sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday today yesterday tomorrow tonight night
     morning afternoon evening noon midnight minute minutes hour hours day days week weeks weekend weekends month months
     quarter quarters year years decade decades spring summer autumn winter ago earlier later past previous start
     beginning middle end early late recently lately now then
-    """.split()
+    """
 )
