@@ -43,6 +43,8 @@ SAID = [
     ("you", "told me", "You told me of the outage", "I told me of the outage"),
     ("ana", "moved to Berlin", "Ana moved to Berlin", "Ana moved to Paris. Ben lives in Berlin"),
     ("ana", "moved", "My sister Ana has moved out", "Ben and his cat moved in with Ana"),
+    ("i", "was promoted", "I was promoted to lead", "I was glad that Ana had been seen"),
+    ("i", "joined", "I joined the call", "I was joined by Ana"),
     ("", "launch", "The launch took place", "Preparations for the launch"),
     ("", "launch", "We launched the site", "The launch was postponed"),
     ("", "release", "Release of version 2", "Planned the release"),

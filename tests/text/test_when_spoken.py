@@ -129,6 +129,15 @@ will it rain Monday?
 is it due Friday?
 who called Monday
 the Monday?
+see you Friday?
+meeting Friday?
+can we meet Friday?
+what time is the call Friday?
+are we out over the weekend?
+last summer and last winter
+last quarter and this quarter
+last night and this morning
+between last summer and last winter
 Tuesday or Monday?
 before Monday
 before Friday

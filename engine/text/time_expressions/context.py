@@ -21,7 +21,10 @@ _BARE = (
     rf"(?:(?:(?:last|past|this|next)\s+)?(?:{_NAMED_DAY}|{_NAMED_MONTH})|(?:19|20)[0-9]{{2}}|q[1-4]|h[12]"
     rf"|[0-9]{{1,2}}(?:st|nd|rd|th))\b"
 )
-_PERIOD = rf"(?:{ONE_UNIT}|weekends?|weekdays?|fortnights?|quarters?|decades?|nights?|half|{OF_DAY}s?|{_NAMED_DAY}s?)"
+_PERIOD = (
+    rf"(?:{ONE_UNIT}|weekends?|weekdays?|fortnights?|quarters?|decades?|nights?|half|spring|summer|autumn|winter"
+    rf"|{OF_DAY}s?|{_NAMED_DAY}s?)"
+)
 _SOME = rf"(?:{COUNTED}|an?|(?:a\s+)?{A_FEW}|several|many|some)"
 _POINT_TOLD = (
     rf"(?:(?:today|yesterday|tomorrow|tonight)\b|(?:last|past|this|next)\s+(?:{COUNTED}\s+)?{_PERIOD}\b"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from .occasions import FindEvent, Occasion, occasion_of
+from .occasions import PASTS, FindEvent, Occasion, occasion_of
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -284,8 +284,12 @@ def latest_weekend(match: re.Match[str], context: TimeContext) -> Interval | Non
 
 
 def weekday_alone(match: re.Match[str], context: TimeContext) -> Interval | None:
-    """The latest day of this name, for a question that ends with it: "what did we decide Monday?"."""
-    if compile_pattern(_NOT_ALONE).search(context.text.lower(), 0, match.start()) or _speaks_of_plans(context.text):
+    """The latest day of this name, for a question of the past that ends with it: "what did we decide Monday?"."""
+    before = context.text[: match.start()].lower()
+    if not before.strip():
+        return latest_weekday(match, context)
+    past = any(word in PASTS or (word.endswith("ed") and len(word) > 4) for word in re.findall("[a-z]+", before))
+    if not past or compile_pattern(_NOT_ALONE).search(before) or _speaks_of_plans(context.text):
         return None
     return latest_weekday(match, context)
 
@@ -434,13 +438,13 @@ Resolve = Callable[[re.Match[str], TimeContext], "Interval | None"]
 
 # Words of a text about what is to come.
 _PLANS = (
-    r"\b(?:will|shall|going\s+to|gonna|plan(?:s|ned|ning)?|upcoming|coming|due|tomorrow|next|should|tonight|schedule\w*)\b"
-    r"|['’]ll\b"
+    r"\b(?:will|shall|going\s+to|gonna|plan(?:s|ned|ning)?|upcoming|coming|due|tomorrow|next|should|tonight|schedule\w*"
+    r"|can|could|might|would|wants?|am\s+i|are\s+(?:we|you|they))\b|['’](?:ll|re)\b"
 )
 # Words before a day's name that make it part of something else: "every Monday", "is it Monday", "Black Friday".
 _NOT_ALONE = (
     r"(?:\b(?:the|an?|of|by|till?|until|from|to|or|and|since|before|after|between|any|some|every|each|next|this|that"
-    r"|coming|following|on|in|for|about|like|than|with|is|it|was|be|are|it['’]s|today|not|no|was|were|named"
+    r"|coming|following|on|in|for|about|like|than|with|is|it|be|are|it['’]s|today|not|no|named"
     r"|good|black|cyber|ash|palm|easter|super|holy|shrove|maundy|fat|ruby|blue|happy)\s+|[,&/-]\s*)\Z"
 )
 _MOVES = (

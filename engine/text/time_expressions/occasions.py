@@ -22,12 +22,14 @@ def _set(words: str) -> frozenset[str]:
 _BETWEEN = _set("have has had just finally first last all both also then already officially recently")
 _ARTICLES = _set("the a an my our your his her their this that")
 # What an occasion's words may leave out in a text.
-_LIGHT = _set("to at in on of for with from into by as up off out was were been got and") | _ARTICLES
+_LIGHT = _set("to at in on of for with from into by as up off out and") | _ARTICLES
 # Words of a sentence that tells of something that was not, or is not yet.
 _DENIED = _set("not no never without nobody none cannot almost nearly will would could might may should")
 _DENIED |= _set("plan plans planned planning prepare preparing hope hopes want wants going if unless")
 _DENIED |= _set("postponed cancelled canceled delayed next upcoming tomorrow before after until since")
 _PREPOSITIONS = _set("for to about of at from by toward towards on in with like than")
+# Verbs that say too little alone.
+_HELPING = (("was",), ("were",), ("got",), ("did",))
 _SUBJECTS = {"i": ("i", "user", "we"), "we": ("we",), "you": ("you", "assistant", "agent")}
 
 
@@ -97,7 +99,11 @@ def occasion_of(who: str, words: str, last: bool) -> Occasion | None:
     if any(word in _TIMES or not word.isascii() or word[0].isdigit() for word in named):
         return None
     kept = tuple(dict.fromkeys(word for word in named if word not in _LIGHT and word not in _BETWEEN))
-    if not kept or (who and kept[0] not in _PASTS and not (kept[0].endswith("ed") and len(kept[0]) > 4)):
+    if (
+        not kept
+        or kept in _HELPING
+        or (who and kept[0] not in PASTS and not (kept[0].endswith("ed") and len(kept[0]) > 4))
+    ):
         return None
     return Occasion(who, kept, last)
 
@@ -106,12 +112,12 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(text)]
 
 
-# Past forms that do not end in -ed.
-_PASTS = _set(
+# Past forms that do not end in -ed after three letters.
+PASTS = _set(
     """
-    became began bought broke brought built came caught chose did drove fell flew forgot found gave got grew heard held
-    kept knew learnt led left lost made met moved paid quit ran rode said sang sat saw sent slept sold spent spoke stood
-    swam taught thought told took went won woke wore wrote
+    became began bought broke brought built came caught chose did drove fell flew forgot found gave got grew had
+    heard held kept knew learnt led left lost made met moved paid quit ran rode said sang sat saw sent slept sold
+    spent spoke stood swam taught thought told took was went were woke won wore wrote
     """
 )
 # Words of other time expressions. An occasion that holds one is not looked up: "since I joined in March".

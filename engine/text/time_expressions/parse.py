@@ -15,8 +15,8 @@ at a time. These rules decide what the documents leave open:
   weekday does not fit it, there is no interval.
 - "last weekend" is the latest weekend that was over when this week began. "Tuesday last week" is in the week before
   this one.
-- "Over the weekend" is the latest weekend that has begun. A day's name alone is read where a question ends with it:
-  "what did we decide Monday?". Neither is read where the text speaks of plans ("will", "next", "due").
+- "Over the weekend" is the latest weekend that has begun. A day's name alone is read where a question of the
+  past ends with it: "what did we decide Monday?". Neither is read where the text speaks of plans ("will", "due").
 - "Around June 1" reaches three days to either side. A month or year that is "around" names no interval.
 - "N weeks ago" and "N weeks back" are the span of ages that round to N weeks: half a unit on either side. A month has
   30 days and a year 365, as in B031 and B032. "N days ago" is that calendar day.
