@@ -21,12 +21,25 @@ def events(recorded: Recorded) -> list[str]:
     body = [
         [
             *(f"{row['records']:,}", ORDERS[row["arrival"]], str(row["segments"]), str(row["batch"])),
-            *(number(row[name]) for name in ("lookup_us", "search_us", "search_p99_us", "cpu_us", "scan_us")),
+            *(
+                number(row[name])
+                for name in ("lookup_us", "lookup_min_us", "search_us", "search_p99_us", "cpu_us", "scan_us")
+            ),
             number(row["first_ms"]),
         ]
         for row in rows
     ]
-    head = ["records", "arrival", "segments", "queries a call", "lookup, us", "search, us", "p99, us", "CPU, us"]
+    head = [
+        "records",
+        "arrival",
+        "segments",
+        "queries a call",
+        "lookup, us",
+        "least, us",
+        "search, us",
+        "p99, us",
+        "CPU, us",
+    ]
     return [
         f"{sentence(stamp(rows))}; {machine(rows)}. Half of the records are events. A lookup lists the newest 100 "
         "events of the time that a query names; a search goes from texts to ids, and reads the time in the text. "
