@@ -40,9 +40,9 @@ CHECKED = 20
 class EventsRow:
     """One batch size over one memory. All times are microseconds a query over `reps` calls.
 
-    Medians, 99th percentiles and the least. `lookup` is the retriever alone: it lists up to 100 events for each query. `search` is a call from texts to ids, and
-    `cpu` the processor's time of it. `scan` is a mask over the times of all events, for each query, without sorting.
-    `first_ms` is the first lookup, which makes the orders of the segments.
+    Medians, 99th percentiles and the least. `lookup` is the retriever alone: it lists up to 100 events for each query.
+    `search` is a call from texts to ids, and `cpu` the processor's time of it. `scan` is a mask over the times of all
+    events, for each query, without sorting. `first_ms` is the first lookup, which makes the orders of the segments.
     """
 
     bench: str

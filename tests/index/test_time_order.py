@@ -86,6 +86,23 @@ def test_the_latest_in_each_interval_are_those_of_a_loop(seed: int, monkeypatch:
     assert types.tolist() == [-1 if record.type is None else codes[record.type] for _, record in live]
 
 
+def test_a_tie_goes_to_the_lower_number_where_the_small_segments_come_first() -> None:
+    engine, _ = make_memory(random.Random(2))
+    code, grown = engine.index.ready().state.values["type"].ids["Event"], snapshot_of(engine)
+    snapshot = Snapshot((), grown.bm25).extended(grown.segments[::-1])
+    events = [
+        (first + position, float(time))
+        for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True)
+        if segment.times is not None
+        for position, time in enumerate(segment.times.tolist())
+        if segment.columns.categories["type"][position] == code and time == time
+    ]
+    want = sorted(events, key=lambda one: (-one[1], one[0]))
+    for count in range(1, len(want) + 1):
+        documents, _ = newest_between(snapshot, code, EVERYTHING, np.array([-math.inf]), np.array([math.inf]), count)
+        assert documents[0].tolist() == [number for number, _ in want[:count]]
+
+
 def test_an_order_is_made_once_a_segment_type_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, {"KEPT_ORDERS": 3})
     engine, _ = make_memory(random.Random(1))
