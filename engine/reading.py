@@ -14,7 +14,7 @@ from .listing.orders import ORDERS
 from .moments import Moment
 from .monitor.monitor import checked_namespace, checked_scope
 from .opening import OpenIndex
-from .records.filters import ColumnComparison, Filter, all_of, parse_filter
+from .records.filters import Filter, parse_filter
 from .records.query import Query
 from .records.record import Record
 from .search import events as timeline
@@ -136,9 +136,10 @@ class Reading:
         `filter` are as in `Query`. Raises `QueryError`.
         """
         query = Query(since=since, until=until, filter=filter, namespace=namespace)
-        of_type = None if type is None else ColumnComparison("type", "==", type)
+        if type is not None and not isinstance(type, str):
+            raise QueryError(f"events takes a 'type' that is a string or None, not {type!r}")
         if query.since is None or query.until is None:
             raise QueryError("events takes the first and the last moment, 'since' and 'until'")
         memory = self.index.ready().state
-        accepted = compile_filter(all_of(of_type, combine_filters(query)), memory.schema, memory.values)
-        return timeline.events(memory, namespace, query.since, query.until, accepted)
+        accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
+        return timeline.events(memory, namespace, type, query.since, query.until, accepted)

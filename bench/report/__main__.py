@@ -14,6 +14,7 @@ from pathlib import Path
 from ..harness.paths import BENCH, RESULTS, ROOT
 from ..harness.rows import read
 from . import cost as report_cost
+from . import events as report_events
 from . import fanout as report_fanout
 from . import growth as report_growth
 from . import published as report_published
@@ -33,6 +34,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("A session that writes and asks", report_growth.session),
     ("Against the ceilings", report_roofline.roofline),
     ("Where the time goes", report_roofline.breakdown),
+    ("Events in the time a query names", report_events.events),
     ("Many agents", report_store.agents),
     ("Writes", report_store.writes),
     ("Records that come and go", report_store.churn),

@@ -38,6 +38,7 @@ KINDS = (
         "hybrid",
         "cascade",
         "quality",
+        "events",
     ),
     *("gpu", "profile", "agents", "building", "build"),
 )

@@ -35,8 +35,9 @@ class Channel:
     offsets: Integers  # [B + 1] as of `Candidates`
     weights: Floats | None = None
     """[candidates] by which a reciprocal rank of this channel is multiplied; None: 1 everywhere (B052)."""
-    tied: bool = False
-    """Whether all candidates that it lists share the first rank, because a time window ranks nothing (B035)."""
+    latest: Floats | None = None
+    """[candidates] the times of what it lists, else -inf, where all of it shares the first rank: a time window ranks
+    nothing (B035). Of candidates with equal fused scores the later then comes first. None: ranks go by score."""
 
     @classmethod
     def of(
@@ -47,25 +48,25 @@ class Channel:
         offsets: Integers,
         weights: Floats | None = None,
         *,
-        tied: bool = False,
+        latest: Floats | None = None,
     ) -> Channel:
         """The channel of these scores. Scores of candidates that are not `scored` become 0."""
-        return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, tied)
+        return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, latest)
 
     @once
     def ranks(self) -> Integers:
         """[candidates] ranks from 1, by score descending, then by document ascending; 0 where not listed.
 
-        Where `tied`, every rank is 1.
+        With `latest`, every rank is 1.
         """
-        if self.tied:
+        if self.latest is not None:
             return self.listed.astype(np.int64)
         return ranks_of(self.scores, self.listed, self.offsets)
 
     def at(self, places: Integers, offsets: Integers) -> Channel:
         """The channel over the candidates at these places alone; `offsets` [B + 1] delimit each query's places."""
-        weights = None if self.weights is None else self.weights[places]
-        return Channel(self.scores[places], self.scored[places], self.listed[places], offsets, weights, self.tied)
+        weights, latest = (None if values is None else values[places] for values in (self.weights, self.latest))
+        return Channel(self.scores[places], self.scored[places], self.listed[places], offsets, weights, latest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,13 @@ class Candidates:
     def owners(self) -> Integers:
         """[candidates] the number of each candidate's query."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    @once
+    def latest(self) -> Floats | None:
+        """`Channel.latest` of the first channel that has it: which of equal fused scores comes first. None: no channel
+        has it, and equal scores stay in order of document.
+        """
+        return next((channel.latest for channel in self.channels.values() if channel.latest is not None), None)
 
     def sums(self, values: npt.NDArray[np.float64 | np.bool_]) -> Floats:
         """[B] the sum of each query's `values` [candidates], added one after another in order; 0 without candidates.
@@ -131,10 +139,10 @@ class Fused:
         return cls(scores, shares, kept)
 
 
-def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
+def ranks_of(scores: Floats, listed: Flags, offsets: Integers, latest: Floats | None = None) -> Integers:
     """[candidates] ranks from 1 within each query: score descending, then document ascending; 0 where not listed.
 
-    No listed score may be NaN.
+    Of equal scores, those with the higher `latest` [candidates] come first. No listed score may be NaN.
     """
     places = np.flatnonzero(listed)
     bounds = np.searchsorted(places, offsets)
@@ -150,7 +158,12 @@ def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
         at = places[ranges(bounds[rows], counts[rows])]
         keys = np.full(filled.shape, np.inf)
         keys[filled] = -scores[at]
-        order = np.argsort(keys, axis=1, kind="stable")  # equal keys keep their order; padding comes last
+        if latest is None:
+            order = np.argsort(keys, axis=1, kind="stable")  # equal keys keep their order; padding comes last
+        else:
+            moments = np.full(filled.shape, -np.inf)
+            moments[filled] = latest[at]
+            order = np.lexsort((-moments, keys), axis=1)
         row_ranks = np.empty(filled.shape, dtype=np.int64)
         np.put_along_axis(row_ranks, order, np.arange(1, filled.shape[1] + 1)[None, :], axis=1)
         ranks[at] = row_ranks[filled]
@@ -160,12 +173,13 @@ def ranks_of(scores: Floats, listed: Flags, offsets: Integers) -> Integers:
 def best(fused: Fused, candidates: Candidates, k: Integers, width: int) -> tuple[Floats, Integers, Integers]:
     """The best candidates of each query, `k` [B] of them: (scores, documents, places among the candidates).
 
-    All three are [B, width], ordered by score descending, then by document number ascending. Padding is -inf, -1, -1.
+    All three are [B, width], ordered by score descending, then by `Candidates.latest` descending, then by document
+    number ascending. Padding is -inf, -1, -1.
     """
     scores = np.full((len(candidates), width), -np.inf)
     documents = np.full((len(candidates), width), -1, dtype=np.int64)
     places = np.full((len(candidates), width), -1, dtype=np.int64)
-    ranks = ranks_of(fused.scores, _mask_promising(fused, candidates, width), candidates.offsets)
+    ranks = ranks_of(fused.scores, _mask_promising(fused, candidates, width), candidates.offsets, candidates.latest)
     chosen = np.flatnonzero((ranks > 0) & (ranks <= np.minimum(k, width)[candidates.owners]))
     at = candidates.owners[chosen], ranks[chosen] - 1
     scores[at], documents[at], places[at] = fused.scores[chosen], candidates.documents[chosen], chosen
@@ -176,7 +190,9 @@ def rank_row(candidates: Candidates, fused: Fused, row: int) -> tuple[Floats, In
     """(scores, documents) of all candidates of one query that may be hits, in the order of `best`."""
     start, end = candidates.offsets[row : row + 2].tolist()
     kept = start + np.flatnonzero(fused.kept[start:end])
-    ordered = kept[np.argsort(-fused.scores[kept], kind="stable")]  # equal scores stay in order of document
+    # Both sorts leave equal scores in order of document.
+    latest, keys = candidates.latest, -fused.scores[kept]
+    ordered = kept[np.argsort(keys, kind="stable") if latest is None else np.lexsort((-latest[kept], keys))]
     return fused.scores[ordered], candidates.documents[ordered]
 
 

@@ -53,7 +53,15 @@ class Group:
 
     rows: Integers
     snapshot: Snapshot
-    passing: tuple[Flags, ...]  # a mask [documents] for each segment
+    accepted: CompiledFilter
+    since: float
+    until: float
+
+    @once
+    def passing(self) -> tuple[Flags, ...]:
+        """By segment, which documents may be hits: a mask [documents]. The temporal channel does without."""
+        numbers = range(len(self.snapshot.segments))
+        return tuple(mask_of(self.snapshot, number, self.accepted, self.since, self.until) for number in numbers)
 
     @once
     def documents(self) -> Integers:
@@ -128,11 +136,7 @@ class EvidenceCollector:
             rows.setdefault((asked.snapshot, asked.accepted, asked.settings.since, asked.settings.until), []).append(
                 row
             )
-        groups = []
-        for (snapshot, accepted, since, until), group_rows in rows.items():
-            masks = [mask_of(snapshot, number, accepted, since, until) for number in range(len(snapshot.segments))]
-            groups.append(Group(np.array(group_rows, dtype=np.int64), snapshot, tuple(masks)))
-        return groups
+        return [Group(np.array(group_rows, dtype=np.int64), *searched) for searched, group_rows in rows.items()]
 
     @once
     def depths(self) -> dict[int, int]:

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Flags, Floats, Integers
+from ..arrays import Flags, Floats, Integers, ranges
 from ..errors import ParameterError, QueryError
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
 from ..index.snapshot import Snapshot
+from ..index.time_order import newest_between, types_of
 from ..locks import once
 from ..recall.conversation import rank, seeds_of
 from ..recall.entity_graph import HOP_SCORES
@@ -41,6 +43,7 @@ from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..vectors.vectors import Halves
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
+from .occasions import date_occasion
 from .sources import query_vectors
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal
@@ -116,6 +119,9 @@ class RecallCollector(EvidenceCollector):
                         last_session_end=query.last_session_end,
                         recent_days=float(days),
                         timezone=zone_of(query.timezone),
+                        find_event=partial(
+                            date_occasion, self.batch.memory, self.batch.asked[row], self.sources.records
+                        ),
                     )
                 except ParameterError as error:
                     raise QueryError(f"query {row}: {error}") from None
@@ -158,12 +164,14 @@ class RecallCollector(EvidenceCollector):
     def _reopen(self, routes: dict[int, Route]) -> None:
         """Let words and vectors answer a query that names nothing but a time, where no event lies in that time."""
         bare = {row for row, route in routes.items() if ONLY_TIME in route.skipped.values()}
-        for group, _, times in self._events if bare else []:
-            for row in bare.intersection(group.rows.tolist()):
-                when = self.whens[row]
-                if when is None or not ((times >= when.start) & (times <= when.end)).any():
-                    skipped = {name: why for name, why in routes[row].skipped.items() if why != ONLY_TIME}
-                    routes[row] = replace(routes[row], skipped=skipped)
+        for group in self.groups if bare else []:
+            rows = self._timed(group, bare)
+            if len(rows):
+                bare.difference_update(rows[(self._newest_events(group, rows, 1)[0] >= 0).any(axis=1)].tolist())
+        # A row of a namespace that holds nothing is left alone: its lists stay empty.
+        for row in bare.intersection(self.batch.rows):
+            skipped = {name: why for name, why in routes[row].skipped.items() if why != ONLY_TIME}
+            routes[row] = replace(routes[row], skipped=skipped)
 
     def _running(self, channel: str) -> set[int]:
         """The searched rows for which a channel is not left out."""
@@ -266,40 +274,41 @@ class RecallCollector(EvidenceCollector):
         return scores, documents
 
     def _search_window(self, channel: Temporal) -> ChannelResults:
-        """The events in each row's window: the first by document where they tie, else the latest."""
+        """The latest events in each row's window."""
         scores, documents = self._make_padding()
         running = self._running(channel.name)
-        for group, every, moments_of in self._events:
-            order = np.argsort(moments_of, kind="stable")
-            numbers, times = every[order], moments_of[order]
-            for row in group.rows.tolist():
-                when = self.whens[row]
-                if when is None or row not in running:
-                    continue
-                start, end = np.searchsorted(times, when.start), np.searchsorted(times, when.end, side="right")
-                inside, moments = numbers[start:end], times[start:end]
-                first = np.argsort(inside) if not channel.newest_first else np.lexsort((inside, -moments))
-                first = first[: self.depths[row]]
-                documents[row, : len(first)] = inside[first]
-                scores[row, : len(first)] = moments[first] if channel.newest_first else 1.0
+        for group in self.groups:
+            rows = self._timed(group, running)
+            if not len(rows):
+                continue
+            depths = np.array([self.depths[row] for row in rows.tolist()])
+            found, times = self._newest_events(group, rows, int(depths.max()))
+            listed = (np.arange(found.shape[1]) < depths[:, None]) & (found >= 0)
+            at = np.nonzero(listed)
+            places = rows[at[0]], at[1]
+            documents[places] = found[at]
+            scores[places] = times[at] if channel.newest_first else 1.0
         return scores, documents
 
-    @once
-    def _events(self) -> list[tuple[Group, Integers, Floats]]:
-        """Each group with its events: document numbers ascending, and times."""
-        return [(group, *self._events_of(group)) for group in self.groups]
+    def _timed(self, group: Group, among: set[int]) -> Integers:
+        """The rows of a group that name a time, of these rows."""
+        rows = [row for row in group.rows.tolist() if row in among and self.whens[row] is not None]
+        return np.array(rows, dtype=np.int64)
 
-    def _events_of(self, group: Group) -> tuple[Integers, Floats]:
-        code = self.batch.memory.values["type"].ids.get(EVENT)
-        numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-        for first, segment, eligible in zip(group.snapshot.firsts, group.snapshot.segments, group.passing, strict=True):
-            codes = segment.columns.categories.get("type")
-            if codes is None or code is None or segment.times is None:
-                continue
-            positions = np.flatnonzero(eligible & (codes == code) & ~np.isnan(segment.times))
-            numbers.append(first + positions)
-            times.append(segment.times[positions])
-        return np.concatenate(numbers), np.concatenate(times)
+    def _windows(self, group: Group, rows: Integers) -> tuple[Floats, Floats]:
+        """(first, last) moment [rows] of the time that each row names, within the range that its query allows."""
+        named = [(when.start, when.end) for row in rows.tolist() if (when := self.whens[row]) is not None]
+        starts, ends = np.array(named, dtype=np.float64).reshape(-1, 2).T
+        return np.maximum(starts, group.since), np.minimum(ends, group.until)
+
+    @once
+    def _event(self) -> int:
+        """The code of the type of events; -1 where no record has it."""
+        return self.batch.memory.values["type"].ids.get(EVENT, -1)
+
+    def _newest_events(self, group: Group, rows: Integers, count: int) -> tuple[Integers, Floats]:
+        """(documents, times) [rows, width] of the latest events in the rows' windows; padding -1, -inf."""
+        return newest_between(group.snapshot, self._event, group.accepted, *self._windows(group, rows), count)
 
     def _search_conversation(self, channel: Conversation) -> ChannelResults:
         """The newest turns of each row, ordered by their rank."""
@@ -343,7 +352,7 @@ class RecallCollector(EvidenceCollector):
     def _score_window(
         self, channel: Temporal, scores: Floats, named: Flags, offsets: Integers, documents: Integers
     ) -> Channel:
-        """Where all events in a window tie, every candidate in it counts, whichever channel listed it."""
+        """Where all events in a window share a rank, each candidate in it counts, whichever channel listed it."""
         weight = [
             SPECULATIVE_WEIGHT if (when := self.whens.get(row)) is not None and when.speculative else TEMPORAL_WEIGHT
             for row in range(len(self.batch))
@@ -351,17 +360,19 @@ class RecallCollector(EvidenceCollector):
         weights = np.repeat(np.array(weight, dtype=np.float64), np.diff(offsets))
         if channel.newest_first:
             return Channel.of(scores, named, named, offsets, weights)
-        inside = named.copy()
+        moments = np.full(len(documents), -np.inf)
         running = self._running(channel.name)
-        for group, numbers, times in self._events:
-            for row in group.rows.tolist():
-                when = self.whens[row]
-                if when is None or row not in running:
-                    continue
-                candidates = slice(int(offsets[row]), int(offsets[row + 1]))
-                among = numbers[(times >= when.start) & (times <= when.end)]
-                inside[candidates] |= np.isin(documents[candidates], among)
-        return Channel.of(np.ones(len(documents)), inside, inside, offsets, weights, tied=True)
+        for group in self.groups:
+            rows = self._timed(group, running)
+            counts = offsets[rows + 1] - offsets[rows]
+            places = ranges(offsets[rows], counts)
+            times = group.snapshot.numbers_of("time", documents[places])
+            starts, ends = (np.repeat(bounds, counts) for bounds in self._windows(group, rows))
+            event = types_of(group.snapshot, documents[places]) == self._event
+            inside = event & (times >= starts) & (times <= ends)
+            moments[places[inside]] = times[inside]
+        inside = moments > -np.inf
+        return Channel.of(np.ones(len(documents)), inside, inside, offsets, weights, latest=moments)
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
         for part in reversed(self._passes[channel.name]):

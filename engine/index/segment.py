@@ -20,7 +20,7 @@ What a posting contributes depends on its term's idf and on its impact class alo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 from typing import Any
@@ -215,7 +215,13 @@ class Segment:
     def cached(self) -> list[object]:
         """What was computed for this segment beside its own arrays, so far."""
         own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row")]
-        return [*own, *list(self._masks.values()), *list(self._windows.values())]
+        orders = [each for order in list(self.time_orders.values()) for each in vars(order).values()]
+        return [*own, *list(self._masks.values()), *list(self._windows.values()), *orders]
+
+    @once
+    def time_orders(self) -> dict[Hashable, Any]:
+        """What `engine/index/time_order.py` keeps, by type and filter."""
+        return {}
 
     @once
     def derived(self) -> dict[str, Any]:

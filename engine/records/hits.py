@@ -70,7 +70,8 @@ class Hits:
     and copied deeply. What came out of a pickle holds ids and records, and explains no scores.
 
     Row b holds `counts[b]` hits in order of score, highest first. Equal scores are in order of document number, older
-    documents first. Padding fills the row: score ``-inf``, document -1, id ``None``.
+    documents first; of a strategy with a temporal channel, events in the time that the query names come before, the
+    latest first. Padding fills the row: score ``-inf``, document -1, id ``None``.
     """
 
     scores: npt.NDArray[np.float64]  # [B, k]

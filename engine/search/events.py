@@ -11,25 +11,21 @@ import numpy.typing as npt
 
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.snapshot import Place, Snapshot
+from ..index.time_order import documents_between
 from ..plan.plan import document_range
 from ..storage.state import MemoryState
 
 
 def events(
-    memory: MemoryState, namespace: str, since: float, until: float, accepted: CompiledFilter
+    memory: MemoryState, namespace: str, kind: str | None, since: float, until: float, accepted: CompiledFilter
 ) -> list[tuple[str, float]]:
-    """As `Engine.events`."""
+    """As `Engine.events`; `kind` is the type (None: any)."""
+    code = None if kind is None else memory.values["type"].ids.get(kind)
+    if kind is not None and code is None:
+        return []
     snapshot = memory.snapshot(namespace).at(time.time())
-    numbers, times = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    for number, segment in enumerate(snapshot.segments):
-        if segment.times is None:
-            continue
-        positions = np.flatnonzero(mask_of(snapshot, number, accepted, since, until))
-        numbers.append(snapshot.firsts[number] + positions)
-        times.append(segment.times[positions])
-    documents, moments = np.concatenate(numbers), np.concatenate(times)
-    order = np.lexsort((-documents, -moments))
-    return list(zip(snapshot.ids_of(documents[order]).tolist(), moments[order].tolist(), strict=True))
+    documents, times = documents_between(snapshot, code, accepted, since, until)
+    return list(zip(snapshot.ids_of(documents).tolist(), times.tolist(), strict=True))
 
 
 def mask_of(

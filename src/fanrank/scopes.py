@@ -4,12 +4,14 @@ from . import _public
 from .engine.listing.listing import Listing
 from .engine.namespace import Namespace
 from .engine.records.filters import Filter, parse_filter
+from .engine.text.time_expressions.occasions import Occasion
 from .engine.text.time_expressions.parse import When
 
 __all__ = [
     "Filter",
     "Listing",
     "Namespace",
+    "Occasion",
     "When",
     "parse_filter",
 ]

@@ -21,6 +21,7 @@ from fanrank.engine.hybrid.strategy import Conversation, Dense, Graph, Lexical, 
 from fanrank.engine.recall import graphs
 from fanrank.engine.recall.conversation import PageRank
 from fanrank.engine.recall.optimizer import Optimizer
+from fanrank.engine.records.decision import Decision
 from fanrank.engine.records.hits import Hits
 from fanrank.engine.text.time_expressions.parse import parse_when
 
@@ -104,12 +105,23 @@ def expected(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: Hi
         for rank, (found, score) in enumerate(engine.search([query], 100, strategy="graph")[0], 1):
             weight = 1.0 if found in near else 0.8
             total[found] = total.get(found, 0.0) + weight * math.sqrt(score) / (60.0 + rank)
-    when = parse_when(query.text, NOW)
-    if "temporal" not in decision.skipped and when is not None:
-        for own in every:
-            if own.type == "Event" and own.time is not None and when.start <= own.time <= when.end:
-                total[own.id] = total.get(own.id, 0.0) + (0.5 if when.speculative else 1.0) / 61.0
+    for name in times_inside(rows, query, decision):
+        assert decision.when is not None
+        total[name] = total.get(name, 0.0) + (0.5 if decision.when.speculative else 1.0) / 61.0
     return total
+
+
+def times_inside(rows: list[tuple[Any, ...]], query: Query, decision: Decision) -> dict[str, float]:
+    """The times of the events in the query's window, by id, where the temporal channel was asked."""
+    when = parse_when(query.text, NOW)
+    if when is None or "temporal" in decision.skipped:
+        return {}
+    every = [record(number, *own) for number, own in enumerate(rows)]
+    return {
+        own.id: float(own.time)
+        for own in every
+        if own.type == "Event" and own.time is not None and when.start <= own.time <= when.end
+    }
 
 
 @settings(deadline=None, max_examples=120)
@@ -118,7 +130,8 @@ def test_recall_fuses_what_its_retrievers_find(rows: list[tuple[Any, ...]], ques
     engine = engine_of(rows)
     batch = [asked(text) for text in questions]
     hits = engine.search(batch, 20, strategy="recall")
-    assert hits.decisions is not None
+    decisions = hits.decisions
+    assert decisions is not None
     for row, query in enumerate(batch):
         if not rows:
             assert hits[row] == []
@@ -128,7 +141,9 @@ def test_recall_fuses_what_its_retrievers_find(rows: list[tuple[Any, ...]], ques
         assert found.keys() == want.keys()
         for name, score in want.items():
             assert found[name] == score
-        assert [name for name, _ in hits[row]] == sorted(found, key=lambda name: (-found[name], int(name[1:])))
+        inside = times_inside(rows, query, decisions[row])
+        order = sorted(found, key=lambda name: (-found[name], -inside.get(name, -math.inf), int(name[1:])))
+        assert [name for name, _ in hits[row]] == order
         for name, score in hits[row]:
             shares = hits.explain(row, name)
             assert reduce(add, (share.share for share in shares.channels)) == score  # type: ignore[union-attr]

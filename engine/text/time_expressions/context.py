@@ -21,7 +21,10 @@ _BARE = (
     rf"(?:(?:(?:last|past|this|next)\s+)?(?:{_NAMED_DAY}|{_NAMED_MONTH})|(?:19|20)[0-9]{{2}}|q[1-4]|h[12]"
     rf"|[0-9]{{1,2}}(?:st|nd|rd|th))\b"
 )
-_PERIOD = rf"(?:{ONE_UNIT}|weekends?|weekdays?|fortnights?|quarters?|decades?|nights?|half|{OF_DAY}s?|{_NAMED_DAY}s?)"
+_PERIOD = (
+    rf"(?:{ONE_UNIT}|weekends?|weekdays?|fortnights?|quarters?|decades?|nights?|half|spring|summer|autumn|winter"
+    rf"|{OF_DAY}s?|{_NAMED_DAY}s?)"
+)
 _SOME = rf"(?:{COUNTED}|an?|(?:a\s+)?{A_FEW}|several|many|some)"
 _POINT_TOLD = (
     rf"(?:(?:today|yesterday|tomorrow|tonight)\b|(?:last|past|this|next)\s+(?:{COUNTED}\s+)?{_PERIOD}\b"
@@ -40,7 +43,7 @@ _BOUND_BEFORE = (
     r"|\b(?:between|since|after|before|until|till|by|as\s+(?:of|at|from)|prior\s+to|ahead\s+of|following|preceding"
     r"|starting|beginning|every|each|yearly|annually)"
     rf"|\b(?:next|following|previous|preceding|coming|same|that)\s+{_PERIOD},?"
-    rf"|\b{ONE_UNIT}\s+(?:ago|earlier|later|before),?)"
+    rf"|\b{ONE_UNIT}\s+(?:ago|back|earlier|later|before),?)"
     rf"\s+(?:(?:or|and|just|even|\w+ly)\s+)?(?:{_PREPOSITION}\s+)?(?:the\s+)?\Z"
 )
 # Before the time and its prepositions: an offset from it ("two weeks after"), or a part of it ("the first week of").
@@ -63,6 +66,8 @@ _LIST_BEFORE = (
     rf"\b(?:(?:{_BARE}|{_ORDINAL}|{COUNTED}|few|couple|half|hundred|thousand|dozen){_JOIN}|(?:hundred|thousand)\s+)"
     r"(?:the\s+)?\Z"
 )
+# Before "until yesterday": the beginning of a range that is not read as a whole.
+_RANGE_BEFORE = rf"(?:\b(?:{_BARE}|{_PERIOD}|today|yesterday)|[0-9])\s+\Z"
 _LISTED = rf"(?:{_BARE}|[0-9]|{COUNTED}\b|an?\s+{ONE_UNIT})"
 _MORE_AFTER = "|".join(
     (
@@ -85,7 +90,7 @@ _MORE_AFTER = "|".join(
         rf",?\s+(?:of\s+)?(?:the\s+)?(?:next|following|previous|preceding|same|coming|last|past|this|that|every"
         rf"|each|any)"
         rf"\s+{_PERIOD}\b",
-        rf",?\s+(?:{_SOME}\s+)?{ONE_UNIT}\s+(?:ago|before|after|earlier|later|from|prior)\b",
+        rf",?\s+(?:{_SOME}\s+)?{ONE_UNIT}\s+(?:ago|back|before|after|earlier|later|from|prior)\b",
     )
 )
 _PART_AFTER_SPAN = (
@@ -116,6 +121,8 @@ def part_of_more(text: str, match: re.Match[str], kind: Kind) -> bool:
     if compile_pattern(_LIST_BEFORE).search(text, first, inner) and compile_pattern(_LISTED).match(text, inner):
         return True
     if compile_pattern(_MORE_AFTER).match(text, end, last):
+        return True
+    if match.groupdict().get("lead") in ("until", "till") and compile_pattern(_RANGE_BEFORE).search(text, first, start):
         return True
     if kind not in ("relative", "fuzzy"):
         return False

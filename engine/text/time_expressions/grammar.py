@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from ...locks import once
@@ -22,6 +23,8 @@ from .intervals import (
     ONE_UNIT,
     ONES,
     ORDINALS,
+    SEASONS,
+    TALKS,
     TEENS,
     TENS,
     UNITS,
@@ -40,25 +43,33 @@ from .intervals import (
     iso_week,
     last_few,
     last_month_named,
+    last_occasion,
+    last_quarter,
+    last_season,
     last_units,
     last_weekday,
     last_weekend,
     latest_weekday,
+    latest_weekend,
     month_and_day,
     named_month,
+    near_date,
+    night_at,
     no_interval,
     numbered_date,
     numbered_month,
+    occasion,
     quarter_of_year,
     recently,
     since_last_session,
     this_period,
     this_weekend,
     units_ago,
+    weekday_alone,
     weekday_of_week,
 )
 
-Kind = Literal["absolute", "relative", "fuzzy", "session"]
+Kind = Literal["absolute", "relative", "fuzzy", "session", "event"]
 
 
 def _span(match: re.Match[str], context: TimeContext) -> Interval | None:
@@ -84,7 +95,7 @@ def _point(text: str, context: TimeContext) -> Interval | None:
     return None
 
 
-LEAD = r"(?P<lead>(?:on|in)\s+(?:or|and)\s+after|since|after|before|until|till|by)"
+LEAD = r"(?P<lead>(?:on|in)\s+(?:or|and)\s+after|(?:on|in)\s+or\s+before|since|after|before|until|till|by)"
 _MAYBE = rf"(?:{LEAD}\s+(?:the\s+)?)?"
 _ON = rf"(?P<on>on|{LEAD})\s+"
 _IN = rf"(?:in|during|throughout|{LEAD})\s+"
@@ -104,14 +115,21 @@ COUNTED = rf"(?:[0-9]{{1,4}}|(?:{'|'.join(TENS)})(?:[\s-]+(?:{'|'.join(ONES)}))?
 _COUNT = rf"(?P<count>{COUNTED})\s+"
 _UNIT = r"(?P<unit>min|minute|hr|hour|day|week|month|year)"
 A_FEW = r"(?:few|couple(?:\s+of)?)"
-_SPOKE = r"(?:talked|spoke|chatted|met)"
+_SPOKE = rf"(?:{'|'.join(TALKS)})"
+_AGO = r"(?:ago|back(?!\s+(?:to|in|into|from|then|at|on|when|pay|pain|up|order|and\s+forth)))"
+# "my last night in Rome" and "the last fall" are not those before today.
+_NOT_OWNED = "".join(rf"(?<!\b{word} )" for word in ("the", "my", "our", "your", "his", "her", "their", "its", "a"))
+_NEAR = r"(?P<on>around|near|close\s+to|circa)\s+(?:the\s+)?(?P<whole>)(?P<weekday>)"
+# An occasion ends where its sentence or clause does, and has at most five words behind the first.
+_WORDS = r"(?P<words>[a-z]+(?:['’]s)?(?:\s+[a-z0-9'’-]+){0,5}?)(?=\s*(?:[?.!;,]|$))"
+_SPOKE_LAST = rf"(?:last\s+{_SPOKE}|{_SPOKE}\s+last)"
 _TO = r"(?:to|until|till|through|thru)"
 OF_DAY = r"(?:morning|afternoon|evening)"
 _CLOCK = r"(?:noon|midday|lunch(?:time)?|[0-9]{1,2}(?::[0-9]{2})?(?:\s*[ap]m)?|[0-9]{1,2}\s+o['’]clock)"
 _QUARTER = r"q(?P<quarter>[1-4])(?!,?\s+(?:of\s+)?(?:fy|fiscal))"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """One form of a time expression: its pattern, and the function that gives its interval."""
 
@@ -247,6 +265,26 @@ RULES = (
     _rule("absolute", _WEEKDAY_WORDS, rf"(?P<week>last|this)\s+week,?\s+(?:on\s+)?{_WEEKDAY}", weekday_of_week),
     _rule("absolute", ["weekend"], rf"{_MAYBE}{_LAST}weekend{_NOT_OF}", last_weekend),
     _rule("absolute", ["weekend"], rf"{_MAYBE}this\s+weekend", this_weekend),
+    _rule("absolute", ["weekend"], r"(?:over|during)\s+the\s+weekend(?!\s+(?:of|before|after)\b)", latest_weekend),
+    _rule("absolute", WEEKDAYS, rf"(?P<weekday>{'|'.join(WEEKDAYS)})(?:\s+{OF_DAY})?(?=\s*\?+\s*$)", weekday_alone),
+    _rule("absolute", ["night"], rf"{_MAYBE}{_NOT_OWNED}last\s+night{_NOT_OF}", night_at(-1)),
+    _rule("absolute", ["night"], rf"{_MAYBE}yesterday\s+night", night_at(-1)),
+    _rule("absolute", ["night"], rf"{_MAYBE}(?:the\s+)?night\s+before\s+last(?=\s*(?:[?.!;,]|$))", night_at(-2)),
+    _rule(
+        "absolute",
+        ["quarter"],
+        rf"{_MAYBE}(?:last|previous)\s+quarter(?!-|\s+(?:hour|mile|century|final|past|to)){_NOT_OF}",
+        last_quarter,
+    ),
+    _rule(
+        "absolute",
+        SEASONS,
+        rf"{_MAYBE}{_NOT_OWNED}{_LAST}(?P<season>{'|'.join(SEASONS)}){_NOT_OF}",
+        last_season,
+    ),
+    _rule("absolute", _YEAR_WORDS, rf"{_NEAR}{_ISO_DATE}(?!-)", near_date(full_date)),
+    _rule("absolute", _MONTH_WORDS, rf"{_NEAR}{_MONTH_DAY}", near_date(month_and_day)),
+    _rule("absolute", _MONTH_WORDS, rf"{_NEAR}{_DAY_MONTH}", near_date(month_and_day)),
     _rule("absolute", ["today"], rf"{_MAYBE}today", day_at(0)),
     _rule("absolute", ["this"], rf"{_MAYBE}this\s+{OF_DAY}", day_at(0)),
     # A time of the day is that of the calendar: at noon, the 24 hours before begin after yesterday's morning.
@@ -258,6 +296,8 @@ RULES = (
         day_at(-1),
     ),
     _rule("absolute", ["yesterday"], rf"{_MAYBE}(?:the\s+)?day\s+before\s+yesterday", day_at(-2)),
+    # The bound of a span is the day of the calendar, not the same hour of it.
+    _rule("absolute", ["yesterday"], r"(?P<lead>before|until|till)\s+yesterday(?!\s+night)", day_at(-1)),
     _rule("absolute", ["tomorrow"], rf"{_MAYBE}tomorrow", day_at(1)),
     _rule("absolute", ["tomorrow"], r"(?:the\s+)?day\s+after\s+tomorrow", day_at(2)),
     _rule(
@@ -281,16 +321,16 @@ RULES = (
         last_units,
     ),
     _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{_COUNT}{_UNIT}s?{_NOT_OF}", last_units),
-    _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:{_COUNT}|an?\s+){_UNIT}s?\s+ago", units_ago),
+    _rule("relative", _UNIT_WORDS, rf"{_MAYBE}(?:{_COUNT}|an?\s+){_UNIT}s?\s+{_AGO}", units_ago),
     # More than one number, or a bound. The documents give no length for these.
     _rule(
         "relative",
-        ["ago"],
+        ["ago", "back"],
         rf"(?:(?:{COUNTED}|an?)\s+{ONE_UNIT}(?:,|\s+and|,\s+and)?\s+(?:{COUNTED}|an?)"
         rf"|{COUNTED}\s+(?:or|to|and)\s+{COUNTED}|[0-9]{{1,4}}\s+[0-9]{{1,4}}|half\s+an?"
         rf"|(?:more|less|longer|fewer)\s+than\s+(?:{COUNTED}|an?)|(?:over|under|within|at\s+least"
         rf"|at\s+most)\s+(?:{COUNTED}|an?)"
-        rf")\s+{ONE_UNIT}\s+ago",
+        rf")\s+{ONE_UNIT}\s+(?:ago|back)",
         no_interval,
     ),
     _rule(
@@ -312,7 +352,7 @@ RULES = (
     ),
     _rule("relative", ["earlier"], rf"earlier\s+last\s+{ONE_UNIT}", no_interval),
     _rule("relative", ["last"], r"(?:this|the\s+same|same)\s+(?:time|day|week|month)\s+last\s+\w+", no_interval),
-    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{A_FEW}\s+{_UNIT}s?\s+ago", few_ago),
+    _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:a\s+)?{A_FEW}\s+{_UNIT}s?\s+{_AGO}", few_ago),
     _rule("fuzzy", _UNIT_WORDS, rf"{_MAYBE}(?:last|past)\s+{A_FEW}\s+{_UNIT}s?{_NOT_OF}", last_few),
     _rule(
         "fuzzy",
@@ -327,6 +367,48 @@ RULES = (
         r"|(?:(?:our|my|the)\s+)?last\s+(?:time|conversation|session|chat|talk))",
         since_last_session,
     ),
+    _rule(
+        "event",
+        ["since", "after", "before", "until", "till"],
+        rf"(?P<lead>since|after|before|until|till)\s+(?!\w+(?:\s+and\s+\w+)?\s+{_SPOKE_LAST})(?P<who>[a-z]+)\s+{_WORDS}",
+        occasion,
+    ),
+    _rule(
+        "event",
+        ["since", "after", "before", "until", "till"],
+        rf"(?P<lead>since|after|before|until|till)\s+(?:the|my|our|your)\s+{_WORDS}",
+        occasion,
+    ),
+    _rule(
+        "event",
+        ["last"],
+        rf"(?:(?P<lead>since)\s+)?(?:(?:the\s+)?last\s+time\s+(?:that\s+)?(?P<who>[a-z]+)|when\s+(?P<whose>[a-z]+)\s+last)"
+        rf"\s+{_WORDS}",
+        last_occasion,
+    ),
 )
+
+
+def rules_for(rules: tuple[Rule, ...], words: frozenset[str]) -> list[Rule]:
+    """The rules that a text with these words may match, in their order."""
+    numbers = _rules_by_word(rules)
+    return [rules[number] for number in sorted({number for word in words for number in numbers.get(word, ())})]
+
+
+@cache
+def _rules_by_word(rules: tuple[Rule, ...]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for number, rule in enumerate(rules):
+        for word in rule.words:
+            numbers.setdefault(word, []).append(number)
+    return numbers
+
+
+def may_lie_ahead(rule: Rule, match: re.Match[str]) -> bool:
+    """Whether a time is named that recurs, so that "before" it may mean one that is to come: "before Monday"."""
+    return rule.resolve in _RECURRING and not match.groupdict().get("year")
+
+
+_RECURRING = (latest_weekday, month_and_day, named_month, quarter_of_year)
 # Used only if nothing else names a time: "the latest report of March 2024" is about March 2024 (X20).
 SPECULATIVE = (_rule("fuzzy", ["recent", "latest"], "(?<!not )recent|(?<!at the )latest", recently),)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from .occasions import PASTS, FindEvent, Occasion, occasion_of
+
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 UNITS = {
@@ -65,6 +67,18 @@ WEEKDAY_NUMBERS = {name[:3]: number for number, name in enumerate(WEEKDAYS)}
 ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4}
 
 
+SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+"""The first month of each season."""
+
+
+NEAR_DAYS = 3
+"""How many days "around June 1" reaches to either side."""
+
+
+TALKS = ("talked", "spoke", "chatted", "met")
+"""What is done in a session."""
+
+
 # Months that are also verbs. A number beside them makes a date only with another sign of a date.
 VERBS = ("may", "march")
 
@@ -86,10 +100,11 @@ class TimeContext:
     timezone: dt.tzinfo
     last_session_end: float | None
     recent: float  # seconds that "recently" reaches back
+    find_event: FindEvent | None = None
 
-    def midnight(self, day: dt.date) -> float:
-        """The first moment of a day. If the clock skips midnight, it is the end of the gap (fold 0)."""
-        return dt.datetime(day.year, day.month, day.day, tzinfo=self.timezone).timestamp()
+    def midnight(self, day: dt.date, hour: int = 0) -> float:
+        """The first moment of a day, or of an hour of it. If the clock skips it, it is the end of the gap (fold 0)."""
+        return dt.datetime(day.year, day.month, day.day, hour, tzinfo=self.timezone).timestamp()
 
     def days(self, first: dt.date, after: dt.date) -> Interval:
         """From the first moment of `first` to the last float64 before the day `after`."""
@@ -98,6 +113,10 @@ class TimeContext:
     def day(self, day: dt.date, count: int = 1) -> Interval:
         """A day, or `count` days from `day` on."""
         return self.days(day, day + dt.timedelta(days=count))
+
+    def date(self, time: float) -> dt.date:
+        """The day in which a moment lies."""
+        return dt.datetime.fromtimestamp(time, self.timezone).date()
 
     def months(self, year: int, month: int, count: int) -> Interval:
         """`count` months from this month on."""
@@ -165,8 +184,10 @@ def month_and_day(match: re.Match[str], context: TimeContext) -> Interval | None
     if year is not None:
         date = dt.date(year, month, day)
         return _around(match, context, date) if _fits(match, date) else EMPTY
-    is_date = match["on"] or match["weekday"] or match["suffix"] or match["of"] or context.capital(match, "month")
-    if match["month"] in VERBS and not is_date:
+    is_date = match["on"] or match["weekday"] or match["suffix"] or match["of"]
+    # A capital may be that of a sentence: "May 15 people join?"
+    named = context.capital(match, "month") and not compile_pattern(_THINGS).match(context.text, match.end())
+    if match["month"] in VERBS and not (is_date or named):
         return None
     # 29 February recurs after at most 8 years, and on the same weekday after at most 40: 2100 is not a leap year.
     for year in range(context.today.year, context.today.year - 41, -1):
@@ -253,6 +274,100 @@ def this_weekend(match: re.Match[str], context: TimeContext) -> Interval:
     )
 
 
+def latest_weekend(match: re.Match[str], context: TimeContext) -> Interval | None:
+    """The latest weekend that has begun, up to now while it lasts. None where the text speaks of what is to come."""
+    if _speaks_of_plans(context.text):
+        return None
+    if context.today.weekday() < 5:
+        return last_weekend(match, context)
+    return context.midnight(context.monday + dt.timedelta(days=5)), context.now
+
+
+def weekday_alone(match: re.Match[str], context: TimeContext) -> Interval | None:
+    """The latest day of this name, for a question of the past that ends with it: "what did we decide Monday?"."""
+    before = context.text[: match.start()].lower()
+    if not before.strip():
+        return latest_weekday(match, context)
+    past = any(word in PASTS or (word.endswith("ed") and len(word) > 4) for word in re.findall("[a-z]+", before))
+    if not past or compile_pattern(_NOT_ALONE).search(before) or _speaks_of_plans(context.text):
+        return None
+    return latest_weekday(match, context)
+
+
+def _speaks_of_plans(text: str) -> bool:
+    return bool(compile_pattern(_PLANS).search(text.lower()))
+
+
+def night_at(days: int) -> Resolve:
+    """The night that began on the evening of a day, from 18:00 to 6:00, up to now while it lasts."""
+
+    def resolve(match: re.Match[str], context: TimeContext) -> Interval:
+        evening = context.today + dt.timedelta(days=days)
+        morning = math.nextafter(context.midnight(evening + dt.timedelta(days=1), 6), -math.inf)
+        return context.midnight(evening, 18), min(morning, context.now)
+
+    return resolve
+
+
+def last_quarter(match: re.Match[str], context: TimeContext) -> Interval:
+    """The quarter of the calendar before this one."""
+    first = (context.today.month - 1) // 3 * 3 - 2
+    return context.months(context.today.year - (first < 1), first if first > 0 else first + 12, 3)
+
+
+def last_season(match: re.Match[str], context: TimeContext) -> Interval | None:
+    """The latest season of this name that is over; three whole months, as on the northern half of the earth."""
+    month = SEASONS[match["season"]]
+    for year in range(context.today.year, 0, -1):
+        season = context.months(year, month, 3)
+        if season[1] < context.now:
+            return season
+    return None
+
+
+def near_date(resolve: Resolve) -> Resolve:
+    """Three days to either side of a date: a week around it."""
+
+    def around(match: re.Match[str], context: TimeContext) -> Interval | None:
+        named = resolve(match, context)
+        if named is None or named == EMPTY:
+            return named
+        return context.day(context.date(named[0]) - dt.timedelta(days=NEAR_DAYS), 2 * NEAR_DAYS + 1)
+
+    return around
+
+
+def occasion(match: re.Match[str], context: TimeContext) -> Interval | None:
+    """The moment of an event of the memory. None if the memory does not say when, or is not there to be asked."""
+    who = context.text[slice(*match.span("who"))] if match.groupdict().get("who") else ""
+    if who.lower() not in ("", "i", "we", "you") and not who[0].isupper():
+        return None
+    time = _time_of(occasion_of(who.lower(), match["words"], last=False), context)
+    return None if time is None or not time <= context.now else (time, time)
+
+
+def _time_of(named: Occasion | None, context: TimeContext) -> float | None:
+    return None if named is None or context.find_event is None else context.find_event(named)
+
+
+def last_occasion(match: re.Match[str], context: TimeContext) -> Interval | None:
+    """The day on which something last took place; from "since" on, the moment.
+
+    Where the query speaks of a talk, that may also be the end of the last session: the later of the two counts.
+    """
+    who = context.text[slice(*match.span("who" if match["who"] else "whose"))]
+    if who.lower() not in ("i", "we", "you") and not who[0].isupper():
+        return None
+    named = occasion_of(who.lower(), match["words"], last=True)
+    times = [_time_of(named, context)]
+    if named is not None and len(named.words) == 1 and named.words[0] in TALKS:
+        times.append(context.last_session_end)
+    known = [time for time in times if time is not None and -math.inf < time <= context.now]
+    if not known:
+        return None
+    return (max(known), max(known)) if match["lead"] else context.day(context.date(max(known)))
+
+
 def day_at(days: int) -> Resolve:
     return lambda match, context: context.day(context.today + dt.timedelta(days=days))
 
@@ -279,7 +394,14 @@ def last_units(match: re.Match[str], context: TimeContext) -> Interval | None:
     return (context.now - count * UNITS[match["unit"]], context.now) if count else None
 
 
+def _moves_back(match: re.Match[str], context: TimeContext) -> bool:
+    """Whether "back" is a direction: "move the call two days back"."""
+    return match[0].endswith("back") and bool(compile_pattern(_MOVES).search(context.text.lower(), 0, match.start()))
+
+
 def units_ago(match: re.Match[str], context: TimeContext) -> Interval | None:
+    if _moves_back(match, context):
+        return None
     count, unit = _count(match), match["unit"]
     if not count:
         return None
@@ -288,7 +410,9 @@ def units_ago(match: re.Match[str], context: TimeContext) -> Interval | None:
     return context.now - (count + 0.5) * UNITS[unit], context.now - (count - 0.5) * UNITS[unit]
 
 
-def few_ago(match: re.Match[str], context: TimeContext) -> Interval:
+def few_ago(match: re.Match[str], context: TimeContext) -> Interval | None:
+    if _moves_back(match, context):
+        return None
     oldest, newest = FEW[match["unit"]]
     return context.now - oldest, context.now - newest
 
@@ -310,6 +434,23 @@ def no_interval(match: re.Match[str], context: TimeContext) -> Interval:
 
 
 Resolve = Callable[[re.Match[str], TimeContext], "Interval | None"]
+
+
+# Words of a text about what is to come.
+_PLANS = (
+    r"\b(?:will|shall|going\s+to|gonna|plan(?:s|ned|ning)?|upcoming|coming|due|tomorrow|next|should|tonight|schedule\w*"
+    r"|can|could|might|would|wants?|am\s+i|are\s+(?:we|you|they))\b|['’](?:ll|re)\b"
+)
+# Words before a day's name that make it part of something else: "every Monday", "is it Monday", "Black Friday".
+_NOT_ALONE = (
+    r"(?:\b(?:the|an?|of|by|till?|until|from|to|or|and|since|before|after|between|any|some|every|each|next|this|that"
+    r"|coming|following|on|in|for|about|like|than|with|is|it|be|are|it['’]s|today|not|no|named"
+    r"|good|black|cyber|ash|palm|easter|super|holy|shrove|maundy|fat|ruby|blue|happy)\s+|[,&/-]\s*)\Z"
+)
+_MOVES = (
+    r"\b(?:set|put|push\w*|mov(?:e|es|ed|ing)|go|goes|going|went|roll\w*|dat(?:e|es|ed|ing)|turn\w*|shift\w*)\b"
+    r"[^.?!;]*\Z"
+)
 
 
 @cache
