@@ -166,9 +166,18 @@ def _records_of(turns: list[dict[str, Any]], space: str, start: float) -> Iterat
     for turn in turns:
         own, moment = f"{turn['dialogue_id']}:{turn['turn']}", start + 60.0 * turn["turn"]
 
-        def made(suffix: str, text: str, role: str, type: str, own: str = own, moment: float = moment, **more: Any) -> Record:
+        def made(
+            suffix: str, text: str, role: str, type: str, own: str = own, moment: float = moment, **more: Any
+        ) -> Record:
             return Record(
-                f"{own}{suffix}", text, namespace=space, session=own.split(":")[0], role=role, type=type, time=moment, **more
+                f"{own}{suffix}",
+                text,
+                namespace=space,
+                session=own.split(":")[0],
+                role=role,
+                type=type,
+                time=moment,
+                **more,
             )
 
         if call := turn.get("service_call"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Floats
 from .candidates import Candidates, Channel, Fused
-from .fusion import check_channels, check_name, checked_table
+from .fusion import check_channels, check_number, checked_table
 from .score_rrf import SCALES
 from .zscore import ZScore, standardize
 
@@ -28,10 +28,11 @@ K = 60.0
 class Boosted(ZScore):
     """``alpha * z(first) + (1 - alpha) * z(second) + sum_i boost_i * weight_i * (1 - share_i) * worth_i``.
 
-    The first two terms are those of `ZScore`, with mean and deviation over the candidates that `first` or `second`
-    listed. So without other evidence the scores are those of `ZScore`, bit for bit. Each other channel i raises the
-    candidates that it scored, by at most its boost, and lowers none. A candidate that only another channel listed is
-    ranked by its own words and vector too.
+    z is that of `ZScore`, with mean and deviation over the candidates that `first` or `second` listed. A z below 0 is
+    multiplied by `below`, as what a channel misses says less than what it finds: an exact identifier in words that the
+    vectors do not see stays first. With `below` 1 and no other evidence the scores are those of `ZScore`, bit for bit.
+    Each other channel i raises the candidates that it scored, by at most its boost, and lowers none. A candidate that
+    only another channel listed is ranked by its own words and vector too.
 
     - ``weight``: of the channel (`Channel.weights`), such as .5 for a time at which a query only hints (B052)
     - ``share``: the share of the candidates of words and vectors that the channel scored; 0 if there are none. A name
@@ -45,14 +46,14 @@ class Boosted(ZScore):
 
     name: ClassVar[str] = "boosted"
 
+    below: float = 0.25
     boosts: Mapping[str, float] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number("below", self.below, 0.0, 1.0)
         if self.boosts is not None:
-            for name in checked_table("boosts", self.boosts):
-                check_name("a name in boosts", name)
-            object.__setattr__(self, "boosts", dict(self.boosts))
+            object.__setattr__(self, "boosts", checked_table("boosts", self.boosts))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -63,8 +64,8 @@ class Boosted(ZScore):
         first, second = candidates.channels[self.first], candidates.channels[self.second]
         searched = first.listed | second.listed
         shares = {
-            self.first: self.alpha * standardize(first, candidates, searched),
-            self.second: (1.0 - self.alpha) * standardize(second, candidates, searched),
+            self.first: self.alpha * self._soften(standardize(first, candidates, searched)),
+            self.second: (1.0 - self.alpha) * self._soften(standardize(second, candidates, searched)),
         }
         kept = searched.copy()
         counts = np.maximum(candidates.sums(searched), 1.0)
@@ -79,6 +80,9 @@ class Boosted(ZScore):
             shares[name] = boost * (1.0 - common)[candidates.owners] * worth
             kept |= channel.listed
         return Fused.of(shares, kept)
+
+    def _soften(self, z: Floats) -> Floats:
+        return np.where(z < 0.0, self.below * z, z)
 
 
 def _worth(name: str, channel: Channel, candidates: Candidates) -> Floats:

@@ -44,7 +44,9 @@ _ASKS_WHO = (*_PLAIN[ENTITY], ("who", "was"))
 # The patterns read a text in lower case, with straight apostrophes and one space between words.
 _OWNER = r"(?:my|our|your|his|her|their|\w+'s)"
 _ADVERBS = r"(?:(?:really|still|also|always|usually|even|ever|not|never|actually|most|best|particularly) )*"
-_LIKES = r"(?:like(?! (?:me|mine|us)\b)|love|enjoy|hate|want(?! (?:you )?to (?:know|see|hear|ask|find|check|understand)))"
+_LIKES = (
+    r"(?:like(?! (?:me|mine|us)\b)|love|enjoy|hate|want(?! (?:you )?to (?:know|see|hear|ask|find|check|understand)))"
+)
 # What stands before "like" where it compares: "looks like", "something like", "what is it like".
 _COMPARES = (
     r"(?<!\blook )(?<!\bsound )(?<!\bfeel )(?<!\bseem )(?<!\btaste )(?<!\bsmell )(?<!\bact )(?<!\bbe )(?<!\bthings )"
@@ -63,7 +65,8 @@ _GRAMMAR = {
         # Someone likes: "I still like". "I'd like" asks for something else, and so it has no place here.
         rf"|\b(?:i|we|they|he|she) {_ADVERBS}{_LIKES}(?:s|d|ed)?\b"
         # Does someone like: a pronoun, an owner and a noun, or a name of one or two words.
-        rf"|\b(?:do|does|did|don't|doesn't|didn't|would(?! (?:i|we|you)\b)) (?:{_OWNER} \w+|(?!it\b|that\b|this\b)\w+(?: \w+)?) "
+        rf"|\b(?:do|does|did|don't|doesn't|didn't|would(?! (?:i|we|you)\b)) "
+        rf"(?:{_OWNER} \w+|(?!it\b|that\b|this\b)\w+(?: \w+)?) "
         rf"{_COMPARES}{_ADVERBS}{_LIKES}\b"
         rf"|\b{_OWNER} (?:\w+ ){{0,2}}?(?:settings?|preferences?|defaults?|favou?rites?)\b"
         r"|\bsettings? (?:for|of)\b"
