@@ -38,6 +38,7 @@ KINDS = (
         "hybrid",
         "cascade",
         "quality",
+        "typed",
     ),
     *("gpu", "profile", "agents", "building", "build"),
 )
