@@ -1,10 +1,10 @@
 """What hints are worth on memories with typed records, as rows: ``python -m bench.typed``.
 
 Appends to ``bench/results/typed.jsonl`` a row for each data set of `bench/harness/typed.py` and for LoCoMo's sessions:
-the metrics of BM25, plain fusions, ``recall``, ``recall`` without hints and ``recall-source``, in all and by category;
-and paired bootstrap differences of ``recall`` to the others, over all questions and by category. Categories are the data
-set's own, and ``hint agrees``, ``hint misleads`` and ``no hint``: whether the types that `recall` reads in a question
-are those of an answer.
+the metrics of BM25, plain fusions, ``recall``, ``recall`` without hints and ``recall-source``, and paired bootstrap
+differences of ``recall`` to the others, over all questions and by category. Categories are the data set's own, and
+``hint agrees``, ``hint misleads`` and ``no hint``: whether the types that `recall` reads in a question are those of an
+answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ from .hybrid import versions
 
 K = 100
 METRICS = ("hit@1", "hit@5", "ndcg@10", "mrr")
+COMPARED = METRICS[:3]
 RECALL = "recall"
+REFERENCES = ("bm25", "fused")
+"""The systems with which `recall` is compared by category too."""
 SYSTEMS: dict[str, Strategy] = {
     **{name: STRATEGIES[name] for name in ("bm25", "rrf", "fused", RECALL)},
     "recall, no hints": replace(STRATEGIES[RECALL], optimizer=Optimizer(hints=False)),
@@ -77,9 +80,9 @@ def measure(dataset: Dataset, engine: Engine) -> dict[str, Any]:
             {"second": other, "category": label, "metric": metric, **_compare(found, other, metric, chosen)}
             for label, chosen in {"all": list(range(len(dataset.queries))), **places}.items()
             if label == "all" or len(chosen) >= LEAST
-            for other in SYSTEMS
+            for other in (SYSTEMS if label == "all" else REFERENCES)
             if other != RECALL
-            for metric in METRICS
+            for metric in COMPARED
         ],
     }
 

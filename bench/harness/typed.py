@@ -115,7 +115,7 @@ def locomo_turns(path: Path, kinds: str = "rule") -> Dataset:
     return Dataset(f"locomo-turns-{kinds}", records, queries, relevant, categories, clusters)
 
 
-def sgd_memories(path: Path) -> Dataset:
+def sgd_memories(path: Path, name: str) -> Dataset:
     """Memories of an agent with tools, and questions about names that appear in its calls."""
     random = np.random.default_rng(SEED)
     dialogues: dict[str, list[dict[str, Any]]] = {}
@@ -123,9 +123,9 @@ def sgd_memories(path: Path) -> Dataset:
         for line in lines:
             turn = json.loads(line)
             dialogues.setdefault(turn["dialogue_id"], []).append(turn)
-    # Dialogues of several services only: they call several tools.
-    names = [name for name, turns in dialogues.items() if len(turns) > 12]
-    chosen = random.permutation(len(names))[: MEMORIES * DIALOGUES].reshape(MEMORIES, DIALOGUES)
+    # Longer dialogues are of several services, so they call several tools.
+    long = [name for name, turns in dialogues.items() if len(turns) > 12]
+    chosen = random.permutation(len(long))[: MEMORIES * DIALOGUES].reshape(MEMORIES, DIALOGUES)
     records: list[Record] = []
     queries: list[Query] = []
     relevant: dict[str, dict[str, int]] = {}
@@ -136,7 +136,7 @@ def sgd_memories(path: Path) -> Dataset:
         texts: dict[str, list[tuple[str, str]]] = {"call": [], "result": [], "preference": [], "fact": []}
         values: set[str] = set()
         for day, number in enumerate(own):
-            for record, kind, found in _records_of(dialogues[names[number]], space, day * DAY):
+            for record, kind, found in _records_of(dialogues[long[number]], space, day * DAY):
                 records.append(record)
                 texts[kind].append((record.id, f" {' '.join(_words(record.text))} "))
                 values |= found
@@ -154,11 +154,11 @@ def sgd_memories(path: Path) -> Dataset:
             place = min(possible, key=lambda place: counts[place])
             counts[place] += 1
             kind, hint, text = TEMPLATES[place]
-            name = f"{space}:{len(queries)}"
-            queries.append(Query(text.format(value), namespace=space, id=name, now=(DIALOGUES + 1) * DAY))
-            relevant[name] = dict.fromkeys(answers[kind], 1)
-            categories[name], clusters[name] = f"{kind}, hint {hint}", space
-    return Dataset("sgd-typed", records, queries, relevant, categories, clusters)
+            query = f"{space}:{len(queries)}"
+            queries.append(Query(text.format(value), namespace=space, id=query, now=(DIALOGUES + 1) * DAY))
+            relevant[query] = dict.fromkeys(answers[kind], 1)
+            categories[query], clusters[query] = f"{kind}, hint {hint}", space
+    return Dataset(name, records, queries, relevant, categories, clusters)
 
 
 def _records_of(turns: list[dict[str, Any]], space: str, start: float) -> Iterator[tuple[Record, str, set[str]]]:
@@ -218,6 +218,8 @@ SETS: dict[str, Callable[[Path], Dataset]] = {
     "locomo-turns-none": lambda data: locomo_turns(data / "locomo" / "locomo10.json", "none"),
     "locomo-turns-rule": lambda data: locomo_turns(data / "locomo" / "locomo10.json", "rule"),
     "locomo-turns-random": lambda data: locomo_turns(data / "locomo" / "locomo10.json", "random"),
-    "sgd-typed": lambda data: sgd_memories(data / "sgd" / "test.turns.jsonl.gz"),
+    "sgd-typed": lambda data: sgd_memories(data / "sgd" / "test.turns.jsonl.gz", "sgd-typed"),
+    # No weight was chosen by these.
+    "sgd-held-out": lambda data: sgd_memories(data / "sgd" / "dev.turns.jsonl.gz", "sgd-held-out"),
 }
 """The data sets, by name; each takes the folder of the data."""

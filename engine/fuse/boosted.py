@@ -46,7 +46,8 @@ class Boosted(ZScore):
 
     name: ClassVar[str] = "boosted"
 
-    below: float = 0.25
+    alpha: float = 0.55
+    below: float = 0.5
     boosts: Mapping[str, float] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:

@@ -255,9 +255,8 @@ class RecallCollector(EvidenceCollector):
         cut = self._cut[channel.name] = set()
         for rows, part in self._walk(channel, running):
             order = np.lexsort((part.documents, -part.scores, part.rows))
-            group_rows, reached, score, steps = (
-                values[order] for values in (part.rows, part.documents, part.scores, part.hops)
-            )
+            group_rows, reached = part.rows[order], part.documents[order]
+            score, steps = part.scores[order], part.hops[order]
             place = np.arange(len(group_rows)) - np.searchsorted(group_rows, group_rows)
             inside = place < np.array([self.depths[row] for row in rows[group_rows].tolist()], dtype=np.int64)
             cut.update(rows[group_rows[~inside]].tolist())
@@ -285,7 +284,7 @@ class RecallCollector(EvidenceCollector):
             graph = self.sources.graphs.entities(self.batch.memory, group.snapshot, channel.type_prior)
             for part in graph.parts(roots, now, hops):
                 kept = np.flatnonzero(group.flags[part.documents])
-                yield rows, Reached(*(values[kept] for values in part))
+                yield rows, Reached(part.rows[kept], part.documents[kept], part.scores[kept], part.hops[kept])
 
     def _search_window(self, channel: Temporal) -> ChannelResults:
         """The events in each row's window: the first by document where they tie, else the latest."""

@@ -43,7 +43,7 @@ EXACT: list[tuple[Fusion, Oracle]] = [
     (ScoreRRF(scales={"other": "one"}), lambda asked: fuse_oracle.score_rrf(asked, scales={"other": "one"})),
     (ZScore(), lambda asked: fuse_oracle.zscore(asked, 0.5)),
     (ZScore(alpha=0.15), lambda asked: fuse_oracle.zscore(asked, 0.15)),
-    (Boosted(), lambda asked: fuse_oracle.boosted(asked, 0.5, 0.25, {})),
+    (Boosted(), lambda asked: fuse_oracle.boosted(asked, 0.55, 0.5, {})),
     (
         Boosted(alpha=0.3, first="other", below=0.0, boosts={"bm25": 2.0}),
         lambda asked: fuse_oracle.boosted(asked, 0.3, 0.0, {"bm25": 2.0}, "other"),
@@ -196,9 +196,9 @@ def test_boosts_add_to_z_scores_and_lower_nothing(batch: list[FusionQuery]) -> N
             document.evidence["bm25"].listed |= not document.evidence["dense"].listed
             document.evidence["bm25"].scored |= document.evidence["bm25"].listed
     candidates = batch_of(batch, NAMES)
-    plain, unmoved = ZScore()(candidates), Boosted(below=1.0, boosts={"other": 0.0})(candidates)
+    plain, unmoved = ZScore()(candidates), Boosted(alpha=0.5, below=1.0, boosts={"other": 0.0})(candidates)
     assert plain.scores.tobytes() == unmoved.scores.tobytes()
-    raised = Boosted(below=1.0)(candidates).scores - plain.scores
+    raised = Boosted(alpha=0.5, below=1.0)(candidates).scores - plain.scores
     assert (raised >= 0.0).all()
     assert (raised <= 0.5 + 1e-12).all()
 

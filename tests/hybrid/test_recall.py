@@ -144,7 +144,8 @@ def by_boosts(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: H
         lowest = min((z[one] for one in scored if one in searched), default=0.0)
         for one in found:
             own = z.get(one, lowest)
-            total[one] += 0.5 * (0.25 * own if own < 0.0 else own)
+            weight = 0.55 if name == "bm25" else 1.0 - 0.55
+            total[one] += weight * (0.5 * own if own < 0.0 else own)
 
     def near(one: str) -> bool:
         own = every[one]
