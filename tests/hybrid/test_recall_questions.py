@@ -113,3 +113,30 @@ def test_names_that_are_words_need_evidence() -> None:
     hits = engine.search([fr.Query(text, now=NOW) for text in asked], strategy="recall")
     assert hits.decisions is not None
     assert {text: dict(own.entities) for text, own in zip(asked, hits.decisions, strict=True)} == asked
+
+
+def test_a_name_raises_all_who_bear_it_beyond_the_depth_of_the_list() -> None:
+    """With a depth of 5 the graph lists the first 5 of 20 records that name Ana; record 19 counts as they do."""
+    engine = fr.Engine(encoder=WordVectors())
+    engine.add(
+        fr.Record(f"r{n}", f"note {n}" + (" boat" if n > 17 else ""), entities=["ana"] if n % 2 else None)
+        for n in range(40)
+    )
+    strategy = replace(fr.strategies.STRATEGIES["recall"], depth=5)
+    asked = fr.Query("boat notes of ana", now=NOW)
+    together = engine.search([asked, fr.Query("note", now=NOW), asked], 20, strategy=strategy)
+    alone = engine.search([asked], 20, strategy=strategy)
+    assert together[0] == together[2] == alone[0]
+    shares = {}
+    for name, _ in alone[0]:
+        explained = alone.explain(0, name)
+        assert isinstance(explained, fr.reports.FusedExplanation)
+        (shares[name],) = (own for own in explained.channels if own.channel == "graph")
+    assert {name: own.rank for name, own in shares.items() if own.rank is not None} == {
+        f"r{n}": rank for rank, n in enumerate(range(1, 10, 2), 1)
+    }
+    beyond = [name for name in shares if int(name[1:]) > 9]
+    assert any(int(name[1:]) % 2 for name in beyond)
+    for name, own in shares.items():
+        assert own.share == (shares["r1"].share if int(name[1:]) % 2 else 0.0)
+    assert shares["r1"].share > 0.0
