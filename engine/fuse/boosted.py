@@ -17,8 +17,8 @@ from .zscore import ZScore, standardize
 
 BOOSTS: Mapping[str, float] = MappingProxyType({"graph": 0.5, "temporal": 1.0, "hints": 0.5})
 """The default boosts, in standard deviations of the fused scores of words and vectors. A channel of another name has
-.5. Each was tried from .25 to 2 on LoCoMo and on tool dialogues (docs/decisions.md): up to 1 all of them gain, and with
-types given at random a hint of .5 costs .1 points of Hit@5, of 2 it costs 1.8."""
+.5. Each was tried from .25 to 2 on LoCoMo and on tool dialogues (docs/decisions.md). With types given at random a hint
+of .5 costs .15 points of Hit@5, one of 2 costs 1.8."""
 OTHER_BOOST = 0.5
 K = 60.0
 
@@ -29,8 +29,8 @@ class Boosted(ZScore):
     """``alpha * z(first) + (1 - alpha) * z(second) + sum_i boost_i * weight_i * (1 - share_i) * worth_i``.
 
     z is that of `ZScore`, with mean and deviation over the candidates that `first` or `second` listed. A z below 0 is
-    multiplied by `below`, as what a channel misses says less than what it finds: an exact identifier in words that the
-    vectors do not see stays first. With `below` 1 and no other evidence the scores are those of `ZScore`, bit for bit.
+    multiplied by `below`, as what a channel misses says less than what it finds: an exact identifier that the vectors
+    do not see stays first. With `below` 1 and no other evidence the scores are those of `ZScore`, bit for bit.
     Each other channel i raises the candidates that it scored, by at most its boost, and lowers none. A candidate that
     only another channel listed is ranked by its own words and vector too.
 
