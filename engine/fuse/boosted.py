@@ -34,7 +34,7 @@ class Boosted(ZScore):
     Each other channel i raises the candidates that it scored, by at most its boost, and lowers none. A candidate that
     only another channel listed is ranked by its own words and vector too.
 
-    - ``weight``: of the channel (`Channel.weights`), such as .5 for a time at which a query only hints (B052)
+    - ``weight``: of the channel (`Channel.weights`), such as .5 for a time at which a query only hints
     - ``share``: the share of the candidates of words and vectors that the channel scored; 0 if there are none. A name
       that all candidates bear tells nothing.
     - ``worth``: of graphs the score, in [0, 1]. Of time windows and type hints 1 at the first rank, and 61 / (60 +

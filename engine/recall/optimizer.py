@@ -77,10 +77,10 @@ class Optimizer:
     Hints are found by `triggers`: ``grammar`` (`hints_by_grammar`), or ``words``, the source's literal reading
     (`hints_by_words`). They remove nothing: a `Hinted` channel raises the records of these types.
 
-    Beware of `filters`: words and vectors then search the hinted types alone (B042). With fewer than `widen_below` hits
-    they search all types again (B043); with 0 they never do. A dense channel lists whatever there is, so a right answer
-    of another type is lost as soon as `widen_below` records are of the hinted type. With types by rule and triggers
-    by words that cost 15 points of Hit@5 on LoCoMo's turns and 24 on tool dialogues (docs/deciding.md).
+    Beware of `filters`: words and vectors then search the hinted types alone. With fewer than `widen_below` hits they
+    search all types again; with 0 they never do. A dense channel lists whatever there is, so an answer of another type
+    is lost as soon as `widen_below` records are of the hinted type. With types by rule and triggers by words that cost
+    15 points of Hit@5 against `fused` on LoCoMo's turns, and 24 on tool dialogues (docs/deciding.md).
 
     The rules apply in this order. The first reason for a channel is the one that is reported.
 
