@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from bench.harness.paths import data_folder
-from bench.harness.typed import LIKES, SETS
-from bench.report import typed as report_typed
-from bench.report.rows import Recorded
+
+ROOT = Path(__file__).parents[2]
+# Behind everything else, so that the folders there (engine, kernels) shadow no module.
+sys.path.append(str(ROOT))
+try:
+    from bench.harness.paths import data_folder
+    from bench.harness.typed import LIKES, SETS
+    from bench.report import typed as report_typed
+    from bench.report.rows import Recorded
+finally:
+    sys.path.remove(str(ROOT))
 
 
 @pytest.mark.parametrize("name", ["locomo-turns-rule", "sgd-held-out"])
