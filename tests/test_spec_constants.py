@@ -56,7 +56,7 @@ def ages(text: str) -> tuple[float, float]:
     return (NOW - when.start) / DAY, (NOW - when.end) / DAY
 
 
-AGENT, RECALL, PAGE_RANK = AgentRRF(), STRATEGIES["recall"], PageRank()
+AGENT, RECALL, PAGE_RANK = AgentRRF(), STRATEGIES["recall-source"], PageRank()
 FACTOIDS = FactoidRoute().of
 ADAPTIVE = AdaptiveSoftCentroid()
 

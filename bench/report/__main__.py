@@ -22,6 +22,7 @@ from . import quality as report_quality
 from . import roofline as report_roofline
 from . import store as report_store
 from . import systems as report_systems
+from . import typed as report_typed
 from .plots import svgs, version
 from .readme import PAGES, fill_blocks
 from .rows import Recorded, describe_passed_over, describe_stale, load
@@ -43,6 +44,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Several kinds of evidence", report_quality.hybrid),
     ("Deciding per query", report_quality.cascade),
     ("Quality", report_quality.quality),
+    ("Typed memories", report_typed.typed),
     ("Cost and capacity", report_cost.cost),
     ("Published figures", report_published.published),
 )

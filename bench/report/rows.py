@@ -39,6 +39,7 @@ KINDS = (
         "cascade",
         "quality",
         "events",
+        "typed",
     ),
     *("gpu", "profile", "agents", "building", "build"),
 )

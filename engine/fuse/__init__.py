@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ParameterError
 from .agent_rrf import AgentRRF
+from .boosted import Boosted
 from .decay import Decay
 from .fusion import Fusion
 from .minmax import MinMax
@@ -19,6 +20,7 @@ __all__ = [
     "FUSIONS",
     "RRF",
     "AgentRRF",
+    "Boosted",
     "Decay",
     "Fusion",
     "MinMax",
@@ -28,7 +30,7 @@ __all__ = [
     "fusion_to_dict",
 ]
 
-FUSIONS: dict[str, type[Any]] = {kind.name: kind for kind in (RRF, ScoreRRF, ZScore, MinMax, AgentRRF, Decay)}
+FUSIONS: dict[str, type[Any]] = {kind.name: kind for kind in (RRF, ScoreRRF, ZScore, MinMax, AgentRRF, Decay, Boosted)}
 
 
 def fusion_of(data: str | Mapping[str, Any]) -> Fusion:

@@ -38,6 +38,8 @@ class Channel:
     latest: Floats | None = None
     """[candidates] the times of what it lists, else -inf, where all of it shares the first rank: a time window ranks
     nothing (B035). Of candidates with equal fused scores the later then comes first. None: ranks go by score."""
+    tied: bool = False
+    """Whether all that it lists shares the first rank, in no other order than the documents'."""
 
     @classmethod
     def of(
@@ -49,24 +51,27 @@ class Channel:
         weights: Floats | None = None,
         *,
         latest: Floats | None = None,
+        tied: bool = False,
     ) -> Channel:
         """The channel of these scores. Scores of candidates that are not `scored` become 0."""
-        return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, latest)
+        return cls(np.where(scored, scores, 0.0), scored, listed, offsets, weights, latest, tied)
 
     @once
     def ranks(self) -> Integers:
         """[candidates] ranks from 1, by score descending, then by document ascending; 0 where not listed.
 
-        With `latest`, every rank is 1.
+        With `latest`, or where `tied`, every rank is 1.
         """
-        if self.latest is not None:
+        if self.tied or self.latest is not None:
             return self.listed.astype(np.int64)
         return ranks_of(self.scores, self.listed, self.offsets)
 
     def at(self, places: Integers, offsets: Integers) -> Channel:
         """The channel over the candidates at these places alone; `offsets` [B + 1] delimit each query's places."""
         weights, latest = (None if values is None else values[places] for values in (self.weights, self.latest))
-        return Channel(self.scores[places], self.scored[places], self.listed[places], offsets, weights, latest)
+        return Channel(
+            self.scores[places], self.scored[places], self.listed[places], offsets, weights, latest, self.tied
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from .fusion import check_name
 from .rrf import RRF
 
 Scale = Literal["clamp", "max", "ratio", "one"]
-SCALES: dict[str, Scale] = {"dense": "clamp", "graph": "clamp", "temporal": "one"}
+SCALES: dict[str, Scale] = {"dense": "clamp", "graph": "clamp", "temporal": "one", "hints": "one"}
 """The default scale of the channels of these names. All other channels have ``max``."""
 
 GRAPH_WEIGHT, MULTI_HOP_WEIGHT = 1.0, 0.8

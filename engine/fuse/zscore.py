@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..arrays import Floats
+from ..arrays import Flags, Floats
 from .candidates import Candidates, Channel, Fused
 from .fusion import check_channels, check_number, check_pair
 
@@ -47,19 +47,23 @@ class ZScore:
         check_channels(self, candidates.channels)
         first, second = candidates.channels[self.first], candidates.channels[self.second]
         shares = {
-            self.first: self.alpha * _standardize(first, candidates),
-            self.second: (1.0 - self.alpha) * _standardize(second, candidates),
+            self.first: self.alpha * standardize(first, candidates),
+            self.second: (1.0 - self.alpha) * standardize(second, candidates),
         }
         return Fused.of(shares, first.listed | second.listed)
 
 
-def _standardize(channel: Channel, candidates: Candidates) -> Floats:
-    """[candidates] z; the query's lowest z where the channel did not score."""
-    owners, scored = candidates.owners, channel.scored
-    counts = np.maximum(candidates.sums(scored), 1.0)
-    means = candidates.sums(channel.scores) / counts
-    deviations = np.where(scored, channel.scores - means[owners], 0.0)
-    spreads = np.sqrt(candidates.sums(deviations * deviations) / counts)
+def standardize(channel: Channel, candidates: Candidates, among: Flags | None = None) -> Floats:
+    """[candidates] z; the query's lowest z where the channel did not score.
+
+    Mean, deviation and lowest z are those of the candidates in `among` (None: all) that the channel scored.
+    """
+    owners = candidates.owners
+    counted = channel.scored if among is None else channel.scored & among
+    counts = np.maximum(candidates.sums(counted), 1.0)
+    means = candidates.sums(np.where(counted, channel.scores, 0.0)) / counts
+    deviations = np.where(channel.scored, channel.scores - means[owners], 0.0)
+    spreads = np.sqrt(candidates.sums(np.where(counted, deviations * deviations, 0.0)) / counts)
     flat = spreads < LEAST_SPREAD
     z = np.where(flat[owners], 0.0, deviations / np.where(flat, 1.0, spreads)[owners])
-    return np.where(scored, z, candidates.extremes(z, scored)[0][owners])
+    return np.where(channel.scored, z, candidates.extremes(z, counted)[0][owners])

@@ -2,6 +2,10 @@
 
 ::
 
+    parse ─ optimize ─ bm25, dense, graph, temporal, conversation ─ fuse, raised where the hinted types agree
+
+An optimizer that filters (`Optimizer.filters`, the source's letter) searches in another way::
+
     parse ─ optimize ─┬─ bm25, dense: among the hinted types ─ fewer than 5: among all ─┐
                       └─ graph, temporal, conversation: among all ──────────────────────┴─ fuse
 
@@ -15,7 +19,7 @@ holds an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,13 +28,15 @@ import numpy as np
 
 from ..arrays import Flags, Floats, Integers, ranges
 from ..errors import ParameterError, QueryError
+from ..fuse.boosted import Boosted
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
+from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..index.time_order import newest_between, types_of
 from ..locks import once
 from ..recall.conversation import rank, seeds_of
-from ..recall.entity_graph import HOP_SCORES
+from ..recall.entity_graph import HOP_SCORES, Reached
 from ..recall.hints import EVENT
 from ..recall.optimizer import NO_TIME, ONLY_TIME, Parsed, Route, Stats, content_words
 from ..recall.resolution import Mention, asks_many_hops, resolve, roots_of
@@ -46,7 +52,7 @@ from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .occasions import date_occasion
 from .sources import query_vectors
 from .strategy import AnyChannel as AnyChannel
-from .strategy import Conversation, Dense, Graph, Learned, Lexical, Temporal
+from .strategy import Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 
 MAX_HOPS = len(HOP_SCORES) - 1
 NO_NOW = "the query has no 'now' to read times by"
@@ -62,6 +68,8 @@ class RecallCollector(EvidenceCollector):
         self._widened: set[int] = set()
         self._far: dict[str, Integers] = {}
         """By graph channel, the (row, document) keys, ascending, of the documents that it reached over an edge."""
+        self._cut: dict[str, set[int]] = {}
+        """By graph channel, the rows for which it reached more documents than it lists."""
 
     @property
     def served(self) -> str:
@@ -135,7 +143,8 @@ class RecallCollector(EvidenceCollector):
         if optimizer is None:
             return {row: Route(tuple(batch.queries[row].hints or ())) for row in every}
         mentions, whens = self.mentions, self.whens
-        names = [channel.name for channel in self.strategy.channels]
+        # A channel of hints finds nothing, so it is no reason to leave all others out.
+        names = [channel.name for channel in self.strategy.channels if not isinstance(channel, Hinted)]
         routes = {}
         with self.phases("parse"):
             for row in every:
@@ -193,7 +202,7 @@ class RecallCollector(EvidenceCollector):
         lists = {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}
         searched = [channel for channel in self.strategy.channels if isinstance(channel, _SEARCHED)]
         asked = {row for channel in searched for row in self._running(channel.name)}
-        narrow = {row for row, route in self.routes.items() if route.hints and row in asked}
+        narrow = {row for row, route in self.routes.items() if self._filters and route.hints and row in asked}
         below = 0 if self.strategy.optimizer is None else self.strategy.optimizer.widen_below
         if narrow and below:
             rows = np.array(sorted(narrow), dtype=np.int64)
@@ -209,9 +218,16 @@ class RecallCollector(EvidenceCollector):
                 lists[channel.name] = _replace_rows(lists[channel.name], again, sorted(self._widened))
         return self.join_lists(lists, vectors)
 
+    @property
+    def _filters(self) -> bool:
+        """Whether words and vectors search the hinted types alone (B042)."""
+        return self.strategy.optimizer is not None and self.strategy.optimizer.filters
+
     def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
         if isinstance(channel, _SEARCHED):
-            return self._search_rows(channel, self._running(channel.name), vectors, hinted=True)
+            return self._search_rows(channel, self._running(channel.name), vectors, hinted=self._filters)
+        if isinstance(channel, Hinted):
+            return np.zeros((len(self.batch), 0)), np.zeros((len(self.batch), 0), dtype=np.int64)
         with self.phases(channel.name):
             if isinstance(channel, Graph):
                 return self._search_graph(channel)
@@ -244,8 +260,29 @@ class RecallCollector(EvidenceCollector):
         scores, documents = self._make_padding()
         running = self._running(channel.name)
         far = [np.zeros(0, dtype=np.int64)]
+        cut = self._cut[channel.name] = set()
+        for rows, part in self._walk(channel, running):
+            order = np.lexsort((part.documents, -part.scores, part.rows))
+            group_rows, reached = part.rows[order], part.documents[order]
+            score, steps = part.scores[order], part.hops[order]
+            place = np.arange(len(group_rows)) - np.searchsorted(group_rows, group_rows)
+            inside = place < np.array([self.depths[row] for row in rows[group_rows].tolist()], dtype=np.int64)
+            cut.update(rows[group_rows[~inside]].tolist())
+            best = np.flatnonzero(inside)
+            at = rows[group_rows[best]], place[best]
+            scores[at], documents[at] = score[best], reached[best]
+            over = best[steps[best] > 0]
+            far.append(rows[group_rows[over]] << NUMBER_BITS | reached[over])
+        self._far[channel.name] = np.sort(np.concatenate(far))
+        return scores, documents
+
+    def _walk(self, channel: Graph, asked: set[int]) -> Iterator[tuple[Integers, Reached]]:
+        """Yield (rows of a group, memories that walks from their entities reach and that may be hits).
+
+        The rows of the memories are places among the group's rows.
+        """
         for group in self.groups:
-            rows = np.array([row for row in group.rows.tolist() if row in running], dtype=np.int64)
+            rows = np.array([row for row in group.rows.tolist() if row in asked], dtype=np.int64)
             if not len(rows):
                 continue
             queries = [self.batch.queries[row] for row in rows.tolist()]
@@ -253,25 +290,9 @@ class RecallCollector(EvidenceCollector):
             now = [np.nan if query.now is None else float(query.now) for query in queries]
             hops = [min(channel.hops + asks_many_hops(query.text), MAX_HOPS) for query in queries]
             graph = self.sources.graphs.entities(self.batch.memory, group.snapshot, channel.type_prior)
-            flags = group.flags
             for part in graph.parts(roots, now, hops):
-                kept = np.flatnonzero(flags[part.documents])
-                group_rows, reached, score = part.rows[kept], part.documents[kept], part.scores[kept]
-                order = np.lexsort((reached, -score, group_rows))
-                group_rows, reached, score, steps = (
-                    group_rows[order],
-                    reached[order],
-                    score[order],
-                    part.hops[kept][order],
-                )
-                place = np.arange(len(group_rows)) - np.searchsorted(group_rows, group_rows)
-                best = np.flatnonzero(place < np.array([self.depths[row] for row in rows[group_rows].tolist()]))
-                at = rows[group_rows[best]], place[best]
-                scores[at], documents[at] = score[best], reached[best]
-                over = best[steps[best] > 0]
-                far.append(rows[group_rows[over]] << NUMBER_BITS | reached[over])
-        self._far[channel.name] = np.sort(np.concatenate(far))
-        return scores, documents
+                kept = np.flatnonzero(group.flags[part.documents])
+                yield rows, Reached(part.rows[kept], part.documents[kept], part.scores[kept], part.hops[kept])
 
     def _search_window(self, channel: Temporal) -> ChannelResults:
         """The latest events in each row's window."""
@@ -339,14 +360,48 @@ class RecallCollector(EvidenceCollector):
         vectors: Halves | None,
     ) -> Channel:
         if isinstance(channel, Graph):
-            keys = np.repeat(np.arange(len(self.batch)), np.diff(offsets)) << NUMBER_BITS | documents
-            weights = np.where(np.isin(keys, self._far[channel.name]), MULTI_HOP_WEIGHT, GRAPH_WEIGHT)
-            return Channel.of(scores, named, named, offsets, weights)
+            return self._score_graph(channel, scores, named, offsets, documents)
+        if isinstance(channel, Hinted):
+            agreeing = self._agree(offsets, documents)
+            return Channel.of(np.ones(len(documents)), agreeing, agreeing, offsets, tied=True)
         if isinstance(channel, Temporal):
             return self._score_window(channel, scores, named, offsets, documents)
         if isinstance(channel, Conversation):
             return Channel.of(scores, named, named, offsets)
         return super().score_channel(channel, scores, named, offsets, documents, vectors)
+
+    def _score_graph(
+        self, channel: Graph, scores: Floats, named: Flags, offsets: Integers, documents: Integers
+    ) -> Channel:
+        """Weights by distance (B052). A fusion of boosts needs the scores beyond the channel's depth too.
+
+        Otherwise the first hundred of the 370 turns of a speaker would be raised above the rest by their age alone.
+        """
+        keys = np.repeat(np.arange(len(self.batch)), np.diff(offsets)) << NUMBER_BITS | documents
+        far = np.isin(keys, self._far[channel.name])
+        scored = named.copy()
+        if isinstance(self.strategy.fusion, Boosted) and self._cut[channel.name]:
+            with self.phases(channel.name):
+                for rows, part in self._walk(channel, self._cut[channel.name]):
+                    reached = rows[part.rows] << NUMBER_BITS | part.documents
+                    places = np.minimum(np.searchsorted(keys, reached), max(len(keys) - 1, 0))
+                    known = np.flatnonzero(keys[places] == reached)
+                    at = places[known]
+                    scores[at], scored[at], far[at] = part.scores[known], True, part.hops[known] > 0
+        return Channel.of(scores, scored, named, offsets, np.where(far, MULTI_HOP_WEIGHT, GRAPH_WEIGHT))
+
+    def _agree(self, offsets: Integers, documents: Integers) -> Flags:
+        """[candidates] whether a candidate is of a type that its query hints at."""
+        agreeing = np.zeros(len(documents), dtype=np.bool_)
+        codes_of = self.batch.memory.values["type"].ids
+        for group in self.groups:
+            for row in group.rows.tolist():
+                wanted = [codes_of[kind] for kind in self.routes[row].hints if kind in codes_of]
+                if not wanted:
+                    continue
+                places = slice(int(offsets[row]), int(offsets[row + 1]))
+                agreeing[places] = np.isin(_types_of(group.snapshot, documents[places]), wanted)
+        return agreeing
 
     # Sources: B035.
     def _score_window(
@@ -413,7 +468,18 @@ class RecallCollector(EvidenceCollector):
 
 
 _SEARCHED = (Lexical, Learned, Dense)
-"""Channels that search among the types that a query hints at (B042)."""
+"""Channels that an optimizer with `filters` lets search among the hinted types alone (B042)."""
+
+
+def _types_of(snapshot: Snapshot, documents: Integers) -> Integers:
+    """The codes of the types of these documents [n]; `ABSENT` where a record has none."""
+    types = np.full(len(documents), ABSENT, dtype=np.int64)
+    for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
+        codes = segment.columns.categories.get("type")
+        inside = (documents >= first) & (documents < first + segment.size)
+        if codes is not None and inside.any():
+            types[inside] = codes[documents[inside] - first]
+    return types
 
 
 def _replace_rows(before: ChannelResults, after: ChannelResults, rows: list[int]) -> ChannelResults:

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ParameterError
 from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
-from ..fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
+from ..fuse import RRF, AgentRRF, Boosted, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
 from ..fuse.fusion import check_channels, checked_table
 from ..locks import once
 from ..recall.conversation import PageRank
@@ -36,6 +36,7 @@ LEARNED = "sparse"
 GRAPH = "graph"
 TEMPORAL = "temporal"
 CONVERSATION = "conversation"
+HINTS = "hints"
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,19 @@ class Conversation:
             raise ParameterError(f"a conversation channel's ranking must be a PageRank, not {self.ranking!r}")
 
 
-AnyChannel = Lexical | Dense | Learned | Graph | Temporal | Conversation
+# Sources: B040, B041.
+@dataclass(frozen=True)
+class Hinted:
+    """Candidates of the types that the query hints at, all at the first rank.
+
+    It finds nothing of its own: it raises what another channel of the strategy found. A strategy needs an optimizer or
+    `Query.hints` for it to say anything.
+    """
+
+    name: str = HINTS
+
+
+AnyChannel = Lexical | Dense | Learned | Graph | Temporal | Conversation | Hinted
 
 _KINDS: dict[str, type[AnyChannel]] = {
     "lexical": Lexical,
@@ -145,6 +158,7 @@ _KINDS: dict[str, type[AnyChannel]] = {
     "graph": Graph,
     "temporal": Temporal,
     "conversation": Conversation,
+    "hinted": Hinted,
 }
 _NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank}
 
@@ -180,6 +194,8 @@ class Strategy:
         if not self.channels or not all(isinstance(channel, _CHANNELS) for channel in self.channels):
             known = ", ".join(kind.__name__ for kind in _CHANNELS)
             raise ParameterError(f"strategy {self.name!r} needs channels; there are: {known}")
+        if all(isinstance(channel, Hinted) for channel in self.channels):
+            raise ParameterError(f"strategy {self.name!r}: a Hinted channel finds nothing; give it other channels")
         names = [channel.name for channel in self.channels]
         if not all(isinstance(name, str) and name for name in names):
             raise ParameterError(f"strategy {self.name!r}: a channel's name must be a non-empty string")
@@ -229,7 +245,7 @@ class Strategy:
     @once
     def recalls(self) -> bool:
         """Whether it reads more in a query than words and a vector: entities, times, types of record."""
-        beyond = any(isinstance(channel, (Graph, Temporal, Conversation)) for channel in self.channels)
+        beyond = any(isinstance(channel, (Graph, Temporal, Conversation, Hinted)) for channel in self.channels)
         return beyond or self.optimizer is not None
 
     @property
@@ -391,7 +407,13 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy("graph", (Graph(),)),
         Strategy("temporal", (Temporal(),)),
         Strategy("conversation", (Conversation(),)),
-        Strategy("recall", (Lexical(), _LATE, Graph(), Temporal()), ScoreRRF(), optimizer=Optimizer()),
+        Strategy("recall", (Lexical(), _LATE, Graph(), Temporal(), Hinted()), Boosted(), optimizer=Optimizer()),
+        Strategy(
+            "recall-source",
+            (Lexical(), _LATE, Graph(), Temporal()),
+            ScoreRRF(),
+            optimizer=Optimizer(triggers="words", filters=True),
+        ),
     )
 }
 """The named strategies (`fanrank eval --list-strategies`)."""

@@ -1,7 +1,13 @@
-"""Type hints: the record types that a question asks for, found by trigger words (SPEC B040, B041)."""
+"""Type hints: the record types that a question asks for (SPEC B040, B041).
+
+There are two readings. `hints_by_words` is the source's: a trigger counts wherever its words stand. So "what's that
+like?" asks for Preferences, and "what did I say about climate?" for Events. `hints_by_grammar` wants the trigger in
+the sense in which it asks for the type: "like" as the verb of someone, "did I" before a deed and not before "say".
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from ..records.entities import words_of
@@ -33,18 +39,73 @@ _PLAIN = {
     ENTITY: _phrases(ENTITY_TRIGGERS),
 }
 _BEFORE_MENTION = _phrases(MENTION_TRIGGERS)
+_ASKS_WHO = (*_PLAIN[ENTITY], ("who", "was"))
+
+# The patterns read a text in lower case, with straight apostrophes and one space between words.
+_OWNER = r"(?:my|our|your|his|her|their|\w+'s)"
+_ADVERBS = r"(?:(?:really|still|also|always|usually|even|ever|not|never|actually|most|best|particularly) )*"
+_LIKES = (
+    r"(?:like(?! (?:me|mine|us)\b)|love|enjoy|hate|want(?! (?:you )?to (?:know|see|hear|ask|find|check|understand)))"
+)
+# What stands before "like" where it compares: "looks like", "something like", "what is it like".
+_COMPARES = (
+    r"(?<!\blook )(?<!\bsound )(?<!\bfeel )(?<!\bseem )(?<!\btaste )(?<!\bsmell )(?<!\bact )(?<!\bbe )(?<!\bthings )"
+    r"(?<!\bthing )(?<!\bsomething )(?<!\banything )(?<!\bnothing )(?<!\bis )(?<!\bwas )(?<!\bmuch )(?<!\bmore )"
+)
+# The verbs after "did I" that are deeds, and so events. Verbs of speech and thought ask for what was said, of any type.
+_DEEDS = (
+    r"(?:do|go|attend|visit|meet|travel|fly|drive|arrive|leave|start|finish|begin|buy|book|order|sign|move|join|"
+    r"launch|ship|deploy|cancel|reserve|pay)"
+)
+_TIMES = r"(?:day|date|time|week|weekend|month|year|morning|afternoon|evening|night)"
+
+_GRAMMAR = {
+    PREFERENCE: re.compile(
+        r"\bprefer(?:s|red|ences?)?\b"
+        # Someone likes: "I still like". "I'd like" asks for something else, and so it has no place here.
+        rf"|\b(?:i|we|they|he|she) {_ADVERBS}{_LIKES}(?:s|d|ed)?\b"
+        # Does someone like: a pronoun, an owner and a noun, or a name of one or two words.
+        rf"|\b(?:do|does|did|don't|doesn't|didn't|would(?! (?:i|we|you)\b)) "
+        rf"(?:{_OWNER} \w+|(?!it\b|that\b|this\b)\w+(?: \w+)?) "
+        rf"{_COMPARES}{_ADVERBS}{_LIKES}\b"
+        rf"|\b{_OWNER} (?:\w+ ){{0,2}}?(?:settings?|preferences?|defaults?|favou?rites?)\b"
+        r"|\bsettings? (?:for|of)\b"
+        r"|\b(?:to|i|we|you|not) configured?\b"
+    ),
+    EVENT: re.compile(
+        r"\bwhen (?:did|was|were)\b"
+        rf"|\bat what time\b|\b(?:what|which) {_TIMES} (?:did|was|were)\b|\bhow long ago\b"
+        r"|\bhappened\b(?! to (?:be|have|know|like)\b)"
+        r"|\boccurred\b(?! to (?:me|us|you|him|her|them)\b)"
+        rf"|\bdid (?:i|we) (?:ever )?{_DEEDS}\b"
+    ),
+    ENTITY: re.compile(r"\bwho(?:'s| is| was) (?:my|our|your|his|her|their|the) \w+"),
+}
 
 
-def type_hints(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+# Sources: B041.
+def hints_by_words(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
     """The record types for which the text holds a trigger, in the order Preference, Event, Entity.
 
     `names` are the mentions of entities in the text, in its own words. A text without a trigger has no type.
     """
     words = words_of(text)
     kinds = {kind for kind, phrases in _PLAIN.items() if any(_places(words, phrase) for phrase in phrases)}
-    if ENTITY not in kinds and _asks_for_mention(words, _phrases(names)):
+    if ENTITY not in kinds and _asks_for_mention(words, _BEFORE_MENTION, _phrases(names)):
         kinds.add(ENTITY)
     return tuple(kind for kind in _PLAIN if kind in kinds)
+
+
+def hints_by_grammar(text: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+    """As `hints_by_words`, for triggers in the sense in which they ask for a type.
+
+    Entity needs a mention behind "who is" too, or an owner or article ("who is my dentist").
+    """
+    flat = " ".join(text.casefold().replace("’", "'").split())
+    kinds = {kind for kind, pattern in _GRAMMAR.items() if pattern.search(flat)}
+    if ENTITY not in kinds and _asks_for_mention(words_of(text), (*_BEFORE_MENTION, *_ASKS_WHO), _phrases(names)):
+        kinds.add(ENTITY)
+    return tuple(kind for kind in _GRAMMAR if kind in kinds)
 
 
 def without_event_triggers(words: Sequence[str]) -> list[str]:
@@ -55,8 +116,8 @@ def without_event_triggers(words: Sequence[str]) -> list[str]:
     return [word for start, word in enumerate(words) if start not in dropped]
 
 
-def _asks_for_mention(words: Sequence[str], names: Phrases) -> bool:
-    starts = {begin + len(phrase) for phrase in _BEFORE_MENTION for begin in _places(words, phrase)}
+def _asks_for_mention(words: Sequence[str], before: Phrases, names: Phrases) -> bool:
+    starts = {begin + len(phrase) for phrase in before for begin in _places(words, phrase)}
     starts |= {start + 1 for start in starts if start < len(words) and words[start] in _DETERMINERS}
     return any(
         start in starts and list(words[start + len(name) :][:1]) != [_POSSESSIVE]

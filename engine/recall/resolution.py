@@ -16,8 +16,10 @@ If a confidence reaches `COMMIT`, the mention means that candidate. Otherwise al
 their confidences.
 
 The longest names are looked for first, so "Sarah Lee" comes before "Sarah"; of equally long names, the leftmost comes
-first. A word belongs to one mention. Case and punctuation do not matter. A word that is also a name ("will", "May")
-counts as the name if a record uses it as one.
+first. A word belongs to one mention. Case and punctuation do not matter.
+
+A name that is a common word too ("Will", "May", "Grace") counts where the query shows that it is one: "does Will know",
+"about will", "Will's team" and "Will likes tea", but not "what will happen" and "may I ask" (`is_named`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import numpy as np
 from ..arrays import Integers
 from ..records.entities import words_of
 from ..text.stopwords import NLTK_ENGLISH
+from .common_names import is_named
 from .entity_graph import EntityGraph
 
 COMMIT = 0.7
@@ -116,7 +119,7 @@ def resolve(
             )
             continue
         asker = None if askers is None else askers[row]
-        mentions.append(_mentions(graph, near, words_of(text), None if asker is None else graph.number_of(asker)))
+        mentions.append(_mentions(graph, near, text, None if asker is None else graph.number_of(asker)))
     return mentions
 
 
@@ -142,10 +145,9 @@ class _Neighbourhoods:
         return known
 
 
-def _mentions(
-    graph: EntityGraph, near: _Neighbourhoods, words: tuple[str, ...], asker: int | None
-) -> tuple[Mention, ...]:
-    spans = _spans(graph, words)
+def _mentions(graph: EntityGraph, near: _Neighbourhoods, text: str, asker: int | None) -> tuple[Mention, ...]:
+    words = words_of(text)
+    spans = _spans(graph, text, words)
     taken = {position for start, end, _ in spans for position in range(start, end)}
     others = {word for position, word in enumerate(words) if position not in taken} - NLTK_ENGLISH
     context = _sets([{graph.statements.words[word]} for word in sorted(others) if word in graph.statements.words])
@@ -162,14 +164,14 @@ def _mentions(
     return tuple(mentions)
 
 
-def _spans(graph: EntityGraph, words: tuple[str, ...]) -> list[tuple[int, int, Mapping[int, int]]]:
+def _spans(graph: EntityGraph, text: str, words: tuple[str, ...]) -> list[tuple[int, int, Mapping[int, int]]]:
     """(start, end, live records by candidate) of the names. The longest are chosen first; the result is by position."""
     longest = graph.statements.longest
     names = [
         (start, end, counts)
         for start, word in enumerate(words)
         for end in range(start + 1, min(start + longest.get(word, 0), len(words)) + 1)
-        if (counts := graph.called(words[start:end]))
+        if (counts := graph.called(words[start:end])) and (end - start > 1 or is_named(text, words, start))
     ]
     free = [True] * len(words)
     chosen = []

@@ -85,10 +85,10 @@ class Query:
     sparse term weights. `type` is the kind of question, for fusions whose weights depend on it.
 
     `entities` are the ids of the entities that the query is about. If None, they are the entities whose names occur in
-    the text. `hints` are the record types that the query asks for. If None, they are derived from the words of the
-    text. `last_session_end` is the start of the interval that expressions such as "last time" name.
-    `timezone` is the IANA name of the zone that defines days and weeks in time expressions (``"Europe/Berlin"``; None:
-    UTC).
+    the text. `hints` are the record types that the query asks for. Strategies with a `Hinted` channel raise them; to
+    see no others, use `filter`. If None, they are derived from the words of the text. `last_session_end` is the start
+    of the interval that expressions such as "last time" name. `timezone` is the IANA name of the zone that defines days
+    and weeks in time expressions (``"Europe/Berlin"``; None: UTC).
 
     `namespaces` searches several namespaces as if their records stood in one: N, lengths and document frequencies are
     those of the union. Of documents with equal scores, those of the namespace whose name sorts first come first, older

@@ -3,10 +3,10 @@
 from . import _public
 from .engine.feedback.pool import Feedback
 from .engine.feedback.registry import feedback_of
-from .engine.fuse import RRF, AgentRRF, Decay, MinMax, ScoreRRF, ZScore
+from .engine.fuse import RRF, AgentRRF, Boosted, Decay, MinMax, ScoreRRF, ZScore
 from .engine.fuse.candidates import Candidates, Fused
 from .engine.fuse.fusion import Fusion
-from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Learned, Lexical, Temporal
+from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 from .engine.recall.conversation import PageRank
 from .engine.recall.optimizer import Optimizer
 from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Reranker
@@ -18,6 +18,7 @@ __all__ = [
     "STRATEGIES",
     "AgentRRF",
     "Approximate",
+    "Boosted",
     "Candidates",
     "CheckedReranker",
     "Conversation",
@@ -28,6 +29,7 @@ __all__ = [
     "Fused",
     "Fusion",
     "Graph",
+    "Hinted",
     "Interaction",
     "Learned",
     "Lexical",

@@ -44,9 +44,9 @@ THEMES = {
     "routing": "ByNamespace CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
     "scopes": "Filter Listing Namespace Occasion When parse_filter",
     "strategies": (
-        "STRATEGIES AgentRRF Approximate Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense "
-        "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF "
-        "Temporal ZScore feedback_of"
+        "STRATEGIES AgentRRF Approximate Boosted Candidates CheckedReranker Conversation CrossEncoderReranker Decay "
+        "Dense Feedback Fused Fusion Graph Hinted Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker "
+        "ScoreRRF Temporal ZScore feedback_of"
     ),
     "text": "ANALYZERS METHODS Analyzer get_analyzer",
 }
@@ -71,10 +71,12 @@ SMALL = [
     fr.strategies.STRATEGIES["rrf"],
     fr.strategies.AgentRRF(),
     fr.strategies.Approximate(),
+    fr.strategies.Boosted(),
     fr.strategies.Conversation(),
     fr.strategies.Decay(),
     fr.strategies.Dense(fr.strategies.Interaction("top", rows=2)),
     fr.strategies.Graph(),
+    fr.strategies.Hinted(),
     fr.strategies.Learned(),
     fr.strategies.Lexical(),
     fr.strategies.MinMax(),

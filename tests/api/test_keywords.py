@@ -85,7 +85,7 @@ def test_a_misspelled_keyword_is_refused(name: str) -> None:
 def test_what_a_strategy_works_out_once_is_what_its_parts_say(name: str) -> None:
     strategy = STRATEGIES[name]
     assert strategy.plain == (name == "bm25")
-    assert strategy.recalls == (name in ("graph", "temporal", "conversation", "recall"))
+    assert strategy.recalls == (name in ("graph", "temporal", "conversation", "recall", "recall-source"))
     assert strategy.aged == (strategy.recalls or name in ("agent_rrf", "decay"))
     again = fr.Strategy.of(strategy.to_dict())
     assert (again == strategy, hash(again), repr(again)) == (True, hash(strategy), repr(strategy))

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import fuse_oracle
-from support.fuse_cases import FusionQuery, batch_of, batches, large
+from support.fuse_cases import Document, Evidence, FusionQuery, batch_of, batches, large
 from support.fuse_oracle import NAMES, Shares
 
 from fanrank.engine.errors import ParameterError, RecencyWarning
 from fanrank.engine.fuse import FUSIONS, fusion_of, fusion_to_dict
 from fanrank.engine.fuse.agent_rrf import AgentRRF
+from fanrank.engine.fuse.boosted import Boosted
 from fanrank.engine.fuse.candidates import Candidates, Fused, best, ranks_of
 from fanrank.engine.fuse.decay import Decay
 from fanrank.engine.fuse.fusion import Fusion
@@ -42,6 +43,11 @@ EXACT: list[tuple[Fusion, Oracle]] = [
     (ScoreRRF(scales={"other": "one"}), lambda asked: fuse_oracle.score_rrf(asked, scales={"other": "one"})),
     (ZScore(), lambda asked: fuse_oracle.zscore(asked, 0.5)),
     (ZScore(alpha=0.15), lambda asked: fuse_oracle.zscore(asked, 0.15)),
+    (Boosted(), lambda asked: fuse_oracle.boosted(asked, 0.55, 0.5, {})),
+    (
+        Boosted(alpha=0.3, first="other", below=0.0, boosts={"bm25": 2.0}),
+        lambda asked: fuse_oracle.boosted(asked, 0.3, 0.0, {"bm25": 2.0}, "other"),
+    ),
     (MinMax(), lambda asked: fuse_oracle.minmax(asked, 0.1, False)),
     (MinMax(weight=0.35, normalize_dense=True), lambda asked: fuse_oracle.minmax(asked, 0.35, True)),
 ]
@@ -67,7 +73,7 @@ def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery], tolerance: f
     candidates = batch_of(batch, NAMES)
     fused = fusion(candidates)
     expected = [shares for asked in batch for shares in oracle(asked)]
-    read = ("bm25", "dense", "other") if isinstance(fusion, RRF) else fusion.reads
+    read = ("bm25", "dense", "other") if isinstance(fusion, (RRF, Boosted)) else fusion.reads
     total = np.zeros(len(candidates.documents))
     for part, share in fused.shares.items():
         assert share.dtype == np.float64
@@ -182,6 +188,42 @@ def test_ranks_of_lists_of_many_lengths() -> None:
     assert (found > 0).tolist() == listed.tolist()
 
 
+@settings(deadline=None, max_examples=40)
+@given(batch=batches())
+def test_boosts_add_to_z_scores_and_lower_nothing(batch: list[FusionQuery]) -> None:
+    for asked in batch:
+        for document in asked.documents:
+            document.evidence["bm25"].listed |= not document.evidence["dense"].listed
+            document.evidence["bm25"].scored |= document.evidence["bm25"].listed
+    candidates = batch_of(batch, NAMES)
+    plain, unmoved = ZScore()(candidates), Boosted(alpha=0.5, below=1.0, boosts={"other": 0.0})(candidates)
+    assert plain.scores.tobytes() == unmoved.scores.tobytes()
+    raised = Boosted(alpha=0.5, below=1.0)(candidates).scores - plain.scores
+    assert (raised >= 0.0).all()
+    assert (raised <= 0.5 + 1e-12).all()
+
+
+def test_worth_by_the_name_of_the_channel() -> None:
+    # Two of four candidates are listed by words, one of them also by each other channel.
+    def evidence(score: float, listed: bool) -> Evidence:
+        return Evidence(score, listed, listed)
+
+    rows = [
+        (evidence(1.0, True), evidence(0.4, True), evidence(1.0, True), evidence(9e8, True)),
+        (evidence(1.0, True), evidence(0.0, False), evidence(0.0, False), evidence(0.0, False)),
+        (evidence(0.0, False), evidence(7.0, True), evidence(1.0, True), evidence(8e8, True)),
+        (evidence(0.0, False), evidence(-1.0, True), evidence(0.0, False), evidence(0.0, False)),
+    ]
+    names = ["bm25", "graph", "hints", "temporal", "dense"]
+    documents = [
+        Document(number, dict(zip(names, (*row, evidence(0.0, False)), strict=True))) for number, row in enumerate(rows)
+    ]
+    shares = Boosted()(batch_of([FusionQuery(documents)], names)).shares
+    assert shares["graph"].tolist() == [0.5 * 0.5 * 0.4, 0.0, 0.5 * 0.5, 0.0]
+    assert shares["hints"].tolist() == [0.25, 0.0, 0.25 * 61 / 62, 0.0]  # not tied here, so of two ranks
+    assert shares["temporal"].tolist() == [0.5, 0.0, 0.5 * 61 / 62, 0.0]
+
+
 def test_a_channel_keeps_no_score_where_it_scored_nothing() -> None:
     batch = large(3)
     for asked in batch:
@@ -198,6 +240,7 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "minmax", "weight": 0.2, "normalize_dense": True},
     {"name": "agent_rrf", "tau_days": 14.0, "tau_days_by_type": None, "recency_types": ["a", "b"]},
     {"name": "decay", "channel": "dense", "rate": 0.1, "whole_hours": True},
+    {"name": "boosted", "alpha": 0.6, "below": 1.0, "boosts": {"graph": 0.0}},
 ]
 
 
@@ -226,7 +269,7 @@ def test_a_fusion_does_not_change_with_what_made_it() -> None:
 
 
 def test_every_method_is_registered_and_tested() -> None:
-    assert list(FUSIONS) == ["rrf", "score_rrf", "zscore", "minmax", "agent_rrf", "decay"]
+    assert list(FUSIONS) == ["rrf", "score_rrf", "zscore", "minmax", "agent_rrf", "decay", "boosted"]
     assert {fusion.name for fusion, _ in EXACT + FADING} == set(FUSIONS) == {data["name"] for data in FIELDS}
 
 

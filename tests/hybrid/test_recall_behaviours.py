@@ -149,18 +149,22 @@ def kestrel_memory(count: int) -> fr.Engine:
     return memory_of(kestrel_records(count))
 
 
-def test_a_fact_is_found_once_the_type_filter_is_dropped() -> None:
-    """SPEC B041, B043, B062: "setting" asks for Preferences, and there are fewer than 5."""
-    hits = ask(kestrel_memory(2), KESTREL)
-    assert decision(hits).hints == ("Preference",)
-    assert decision(hits).widened
-    assert names(hits)[0] == "timeout"
-
-
-def test_enough_hits_keep_the_type_filter() -> None:
-    """SPEC B042, B043: with 5 Preferences the filter stands, and the Fact is not among the hits."""
-    for count, widened in ((4, True), (5, False), (6, False)):
+def test_a_fact_is_found_whatever_type_is_hinted_at() -> None:
+    """SPEC B062, G1: "setting" asks for Preferences. They are raised, and the Fact stays first all the same."""
+    for count in (2, 6, 60):
         hits = ask(kestrel_memory(count), KESTREL)
+        assert decision(hits).hints == ("Preference",)
+        assert not decision(hits).widened
+        assert names(hits)[0] == "timeout"
+        assert said(hits, "preference 1")["hints"].rank == 1
+        assert said(hits, "timeout")["hints"].rank is None
+
+
+def test_the_source_s_filter_is_dropped_for_few_hits() -> None:
+    """SPEC B042, B043, by `recall-source`: with 5 Preferences the filter stands, and the Fact is not among the hits."""
+    for count, widened in ((2, True), (4, True), (5, False), (6, False)):
+        hits = ask(kestrel_memory(count), KESTREL, "recall-source")
+        assert decision(hits).hints == ("Preference",)
         assert decision(hits).widened is widened
         assert ("timeout" in names(hits)) is widened
         assert len(names(hits)) == count + widened
@@ -168,19 +172,22 @@ def test_enough_hits_keep_the_type_filter() -> None:
 
 def test_how_many_hits_are_enough_is_the_strategys() -> None:
     """SPEC B043: the threshold is a parameter; at 0 the filter is never dropped."""
-    never = replace(STRATEGIES["recall"], optimizer=Optimizer(widen_below=0))
+    never = replace(STRATEGIES["recall-source"], optimizer=Optimizer(filters=True, widen_below=0))
     hits = ask(kestrel_memory(2), KESTREL, never)
     assert not decision(hits).widened
     assert names(hits) == ["preference 0", "preference 1"]
-    assert decision(ask(kestrel_memory(6), KESTREL, replace(never, optimizer=Optimizer(widen_below=7)))).widened
+    more = replace(never, optimizer=Optimizer(filters=True, widen_below=7))
+    assert decision(ask(kestrel_memory(6), KESTREL, more)).widened
 
 
 def test_hints_can_be_given_and_turned_off() -> None:
     """SPEC B040: the caller may know better which types to look among; none at all is a choice, too."""
     engine = kestrel_memory(6)
-    assert names(ask(engine, KESTREL, hints=["Fact"]))[0] == "timeout"
-    free = ask(engine, KESTREL, hints=[])
-    assert (decision(free).hints, decision(free).widened, names(free)[0]) == ((), False, "timeout")
+    for strategy in ("recall", "recall-source"):
+        given = ask(engine, KESTREL, strategy, hints=["Fact"])
+        assert (decision(given).hints, names(given)[0]) == (("Fact",), "timeout")
+        free = ask(engine, KESTREL, strategy, hints=[])
+        assert (decision(free).hints, decision(free).widened, names(free)[0]) == ((), False, "timeout")
 
 
 TEAM = [
@@ -210,9 +217,13 @@ def test_who_reports_to_sarah() -> None:
     graph = {name: said(hits, name)["graph"] for name in ("chart", "nuts", "kestrel", "rain")}
     assert [own.rank for own in graph.values()] == [1, 2, 3, None]
     assert [graph[name].score for name in ("chart", "nuts", "kestrel")] == pytest.approx([1.0, 0.57, 0.35 * 0.95])
-    assert graph["chart"].share == pytest.approx(1 / 61)
-    assert graph["nuts"].share == pytest.approx(0.8 * math.sqrt(0.57) / 62)
     assert names(hits)[0] == "chart"
+    # A quarter of the boost of .5: vectors list four records, and three of them are in the graph's list.
+    assert graph["chart"].share == pytest.approx(0.5 * 0.25)
+    assert graph["nuts"].share == pytest.approx(0.5 * 0.25 * 0.8 * 0.57)
+    literal = ask(memory_of(TEAM), "who reports to Sarah?", "recall-source")
+    assert said(literal, "chart")["graph"].share == pytest.approx(1 / 61)
+    assert said(literal, "nuts")["graph"].share == pytest.approx(0.8 * math.sqrt(0.57) / 62)
 
 
 def test_a_relation_that_has_ended_counts_little() -> None:
@@ -289,13 +300,14 @@ def test_what_happened_yesterday_is_a_matter_of_time_alone() -> None:
     """SPEC B031, B034, B035, B060: words and vectors are not asked; the Events of the last day, of one rank, the border
     among them, and no Fact written meanwhile."""
     hits = ask(memory_of(DIARY), "what happened yesterday?")
+    literal = ask(memory_of(DIARY), "what happened yesterday?", "recall-source")
     made = decision(hits)
     assert made.when is not None
     assert (made.when.start, made.when.end, made.when.expression) == (NOW - DAY, NOW, "yesterday")
     assert {"bm25", "dense"} <= set(made.skipped)
     assert "temporal" not in made.skipped
-    assert names(hits) == ["new dentist", "launch", "edge"]
-    assert hits.scores[0, :3].tolist() == [pytest.approx(1 / 61)] * 3
+    assert names(hits) == names(literal) == ["new dentist", "launch", "edge"]
+    assert literal.scores[0, :3].tolist() == [pytest.approx(1 / 61)] * 3
 
 
 def test_words_decide_within_a_time() -> None:
@@ -308,9 +320,9 @@ def test_words_decide_within_a_time() -> None:
 
 
 def test_events_count_whatever_type_is_asked_for() -> None:
-    """SPEC B034, B042: the hint narrows words and vectors, never the time."""
+    """SPEC B034, B042: even where the hint filters words and vectors, it never does so with the time."""
     engine = memory_of([*DIARY, *preferences(6)])
-    hits = ask(engine, "which setting of yesterday do I want?")
+    hits = ask(engine, "which setting of yesterday do I want?", "recall-source")
     assert decision(hits).hints == ("Preference",)
     assert not decision(hits).widened
     assert {"new dentist", "launch", "edge"} <= set(names(hits))
@@ -346,7 +358,10 @@ def test_the_latest_only_hints_at_a_time() -> None:
     assert made.when is not None
     assert made.when.speculative
     assert "bm25" not in made.skipped
-    assert said(hits, "new dentist")["temporal"].share == pytest.approx(0.5 / 61)
+    literal = ask(memory_of(DIARY), "the latest dentist appointment", "recall-source")
+    assert said(literal, "new dentist")["temporal"].share == pytest.approx(0.5 / 61)
+    # Half of the boost of 1, less the share of the window among the five candidates.
+    assert said(hits, "new dentist")["temporal"].share == pytest.approx(0.5 * (1 - 3 / 5))
     assert said(hits, "old dentist")["temporal"].rank is None
     assert names(hits)[0] == "new dentist"
 
@@ -374,12 +389,14 @@ def test_a_batch_answers_as_its_queries_alone() -> None:
         fr.Query(text, now=NOW, vector=near(0.1 * n), last_session_end=NOW - DAY if n == 3 else None)
         for n, text in enumerate(texts)
     ]
-    together = engine.search(asked, strategy="recall")
-    assert together.decisions is not None
-    for row, query in enumerate(asked):
-        alone = engine.search([query], strategy="recall")
-        assert alone.decisions is not None
-        assert together[row] == alone[0]
-        assert replace(together.decisions[row], milliseconds=0.0) == replace(alone.decisions[0], milliseconds=0.0)
-    assert [own.widened for own in together.decisions] == [False, False, True, False, False, False, True]
-    assert np.isfinite([own.milliseconds for own in together.decisions]).all()
+    widened = {"recall": [False] * 7, "recall-source": [False, False, True, False, False, False, True]}
+    for strategy, expected in widened.items():
+        together = engine.search(asked, strategy=strategy)
+        assert together.decisions is not None
+        for row, query in enumerate(asked):
+            alone = engine.search([query], strategy=strategy)
+            assert alone.decisions is not None
+            assert together[row] == alone[0]
+            assert replace(together.decisions[row], milliseconds=0.0) == replace(alone.decisions[0], milliseconds=0.0)
+        assert [own.widened for own in together.decisions] == expected
+        assert np.isfinite([own.milliseconds for own in together.decisions]).all()

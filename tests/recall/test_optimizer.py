@@ -98,8 +98,11 @@ def test_a_channel_of_another_name_stays() -> None:
 
 def test_hints_of_types_that_the_namespace_holds() -> None:
     text = "what did I like"
-    assert Optimizer()(parsed(text), FULL).hints == ("Preference", "Event")
-    assert Optimizer()(parsed(text), Stats(5, types={"Event": 1, "Preference": 0})).hints == ("Event",)
+    words = Optimizer(triggers="words")
+    assert words(parsed(text), FULL).hints == ("Preference", "Event")
+    assert words(parsed(text), Stats(5, types={"Event": 1, "Preference": 0})).hints == ("Event",)
+    assert words(parsed(text), Stats(5)).hints == ()
+    assert Optimizer()(parsed(text), FULL).hints == ("Preference",)
     assert Optimizer()(parsed(text), Stats(5)).hints == ()
     assert Optimizer()(parsed("what is Kestrel", mentions=("Kestrel",)), Stats(5, types={"Entity": 2})).hints == (
         "Entity",
@@ -157,7 +160,7 @@ def test_content_words_take_the_expression_once() -> None:
         st.dictionaries(st.sampled_from(["Event", "Preference", "Entity", "Fact"]), st.integers(0, 2)),
         st.integers(0, 2),
     ),
-    st.builds(Optimizer, st.booleans(), st.booleans(), st.integers(0, 9)),
+    st.builds(Optimizer, st.booleans(), st.booleans(), st.integers(0, 9), st.sampled_from(["grammar", "words"])),
     st.lists(st.sampled_from([*CHANNELS, "conversation"]), min_size=1, unique=True),
 )
 def test_all_inputs(parsed: Parsed, stats: Stats, optimizer: Optimizer, channels: list[str]) -> None:
@@ -186,12 +189,23 @@ def test_round_trip() -> None:
     optimizer = Optimizer(hints=False, widen_below=7)
     assert Optimizer.of(json.loads(json.dumps(optimizer.to_dict()))) == optimizer
     assert Optimizer.of(optimizer) is optimizer
-    assert Optimizer.of({}) == Optimizer(True, True, 5)
+    assert Optimizer.of({}) == Optimizer(True, True, 5, "grammar", False)
 
 
 @pytest.mark.parametrize(
     "value",
-    [{"hints": 1}, {"skips": None}, {"widen_below": -1}, {"widen_below": 5.0}, {"widen_below": True}, {"x": 1}, 5],
+    [
+        {"hints": 1},
+        {"filters": 0},
+        {"triggers": "bare"},
+        {"triggers": None},
+        {"skips": None},
+        {"widen_below": -1},
+        {"widen_below": 5.0},
+        {"widen_below": True},
+        {"x": 1},
+        5,
+    ],
 )
 def test_values_out_of_range(value: object) -> None:
     with pytest.raises(ParameterError, match="optimizer"):

@@ -90,6 +90,39 @@ def zscore(asked: FusionQuery, alpha: float) -> Shares:
     return [{"bm25": alpha * first, "dense": (1.0 - alpha) * second} for first, second in both]
 
 
+def boosted(
+    asked: FusionQuery, alpha: float, below: float, boosts: dict[str, float], first: str = "bm25", second: str = "dense"
+) -> Shares:
+    """The third channel divided by its largest score, less the share of the others' candidates that it scored."""
+    searched = [d.evidence[first].listed or d.evidence[second].listed for d in asked.documents]
+    found: Shares = [{} for _ in asked.documents]
+    for name, weight in ((first, alpha), (second, 1.0 - alpha)):
+        own = [d.evidence[name] for d in asked.documents]
+        counted = [e.score for e, among in zip(own, searched, strict=True) if e.scored and among]
+        total = squares = 0.0
+        for score in counted:
+            total += score
+        mean = total / max(len(counted), 1)
+        for score in counted:
+            squares += (score - mean) * (score - mean)
+        spread = math.sqrt(squares / max(len(counted), 1))
+        z = [0.0 if spread < 1e-9 or not e.scored else (e.score - mean) / spread for e in own]
+        lowest = min((v for v, e, a in zip(z, own, searched, strict=True) if e.scored and a), default=0.0)
+        for shares, value, evidence in zip(found, z, own, strict=True):
+            value = value if evidence.scored else lowest
+            shares[name] = weight * (below * value if value < 0.0 else value)
+    for name in NAMES:
+        if name in (first, second):
+            continue
+        own = [d.evidence[name] for d in asked.documents]
+        share = sum(e.scored and among for e, among in zip(own, searched, strict=True)) / max(sum(searched), 1)
+        largest = max((max(e.score, 0.0) for e in own if e.scored), default=0.0)
+        for shares, evidence in zip(found, own, strict=True):
+            worth = max(evidence.score, 0.0) / (largest if largest > 0.0 else 1.0) if evidence.scored else 0.0
+            shares[name] = boosts.get(name, 0.5) * (1.0 - share) * worth
+    return found
+
+
 def minmax(asked: FusionQuery, weight: float, normalize_dense: bool) -> Shares:
     dense = (
         stretched(asked, "dense")
