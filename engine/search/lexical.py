@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain, repeat
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -65,11 +67,11 @@ def search_lists(
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
     with phases("analyse"):
-        words = (
-            analyse_queries(memory, [batch.queries[row] for row in rows])
-            if learned is None
-            else _number_weights(memory, [learned.get(row, {}) for row in rows])
-        )
+        units = np.full(len(batch), 1.0 / SCALE)
+        if learned is None:
+            words = analyse_queries(memory, [batch.queries[row] for row in rows])
+        else:
+            words, units[rows] = _number_weights(memory, [learned.get(row, {}) for row in rows])
     with phases("plan"):
         corpora: dict[Corpus, tuple[Snapshot, Integers | None]] = {
             # Learned weights need no statistics, so a corpus of filtered records makes no difference here.
@@ -87,11 +89,10 @@ def search_lists(
             phases=phases if options.timing else None,
         )
     with phases("convert"):
-        unit = 1.0 / SCALE if learned is None else SCORE_UNIT
-        scores = quanta.astype(np.float64) * unit
+        scores = quanta.astype(np.float64) * units[:, None]
         for corpus, plan in plans.items():
             decayed = plan.rows[plan.rates > 0]
-            scores[decayed] = quanta[decayed].view(np.float64) * unit
+            scores[decayed] = quanta[decayed].view(np.float64) * units[decayed, None]
             numbers = corpora[corpus][1]
             if numbers is not None:
                 hits = documents[plan.rows]
@@ -153,14 +154,33 @@ def analyse_queries(memory: MemoryState, queries: Sequence[Query]) -> Words:
     return Words(np.concatenate([terms, given_terms])[ranges(starts, lengths)], offsets_of(lengths), None)
 
 
-def _number_weights(memory: MemoryState, weights: Sequence[Mapping[str, float]]) -> Words:
-    """The learned terms of queries with these weights. Raises as `query_terms`."""
+def _number_weights(
+    memory: MemoryState, weights: Sequence[Mapping[str, float]]
+) -> tuple[Words, npt.NDArray[np.float64]]:
+    """(the learned terms of queries with these weights, the value of one unit of each query's sums). Raises as
+    `query_terms`.
+
+    A power of two that divides all weights of a query goes into its unit. So the sums of queries whose weights are
+    integers fit int32, which the compiled loops need.
+    """
     numbered = [query_terms(query_weights, memory.weight_terms) for query_weights in weights]
-    return Words(
+    integers = [quanta for _, quanta in numbered]
+    factors = [_power_of_two_in(quanta) for quanta in integers]
+    words = Words(
         np.array([term for terms, _ in numbered for term in terms], dtype=np.int32),
         offsets_of([len(terms) for terms, _ in numbered]),
-        np.array([quantum for _, quanta in numbered for quantum in quanta], dtype=np.int64),
+        np.array(
+            [quantum // factor for quanta, factor in zip(integers, factors, strict=True) for quantum in quanta],
+            dtype=np.int64,
+        ),
     )
+    return words, SCORE_UNIT * np.array(factors, dtype=np.float64)
+
+
+def _power_of_two_in(integers: Sequence[int]) -> int:
+    """The largest power of two that divides all of these, 1 for none. All are above 0."""
+    bits = reduce(or_, integers, 0)
+    return bits & -bits or 1
 
 
 def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
